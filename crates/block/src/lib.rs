@@ -1,0 +1,17 @@
+//! The words of the field, as types.
+//!
+//! Every other crate speaks in these: a **request** is what a client sends (time, volume,
+//! operation, byte offset, byte length); a **block** is a cache line, a power of two in size;
+//! a **volume** is one exported virtual disk. Index, count and byte offset are distinct types
+//! so that they cannot be mixed up. This crate has no dependencies and does no I/O.
+
+mod request;
+mod units;
+
+pub use request::{BlockSpan, Flags, Op, Request};
+pub use units::{
+    BlockAddr, BlockIndex, BlockSize, BlockSizeError, ByteCount, ByteOffset, Extent, Nanos, Volume,
+};
+
+/// The smallest unit of transfer on any device, in bytes.
+pub const SECTOR_BYTES: u64 = 512;

@@ -1,0 +1,163 @@
+//! Requests as clients send them, and how they fall on blocks.
+
+use crate::{BlockAddr, BlockIndex, BlockSize, Extent, Nanos, Volume};
+
+/// What a request does. The numbers are those of the trace format and never change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Op {
+    /// Read bytes.
+    Read = 0,
+    /// Write bytes.
+    Write = 1,
+    /// The range's contents are no longer needed; it reads as zeroes afterwards.
+    Trim = 2,
+    /// Make every completed write durable.
+    Flush = 3,
+    /// Write zeroes.
+    WriteZeroes = 4,
+}
+
+impl Op {
+    /// The operation with trace-format number `n`, if there is one.
+    pub const fn from_u8(n: u8) -> Option<Op> {
+        Some(match n {
+            0 => Op::Read,
+            1 => Op::Write,
+            2 => Op::Trim,
+            3 => Op::Flush,
+            4 => Op::WriteZeroes,
+            _ => return None,
+        })
+    }
+    /// Whether the operation changes what its range reads as.
+    pub const fn modifies(self) -> bool {
+        matches!(self, Op::Write | Op::Trim | Op::WriteZeroes)
+    }
+}
+
+/// Request flags, a bit set. Bit 0 is FUA; the numbers are those of the trace format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No flags.
+    pub const NONE: Flags = Flags(0);
+    /// Force unit access: the reply means durable.
+    pub const FUA: Flags = Flags(1);
+    /// Write zeroes without leaving a hole.
+    pub const NO_HOLE: Flags = Flags(2);
+    /// Fail rather than zero slowly.
+    pub const FAST_ZERO: Flags = Flags(4);
+
+    /// Whether every flag of `other` is set.
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Both sets together.
+    pub const fn union(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// One request of a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    /// Arrival time since the trace's epoch.
+    pub time: Nanos,
+    /// The volume addressed.
+    pub volume: Volume,
+    /// The operation.
+    pub op: Op,
+    /// Flags such as [`Flags::FUA`].
+    pub flags: Flags,
+    /// First byte addressed.
+    pub offset: u64,
+    /// Number of bytes; 0 for [`Op::Flush`].
+    pub length: u64,
+}
+
+impl Request {
+    /// The byte range addressed.
+    pub const fn extent(&self) -> Extent {
+        Extent { offset: self.offset, length: self.length }
+    }
+
+    /// The blocks touched, in order, each with the part of it that is addressed.
+    ///
+    /// ```
+    /// use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
+    /// let r = Request { time: Nanos(0), volume: Volume(0), op: Op::Read, flags: Flags::NONE,
+    ///                   offset: 4000, length: 200 };
+    /// let spans: Vec<_> = r.spans(BlockSize::KIB_4).collect();
+    /// assert_eq!(spans.len(), 2);
+    /// assert_eq!((spans[0].start, spans[0].length), (4000, 96));
+    /// assert_eq!((spans[1].start, spans[1].length), (0, 104));
+    /// ```
+    pub fn spans(&self, size: BlockSize) -> impl Iterator<Item = BlockSpan> + use<> {
+        let (volume, mut offset, end) = (self.volume, self.offset, self.offset + self.length);
+        core::iter::from_fn(move || {
+            if offset >= end {
+                return None;
+            }
+            let block = size.index_of(offset);
+            let start = size.within(offset);
+            let length = (size.bytes() - start).min(end - offset);
+            offset += length;
+            let addr = BlockAddr { volume, block };
+            Some(BlockSpan { addr, start: start as u32, length: length as u32 })
+        })
+    }
+
+    /// First block touched and number of blocks; zero blocks for an empty request.
+    pub const fn blocks(&self, size: BlockSize) -> (BlockIndex, u64) {
+        (size.index_of(self.offset), size.blocks_touched(self.offset, self.length))
+    }
+}
+
+/// The part of one block that a request addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BlockSpan {
+    /// The block.
+    pub addr: BlockAddr,
+    /// First byte addressed, within the block.
+    pub start: u32,
+    /// Bytes addressed.
+    pub length: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_cover_the_request_exactly() {
+        for (offset, length) in [(0, 1), (4095, 1), (4095, 2), (1, 3 * 4096), (8192, 8192), (7, 0)]
+        {
+            let r = Request {
+                time: Nanos(0),
+                volume: Volume(3),
+                op: Op::Write,
+                flags: Flags::NONE,
+                offset,
+                length,
+            };
+            let spans: Vec<_> = r.spans(BlockSize::KIB_4).collect();
+            assert_eq!(spans.iter().map(|s| u64::from(s.length)).sum::<u64>(), length);
+            assert_eq!(spans.len() as u64, r.blocks(BlockSize::KIB_4).1);
+            let mut at = offset;
+            for s in spans {
+                assert_eq!(BlockSize::KIB_4.offset_of(s.addr.block) + u64::from(s.start), at);
+                at += u64::from(s.length);
+            }
+        }
+    }
+
+    #[test]
+    fn operation_numbers_are_those_of_the_trace_format() {
+        for n in 0..=4 {
+            assert_eq!(Op::from_u8(n).unwrap() as u8, n);
+        }
+        assert_eq!(Op::from_u8(5), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! The sans-IO cache: Front and Shards.

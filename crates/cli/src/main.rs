@@ -1,0 +1,2 @@
+//! The `forebay` command line.
+fn main() {}

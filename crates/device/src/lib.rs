@@ -1,0 +1,1 @@
+//! Devices and the one executor of effects.

@@ -1,0 +1,1 @@
+//! The sans-IO flash log: format, regions, reclaim, recovery.

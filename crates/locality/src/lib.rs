@@ -1,0 +1,1 @@
+//! Reuse distances and miss-ratio curves.

@@ -1,0 +1,1 @@
+//! The sans-IO NBD protocol, server and client halves.

@@ -1,0 +1,1 @@
+//! Device catalogue, cost model and tier sizing.

@@ -1,0 +1,1 @@
+//! NBD server, control socket and recorder.
