@@ -1,0 +1,276 @@
+//! What the sans-IO machines ask of whoever drives them.
+//!
+//! The cache and the flash log decide; a driver does. What passes between them is an
+//! [`Effect`]: it names *places* (a DRAM slot, a client's request buffer, a metadata buffer,
+//! a range of a device), never bytes, so that the same machine runs over real memory and
+//! devices, over faulty in-memory devices, and over no bytes at all in the simulator.
+//!
+//! **Immediate** effects ([`Effect::Copy`], [`Effect::Zero`], [`Effect::Checksum`],
+//! [`Effect::Reply`]) are finished by the driver, in the order in which they are polled, before
+//! it makes any other call to the machine. **Device** effects carry a [`Token`]; they complete
+//! in any order, may fail, and may never complete before a power cut. An effect's memory
+//! operands are passed beside it as a list of [`Segment`]s, concatenated in order.
+//!
+//! A slot named by a device effect that has not completed is pinned: the machine does not
+//! write, evict or reuse it (a pinned *source* may still be copied from).
+
+use forebay_block::Volume;
+
+/// A block-sized piece of DRAM, by number. The driver owns the memory behind it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot(pub u32);
+
+/// A client's request, by the number the driver chose; it stays valid until its reply.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(pub u64);
+
+/// A metadata buffer of the flash log, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MetaBuffer(pub u32);
+
+/// Where bytes lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// In a DRAM slot, from `offset` bytes on.
+    Slot {
+        /// Which slot.
+        slot: Slot,
+        /// First byte within it.
+        offset: u32,
+    },
+    /// In the data buffer of a client's request, from `offset` bytes on.
+    Request {
+        /// Which request.
+        request: RequestId,
+        /// First byte within its data.
+        offset: u32,
+    },
+    /// In a metadata buffer, from `offset` bytes on. The machine owns its bytes: a driver
+    /// copies them out when it starts a write and in when a read completes.
+    Meta {
+        /// Which buffer.
+        buffer: MetaBuffer,
+        /// First byte within it.
+        offset: u32,
+    },
+    /// An endless source of zeroes; as a destination, bytes are thrown away.
+    Void,
+}
+
+/// A run of bytes in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Segment {
+    /// Where it starts.
+    pub place: Place,
+    /// How many bytes.
+    pub length: u32,
+}
+
+/// A device, as the machines name it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Device {
+    /// The flash tier.
+    Flash,
+    /// The backing store of a volume. Offsets are those of the *exported* volume; the driver
+    /// adds what its layout puts in front.
+    Backing(Volume),
+}
+
+/// Which machine an answer is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Owner {
+    /// The front.
+    Front,
+    /// The flash log.
+    Log,
+    /// A shard, by number.
+    Shard(u8),
+}
+
+/// Names an effect under way, so that its answer finds its way back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token {
+    /// The machine that asked.
+    pub owner: Owner,
+    /// Its own number for what it asked.
+    pub index: u32,
+}
+
+/// Why a device operation, or a request, failed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum IoError {
+    /// The device reported an error, after the executor's bounded retries.
+    Device,
+    /// What was read is not what was written (a checksum failed).
+    Corrupt,
+    /// No space is left.
+    NoSpace,
+    /// The volume is read-only.
+    ReadOnly,
+    /// The request makes no sense (out of range, misaligned, unknown volume).
+    Invalid,
+    /// The operation is not supported (a fast zero on a device that has none).
+    Unsupported,
+    /// The server is stopping.
+    Shutdown,
+}
+
+impl core::fmt::Display for IoError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            IoError::Device => "the device reported an error",
+            IoError::Corrupt => "a checksum failed",
+            IoError::NoSpace => "no space is left",
+            IoError::ReadOnly => "the volume is read-only",
+            IoError::Invalid => "the request is invalid",
+            IoError::Unsupported => "the operation is not supported",
+            IoError::Shutdown => "the server is stopping",
+        })
+    }
+}
+
+impl std::error::Error for IoError {}
+
+/// The end of a device effect.
+pub type Outcome = Result<(), IoError>;
+
+/// Something the driver is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Immediate: copy `length` bytes.
+    Copy {
+        /// Source.
+        from: Place,
+        /// Destination; never overlaps the source.
+        to: Place,
+        /// Bytes.
+        length: u32,
+    },
+    /// Immediate: fill `length` bytes with zeroes.
+    Zero {
+        /// Destination.
+        to: Place,
+        /// Bytes.
+        length: u32,
+    },
+    /// Immediate: CRC-32C of the segments' bytes, continued from `seed`; the driver answers
+    /// with `handle_checksum(token, value)` at once. (A driver without bytes answers 0.)
+    Checksum {
+        /// Names the answer.
+        token: Token,
+        /// The CRC to continue from.
+        seed: u32,
+    },
+    /// Immediate: the request is done; its buffer is the driver's again.
+    Reply {
+        /// Which request.
+        request: RequestId,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// Device: read `length` bytes at `offset` into the segments.
+    Read {
+        /// Names the answer.
+        token: Token,
+        /// Which device.
+        device: Device,
+        /// First byte on it.
+        offset: u64,
+        /// Bytes; the sum of the segments.
+        length: u32,
+    },
+    /// Device: write the segments, `length` bytes in all, at `offset`.
+    Write {
+        /// Names the answer.
+        token: Token,
+        /// Which device.
+        device: Device,
+        /// First byte on it.
+        offset: u64,
+        /// Bytes; the sum of the segments.
+        length: u32,
+    },
+    /// Device: make the range read as zeroes. Where the device cannot promise that cheaply the
+    /// executor writes zeroes.
+    WriteZeroes {
+        /// Names the answer.
+        token: Token,
+        /// Which device.
+        device: Device,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Whether space may be given back (a hole punched).
+        punch: bool,
+    },
+    /// Device: make durable every write and zeroing of this device that completed before this
+    /// effect was polled.
+    Sync {
+        /// Names the answer.
+        token: Token,
+        /// Which device.
+        device: Device,
+    },
+}
+
+impl Effect {
+    /// The token, for effects that are answered.
+    pub const fn token(&self) -> Option<Token> {
+        match *self {
+            Effect::Checksum { token, .. }
+            | Effect::Read { token, .. }
+            | Effect::Write { token, .. }
+            | Effect::WriteZeroes { token, .. }
+            | Effect::Sync { token, .. } => Some(token),
+            Effect::Copy { .. } | Effect::Zero { .. } | Effect::Reply { .. } => None,
+        }
+    }
+
+    /// Whether this is a device effect: asynchronous, with a completion.
+    pub const fn is_device(&self) -> bool {
+        matches!(
+            self,
+            Effect::Read { .. }
+                | Effect::Write { .. }
+                | Effect::WriteZeroes { .. }
+                | Effect::Sync { .. }
+        )
+    }
+}
+
+/// Effects waiting to be polled, with their segments. Allocates only while it grows to the
+/// largest number ever waiting.
+#[derive(Debug, Default)]
+pub struct EffectQueue {
+    effects: std::collections::VecDeque<(Effect, u32)>,
+    segments: std::collections::VecDeque<Segment>,
+}
+
+impl EffectQueue {
+    /// Queues an effect without memory operands.
+    pub fn push(&mut self, effect: Effect) {
+        self.effects.push_back((effect, 0));
+    }
+
+    /// Queues an effect with its memory operands.
+    pub fn push_with(&mut self, effect: Effect, segments: impl IntoIterator<Item = Segment>) {
+        let before = self.segments.len();
+        self.segments.extend(segments);
+        self.effects.push_back((effect, (self.segments.len() - before) as u32));
+    }
+
+    /// Takes the next effect; its segments replace what `segments` holds.
+    pub fn pop(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        segments.clear();
+        let (effect, count) = self.effects.pop_front()?;
+        segments.extend(self.segments.drain(..count as usize));
+        Some(effect)
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.effects.is_empty()
+    }
+}
