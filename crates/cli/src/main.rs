@@ -1,2 +1,26 @@
-//! The `forebay` command line.
-fn main() {}
+//! The `forebay` command line: reads arguments, calls the library that does the work, prints.
+//!
+//! Exit status 0 = done; 1 = the work failed; 2 = bad usage or configuration. Results go to
+//! standard output (or `-o FILE`), progress and messages to standard error.
+
+mod args;
+mod commands;
+mod context;
+mod error;
+mod format;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = commands::parse();
+    let ctx = context::Context::new(cli.quiet);
+    match commands::run(cli.command, &ctx) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report();
+            error.exit_code()
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Arguments that several commands share.
+
+use std::path::PathBuf;
+
+use forebay_block::BlockSize;
+use forebay_config::Size;
+
+/// Which traces to read, and how.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TraceArgs {
+    /// Trace files, of any supported format; several are merged by time
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The files' format, where detection by content gets it wrong
+    #[arg(long, value_name = "NAME", help_heading = "Reading")]
+    pub format: Option<String>,
+    /// Only these volumes, by name or number
+    #[arg(long, value_name = "VOLUME,...", value_delimiter = ',', help_heading = "Reading")]
+    pub volumes: Vec<String>,
+    /// Only the first N requests
+    #[arg(long, value_name = "N", help_heading = "Reading")]
+    pub limit: Option<u64>,
+    /// Skip and count lines that cannot be read, instead of stopping at the first
+    #[arg(long, help_heading = "Reading")]
+    pub skip_bad_lines: bool,
+}
+
+/// Reads a block size such as `4KiB`; for clap's `value_parser`.
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub fn block_size(text: &str) -> Result<BlockSize, String> {
+    let size: Size = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
+    BlockSize::new(size.bytes()).map_err(|e| e.to_string())
+}
+
+/// Reads a fraction from 0 (excluded) to 1 such as a sampling rate; for clap's `value_parser`.
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= 1.0 => Ok(rate),
+        _ => Err(format!("`{text}` is not a rate: write a fraction above 0 and at most 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_and_rates_outside_their_range_are_refused() {
+        assert_eq!(block_size("4KiB").unwrap(), BlockSize::KIB_4);
+        for text in ["4000", "3KiB", "2MiB", "", "4K"] {
+            assert!(block_size(text).is_err(), "{text}");
+        }
+        assert_eq!(rate("0.01"), Ok(0.01));
+        for text in ["0", "1.1", "-0.5", "nan", "x"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The subcommands, one file each.
+//!
+//! To add `forebay NAME`: write `commands/NAME.rs` with a clap `Args` struct and
+//! `pub fn run(args: Args, ctx: &Context) -> Result<(), CliError>`, then add three lines here:
+//! `mod NAME;`, an arm of [`Command`] whose doc comment is the one-line description, and an arm
+//! of [`run`]. Say `#[command(after_help = ...)]` with an "Example:" whose lines start with
+//! `  $ `; a test pastes them into a shell in an empty directory.
+
+mod completions;
+mod external;
+mod man;
+mod mrc;
+mod plan;
+mod trace;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::context::Context;
+use crate::error::CliError;
+
+/// Measures block workloads, sizes cache tiers for them, and runs those caches.
+#[derive(Parser, Debug)]
+#[command(name = "forebay", version, propagate_version = true)]
+pub struct Cli {
+    /// No progress and no notes, only errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Look into traces, convert them, make synthetic ones
+    #[command(subcommand)]
+    Trace(trace::Command),
+    /// Miss-ratio curves of a workload
+    Mrc(mrc::Args),
+    /// Which cache tiers to buy for a workload and a budget
+    Plan(plan::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
+    /// Anything else is an executable `forebay-NAME` on the PATH.
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
+}
+
+/// Reads the command line; on bad usage says so and exits with status 2.
+pub fn parse() -> Cli {
+    Cli::parse()
+}
+
+/// Runs one command.
+pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
+    match command {
+        Command::Trace(command) => trace::run(command, ctx),
+        Command::Mrc(args) => mrc::run(args, ctx),
+        Command::Plan(args) => plan::run(args, ctx),
+        Command::Completions(args) => completions::run(args, ctx),
+        Command::Man(args) => man::run(args, ctx),
+        Command::External(words) => external::run(&words),
+    }
+}
+
+/// The whole command line as clap describes it, for completion, manual pages and suggestions.
+pub fn description() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        description().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|c| check(c, &path));
+            } else {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("  $ "), "`{path}` has no example in its after_help");
+            }
+        }
+        description().get_subcommands().for_each(|c| check(c, "forebay"));
+    }
+}

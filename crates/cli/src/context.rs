@@ -1,0 +1,59 @@
+//! What every command is handed: messages, progress, and whether the user wants to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::CliError;
+use crate::progress::{Progress, Unit};
+
+/// The surroundings of one run of a command.
+pub struct Context {
+    quiet: bool,
+    interrupted: Arc<AtomicBool>,
+}
+
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+impl Context {
+    /// Installs the handler of Ctrl-C and SIGTERM: the first asks the command to stop, the
+    /// second exits at once.
+    pub fn new(quiet: bool) -> Self {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&interrupted);
+        let handler = move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(1);
+            }
+        };
+        // Without a handler a signal ends the process, which is the second-best answer.
+        let _ = ctrlc::set_handler(handler);
+        Self { quiet, interrupted }
+    }
+
+    /// Whether the user asked to stop. Loops ask this every few thousand steps.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// The flag behind [`interrupted`](Self::interrupted), for threads and libraries.
+    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupted)
+    }
+
+    /// `Err` once the user asked to stop: `ctx.check()?` in a loop.
+    pub fn check(&self) -> Result<(), CliError> {
+        if self.interrupted() { Err(CliError::interrupted()) } else { Ok(()) }
+    }
+
+    /// Starts showing progress towards `total` units (`None`: the end is not known).
+    pub fn progress(&self, label: &str, unit: Unit, total: Option<u64>) -> Progress {
+        Progress::start(label, unit, total, self.quiet)
+    }
+
+    /// A message on standard error about something the user should know, such as an assumption.
+    #[allow(clippy::print_stderr)]
+    pub fn note(&self, message: impl std::fmt::Display) {
+        if !self.quiet {
+            eprintln!("forebay: {message}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What a user is told when a command cannot do its work.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A failure as users see it: what happened to what, what was kept, what to do next.
+///
+/// Any `std::error::Error` turns into one with `?` (exit status 1, its chain of causes as the
+/// message); add [`kept`](CliError::kept) and [`next`](CliError::next) where they help.
+#[derive(Debug)]
+pub struct CliError {
+    kind: Kind,
+    what: String,
+    kept: Option<String>,
+    next: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Failed,
+    Usage,
+    /// Whoever read our output has gone (`forebay ... | head`): nothing to say.
+    ReaderGone,
+}
+
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+impl CliError {
+    /// The work failed: exit status 1.
+    pub fn failed(what: impl fmt::Display) -> Self {
+        Self { kind: Kind::Failed, what: what.to_string(), kept: None, next: None }
+    }
+
+    /// Bad usage or configuration: exit status 2, nothing was started.
+    pub fn usage(what: impl fmt::Display) -> Self {
+        Self { kind: Kind::Usage, ..Self::failed(what) }
+    }
+
+    /// Doing something with a file failed: `CliError::file("cannot write", &path, error)`.
+    pub fn file(what: &str, path: &Path, error: impl std::error::Error) -> Self {
+        Self::failed(format_args!("{what} {}: {}", path.display(), chain(&error)))
+    }
+
+    /// The user stopped the work.
+    pub fn interrupted() -> Self {
+        Self::failed("stopped by a signal before the work was done")
+    }
+
+    /// Says what was kept in spite of the failure.
+    pub fn kept(mut self, what: impl fmt::Display) -> Self {
+        self.kept = Some(what.to_string());
+        self
+    }
+
+    /// Says what to do next.
+    pub fn next(mut self, what: impl fmt::Display) -> Self {
+        self.next = Some(what.to_string());
+        self
+    }
+
+    /// The exit status that goes with it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            Kind::Failed => ExitCode::from(1),
+            Kind::Usage => ExitCode::from(2),
+            Kind::ReaderGone => ExitCode::SUCCESS,
+        }
+    }
+
+    /// Writes it to standard error.
+    #[allow(clippy::print_stderr)]
+    pub fn report(&self) {
+        if self.kind != Kind::ReaderGone {
+            eprintln!("{self}");
+        }
+    }
+
+    /// An error from writing to standard output; a closed pipe is no failure.
+    pub fn writing_stdout(error: std::io::Error) -> Self {
+        let failed = Self::failed(format_args!("cannot write to standard output: {error}"));
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self { kind: Kind::ReaderGone, ..failed },
+            _ => failed,
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "forebay: {}", self.what)?;
+        if let Some(kept) = &self.kept {
+            write!(f, "\n  kept: {kept}")?;
+        }
+        if let Some(next) = &self.next {
+            write!(f, "\n  next: {next}")?;
+        }
+        Ok(())
+    }
+}
+
+// `CliError` itself does not implement `Error`, so that this does not overlap with
+// `From<T> for T`.
+impl<E: std::error::Error> From<E> for CliError {
+    fn from(error: E) -> Self {
+        Self::failed(chain(&error))
+    }
+}
+
+/// The error and its causes on one line, leaving out causes that it already spells out.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text.push_str(": ");
+            text.push_str(&inner);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_happened_what_was_kept_and_what_to_do() {
+        let error = CliError::failed("x.csv, line 3: no such operation `Q`")
+            .kept("2 requests in y.parquet")
+            .next("fix the line, or give --skip-bad-lines");
+        assert_eq!(
+            error.to_string(),
+            "forebay: x.csv, line 3: no such operation `Q`\n  kept: 2 requests in y.parquet\n  \
+             next: fix the line, or give --skip-bad-lines"
+        );
+        assert_eq!(error.exit_code(), ExitCode::from(1));
+        assert_eq!(CliError::usage("x").exit_code(), ExitCode::from(2));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let gone = CliError::writing_stdout(std::io::ErrorKind::BrokenPipe.into());
+        assert_eq!(gone.exit_code(), ExitCode::SUCCESS);
+        let full = CliError::writing_stdout(std::io::ErrorKind::StorageFull.into());
+        assert_eq!(full.exit_code(), ExitCode::from(1));
+    }
+}

@@ -1,0 +1,86 @@
+//! Numbers as people read them.
+
+use std::time::Duration;
+
+/// A count with a decimal prefix: `999`, `1.2 k`, `45 M`.
+pub fn count(n: u64) -> String {
+    const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
+    for (unit, size) in UNITS {
+        let value = n as f64 / size;
+        if value >= 1.0 {
+            let text = if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+            return format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text));
+        }
+    }
+    n.to_string()
+}
+
+/// A time rounded to what matters while waiting: `8 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(d: Duration) -> String {
+    let s = d.as_secs_f64().round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        _ => format!("{} h {} min", s / 3600, s / 60 % 60),
+    }
+}
+
+/// A fraction as a percentage with one decimal: `0.123` is `12.3 %`.
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
+}
+
+/// A table with aligned columns: the first to the left, the others to the right.
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let cell = |row: &[String], i: usize| row.get(i).map_or(0, |c| c.chars().count());
+    let widths: Vec<usize> = (0..header.len())
+        .map(|i| rows.iter().map(|r| cell(r, i)).max().unwrap_or(0).max(header[i].chars().count()))
+        .collect();
+    let header: Vec<String> = header.iter().map(ToString::to_string).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&header).chain(rows) {
+        let mut line = String::new();
+        for (i, width) in widths.iter().enumerate() {
+            let value = row.get(i).map_or("", String::as_str);
+            let pad = " ".repeat(width - value.chars().count());
+            match i {
+                0 => line += &format!("{value}{pad}"),
+                _ => line += &format!("  {pad}{value}"),
+            }
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_two_digits_that_matter() {
+        for (n, text) in
+            [(0, "0"), (999, "999"), (1000, "1 k"), (1234, "1.2 k"), (45_000_000, "45 M")]
+        {
+            assert_eq!(count(n), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_rounded_to_what_matters() {
+        for (s, text) in [(8.4, "8 s"), (200.0, "3 min 20 s"), (7500.0, "2 h 5 min")] {
+            assert_eq!(duration(Duration::from_secs_f64(s)), text);
+        }
+        assert_eq!(percent(0.1234), "12.3 %");
+    }
+
+    #[test]
+    fn tables_align_names_left_and_numbers_right() {
+        let rows = [vec!["LRU".into(), "0.5".into()], vec!["S3-FIFO".into(), "0.25".into()]];
+        let text = table(&["policy", "misses"], &rows);
+        assert_eq!(text, "policy   misses\nLRU         0.5\nS3-FIFO    0.25\n");
+    }
+}

@@ -1,0 +1,107 @@
+//! Where results go.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::CliError;
+
+/// Where results go, for commands that answer with a document.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Write the result to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write the raw rows to FILE as Parquet
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+    /// Write the pictures to FILE as a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+impl OutputArgs {
+    /// Emits `document`: as JSON if asked for, else as the text `human` writes.
+    pub fn emit<T: Serialize>(
+        &self,
+        document: &T,
+        human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), CliError> {
+        let mut bytes = Vec::new();
+        if self.json {
+            serde_json::to_writer_pretty(&mut bytes, document)?;
+            bytes.push(b'\n');
+        } else {
+            human(&mut bytes)?;
+        }
+        match &self.output {
+            Some(path) => write_file(path, &bytes),
+            None => write_stdout(&bytes),
+        }
+    }
+}
+
+/// Writes `bytes` to standard output; a reader that went away is no failure.
+pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::writing_stdout)
+}
+
+/// Writes a whole file, which either appears complete or not at all.
+///
+/// Something that exists and is no regular file (`/dev/stdout`, a pipe) is written directly.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let failed = |error| {
+        let error = CliError::file("cannot write", path, error);
+        error.kept("nothing: the file is as it was before")
+    };
+    if path.metadata().is_ok_and(|m| !m.is_file()) {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".forebay-")
+        .permissions(permissions())
+        .tempfile_in(directory)
+        .map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+/// What an ordinary new file gets (less the umask); temporary files are private by default.
+fn permissions() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_goes_to_the_file_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        let args = OutputArgs { json: true, output: Some(path.clone()), ..Default::default() };
+        args.emit(&serde_json::json!({"requests": 3}), |_| unreachable!()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\n  \"requests\": 3\n}\n");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "a temporary file is left behind");
+    }
+
+    #[test]
+    fn a_directory_that_does_not_exist_is_named() {
+        let args = OutputArgs { output: Some("/nonexistent/x".into()), ..Default::default() };
+        let error = args.emit(&1, |w| write!(w, "x")).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/x"), "{error}");
+    }
+}

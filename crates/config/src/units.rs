@@ -1,0 +1,252 @@
+//! Sizes and times as people write them.
+
+use core::fmt;
+use core::str::FromStr;
+
+use bytesize::ByteSize;
+use forebay_block::Nanos;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// A number of bytes, written `4KiB`, `16MiB`, `1.5GB` or as a plain number of bytes.
+///
+/// A bare `4K` is refused: half of the storage tools mean 4000 by it and half 4096.
+///
+/// ```
+/// use forebay_config::Size;
+/// assert_eq!("4KiB".parse::<Size>().unwrap().bytes(), 4096);
+/// assert_eq!("1.5GB".parse::<Size>().unwrap().bytes(), 1_500_000_000);
+/// assert_eq!(Size(3 << 29).to_string(), "1.5 GiB");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Size(pub u64);
+
+/// A span of time, written `10ms`, `90s`, `5min`, `1h 30min`.
+///
+/// ```
+/// use forebay_config::TimeSpan;
+/// assert_eq!("10ms".parse::<TimeSpan>().unwrap().nanos().0, 10_000_000);
+/// assert_eq!("1.5ms".parse::<TimeSpan>().unwrap().to_string(), "1ms 500us");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TimeSpan(pub Nanos);
+
+/// A size or time that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// Not a size.
+    #[error("`{0}` is not a size: write a number and a unit, such as 4KiB, 16MiB or 1.5GB")]
+    Size(String),
+    /// `K`, `M`, `G` without saying whether thousands or 1024s are meant.
+    #[error(
+        "`{text}` is ambiguous: write {number}{unit}iB (powers of 1024) or {number}{unit}B (powers of 1000)"
+    )]
+    AmbiguousSize {
+        /// What was written.
+        text: String,
+        /// Its number.
+        number: String,
+        /// Its letter.
+        unit: char,
+    },
+    /// Not a span of time.
+    #[error("`{0}` is not a time: write a number and a unit, such as 500us, 10ms, 30s, 5min or 2h")]
+    Time(String),
+}
+
+impl Size {
+    /// In bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let trimmed = text.trim();
+        if let Some(unit @ ('K' | 'k' | 'M' | 'm' | 'G' | 'g' | 'T' | 't')) =
+            trimmed.chars().next_back()
+        {
+            let number = trimmed[..trimmed.len() - 1].trim_end().to_string();
+            if number.parse::<f64>().is_ok() {
+                let unit = unit.to_ascii_uppercase();
+                return Err(UnitError::AmbiguousSize { text: text.to_string(), number, unit });
+            }
+        }
+        trimmed
+            .parse::<ByteSize>()
+            .map(|size| Size(size.as_u64()))
+            .map_err(|_| UnitError::Size(text.to_string()))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let exponent = (self.0.ilog2() / 10).min(6);
+        let value = self.0 as f64 / (1u64 << (10 * exponent)) as f64;
+        let unit = UNITS[exponent as usize - 1];
+        if value.fract() == 0.0 {
+            write!(f, "{value} {unit}")
+        } else {
+            write!(f, "{value:.1} {unit}")
+        }
+    }
+}
+
+impl TimeSpan {
+    /// In nanoseconds.
+    pub const fn nanos(self) -> Nanos {
+        self.0
+    }
+    /// From whole microseconds.
+    pub const fn from_micros(us: u64) -> Self {
+        Self(Nanos::from_micros(us))
+    }
+    /// From whole seconds.
+    pub const fn from_secs(s: u64) -> Self {
+        Self(Nanos::from_micros(s * 1_000_000))
+    }
+}
+
+impl FromStr for TimeSpan {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let error = || UnitError::Time(text.to_string());
+        let trimmed = text.trim();
+        if let Some((whole, fraction)) = trimmed.split_once('.') {
+            return fractional(whole, fraction).map(|n| TimeSpan(Nanos(n))).ok_or_else(error);
+        }
+        let duration = humantime::parse_duration(trimmed).map_err(|_| error())?;
+        u64::try_from(duration.as_nanos()).map(|n| TimeSpan(Nanos(n))).map_err(|_| error())
+    }
+}
+
+/// `whole.fraction` with one unit, in nanoseconds: `humantime` reads whole numbers only.
+fn fractional(whole: &str, fraction: &str) -> Option<u64> {
+    let digits = fraction.find(|c: char| !c.is_ascii_digit())?;
+    let (fraction, unit) = fraction.split_at(digits);
+    let value: f64 = format!("{whole}.{fraction}").parse().ok()?;
+    let one = humantime::parse_duration(&format!("1{unit}")).ok()?;
+    let nanos = value * one.as_nanos() as f64;
+    (nanos.is_finite() && (0.0..1.8e19).contains(&nanos)).then_some(nanos.round() as u64)
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(core::time::Duration::from_nanos(self.0.0)).fmt(f)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size such as \"4KiB\", \"16MiB\" or \"1.5GB\"")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        text.parse().map_err(E::custom)
+    }
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        u64::try_from(bytes).map(Size).map_err(|_| E::custom("a size cannot be negative"))
+    }
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size(bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+struct TimeVisitor;
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = TimeSpan;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time such as \"500us\", \"10ms\" or \"5min\"")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<TimeSpan, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_both_systems_of_units() {
+        for (text, bytes) in [
+            ("512", 512),
+            ("4KiB", 4096),
+            ("4 KiB", 4096),
+            ("4kB", 4000),
+            ("16MiB", 16 << 20),
+            ("1.5GB", 1_500_000_000),
+            ("1.5GiB", 3 << 29),
+            ("2TiB", 2 << 40),
+        ] {
+            assert_eq!(text.parse::<Size>().unwrap(), Size(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_refused_with_a_way_out() {
+        for text in ["", "x", "4XB", "-4KiB", "KiB", "4KiB5"] {
+            let message = text.parse::<Size>().unwrap_err().to_string();
+            assert!(message.contains("4KiB"), "{text}: {message}");
+        }
+        let message = "64G".parse::<Size>().unwrap_err().to_string();
+        assert!(message.contains("64GiB") && message.contains("64GB"), "{message}");
+    }
+
+    #[test]
+    fn times_are_read_with_whole_and_fractional_numbers() {
+        for (text, nanos) in [
+            ("10us", 10_000),
+            ("10ms", 10_000_000),
+            ("1.5ms", 1_500_000),
+            ("0.08us", 80),
+            ("30s", 30_000_000_000),
+            ("5min", 300_000_000_000),
+            ("1h 30min", 5_400_000_000_000),
+        ] {
+            assert_eq!(text.parse::<TimeSpan>().unwrap(), TimeSpan(Nanos(nanos)), "{text}");
+        }
+        for text in ["", "10", "ten ms", "-1s", "1.5", "1.x s", "1e9h", "99999999999999999y"] {
+            let message = text.parse::<TimeSpan>().unwrap_err().to_string();
+            assert!(message.contains("10ms"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_fitting_unit() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4096, "4 KiB"),
+            (3 << 29, "1.5 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+}
