@@ -14,6 +14,10 @@
 //! A slot named by a device effect that has not completed is pinned: the machine does not
 //! write, evict or reuse it (a pinned *source* may still be copied from).
 
+mod machine;
+
+pub use machine::Machine;
+
 use forebay_block::Volume;
 
 /// A block-sized piece of DRAM, by number. The driver owns the memory behind it.
