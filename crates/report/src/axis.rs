@@ -1,0 +1,223 @@
+//! Axes: what they measure, in which unit, on which scale.
+
+use serde_json::{Map, Value, json};
+
+/// What an axis counts. Values are given in the unit named here; the axis chooses prefixes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Unit {
+    /// A bare number, such as a count.
+    #[default]
+    Plain,
+    /// Bytes, shown with binary prefixes.
+    Bytes,
+    /// Microseconds, shown as ns, µs, ms or s.
+    Micros,
+    /// Seconds, shown as ns, µs, ms or s.
+    Seconds,
+    /// A fraction of one, shown in percent.
+    Fraction,
+    /// US dollars.
+    Dollars,
+    /// Events per second.
+    PerSecond,
+    /// Bytes per second, shown with decimal prefixes.
+    BytesPerSecond,
+}
+
+impl Unit {
+    /// The factor from the caller's values to those in the figure (microseconds become seconds,
+    /// so that Plotly's SI prefixes fit).
+    pub(crate) fn scale(self) -> f64 {
+        if self == Unit::Micros { 1e-6 } else { 1.0 }
+    }
+
+    /// d3 number format and suffix for ticks and hover text.
+    fn format(self) -> (&'static str, &'static str) {
+        match self {
+            Unit::Plain => ("~s", ""),
+            Unit::Bytes => ("", ""),
+            Unit::Micros | Unit::Seconds => ("~s", "s"),
+            Unit::Fraction => (".3~%", ""),
+            Unit::Dollars => ("$,.3~r", ""),
+            Unit::PerSecond => ("~s", "/s"),
+            Unit::BytesPerSecond => ("~s", "B/s"),
+        }
+    }
+
+    /// `value` (in this unit) in words, as used in hover texts and tables: `1.5 GiB`, `12.3 µs`.
+    ///
+    /// ```
+    /// use forebay_report::Unit;
+    /// assert_eq!(Unit::Bytes.show(1_610_612_736.0), "1.5 GiB");
+    /// assert_eq!(Unit::Micros.show(12_345.0), "12.3 ms");
+    /// assert_eq!(Unit::Fraction.show(0.1234), "12.3 %");
+    /// assert_eq!(Unit::Dollars.show(0.0031913), "$0.00319");
+    /// ```
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::Plain => si(value, "", 1000.0),
+            Unit::Bytes => binary(value),
+            Unit::Micros => si(value * 1e-6, "s", 1000.0),
+            Unit::Seconds => si(value, "s", 1000.0),
+            Unit::Fraction => format!("{} %", significant(value * 100.0)),
+            Unit::Dollars => format!("${}", significant(value)),
+            Unit::PerSecond => si(value, "/s", 1000.0),
+            Unit::BytesPerSecond => si(value, "B/s", 1000.0),
+        }
+    }
+}
+
+/// One axis of a chart.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Axis {
+    pub(crate) title: String,
+    pub(crate) unit: Unit,
+    pub(crate) log: bool,
+    pub(crate) zero: bool,
+}
+
+impl Axis {
+    /// A linear axis called `title`, in `unit`.
+    pub fn new(title: impl Into<String>, unit: Unit) -> Self {
+        Self { title: title.into(), unit, log: false, zero: false }
+    }
+    /// On a logarithmic scale; values of zero or less are left out of the picture.
+    pub fn log(mut self) -> Self {
+        self.log = true;
+        self
+    }
+    /// Starting at zero (linear axes only).
+    pub fn from_zero(mut self) -> Self {
+        self.zero = true;
+        self
+    }
+
+    /// The axis as Plotly wants it; `values` (already scaled) place the ticks of byte axes.
+    pub(crate) fn json(&self, values: impl Iterator<Item = f64>) -> Value {
+        let mut axis = Map::new();
+        axis.insert("title".into(), json!({ "text": self.title }));
+        axis.insert("type".into(), json!(if self.log { "log" } else { "linear" }));
+        axis.insert("automargin".into(), json!(true));
+        if self.zero && !self.log {
+            axis.insert("rangemode".into(), json!("tozero"));
+        }
+        let (format, suffix) = self.unit.format();
+        if self.unit == Unit::Bytes {
+            let (at, text) = self.byte_ticks(values);
+            if !at.is_empty() {
+                axis.insert("tickvals".into(), json!(at));
+                axis.insert("ticktext".into(), json!(text));
+            }
+        } else {
+            axis.insert("tickformat".into(), json!(format));
+            axis.insert("ticksuffix".into(), json!(suffix));
+            if self.log {
+                axis.insert("dtick".into(), json!(1));
+            }
+        }
+        Value::Object(axis)
+    }
+
+    /// Ticks at powers of two, or at round binary steps on a linear axis: at most a dozen.
+    fn byte_ticks(&self, values: impl Iterator<Item = f64>) -> (Vec<f64>, Vec<String>) {
+        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+        for v in values.filter(|v| v.is_finite() && *v > 0.0) {
+            low = low.min(v);
+            high = high.max(v);
+        }
+        if high <= 0.0 {
+            return (Vec::new(), Vec::new());
+        }
+        let at: Vec<f64> = if self.log {
+            let (first, last) = (low.log2().floor() as i32, high.log2().ceil() as i32);
+            let step = ((last - first) / 10 + 1) as usize;
+            (first..=last).step_by(step).map(|p| 2f64.powi(p)).collect()
+        } else {
+            let step = (high / 5.0).log2().ceil().exp2().max(1.0);
+            (0..=(high / step).ceil() as u32).map(|k| f64::from(k) * step).collect()
+        };
+        let text = at.iter().map(|&v| binary(v)).collect();
+        (at, text)
+    }
+}
+
+fn binary(value: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut v, mut unit) = (value, 0);
+    while v.abs() >= 1023.5 && unit + 1 < UNITS.len() {
+        v /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", significant(v), UNITS[unit])
+}
+
+fn si(value: f64, unit: &str, base: f64) -> String {
+    const SMALL: [&str; 4] = ["", "m", "µ", "n"];
+    const LARGE: [&str; 5] = ["", "k", "M", "G", "T"];
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value} {unit}").trim_end().to_string();
+    }
+    let (mut v, mut step) = (value, 0i32);
+    while v.abs() >= base * 0.9995 && step < 4 {
+        v /= base;
+        step += 1;
+    }
+    while v.abs() < 0.9995 && step > -3 && !unit.is_empty() {
+        v *= base;
+        step -= 1;
+    }
+    let prefix = if step < 0 { SMALL[step.unsigned_abs() as usize] } else { LARGE[step as usize] };
+    format!("{} {prefix}{unit}", significant(v)).trim_end().to_string()
+}
+
+/// Three significant digits, without trailing zeroes or exponents.
+fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = (2 - magnitude).clamp(0, 12) as usize;
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_the_prefix_a_reader_expects() {
+        for (unit, value, text) in [
+            (Unit::Plain, 0.0, "0"),
+            (Unit::Plain, 0.25, "0.25"),
+            (Unit::Plain, 999_999.0, "1 M"),
+            (Unit::Bytes, 512.0, "512 B"),
+            (Unit::Bytes, 1_048_576.0, "1 MiB"),
+            (Unit::Micros, 0.0619, "61.9 ns"),
+            (Unit::Micros, 974.6, "975 µs"),
+            (Unit::Seconds, 90.0, "90 s"),
+            (Unit::Fraction, 1.0, "100 %"),
+            (Unit::Dollars, 1120.0, "$1120"),
+            (Unit::PerSecond, 158_000.0, "158 k/s"),
+        ] {
+            assert_eq!(unit.show(value), text);
+        }
+    }
+
+    #[test]
+    fn byte_ticks_are_few_and_cover_the_values() {
+        for log in [false, true] {
+            let axis = Axis { log, unit: Unit::Bytes, ..Axis::default() };
+            for high in [4096.0, 3.0e9, 7.5e12] {
+                let (at, text) = axis.byte_ticks([4096.0, high].into_iter());
+                assert!(at.len() <= 13 && at.len() == text.len(), "{} ticks", at.len());
+                assert!(*at.last().unwrap() * 16.0 > high, "the last tick is far below {high}");
+            }
+        }
+    }
+}

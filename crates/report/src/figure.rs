@@ -1,0 +1,71 @@
+//! A picture: Plotly JSON with a title and a caption.
+
+use serde_json::{Value, json};
+
+/// Colours of series in order: told apart by colour-blind readers, readable on light and dark
+/// (after Okabe and Ito, 2008, lightened where needed).
+pub const PALETTE: [&str; 8] =
+    ["#2f7ed8", "#e69f00", "#1a9e77", "#d55e00", "#b565a7", "#56b4e9", "#9a8c00", "#8a8f98"];
+
+/// One picture, as the chart builders make it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    pub(crate) title: String,
+    pub(crate) caption: String,
+    pub(crate) json: Value,
+}
+
+impl Figure {
+    /// A figure from Plotly JSON (an object with `data` and `layout`) made elsewhere.
+    pub fn from_json(title: impl Into<String>, json: Value) -> Self {
+        Self { title: title.into(), caption: String::new(), json }
+    }
+
+    pub(crate) fn new(title: &str, data: Vec<Value>, mut layout: Value) -> Self {
+        let frame = json!({
+            "margin": { "l": 64, "r": 20, "t": 16, "b": 52 },
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "colorway": PALETTE,
+            "hovermode": "closest",
+            "legend": { "orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0 },
+        });
+        if let (Value::Object(layout), Value::Object(frame)) = (&mut layout, frame) {
+            for (key, value) in frame {
+                layout.entry(key).or_insert(value);
+            }
+        }
+        Self::from_json(title, json!({ "data": data, "layout": layout }))
+    }
+
+    /// With a sentence below that says what to see.
+    pub fn caption(mut self, text: impl Into<String>) -> Self {
+        self.caption = text.into();
+        self
+    }
+
+    /// The title.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The figure as Plotly JSON: an object with `data` and `layout`. Unlike in the report, where
+    /// the title is a heading, it is part of the layout here.
+    pub fn to_json(&self) -> Value {
+        let mut json = self.json.clone();
+        json["layout"]["title"] = json!({ "text": escape_plotly(&self.title) });
+        json
+    }
+}
+
+/// Plotly shows a subset of HTML in every text it is given (names, titles, hover), so a caller's
+/// `<` and `&` are written as entities.
+pub(crate) fn escape_plotly(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A colour of the palette as `rgba`, for fills.
+pub(crate) fn translucent(colour: &str, alpha: f64) -> String {
+    let part = |at: usize| u8::from_str_radix(&colour[at..at + 2], 16).unwrap_or(128);
+    format!("rgba({},{},{},{alpha})", part(1), part(3), part(5))
+}
