@@ -1,1 +1,21 @@
-//! The sans-IO NBD protocol, server and client halves.
+//! The NBD protocol without the network: bytes in, events and bytes out.
+//!
+//! Both halves are here, [`server`] and `client`, each a handshake followed by a transmission.
+//! They know no socket, thread, clock or file, allocate nothing per request, and hold a bounded
+//! amount of memory whatever the peer sends. Payloads are never copied here: the parser stops in
+//! front of them, and the driver takes them to where they belong.
+//!
+//! Spoken are the fixed newstyle handshake, simple, structured and extended replies, and
+//! `base:allocation` block status. `docs/nbd.md` lists what the protocol asks of a server and
+//! which test shows that this one does it.
+
+mod error_code;
+mod export;
+mod request;
+pub mod server;
+pub mod wire;
+
+pub use error_code::ErrorCode;
+pub use export::{BlockSizes, BlockSizesError, ExportInfo, Exports};
+pub use request::{Request, RequestHeader};
+pub use wire::{Command, CommandFlags, Cookie, TransmissionFlags};
