@@ -1,1 +1,39 @@
-//! Reuse distances and miss-ratio curves.
+//! Reuse distances and miss-ratio curves: how large a cache a workload deserves.
+//!
+//! An LRU cache of `c` blocks holds a block iff fewer than `c` other distinct blocks were accessed
+//! since. That number, the **reuse distance**, does not depend on `c`: one pass over a workload
+//! gives the miss ratio of every cache size at once.
+//!
+//! - [`WorkloadLocality`] takes requests, splits them into blocks, and gives histograms of all
+//!   volumes together and of each by itself.
+//! - [`ReuseDistances`] takes block accesses in batches and counts distances into a
+//!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size cost constant time;
+//!   [`MissRatioCurve`] is a histogram drawn as points.
+//! - [`ReuseStack`] gives the distance of each access.
+//!
+//! [`Distance`] says what is measured (TRD, URD, POD by write policy), [`Sampling`] which blocks
+//! are looked at (all, a rate, a bound). Everything here is pure: no I/O, no clock, no threads,
+//! no randomness; the same accesses give the same numbers on every machine.
+
+mod cpu;
+mod curve;
+mod distance;
+mod error;
+mod histogram;
+mod keys;
+mod reuse;
+mod sample;
+mod stack;
+mod table;
+mod timeline;
+mod workload;
+
+pub use curve::{CurvePoint, MissRatioCurve};
+pub use distance::{Distance, UnknownDistance};
+pub use error::LocalityError;
+pub use histogram::{DistanceCounts, HistogramBuilder, ReuseHistogram, SampledRate};
+pub use keys::BlockKeys;
+pub use reuse::ReuseDistances;
+pub use sample::Sampling;
+pub use stack::{Reuse, ReuseStack};
+pub use workload::{LocalityOptions, Scope, WorkloadHistograms, WorkloadLocality};

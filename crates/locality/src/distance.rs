@@ -1,0 +1,188 @@
+//! Which reuses a distance measures, and which blocks it believes a cache keeps.
+//!
+//! A reuse distance is the number of *other* distinct blocks that were kept more recently than
+//! the block at hand; an LRU cache of `c` blocks holds the block iff the distance is below `c`.
+//! The kinds differ in what they measure (reads only, or writes too) and in what they take a
+//! cache to keep. They are [`Rule`]s: one small table each, read by one loop.
+//!
+//! Source: Ahmadian et al., *ETICA*, section 4.3.1 (TRD, URD, POD). Two points the paper leaves
+//! open are decided here. A write breaks the chain of its block in a read-only cache: the next
+//! read of that block counts as cold. A block that the policy does not hold is not counted in
+//! the distance of any other.
+
+use core::fmt;
+use core::str::FromStr;
+
+use forebay_block::Op;
+
+/// A kind of reuse distance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Distance {
+    /// Traditional: every access is measured and keeps its block. Predicts an LRU cache that
+    /// allocates on reads and on writes.
+    #[default]
+    Trd,
+    /// Useful: only read-after-read and read-after-write are measured; every block counts.
+    Urd,
+    /// Policy-optimised for a read-only cache: only reads allocate, a write invalidates.
+    PodReadOnly,
+    /// Policy-optimised for a write-back cache of writes only: only writes allocate, and only
+    /// reads of blocks that a write brought in are measured.
+    PodWriteOnly,
+    /// Policy-optimised for write-back, which keeps everything: equal to [`Distance::Urd`].
+    PodWriteBack,
+    /// Policy-optimised for write-through with allocation on writes, which holds the same
+    /// blocks as write-back: equal to [`Distance::Urd`].
+    PodWriteThrough,
+}
+
+impl Distance {
+    /// Every kind, in the order of the command line's help.
+    pub const ALL: [Distance; 6] = [
+        Self::Trd,
+        Self::Urd,
+        Self::PodReadOnly,
+        Self::PodWriteOnly,
+        Self::PodWriteBack,
+        Self::PodWriteThrough,
+    ];
+
+    /// The name used on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Trd => "trd",
+            Self::Urd => "urd",
+            Self::PodReadOnly => "pod-ro",
+            Self::PodWriteOnly => "pod-wbwo",
+            Self::PodWriteBack => "pod-wb",
+            Self::PodWriteThrough => "pod-wt",
+        }
+    }
+
+    /// Whether reuses by writes are measured; if not, no write ever counts as a hit.
+    pub const fn measures_writes(self) -> bool {
+        matches!(self, Self::Trd)
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no [`Distance`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownDistance(pub String);
+
+impl fmt::Display for UnknownDistance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no reuse distance; known are", self.0)?;
+        for (i, d) in Distance::ALL.iter().enumerate() {
+            write!(f, "{} {d}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownDistance {}
+
+impl FromStr for Distance {
+    type Err = UnknownDistance;
+    fn from_str(s: &str) -> Result<Self, UnknownDistance> {
+        Self::ALL.into_iter().find(|d| d.name() == s).ok_or_else(|| UnknownDistance(s.to_owned()))
+    }
+}
+
+/// What becomes of an accessed block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    /// It becomes the most recent, allocated if it was not held.
+    Allocate,
+    /// It becomes the most recent if it was held; otherwise nothing changes.
+    TouchIfHeld,
+    /// It is no longer held.
+    Drop,
+    /// The access does not concern the cache.
+    Nothing,
+}
+
+/// What one access means: whether its distance is measured, and what becomes of its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Effect {
+    pub measured: bool,
+    pub keep: Keep,
+}
+
+const IGNORED: Effect = Effect { measured: false, keep: Keep::Nothing };
+
+/// A kind of distance as a table from operation to effect.
+pub(crate) trait Rule {
+    const READ: Effect;
+    const WRITE: Effect;
+
+    /// Trims and flushes move no data and are no accesses: a trimmed block stays where it is.
+    #[inline(always)]
+    fn effect(op: Op) -> Effect {
+        match op {
+            Op::Read => Self::READ,
+            Op::Write | Op::WriteZeroes => Self::WRITE,
+            Op::Trim | Op::Flush => IGNORED,
+        }
+    }
+}
+
+/// [`Distance::Trd`].
+pub(crate) struct All;
+impl Rule for All {
+    const READ: Effect = Effect { measured: true, keep: Keep::Allocate };
+    const WRITE: Effect = Effect { measured: true, keep: Keep::Allocate };
+}
+
+/// [`Distance::Urd`], [`Distance::PodWriteBack`] and [`Distance::PodWriteThrough`].
+pub(crate) struct Useful;
+impl Rule for Useful {
+    const READ: Effect = Effect { measured: true, keep: Keep::Allocate };
+    const WRITE: Effect = Effect { measured: false, keep: Keep::Allocate };
+}
+
+/// [`Distance::PodReadOnly`].
+pub(crate) struct ReadOnly;
+impl Rule for ReadOnly {
+    const READ: Effect = Effect { measured: true, keep: Keep::Allocate };
+    const WRITE: Effect = Effect { measured: false, keep: Keep::Drop };
+}
+
+/// [`Distance::PodWriteOnly`].
+pub(crate) struct WriteOnly;
+impl Rule for WriteOnly {
+    const READ: Effect = Effect { measured: true, keep: Keep::TouchIfHeld };
+    const WRITE: Effect = Effect { measured: false, keep: Keep::Allocate };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back_as_its_distance() {
+        for d in Distance::ALL {
+            assert_eq!(d.name().parse(), Ok(d));
+        }
+        let err = "lru".parse::<Distance>().unwrap_err().to_string();
+        assert!(err.contains("`lru`") && err.contains("pod-wbwo"), "{err}");
+    }
+
+    #[test]
+    fn only_the_traditional_distance_measures_writes() {
+        for d in Distance::ALL {
+            let rule = match d {
+                Distance::Trd => All::WRITE,
+                Distance::PodReadOnly => ReadOnly::WRITE,
+                Distance::PodWriteOnly => WriteOnly::WRITE,
+                _ => Useful::WRITE,
+            };
+            assert_eq!(rule.measured, d.measures_writes(), "{d}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What can go wrong while measuring locality.
+
+use core::fmt;
+
+/// A failure of a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LocalityError {
+    /// More distinct blocks are alive than 32-bit access times can order.
+    TooManyBlocks {
+        /// The number of distinct blocks at which measuring stopped.
+        distinct_blocks: u64,
+    },
+    /// A batch whose keys and operations differ in number.
+    UnequalBatch {
+        /// Number of keys.
+        keys: usize,
+        /// Number of operations.
+        ops: usize,
+    },
+    /// A sampling rate outside (0, 1].
+    BadRate,
+    /// A bound on sampled blocks below the smallest that gives a usable curve.
+    TooFewSampledBlocks {
+        /// The bound asked for.
+        blocks: u64,
+        /// The smallest bound accepted.
+        least: u64,
+    },
+}
+
+impl fmt::Display for LocalityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyBlocks { distinct_blocks } => write!(
+                f,
+                "the workload touches more than {distinct_blocks} distinct blocks, too many to \
+                 measure at once: use a larger block size, a sampling rate below 1, or measure \
+                 each volume by itself"
+            ),
+            Self::UnequalBatch { keys, ops } => {
+                write!(f, "a batch holds {keys} keys and {ops} operations: pass as many of each")
+            }
+            Self::BadRate => {
+                write!(f, "a sampling rate must be above 0 and at most 1")
+            }
+            Self::TooFewSampledBlocks { blocks, least } => {
+                write!(f, "a sample of {blocks} blocks is too small: allow at least {least}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LocalityError {}

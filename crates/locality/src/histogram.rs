@@ -1,0 +1,298 @@
+//! How often each reuse distance occurred, by operation.
+//!
+//! A histogram is collected in a [`HistogramBuilder`] and then becomes a [`ReuseHistogram`],
+//! whose running sums answer "how many reads hit in a cache of `c` blocks" in constant time.
+//!
+//! Memory: the two counters per distance that full resolution takes would cost 16 bytes per
+//! distinct block, more than half of all else. So distances below 65,536 have a counter each and
+//! larger ones share one by sixteen: about 1 byte per distinct block and 1 MiB. Nothing is
+//! estimated: counts are exact, and hits are exact for every cache size up to 65,536 blocks and
+//! for multiples of 16 blocks (64 KiB at 4 KiB) beyond, finer than any allocation unit.
+
+use forebay_block::Op;
+
+use crate::Reuse;
+
+/// Distances below this have a counter each.
+const FINE_END: u64 = 1 << 16;
+/// log2 of the number of larger distances that share a counter.
+const COARSE_SHIFT: u32 = 4;
+/// Counters are kept in sixty-four-thousandths, so that a sampled access can weigh 1/rate.
+const WEIGHT_SHIFT: u32 = 16;
+
+/// The weight of one access that stands for itself.
+pub(crate) const WEIGHT_ONE: u64 = 1 << WEIGHT_SHIFT;
+
+/// Hits and misses by cache size, reads and writes apart, for one workload and one distance.
+///
+/// ```
+/// use forebay_block::Op::{Read, Write};
+/// use forebay_locality::{Distance, ReuseDistances};
+/// let mut distances = ReuseDistances::new(Distance::Trd);
+/// distances.access_batch(&[1, 2, 1, 2, 2], &[Read, Read, Read, Write, Read]).unwrap();
+/// let histogram = distances.into_histogram();
+/// assert_eq!(histogram.hits(Read, 1), 1);
+/// assert_eq!(histogram.hits(Read, 2), 2);
+/// assert_eq!(histogram.hits(Write, 2), 1);
+/// assert_eq!(histogram.read.cold, 2);
+/// ```
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ReuseHistogram {
+    /// Reads.
+    pub read: DistanceCounts,
+    /// Writes, and write-zeroes requests.
+    pub write: DistanceCounts,
+    /// Number of distinct blocks accessed; of a sample, scaled to the whole.
+    pub distinct_blocks: u64,
+    /// The share of blocks that was looked at: 1 unless sampled.
+    pub sampled_rate: SampledRate,
+}
+
+/// The share of blocks that a sample kept, in (0, 1].
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub struct SampledRate(pub f64);
+
+impl Default for SampledRate {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+/// The reuse distances of one operation, as running sums.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DistanceCounts {
+    /// `sums[i]` counts the reuses whose distance lies in counters 0 to i.
+    sums: Vec<u64>,
+    /// Accesses to blocks that were not held by a cache of any size.
+    pub cold: u64,
+    /// Accesses of a kind that the distance does not measure; they never hit.
+    pub unmeasured: u64,
+    /// The largest distance seen, exactly; `None` without reuse.
+    pub max_distance: Option<u64>,
+}
+
+impl ReuseHistogram {
+    /// How many accesses by `op` hit in an LRU cache of `cache_blocks` blocks; 0 for operations
+    /// that access no data. See [`DistanceCounts::hits`].
+    #[inline]
+    pub fn hits(&self, op: Op, cache_blocks: u64) -> u64 {
+        self.counts(op).map_or(0, |counts| counts.hits(cache_blocks))
+    }
+
+    /// The counts of `op`; `None` for operations that access no data.
+    #[inline]
+    pub fn counts(&self, op: Op) -> Option<&DistanceCounts> {
+        match op {
+            Op::Read => Some(&self.read),
+            Op::Write | Op::WriteZeroes => Some(&self.write),
+            Op::Trim | Op::Flush => None,
+        }
+    }
+
+    /// Block accesses, reads and writes.
+    pub fn accesses(&self) -> u64 {
+        self.read.accesses() + self.write.accesses()
+    }
+
+    /// The largest distance of any measured reuse; a cache of one block more has every hit.
+    pub fn max_distance(&self) -> Option<u64> {
+        self.read.max_distance.max(self.write.max_distance)
+    }
+
+    /// The largest cache size up to `blocks` whose hits are exact for every histogram.
+    pub fn exact_blocks(blocks: u64) -> u64 {
+        first_distance(counter_of(blocks))
+    }
+
+    /// The cache sizes at which the hits of either operation change, each exact, ascending.
+    pub fn breakpoints(&self) -> impl Iterator<Item = u64> + '_ {
+        let counters = self.read.sums.len().max(self.write.sums.len());
+        (0..counters).filter(|&i| self.read.count(i) + self.write.count(i) > 0).map(|i| {
+            let size = first_distance(i + 1);
+            // The last counter ends where the last distance does.
+            self.max_distance().map_or(size, |max| size.min(max + 1))
+        })
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> u64 {
+        8 * (self.read.sums.capacity() + self.write.sums.capacity()) as u64
+    }
+}
+
+impl DistanceCounts {
+    /// How many of these accesses hit in an LRU cache of `cache_blocks` blocks: the reuses at a
+    /// smaller distance.
+    ///
+    /// Exact up to 65,536 blocks, at multiples of 16 beyond, and from one more than the largest
+    /// distance on; in between, the hits of the next smaller such size (a lower bound).
+    #[inline]
+    pub fn hits(&self, cache_blocks: u64) -> u64 {
+        if self.max_distance.is_none_or(|max| cache_blocks > max) {
+            return self.reuses();
+        }
+        match counter_of(cache_blocks) {
+            0 => 0,
+            i => self.sums.get(i - 1).copied().unwrap_or(self.reuses()),
+        }
+    }
+
+    /// All measured reuses: the hits of a cache without bound.
+    #[inline]
+    pub fn reuses(&self) -> u64 {
+        self.sums.last().copied().unwrap_or(0)
+    }
+
+    /// All accesses of the operation.
+    pub fn accesses(&self) -> u64 {
+        self.reuses() + self.cold + self.unmeasured
+    }
+
+    fn count(&self, counter: usize) -> u64 {
+        let upto = |i: usize| self.sums.get(i).copied().unwrap_or(self.reuses());
+        upto(counter) - if counter == 0 { 0 } else { upto(counter - 1) }
+    }
+}
+
+/// Collects reuses into counters.
+#[derive(Clone, Debug, Default)]
+pub struct HistogramBuilder {
+    read: Counters,
+    write: Counters,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    counts: Vec<u64>,
+    cold: u64,
+    unmeasured: u64,
+    max_distance: Option<u64>,
+}
+
+impl HistogramBuilder {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts one access; operations that access no data are ignored.
+    #[inline]
+    pub fn add(&mut self, op: Op, reuse: Reuse) {
+        self.add_weighted(op, reuse, 1.0, WEIGHT_ONE);
+    }
+
+    /// Counts an access that stands for `weight` / [`WEIGHT_ONE`] accesses, at its distance
+    /// times `scale`.
+    #[inline(always)]
+    pub(crate) fn add_weighted(&mut self, op: Op, reuse: Reuse, scale: f64, weight: u64) {
+        let counters = match op {
+            Op::Read => &mut self.read,
+            Op::Write | Op::WriteZeroes => &mut self.write,
+            Op::Trim | Op::Flush => return,
+        };
+        match reuse.distance() {
+            Some(distance) if scale == 1.0 => counters.reuse(u64::from(distance), weight),
+            Some(distance) => counters.reuse((f64::from(distance) * scale) as u64, weight),
+            None if reuse == Reuse::COLD => counters.cold += weight,
+            None => counters.unmeasured += weight,
+        }
+    }
+
+    /// Adds `weight` (possibly negative) to the reads at the smallest distance, as far as the
+    /// counter there allows.
+    pub(crate) fn correct_reads(&mut self, weight: i128) {
+        self.read.correct(weight);
+    }
+
+    /// The same for writes.
+    pub(crate) fn correct_writes(&mut self, weight: i128) {
+        self.write.correct(weight);
+    }
+
+    /// Sets the number of writes, where the distance measures none.
+    pub(crate) fn set_unmeasured_writes(&mut self, writes: u64) {
+        self.write.unmeasured = writes * WEIGHT_ONE;
+    }
+
+    /// The weight of all reads and of all writes added, in [`WEIGHT_ONE`]ths.
+    pub(crate) fn weights(&self) -> [u128; 2] {
+        [&self.read, &self.write].map(|c| {
+            let reuses: u128 = c.counts.iter().map(|&n| u128::from(n)).sum();
+            reuses + u128::from(c.cold) + u128::from(c.unmeasured)
+        })
+    }
+
+    /// The histogram of what was counted. Takes no further memory.
+    pub fn finish(self, distinct_blocks: u64) -> ReuseHistogram {
+        ReuseHistogram {
+            read: self.read.finish(),
+            write: self.write.finish(),
+            distinct_blocks,
+            sampled_rate: SampledRate::default(),
+        }
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> u64 {
+        8 * (self.read.counts.capacity() + self.write.counts.capacity()) as u64
+    }
+}
+
+impl Counters {
+    #[inline(always)]
+    fn reuse(&mut self, distance: u64, weight: u64) {
+        let counter = counter_of(distance);
+        if counter >= self.counts.len() {
+            self.grow(counter);
+        }
+        self.counts[counter] += weight;
+        self.max_distance = self.max_distance.max(Some(distance));
+    }
+
+    fn correct(&mut self, weight: i128) {
+        let first = self.counts.first().copied().unwrap_or(0);
+        let corrected = (i128::from(first) + weight).clamp(0, i128::from(u64::MAX)) as u64;
+        if corrected != first {
+            self.reuse(0, 0);
+            self.counts[0] = corrected;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, counter: usize) {
+        let counters = (counter + 1).max(self.counts.len() + self.counts.len() / 4).max(64);
+        self.counts.reserve_exact(counters - self.counts.len());
+        self.counts.resize(counters, 0);
+    }
+
+    fn finish(self) -> DistanceCounts {
+        let mut sums = self.counts;
+        sums.truncate(self.max_distance.map_or(0, |max| counter_of(max) + 1));
+        let (mut weight, mut before) = (0, 0);
+        for sum in &mut sums {
+            weight += *sum;
+            *sum = rounded(weight).max(before);
+            before = *sum;
+        }
+        let (cold, unmeasured) = (rounded(self.cold), rounded(self.unmeasured));
+        DistanceCounts { sums, cold, unmeasured, max_distance: self.max_distance }
+    }
+}
+
+fn rounded(weight: u64) -> u64 {
+    (weight + WEIGHT_ONE / 2) >> WEIGHT_SHIFT
+}
+
+/// The counter that counts `distance`.
+#[inline(always)]
+fn counter_of(distance: u64) -> usize {
+    let coarse = FINE_END + ((distance.max(FINE_END) - FINE_END) >> COARSE_SHIFT);
+    (if distance < FINE_END { distance } else { coarse }) as usize
+}
+
+/// The smallest distance that `counter` counts.
+fn first_distance(counter: usize) -> u64 {
+    let counter = counter as u64;
+    if counter < FINE_END { counter } else { FINE_END + ((counter - FINE_END) << COARSE_SHIFT) }
+}

@@ -1,0 +1,94 @@
+//! Reuse-distance histograms of a stream of block accesses, exact or sampled.
+
+use forebay_block::Op;
+
+use crate::histogram::{HistogramBuilder, SampledRate};
+use crate::sample::{Sample, Sampling};
+use crate::{Distance, LocalityError, ReuseHistogram, ReuseStack};
+
+/// Measures the reuse distances of a stream of block accesses and counts them.
+///
+/// ```
+/// use forebay_block::Op::{Read, Write};
+/// use forebay_locality::{Distance, ReuseDistances};
+/// let mut distances = ReuseDistances::new(Distance::Trd);
+/// distances.access_batch(&[10, 11, 12, 10], &[Read, Write, Read, Read]).unwrap();
+/// let histogram = distances.into_histogram();
+/// assert_eq!(histogram.max_distance(), Some(2));
+/// assert_eq!((histogram.hits(Read, 2), histogram.hits(Read, 3)), (0, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReuseDistances {
+    stack: ReuseStack,
+    counts: HistogramBuilder,
+    sample: Option<Sample>,
+}
+
+impl ReuseDistances {
+    /// Exact distances of one kind.
+    pub fn new(distance: Distance) -> Self {
+        let (stack, counts) = (ReuseStack::new(distance), HistogramBuilder::new());
+        Self { stack, counts, sample: None }
+    }
+
+    /// Distances of one kind, from all blocks or a sample of them.
+    ///
+    /// # Errors
+    /// If the sampling rate or bound is out of range.
+    pub fn sampled(distance: Distance, sampling: Sampling) -> Result<Self, LocalityError> {
+        Ok(Self { sample: Sample::new(sampling)?, ..Self::new(distance) })
+    }
+
+    /// Processes accesses in order; trims and flushes are no accesses and change nothing.
+    ///
+    /// # Errors
+    /// If the slices differ in length (then nothing was processed), or if more blocks are held
+    /// than can be ordered (then the histogram is of the accesses processed so far).
+    pub fn access_batch(&mut self, keys: &[u64], ops: &[Op]) -> Result<(), LocalityError> {
+        match &mut self.sample {
+            None => {
+                let counts = &mut self.counts;
+                self.stack.for_each_chunk(keys, ops, |ops, reuses| {
+                    for (&op, &reuse) in ops.iter().zip(reuses) {
+                        counts.add(op, reuse);
+                    }
+                })
+            }
+            Some(sample) => sample.access_batch(&mut self.stack, &mut self.counts, keys, ops),
+        }
+    }
+
+    /// The histogram so far.
+    pub fn histogram(&self) -> ReuseHistogram {
+        let (distance, blocks) = (self.stack.distance(), self.stack.blocks_known());
+        finish(distance, blocks, self.counts.clone(), self.sample.as_ref())
+    }
+
+    /// The histogram; everything else is freed first.
+    pub fn into_histogram(self) -> ReuseHistogram {
+        let Self { stack, counts, sample } = self;
+        let (distance, blocks) = (stack.distance(), stack.blocks_known());
+        drop(stack);
+        finish(distance, blocks, counts, sample.as_ref())
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> u64 {
+        let sample = self.sample.as_ref().map_or(0, Sample::memory_bytes);
+        self.stack.memory_bytes() + self.counts.memory_bytes() + sample
+    }
+}
+
+fn finish(
+    distance: Distance,
+    blocks: u64,
+    mut counts: HistogramBuilder,
+    sample: Option<&Sample>,
+) -> ReuseHistogram {
+    let Some(sample) = sample else { return counts.finish(blocks) };
+    sample.correct(distance, &mut counts);
+    let rate = sample.rate();
+    let mut histogram = counts.finish((blocks as f64 / rate).round() as u64);
+    histogram.sampled_rate = SampledRate(rate);
+    histogram
+}

@@ -1,0 +1,158 @@
+//! Spatially hashed sampling (SHARDS): curves of a sample of the blocks, in bounded memory.
+//!
+//! A block is looked at iff the hash of its key is below a threshold, so all its accesses are
+//! seen or none. Distances among sampled blocks are 1/rate times too small and are scaled.
+//! With a bound on blocks the threshold starts at all blocks and is lowered whenever more
+//! are known; an access counted at rate r stands for 1/r accesses, which is the paper's rescaling
+//! of old counts, divided by the final rate.
+//!
+//! The sum of those weights is not the number of accesses: popular blocks are in the sample or
+//! not. The difference is made up at the smallest distance (the paper's SHARDS-adj), which
+//! removes most of the error of skewed workloads.
+//!
+//! Source: Waldspurger et al., *Efficient MRC Construction with SHARDS*, FAST 2015, sections
+//! 3.1 to 3.3. The paper removes one block at a time, by a priority queue; here an eighth of the
+//! sample is dropped at once, without one. Does badly on small workloads and where
+//! a few blocks carry most accesses: at 100 sampled blocks errors of several percent are normal.
+
+use forebay_block::Op;
+
+use crate::histogram::{HistogramBuilder, WEIGHT_ONE};
+use crate::{Distance, LocalityError, ReuseStack};
+
+/// The fewest sampled blocks that a bound may allow.
+const BLOCKS_MIN: u64 = 256;
+/// Hashes are this many bits wide; a threshold of all of them samples every block.
+const HASH_BITS: u32 = 32;
+
+/// Which blocks to look at.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Sampling {
+    /// All: exact.
+    #[default]
+    All,
+    /// A share of the blocks, above 0 and at most 1.
+    Rate(f64),
+    /// So many blocks at most (at least 256), at a rate that falls as the workload grows.
+    MaxBlocks(u64),
+}
+
+/// A sample as it is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Hashes below this are sampled.
+    threshold: u64,
+    blocks_max: u64,
+    /// Accesses seen, sampled or not.
+    reads: u64,
+    writes: u64,
+    /// The sampled part of a batch, kept for its memory.
+    keys: Vec<u64>,
+    ops: Vec<Op>,
+}
+
+impl Sample {
+    /// A sample, unless all blocks are to be looked at.
+    pub(crate) fn new(sampling: Sampling) -> Result<Option<Self>, LocalityError> {
+        let all = (1u64 << HASH_BITS) as f64;
+        let (threshold, blocks_max) = match sampling {
+            Sampling::All => return Ok(None),
+            Sampling::Rate(rate) if rate > 0.0 && rate <= 1.0 => {
+                (((rate * all).round() as u64).max(1), u64::MAX)
+            }
+            Sampling::Rate(_) => return Err(LocalityError::BadRate),
+            Sampling::MaxBlocks(blocks) if blocks >= BLOCKS_MIN => (1 << HASH_BITS, blocks),
+            Sampling::MaxBlocks(blocks) => {
+                return Err(LocalityError::TooFewSampledBlocks { blocks, least: BLOCKS_MIN });
+            }
+        };
+        let (keys, ops) = (Vec::new(), Vec::new());
+        Ok(Some(Self { threshold, blocks_max, reads: 0, writes: 0, keys, ops }))
+    }
+
+    /// The share of blocks looked at, now.
+    pub(crate) fn rate(&self) -> f64 {
+        self.threshold as f64 / (1u64 << HASH_BITS) as f64
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.keys.capacity() * 8 + self.ops.capacity()) as u64
+    }
+
+    /// Passes the sampled accesses on to `stack` and counts what they are.
+    pub(crate) fn access_batch(
+        &mut self,
+        stack: &mut ReuseStack,
+        counts: &mut HistogramBuilder,
+        keys: &[u64],
+        ops: &[Op],
+    ) -> Result<(), LocalityError> {
+        if keys.len() != ops.len() {
+            return Err(LocalityError::UnequalBatch { keys: keys.len(), ops: ops.len() });
+        }
+        // Small enough that the bound on blocks is exceeded by an eighth at most.
+        let step = (self.blocks_max / 8).min(4096) as usize;
+        for (keys, ops) in keys.chunks(step).zip(ops.chunks(step)) {
+            self.filter(keys, ops);
+            let scale = 1.0 / self.rate();
+            let weight = (WEIGHT_ONE as f64 * scale).round() as u64;
+            stack.for_each_chunk(&self.keys, &self.ops, |ops, reuses| {
+                for (&op, &reuse) in ops.iter().zip(reuses) {
+                    counts.add_weighted(op, reuse, scale, weight);
+                }
+            })?;
+            if stack.blocks_known() > self.blocks_max {
+                self.shrink(stack);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the weights of reads and writes add up to the accesses seen.
+    pub(crate) fn correct(&self, distance: Distance, counts: &mut HistogramBuilder) {
+        let missing =
+            |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
+        let [read, write] = counts.weights();
+        let (read, write) = (missing(self.reads, read), missing(self.writes, write));
+        counts.correct_reads(read);
+        if distance.measures_writes() {
+            counts.correct_writes(write);
+        } else {
+            counts.set_unmeasured_writes(self.writes);
+        }
+    }
+
+    fn filter(&mut self, keys: &[u64], ops: &[Op]) {
+        self.keys.clear();
+        self.ops.clear();
+        for (&key, &op) in keys.iter().zip(ops) {
+            match op {
+                Op::Read => self.reads += 1,
+                Op::Write | Op::WriteZeroes => self.writes += 1,
+                Op::Trim | Op::Flush => continue,
+            }
+            if sample_hash(key) < self.threshold {
+                self.keys.push(key);
+                self.ops.push(op);
+            }
+        }
+    }
+
+    /// Lowers the threshold so that seven eighths of the bound remain.
+    fn shrink(&mut self, stack: &mut ReuseStack) {
+        let mut hashes = Vec::with_capacity(stack.blocks_known() as usize);
+        stack.for_each_key(|key| hashes.push(sample_hash(key) as u32));
+        let remain = (self.blocks_max / 8 * 7) as usize;
+        let (_, &mut threshold, _) = hashes.select_nth_unstable(remain);
+        drop(hashes);
+        self.threshold = u64::from(threshold).max(1);
+        stack.retain(|key| sample_hash(key) < self.threshold);
+    }
+}
+
+/// A hash independent of the one that places blocks in the table, `HASH_BITS` wide.
+#[inline(always)]
+fn sample_hash(key: u64) -> u64 {
+    let product = u128::from(key ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db;
+    (product as u64 ^ (product >> 64) as u64) >> (64 - HASH_BITS)
+}

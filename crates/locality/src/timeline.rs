@@ -1,0 +1,265 @@
+//! Which access times are the latest of their block, and how many such times precede another.
+//!
+//! A bitmap over time holds one bit per block kept, at the block's last access. The distance of
+//! a reuse is the number of bits above the block's old one. Counting is a Fenwick tree's task;
+//! here it is a wide one: every node is one 64-byte line of running counts (`node[i]` counts the
+//! bits under children 0 to i-1), so that a query adds one number per level and an update adds
+//! to the tail of one line per level, without branches, as vector code. Leaves are 512 bits,
+//! nodes above them have 32 children (16-bit counts), further up 16 children (32-bit counts).
+//!
+//! The leaf that time is in is not in the tree yet; it is added when time leaves it. Time is 32
+//! bits wide: when it reaches the end, the times are renumbered without gaps ([`Timeline::rank`]
+//! gives the new ones) and the timeline starts over.
+
+use crate::table::FIRST_TIME;
+
+const LEAF_BITS: u32 = 512;
+const LEAF_SHIFT: u32 = LEAF_BITS.trailing_zeros();
+const LEAF_WORDS: usize = (LEAF_BITS / 64) as usize;
+/// The longest timeline: times fit 32 bits with room for the end.
+pub(crate) const TIMES_MAX: u32 = u32::MAX - (LEAF_BITS - 1);
+/// The shortest timeline.
+const TIMES_MIN: u32 = 1 << 14;
+/// A fresh timeline has at least this many times per block kept, so that renumbering a block is
+/// paid for by as many accesses less one.
+const TIMES_PER_BLOCK: u64 = 4;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Leaf([u64; LEAF_WORDS]);
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Lower([u16; 32]);
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Upper([u32; 16]);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    leaves: Vec<Leaf>,
+    lower: Vec<Lower>,
+    upper: Vec<Vec<Upper>>,
+    /// The next time.
+    now: u32,
+    /// The time at which the timeline is used up.
+    end: u32,
+    /// Bits set.
+    kept: u32,
+    /// The longest that this timeline may become.
+    end_max: u32,
+}
+
+impl Timeline {
+    /// A timeline that never has more than `end_max` times (rounded down to whole leaves).
+    pub(crate) fn new(end_max: u32) -> Self {
+        let end_max = (end_max & !(LEAF_BITS - 1)).max(LEAF_BITS);
+        let mut timeline = Self {
+            leaves: Vec::new(),
+            lower: Vec::new(),
+            upper: Vec::new(),
+            now: 0,
+            end: 0,
+            kept: 0,
+            end_max,
+        };
+        timeline.restart();
+        timeline
+    }
+
+    /// Number of blocks kept.
+    #[inline(always)]
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// How many accesses may follow before the times must be renumbered.
+    #[inline(always)]
+    pub(crate) fn remaining(&self) -> u32 {
+        self.end - self.now
+    }
+
+    /// Whether renumbering would gain nothing worth its cost: the blocks fill time itself.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.kept > self.end_max / 8 * 7
+    }
+
+    /// Number of blocks kept whose last access is before `time`.
+    #[inline(always)]
+    pub(crate) fn rank(&self, time: u32) -> u32 {
+        let leaf = (time >> LEAF_SHIFT) as usize;
+        let mut rank = bits_below(&self.leaves[leaf].0, time % LEAF_BITS);
+        rank += u32::from(self.lower[leaf / 32].0[leaf % 32]);
+        let mut child = leaf / 32;
+        for level in &self.upper {
+            rank += level[child / 16].0[child % 16];
+            child /= 16;
+        }
+        rank
+    }
+
+    /// Takes the block last accessed at `time` out, and says how many are kept with later times.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, time: u32) -> u32 {
+        let later = self.later(time);
+        let leaf = (time >> LEAF_SHIFT) as usize;
+        self.leaves[leaf].0[(time % LEAF_BITS / 64) as usize] &= !(1 << (time % 64));
+        self.kept -= 1;
+        if leaf != (self.now >> LEAF_SHIFT) as usize {
+            self.add(leaf, -1);
+        }
+        later
+    }
+
+    /// Number of blocks kept whose last access is after `time`, the last access of a kept block.
+    #[inline(always)]
+    pub(crate) fn later(&self, time: u32) -> u32 {
+        self.kept - self.rank(time) - 1
+    }
+
+    /// Records an access that keeps its block, and returns its time.
+    #[inline(always)]
+    pub(crate) fn record(&mut self) -> u32 {
+        let time = self.now;
+        let leaf = (time >> LEAF_SHIFT) as usize;
+        self.leaves[leaf].0[(time % LEAF_BITS / 64) as usize] |= 1 << (time % 64);
+        self.kept += 1;
+        self.now += 1;
+        if self.now.is_multiple_of(LEAF_BITS) {
+            self.leave(leaf);
+        }
+        time
+    }
+
+    /// Asks for the memory that [`Timeline::take`] of `time` will need first.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, time: u32) {
+        if let Some(leaf) = self.leaves.get((time >> LEAF_SHIFT) as usize) {
+            crate::cpu::prefetch(leaf);
+        }
+    }
+
+    /// Starts over with as many blocks as are kept, now at the first times without gaps.
+    pub(crate) fn restart(&mut self) {
+        let wanted = (u64::from(self.kept) * TIMES_PER_BLOCK).max(u64::from(TIMES_MIN));
+        let end = wanted.next_multiple_of(u64::from(LEAF_BITS)).min(u64::from(self.end_max)) as u32;
+        self.end = end.max(self.end);
+        let leaves = (self.end >> LEAF_SHIFT) as usize;
+        // Freed before the new ones are allocated, so that the two never exist together.
+        (self.leaves, self.lower, self.upper) = (Vec::new(), Vec::new(), Vec::new());
+        self.leaves = vec![Leaf([0; LEAF_WORDS]); leaves];
+        self.lower = vec![Lower([0; 32]); leaves.div_ceil(32)];
+        let mut nodes = self.lower.len();
+        while nodes > 1 {
+            nodes = nodes.div_ceil(16);
+            self.upper.push(vec![Upper([0; 16]); nodes]);
+        }
+        let kept = self.kept;
+        (self.now, self.kept) = (FIRST_TIME, 0);
+        for _ in 0..kept {
+            self.record();
+        }
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let upper: usize = self.upper.iter().map(Vec::capacity).sum();
+        (size_of::<Leaf>() * (self.leaves.capacity() + self.lower.capacity() + upper)) as u64
+    }
+
+    /// Adds a leaf that time has left to the tree.
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self, leaf: usize) {
+        let bits: u32 = self.leaves[leaf].0.iter().map(|w| w.count_ones()).sum();
+        self.add(leaf, bits as i32);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, leaf: usize, delta: i32) {
+        let node = &mut self.lower[leaf / 32].0;
+        for (i, count) in node.iter_mut().enumerate() {
+            *count =
+                count.wrapping_add(if i as u16 > (leaf % 32) as u16 { delta as u16 } else { 0 });
+        }
+        let mut child = leaf / 32;
+        for level in &mut self.upper {
+            let node = &mut level[child / 16].0;
+            for (i, count) in node.iter_mut().enumerate() {
+                let delta = if i as u32 > (child % 16) as u32 { delta as u32 } else { 0 };
+                *count = count.wrapping_add(delta);
+            }
+            child /= 16;
+        }
+    }
+}
+
+/// Number of bits set below bit `end` of a leaf.
+#[inline(always)]
+fn bits_below(words: &[u64; LEAF_WORDS], end: u32) -> u32 {
+    let mut bits = 0;
+    for (i, word) in words.iter().enumerate() {
+        let take = end.saturating_sub(64 * i as u32).min(64);
+        // Shifting in two steps, because a shift by 64 is none.
+        let mask = !(u64::MAX << (take / 2) << (take - take / 2));
+        bits += (word & mask).count_ones();
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same timeline as a plain vector of bits.
+    fn check(end_max: u32, accesses: u32, kept_max: u32) {
+        let mut timeline = Timeline::new(end_max);
+        let mut bits = vec![false; FIRST_TIME as usize];
+        let mut seed = 1u32;
+        for n in 0..accesses {
+            if timeline.remaining() == 0 {
+                timeline.restart();
+                bits.retain(|&b| b);
+                bits.splice(0..0, (0..FIRST_TIME).map(|_| false));
+                assert!(timeline.remaining() > 0);
+            }
+            assert_eq!(timeline.record() as usize, bits.len());
+            bits.push(true);
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let time = (seed >> 8) as usize % bits.len();
+            // The oldest goes when there are too many, any other now and then.
+            let oldest = bits.iter().position(|&b| b).unwrap_or(time);
+            let time = if timeline.kept() > kept_max { oldest } else { time };
+            if bits[time] {
+                let later = bits[time + 1..].iter().filter(|&&b| b).count();
+                assert_eq!(timeline.take(time as u32) as usize, later, "time {time} of {n}");
+                bits[time] = false;
+            }
+            if n % 61 == 0 {
+                let before = bits[..time].iter().filter(|&&b| b).count();
+                assert_eq!(timeline.rank(time as u32) as usize, before);
+            }
+        }
+        assert_eq!(timeline.kept() as usize, bits.iter().filter(|&&b| b).count());
+    }
+
+    #[test]
+    fn ranks_equal_a_count_of_bits_across_restarts() {
+        check(TIMES_MAX, 60_000, 5000);
+    }
+
+    #[test]
+    fn the_shortest_timeline_survives_many_restarts() {
+        check(512, 30_000, 300);
+        check(1024, 30_000, 40);
+    }
+
+    #[test]
+    fn a_timeline_of_whole_words_counts_its_edges() {
+        let words = [u64::MAX; LEAF_WORDS];
+        for end in 0..=LEAF_BITS {
+            assert_eq!(bits_below(&words, end), end);
+        }
+    }
+}
