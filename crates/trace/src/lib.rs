@@ -1,1 +1,42 @@
-//! Readers and writers of block traces, features, synthetic workloads.
+//! Readers and writers of block traces, their features, and synthetic workloads.
+//!
+//! ```no_run
+//! use forebay_trace::{Batch, OpenOptions, TraceReader, open};
+//! let mut trace = open("web_0.csv.gz", &OpenOptions::default())?;
+//! let mut batch = Batch::default();
+//! while trace.read_batch(&mut batch)? > 0 {
+//!     for request in batch.requests() {
+//!         println!("{request:?}");
+//!     }
+//! }
+//! # Ok::<(), forebay_trace::TraceError>(())
+//! ```
+//!
+//! A trace is read as a stream, in batches of columns ([`Batch`]) or request by request
+//! ([`TraceReader::into_requests`]), in memory that does not grow with its length. Formats and
+//! compression are recognised by content. What a request of a trace is and what every format
+//! means by its numbers is told in `docs/trace-formats.md`.
+//!
+//! What holds for every reader: times never go back and count from the trace's first request;
+//! volumes are numbered from 0 in the order in which they appear; offset + length of a request
+//! fits an `i64`; no input makes a reader panic.
+
+mod batch;
+mod error;
+mod formats;
+mod merged;
+mod metadata;
+mod open;
+mod parquet;
+mod reader;
+mod source;
+
+pub use batch::{Batch, Record};
+pub use error::{Position, Result, TraceError};
+pub use formats::{FORMATS, Format};
+pub use merged::Merged;
+pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};
+pub use open::{Align, OpenOptions, open, open_all};
+pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
+pub use reader::{Requests, TraceReader};
+pub use source::Progress;

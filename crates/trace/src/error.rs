@@ -1,0 +1,123 @@
+//! What can go wrong with a trace, said so that a user can act on it.
+
+use std::{fmt, io, path::PathBuf};
+
+/// A specialised result.
+pub type Result<T, E = TraceError> = std::result::Result<T, E>;
+
+/// Why a trace could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The operating system refused an operation on a file.
+    #[error("{}: cannot {doing}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was attempted, as in "open".
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No format recognises the file's first bytes.
+    #[error("{}: not a known trace format{hint}; name one with --format ({known})", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// More about what was seen, beginning with punctuation, or nothing.
+        hint: String,
+        /// The formats there are.
+        known: String,
+    },
+    /// No format has this name.
+    #[error("there is no trace format \"{name}\"; the formats are {known}")]
+    NoSuchFormat {
+        /// The name given.
+        name: String,
+        /// The formats there are.
+        known: String,
+    },
+    /// A line or record is not what the format prescribes.
+    #[error("{}:{at}: expected {expected}, found {found}{}", path.display(), skip_hint(*.at))]
+    BadRecord {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        at: Position,
+        /// What the format prescribes there.
+        expected: String,
+        /// The beginning of what is there.
+        found: String,
+    },
+    /// A binary file ends within a record.
+    #[error(
+        "{}: ends {trailing} bytes into a record of {record_bytes}: the file is truncated or of \
+         another format; {records} whole records were read",
+        path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Whole records before the end.
+        records: u64,
+        /// Bytes left over.
+        trailing: u64,
+        /// Bytes in a whole record.
+        record_bytes: u64,
+    },
+    /// A Parquet file is damaged, incomplete or not of our schema.
+    #[error("{}: {what}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// The file was written by a newer Forebay.
+    #[error(
+        "{}: trace format version {found}, but this program reads up to version {known}; \
+         use a newer one",
+        path.display()
+    )]
+    NewerVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version known here.
+        known: u32,
+    },
+    /// An option makes no sense.
+    #[error("{0}")]
+    Options(String),
+}
+
+fn skip_hint(at: Position) -> &'static str {
+    match at {
+        Position::Line(_) => " (--skip-bad-lines counts and passes over such lines)",
+        _ => "",
+    }
+}
+
+/// A place in a trace file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Position {
+    /// Line number, from 1, in the decompressed text.
+    Line(u64),
+    /// Record number from 0 and its byte offset in the decompressed file.
+    Record {
+        /// Number of the record.
+        number: u64,
+        /// Byte offset of its first byte.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Position::Line(n) => write!(f, "{n}"),
+            Position::Record { number, offset } => write!(f, " record {number} (byte {offset})"),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Reading lines: buffers, line numbers, bad lines, comments.
+
+use std::io::Read;
+
+use crate::{
+    Batch, Clock, Counters, HashInfo, OpenOptions, Position, Progress, Result, TraceError,
+    metadata::VolumeTable,
+    reader::{About, Raw},
+    source::Source,
+};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
+
+/// No line of any format is longer: content hashes of 16 MiB requests fit.
+const LINE_BYTES_MAX: usize = 4 << 20;
+const READ_BYTES: usize = 256 << 10;
+/// A batch with this many bytes of content hashes is full, so that memory stays bounded.
+const BATCH_HASH_BYTES: usize = 16 << 20;
+/// Addresses beyond what any device has: offset + length stays within an `i64`.
+pub(crate) const END_MAX: u64 = i64::MAX as u64;
+
+/// What a line turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    /// A request, pushed to the batch.
+    Request,
+    /// Well formed, but no request.
+    Other,
+}
+
+/// Parses the lines of one format. A plain function of its state and the line: it must not panic
+/// on anything.
+pub(crate) trait LineParser {
+    /// The format's name.
+    const NAME: &'static str;
+    /// What times count from.
+    const CLOCK: Clock = Clock::Unknown;
+    /// Whether volumes are named by the trace.
+    const NAMES_VOLUMES: bool = false;
+    /// What a line should look like, for messages.
+    const EXPECTED: &'static str;
+
+    /// Parses one line (without its end) and pushes at most one request. `None` if it is bad;
+    /// what was pushed then is taken back.
+    fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line>;
+
+    /// What to say instead of [`LineParser::EXPECTED`] about the line just refused.
+    fn expected(&self) -> String {
+        Self::EXPECTED.to_owned()
+    }
+
+    /// How content was hashed, if the lines seen so far had hashes.
+    fn hashes(&self) -> Option<HashInfo> {
+        None
+    }
+}
+
+/// Where parsers put what they find.
+pub(crate) struct Out<'a> {
+    pub(crate) batch: &'a mut Batch,
+    pub(crate) volumes: &'a mut VolumeTable,
+}
+
+impl Out<'_> {
+    /// Pushes a request, unless its range is impossible.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        time_ns: u64,
+        volume: u32,
+        op: Op,
+        offset: u64,
+        length: u64,
+    ) -> Option<()> {
+        let end = offset.checked_add(length)?;
+        if end > END_MAX {
+            return None;
+        }
+        self.batch.push(Request {
+            time: Nanos(time_ns),
+            volume: Volume(volume),
+            op,
+            flags: Flags::NONE,
+            offset,
+            length,
+        });
+        Some(())
+    }
+}
+
+/// The lines of a file as requests.
+pub(crate) struct Lines<P> {
+    source: Source,
+    parser: P,
+    volumes: VolumeTable,
+    buffer: Vec<u8>,
+    taken: usize,
+    ended: bool,
+    line: u64,
+    skip_bad: bool,
+    counters: Counters,
+}
+
+impl<P: LineParser> Lines<P> {
+    pub(crate) fn new(source: Source, options: &OpenOptions, parser: P) -> Self {
+        let volumes = if P::NAMES_VOLUMES {
+            VolumeTable::default()
+        } else {
+            VolumeTable::single(source.stem())
+        };
+        Lines {
+            source,
+            parser,
+            volumes,
+            buffer: Vec::new(),
+            taken: 0,
+            ended: false,
+            line: 0,
+            skip_bad: options.skip_bad_lines,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Reads more into the buffer, dropping what was taken.
+    fn refill(&mut self) -> Result<()> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let old = self.buffer.len();
+        if old > LINE_BYTES_MAX {
+            return Err(TraceError::BadRecord {
+                path: self.source.path.clone(),
+                at: Position::Line(self.line + 1),
+                expected: format!("a line of at most {LINE_BYTES_MAX} bytes"),
+                found: "a longer one: this is no text trace".to_owned(),
+            });
+        }
+        self.buffer.resize(old + READ_BYTES, 0);
+        let n = loop {
+            match self.source.read(&mut self.buffer[old..]) {
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.buffer.truncate(old + *n.as_ref().unwrap_or(&0));
+        self.ended = n.map_err(|e| self.source.error(e))? == 0;
+        Ok(())
+    }
+
+    fn bad(&self, line: &[u8]) -> TraceError {
+        TraceError::BadRecord {
+            path: self.source.path.clone(),
+            at: Position::Line(self.line),
+            expected: self.parser.expected(),
+            found: format!("\"{}\"", shown(line)),
+        }
+    }
+
+    /// Parses the line `self.buffer[start..end]`.
+    #[inline]
+    fn parse(&mut self, start: usize, end: usize, batch: &mut Batch) -> Result<()> {
+        self.line += 1;
+        let mut line = &self.buffer[start..end];
+        if let [head @ .., b'\r'] = line {
+            line = head;
+        }
+        if line.first().is_none_or(|b| *b == b'#') {
+            self.counters.ignored += u64::from(!line.is_empty());
+            return Ok(());
+        }
+        let before = batch.len();
+        let mut out = Out { batch, volumes: &mut self.volumes };
+        match self.parser.line(line, &mut out) {
+            Some(Line::Request) => Ok(()),
+            Some(Line::Other) => {
+                self.counters.ignored += 1;
+                Ok(())
+            }
+            None if line.trim_ascii().is_empty() => {
+                batch.truncate(before);
+                Ok(())
+            }
+            None => {
+                batch.truncate(before);
+                if self.skip_bad {
+                    self.counters.bad += 1;
+                    return Ok(());
+                }
+                Err(self.bad(&self.buffer[start..end]))
+            }
+        }
+    }
+}
+
+impl<P: LineParser + Send> Raw for Lines<P> {
+    fn fill(&mut self, batch: &mut Batch, max: usize) -> Result<()> {
+        let target = batch.len() + max;
+        while batch.len() < target && batch.hash_bytes_len() < BATCH_HASH_BYTES {
+            match memchr::memchr(b'\n', &self.buffer[self.taken..]) {
+                Some(n) => {
+                    let start = self.taken;
+                    self.taken += n + 1;
+                    self.parse(start, start + n, batch)?;
+                }
+                None if self.ended => {
+                    let start = self.taken;
+                    self.taken = self.buffer.len();
+                    if start < self.taken {
+                        self.parse(start, self.taken, batch)?;
+                    }
+                    return Ok(());
+                }
+                None => self.refill()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn about(&self) -> About<'_> {
+        About {
+            format: P::NAME,
+            clock: P::CLOCK,
+            volumes: &self.volumes.volumes,
+            names_volumes: P::NAMES_VOLUMES,
+            hashes: self.parser.hashes(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn progress(&self) -> Progress {
+        self.source.progress()
+    }
+}
+
+/// The beginning of a line, for messages.
+pub(crate) fn shown(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let cut = &line[..line.len().min(60)];
+    let mut text: String =
+        String::from_utf8_lossy(cut).chars().flat_map(char::escape_debug).collect();
+    if cut.len() < line.len() {
+        text.push_str("...");
+    }
+    text
+}

@@ -1,0 +1,139 @@
+//! VMware vscsiStats captures, such as the CloudPhysics traces.
+//!
+//! Two binary layouts, little-endian without padding, told apart by the high byte of their
+//! version field: v1 has `sn u32, length u32 bytes, segments u32, command u16, version u16,
+//! lbn u64, time u64 us`; v2 has `command u16, version u16, sn u32, length u32, segments u32,
+//! lbn u64, time u64 us, response u64 us`. Blocks are of 512 B. And the same as text, with a
+//! header line: `version,time,op,size,lbn`, with the SCSI operation in hexadecimal.
+
+use super::{
+    Format, Head, open_records, open_text,
+    records::{RecordParser, le16, le32, le64},
+    scan::Scan,
+    text::{Line, LineParser, Out},
+};
+use forebay_block::{Nanos, Op, SECTOR_BYTES};
+
+/// Registration of the older binary layout.
+pub(crate) const V1: Format = Format {
+    name: "vscsi-v1",
+    summary: "VMware vscsi, 32-byte records (CloudPhysics)",
+    detect: |head| detect::<Binary<1>>(head, Binary),
+    open: |source, options| open_records(source, options, Binary::<1>),
+};
+
+/// Registration of the newer binary layout.
+pub(crate) const V2: Format = Format {
+    name: "vscsi-v2",
+    summary: "VMware vscsi, 40-byte records with response times",
+    detect: |head| detect::<Binary<2>>(head, Binary),
+    open: |source, options| open_records(source, options, Binary::<2>),
+};
+
+/// Registration of the text form.
+pub(crate) const CSV: Format = Format {
+    name: "vscsi-csv",
+    summary: "vscsi as CSV: version,time,op,size,lbn",
+    detect: |head| {
+        if head.lines().next() == Some(HEADER) { 95 } else { 0 }
+    },
+    open: |source, options| open_text(source, options, Text),
+};
+
+const HEADER: &[u8] = b"version,time,op,size,lbn";
+
+/// What the SCSI operation code does: the group code apart, all sizes of READ and so on.
+fn scsi_op(code: u64) -> Option<Scsi> {
+    Some(match code {
+        0x08 | 0x28 | 0xa8 | 0x88 => Scsi::Block(Op::Read),
+        0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0x8e | 0xae => Scsi::Block(Op::Write),
+        0x41 | 0x93 => Scsi::Block(Op::WriteZeroes),
+        0x35 | 0x91 => Scsi::Block(Op::Flush),
+        0..=0xff => Scsi::Other,
+        _ => return None,
+    })
+}
+
+enum Scsi {
+    Block(Op),
+    Other,
+}
+
+/// Pushes one command: whether it is a request.
+#[inline]
+fn push(out: &mut Out<'_>, code: u64, time_us: u64, lbn: u64, length: u64) -> Option<bool> {
+    let Scsi::Block(op) = scsi_op(code)? else { return Some(false) };
+    let time_ns = time_us.checked_mul(1_000)?;
+    let offset = lbn.checked_mul(SECTOR_BYTES)?;
+    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
+    out.push(time_ns, 0, op, offset, length)?;
+    Some(true)
+}
+
+struct Binary<const VERSION: u8>;
+
+impl<const VERSION: u8> RecordParser for Binary<VERSION> {
+    const NAME: &'static str = if VERSION == 1 { "vscsi-v1" } else { "vscsi-v2" };
+    const EXPECTED: &'static str = "a vscsi record: its version, a SCSI command, an LBN, a time";
+
+    fn record_bytes(&self) -> usize {
+        if VERSION == 1 { 32 } else { 40 }
+    }
+
+    #[inline]
+    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
+        let (command, version, length) = if VERSION == 1 {
+            (le16(r, 12), le16(r, 14), le32(r, 4))
+        } else {
+            (le16(r, 0), le16(r, 2), le32(r, 8))
+        };
+        if version >> 8 != u16::from(VERSION) {
+            return None;
+        }
+        let pushed = push(out, command.into(), le64(r, 24), le64(r, 16), length.into())?;
+        if VERSION == 2 && pushed {
+            out.batch.set_latency_of_last(Nanos(le64(r, 32).saturating_mul(1_000)));
+        }
+        Some(pushed)
+    }
+}
+
+/// Every record of the head must be one, and be near its predecessor in time.
+fn detect<P: RecordParser>(head: &Head<'_>, mut parser: P) -> u8 {
+    let size = parser.record_bytes();
+    if head.text || head.bytes.len() < size {
+        return 0;
+    }
+    let (mut batch, mut volumes) = Default::default();
+    let mut out = Out { batch: &mut batch, volumes: &mut volumes };
+    let ours =
+        head.bytes.chunks_exact(size).take(100).all(|r| parser.record(r, &mut out).is_some());
+    if ours { 90 } else { 0 }
+}
+
+struct Text;
+
+impl LineParser for Text {
+    const NAME: &'static str = "vscsi-csv";
+    const EXPECTED: &'static str =
+        "version,time (us),SCSI operation (hexadecimal),size (bytes),lbn (512 B)";
+
+    fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
+        if line == HEADER {
+            return Some(Line::Other);
+        }
+        let mut s = Scan::new(line);
+        s.number()?;
+        s.byte(b',')?;
+        let time_us = s.number()?;
+        s.byte(b',')?;
+        let code = super::scan::hex(s.field(b','))?;
+        let length = s.number()?;
+        s.byte(b',')?;
+        let lbn = s.number()?;
+        if !s.at_end() {
+            return None;
+        }
+        Some(if push(out, code, time_us, lbn, length)? { Line::Request } else { Line::Other })
+    }
+}

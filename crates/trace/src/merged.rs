@@ -1,0 +1,222 @@
+//! Several traces as one, in order of time.
+
+use std::collections::HashMap;
+
+use crate::{
+    Align, Batch, Clock, Counters, Metadata, Progress, Result, TraceError, TraceReader, VolumeInfo,
+    reader::BATCH_REQUESTS,
+};
+
+/// Several traces merged by time; requests of the same time come in the traces' order.
+///
+/// **Volumes.** A trace that names its volumes shares those of the same name with the others;
+/// the volumes of one that does not are its own, named after its file.
+///
+/// **Times.** If every trace tells the date, they keep their distance and the earliest starts at
+/// 0; otherwise, or with [`Align::Start`], all start at 0.
+pub struct Merged<R> {
+    inputs: Vec<Input<R>>,
+    metadata: Metadata,
+    volumes: HashMap<String, u32>,
+}
+
+struct Input<R> {
+    reader: R,
+    batch: Batch,
+    next: usize,
+    /// Added to its times.
+    shift_ns: u64,
+    /// The merged number of each of its volumes.
+    volumes: Vec<u32>,
+    /// What stopped it, after the requests before that.
+    error: Option<TraceError>,
+    ended: bool,
+}
+
+impl<R: TraceReader> Merged<R> {
+    /// Merges `readers`.
+    ///
+    /// # Errors
+    /// If the first requests of one of them cannot be read, or they have content hashes that do
+    /// not compare.
+    pub fn new(readers: Vec<R>, align: Align) -> Result<Self> {
+        let mut inputs = Vec::with_capacity(readers.len());
+        for reader in readers {
+            let (batch, volumes) = (Batch::default(), Vec::new());
+            let mut input =
+                Input { reader, batch, next: 0, shift_ns: 0, volumes, error: None, ended: false };
+            input.refill()?;
+            inputs.push(input);
+        }
+        let mut merged = Merged { inputs, metadata: Metadata::default(), volumes: HashMap::new() };
+        merged.align(align);
+        merged.describe()?;
+        for i in 0..merged.inputs.len() {
+            merged.map_volumes(i);
+        }
+        Ok(merged)
+    }
+
+    fn align(&mut self, align: Align) {
+        let dated = |i: &Input<R>| i.batch.is_empty() || i.reader.metadata().clock == Clock::Unix;
+        let epochs = || {
+            let with_requests = self.inputs.iter().filter(|i| !i.batch.is_empty());
+            with_requests.filter_map(|i| i.reader.metadata().epoch_ns)
+        };
+        let earliest = epochs().min();
+        let by_clock = align == Align::Auto && self.inputs.iter().all(dated);
+        self.metadata.epoch_ns = earliest;
+        if by_clock {
+            self.metadata.clock = Clock::Unix;
+            for input in &mut self.inputs {
+                let epoch = input.reader.metadata().epoch_ns;
+                input.shift_ns = epoch.zip(earliest).map_or(0, |(e, first)| e - first.min(e));
+            }
+        }
+    }
+
+    fn describe(&mut self) -> Result<()> {
+        let mut formats: Vec<&str> = Vec::new();
+        for input in &self.inputs {
+            let m = input.reader.metadata();
+            if !formats.contains(&m.format.as_str()) {
+                formats.push(&m.format);
+            }
+            match (&self.metadata.hashes, &m.hashes) {
+                (Some(a), Some(b)) if a != b => {
+                    return Err(TraceError::Options(format!(
+                        "the traces' content hashes do not compare: {} over {} B and {} over {} B",
+                        a.algorithm, a.unit_bytes, b.algorithm, b.unit_bytes
+                    )));
+                }
+                (None, Some(b)) => self.metadata.hashes = Some(b.clone()),
+                _ => {}
+            }
+            self.metadata.provenance.extend(m.provenance.iter().cloned());
+        }
+        self.metadata.format = formats.join("+");
+        self.metadata.names_volumes = true;
+        Ok(())
+    }
+
+    /// Numbers the volumes that input `i` has met since.
+    fn map_volumes(&mut self, i: usize) {
+        let input = &mut self.inputs[i];
+        let m = input.reader.metadata();
+        for v in &m.volumes[input.volumes.len()..] {
+            let known = if m.names_volumes { self.volumes.get(&v.name).copied() } else { None };
+            let number = known.unwrap_or_else(|| {
+                let number = self.metadata.volumes.len() as u32;
+                let name = unused_name(&self.volumes, &v.name);
+                self.volumes.insert(name.clone(), number);
+                self.metadata.volumes.push(VolumeInfo { name, bytes: v.bytes });
+                number
+            });
+            input.volumes.push(number);
+        }
+    }
+
+    /// The input whose next request comes first, and the time until which it stays first.
+    fn first(&self) -> Option<(usize, u64)> {
+        let mut best: Option<(u64, usize)> = None;
+        let mut second = u64::MAX;
+        for (i, input) in self.inputs.iter().enumerate() {
+            let Some(time) = input.time() else { continue };
+            match best {
+                Some((t, _)) if time >= t => second = second.min(time),
+                _ => {
+                    second = best.map_or(u64::MAX, |(t, _)| t);
+                    best = Some((time, i));
+                }
+            }
+        }
+        best.map(|(_, i)| (i, second))
+    }
+}
+
+impl<R: TraceReader> TraceReader for Merged<R> {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    fn counters(&self) -> Counters {
+        self.inputs.iter().fold(Counters::default(), |c, i| c.plus(i.reader.counters()))
+    }
+
+    fn progress(&self) -> Progress {
+        let start = Progress { bytes_read: 0, bytes_total: Some(0) };
+        self.inputs.iter().fold(start, |p, i| p.plus(i.reader.progress()))
+    }
+
+    fn read_batch(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        while batch.len() < BATCH_REQUESTS {
+            for i in 0..self.inputs.len() {
+                if self.inputs[i].next == self.inputs[i].batch.len() {
+                    self.inputs[i].refill()?;
+                    self.map_volumes(i);
+                }
+            }
+            let Some((i, until)) = self.first() else { break };
+            let input = &mut self.inputs[i];
+            // At least one, then all that come strictly before the others.
+            loop {
+                let mut record = input.batch.record(input.next);
+                record.request.time.0 = record.request.time.0.saturating_add(input.shift_ns);
+                record.request.volume.0 = input.volumes[record.request.volume.0 as usize];
+                batch.push_record(record);
+                input.next += 1;
+                let more = input.time().is_some_and(|t| t < until);
+                if !more || batch.len() >= BATCH_REQUESTS {
+                    break;
+                }
+            }
+        }
+        Ok(batch.len())
+    }
+}
+
+impl<R: TraceReader> Input<R> {
+    /// The merged time of its next request.
+    fn time(&self) -> Option<u64> {
+        self.batch.time_ns.get(self.next).map(|t| t.saturating_add(self.shift_ns))
+    }
+
+    /// Reads the next batch once the last is used up.
+    fn refill(&mut self) -> Result<()> {
+        self.next = 0;
+        if self.ended {
+            self.batch.clear();
+            return Ok(());
+        }
+        if let Some(e) = self.error.take() {
+            self.ended = true;
+            self.batch.clear();
+            return Err(e);
+        }
+        match self.reader.read_batch(&mut self.batch) {
+            Ok(n) => self.ended = n == 0,
+            Err(e) if self.batch.is_empty() => {
+                self.ended = true;
+                return Err(e);
+            }
+            Err(e) => self.error = Some(e),
+        }
+        Ok(())
+    }
+}
+
+/// `name`, or with a number added if there is another volume of that name.
+fn unused_name(volumes: &HashMap<String, u32>, name: &str) -> String {
+    if !volumes.contains_key(name) {
+        return name.to_owned();
+    }
+    let mut n = 2u64;
+    loop {
+        let numbered = format!("{name}#{n}");
+        if !volumes.contains_key(&numbered) {
+            return numbered;
+        }
+        n += 1;
+    }
+}

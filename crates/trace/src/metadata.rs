@@ -1,0 +1,113 @@
+//! What is known about a trace as a whole.
+
+use std::collections::HashMap;
+
+/// What the times of a trace count from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Clock {
+    /// Some moment that the trace does not tell, such as the start of the capture.
+    #[default]
+    Unknown,
+    /// 1970-01-01 00:00 UTC.
+    Unix,
+}
+
+/// What is known about a trace as a whole. Volumes appear as they are met while reading.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metadata {
+    /// Name of the format read.
+    pub format: String,
+    /// What the trace's own times count from.
+    pub clock: Clock,
+    /// The first request's time by that clock, in nanoseconds: request times count from here.
+    /// `None` until a request was read.
+    pub epoch_ns: Option<u64>,
+    /// The volumes, by number.
+    pub volumes: Vec<VolumeInfo>,
+    /// Whether the names of volumes come from the trace and are the same in other files of the
+    /// same capture; else they were made up from the file's name.
+    pub names_volumes: bool,
+    /// The content hashes, if it has any.
+    pub hashes: Option<HashInfo>,
+    /// Where the trace comes from, a line for each step.
+    pub provenance: Vec<String>,
+}
+
+/// What is known about a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: String,
+    /// Its size, if the trace tells.
+    pub bytes: Option<u64>,
+}
+
+/// How content was hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashInfo {
+    /// As in "md5", "xxh3-128", "blake3".
+    pub algorithm: String,
+    /// Bytes of content for each hash.
+    pub unit_bytes: u32,
+    /// Bytes of each hash.
+    pub digest_bytes: u32,
+}
+
+/// What happened while reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bad lines or records passed over, because the reader was told to.
+    pub bad: u64,
+    /// Requests whose time lay before their predecessor's; they got their predecessor's time.
+    pub out_of_order: u64,
+    /// Lines or records that are well formed but no requests, such as other events.
+    pub ignored: u64,
+}
+
+impl Counters {
+    pub(crate) fn plus(self, o: Counters) -> Counters {
+        Counters {
+            bad: self.bad + o.bad,
+            out_of_order: self.out_of_order + o.out_of_order,
+            ignored: self.ignored + o.ignored,
+        }
+    }
+}
+
+/// Numbers volumes in the order in which their keys are met.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeTable {
+    pub(crate) volumes: Vec<VolumeInfo>,
+    ids: HashMap<Vec<u8>, u32>,
+    last: Option<(Vec<u8>, u32)>,
+}
+
+impl VolumeTable {
+    /// A table with one volume, number 0.
+    pub(crate) fn single(name: String) -> Self {
+        VolumeTable { volumes: vec![VolumeInfo { name, bytes: None }], ..Self::default() }
+    }
+
+    /// The number of the volume with this key; `name` makes its name if it is new.
+    #[inline]
+    pub(crate) fn id(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> u32 {
+        match &self.last {
+            Some((k, id)) if k == key => *id,
+            _ => self.look_up(key, name),
+        }
+    }
+
+    fn look_up(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> u32 {
+        let id = match self.ids.get(key) {
+            Some(&id) => id,
+            None => {
+                let id = self.volumes.len() as u32;
+                self.volumes.push(VolumeInfo { name: name(key), bytes: None });
+                self.ids.insert(key.to_vec(), id);
+                id
+            }
+        };
+        self.last = Some((key.to_vec(), id));
+        id
+    }
+}

@@ -1,0 +1,75 @@
+//! Opening traces of any format.
+
+use std::path::Path;
+
+use crate::{Merged, Result, TraceError, TraceReader, formats, reader::Selected, source::Source};
+
+/// How to read traces. The default detects the format and reads everything.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The format's name, if it is not to be detected.
+    pub format: Option<String>,
+    /// Count bad lines and records and pass over them, instead of stopping at the first.
+    pub skip_bad_lines: bool,
+    /// Only these volumes, by name or number; all if empty.
+    pub volumes: Vec<String>,
+    /// At most so many requests.
+    pub limit: Option<u64>,
+    /// How the times of several traces relate.
+    pub align: Align,
+    /// Bytes per address, for formats that do not prescribe it; 512 if not given.
+    pub unit_bytes: Option<u64>,
+}
+
+/// How the times of several traces relate to one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Align {
+    /// By the clock if all of them tell the date, else all start together.
+    #[default]
+    Auto,
+    /// All start together.
+    Start,
+}
+
+/// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input.
+///
+/// # Errors
+/// If the file cannot be read, is of no known format, or the options make no sense.
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
+    open_all(&[path.as_ref()], options)
+}
+
+/// Opens several traces as one, merged by time. See [`Merged`] for volumes and clocks.
+///
+/// # Errors
+/// As [`open`]; also if there are none.
+pub fn open_all<P: AsRef<Path>>(
+    paths: &[P],
+    options: &OpenOptions,
+) -> Result<Box<dyn TraceReader>> {
+    let mut readers = Vec::new();
+    for path in paths {
+        readers.push(open_whole(Source::open(path.as_ref())?, options)?);
+    }
+    let reader: Box<dyn TraceReader> = match readers.pop() {
+        None => return Err(TraceError::Options("no trace was given".to_owned())),
+        Some(only) if readers.is_empty() => only,
+        Some(last) => {
+            readers.push(last);
+            Box::new(Merged::new(readers, options.align)?)
+        }
+    };
+    if options.volumes.is_empty() && options.limit.is_none() {
+        return Ok(reader);
+    }
+    Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
+}
+
+/// Opens one trace without selecting from it.
+pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
+    let format = match &options.format {
+        Some(name) => formats::by_name(name)?,
+        None => formats::detect(&source)?,
+    };
+    (format.open)(source, options)
+}

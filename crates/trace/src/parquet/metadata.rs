@@ -1,0 +1,117 @@
+//! The key-value metadata: what a trace says of itself.
+
+use parquet::file::metadata::{FileMetaData, KeyValue};
+use serde::{Deserialize, Serialize};
+
+use super::FORMAT_VERSION;
+use crate::{Clock, HashInfo, Metadata, VolumeInfo};
+
+const VERSION: &str = "forebay.trace.version";
+const CLOCK: &str = "forebay.trace.clock";
+const EPOCH: &str = "forebay.trace.epoch_ns";
+const VOLUMES: &str = "forebay.trace.volumes";
+const HASHES: &str = "forebay.trace.hashes";
+const PROVENANCE: &str = "forebay.trace.provenance";
+
+/// More volumes than this in a file's metadata are taken for damage.
+const VOLUMES_MAX: u32 = 1 << 24;
+
+#[derive(Serialize, Deserialize)]
+struct VolumeEntry {
+    volume: u32,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HashesEntry {
+    algorithm: String,
+    unit_bytes: u32,
+    digest_bytes: u32,
+}
+
+/// The pairs that describe `m`.
+pub(super) fn to_pairs(m: &Metadata) -> Vec<KeyValue> {
+    let json = |v: serde_json::Result<String>| v.expect("plain data becomes JSON");
+    let volumes: Vec<VolumeEntry> = (0..)
+        .zip(&m.volumes)
+        .map(|(volume, v)| VolumeEntry { volume, name: v.name.clone(), bytes: v.bytes })
+        .collect();
+    let clock = match m.clock {
+        Clock::Unknown => "unknown",
+        Clock::Unix => "unix",
+    };
+    let mut pairs = vec![
+        KeyValue::new(VERSION.to_owned(), FORMAT_VERSION.to_string()),
+        KeyValue::new(CLOCK.to_owned(), clock.to_owned()),
+        KeyValue::new(EPOCH.to_owned(), m.epoch_ns.unwrap_or(0).to_string()),
+        KeyValue::new(VOLUMES.to_owned(), json(serde_json::to_string(&volumes))),
+        KeyValue::new(PROVENANCE.to_owned(), json(serde_json::to_string(&m.provenance))),
+    ];
+    if let Some(h) = &m.hashes {
+        let entry = HashesEntry {
+            algorithm: h.algorithm.clone(),
+            unit_bytes: h.unit_bytes,
+            digest_bytes: h.digest_bytes,
+        };
+        pairs.push(KeyValue::new(HASHES.to_owned(), json(serde_json::to_string(&entry))));
+    }
+    pairs
+}
+
+/// What a file says of itself, and its format version (`None` if another program made it).
+///
+/// # Errors
+/// Which key makes no sense.
+pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), String> {
+    let get = |key: &str| {
+        let pairs = file.key_value_metadata()?;
+        pairs.iter().find(|p| p.key == key)?.value.as_deref()
+    };
+    let bad = |key: &str, value: &str| format!("metadata key {key} has the value {value:?}");
+    let mut m = Metadata { format: "parquet".to_owned(), ..Metadata::default() };
+    let Some(version) = get(VERSION) else { return Ok((m, None)) };
+    let version = version.parse().map_err(|_| bad(VERSION, version))?;
+    if version > FORMAT_VERSION {
+        return Ok((m, Some(version)));
+    }
+    m.clock = match get(CLOCK) {
+        Some("unix") => Clock::Unix,
+        _ => Clock::Unknown,
+    };
+    if let Some(epoch) = get(EPOCH) {
+        m.epoch_ns = Some(epoch.parse().map_err(|_| bad(EPOCH, epoch))?);
+    }
+    if let Some(text) = get(VOLUMES) {
+        let entries: Vec<VolumeEntry> =
+            serde_json::from_str(text).map_err(|_| bad(VOLUMES, text))?;
+        for e in entries {
+            if e.volume >= VOLUMES_MAX {
+                return Err(bad(VOLUMES, text));
+            }
+            name_volumes_up_to(&mut m.volumes, e.volume);
+            m.volumes[e.volume as usize] = VolumeInfo { name: e.name, bytes: e.bytes };
+        }
+        m.names_volumes = true;
+    }
+    if let Some(text) = get(HASHES) {
+        let e: HashesEntry = serde_json::from_str(text).map_err(|_| bad(HASHES, text))?;
+        m.hashes = Some(HashInfo {
+            algorithm: e.algorithm,
+            unit_bytes: e.unit_bytes,
+            digest_bytes: e.digest_bytes,
+        });
+    }
+    if let Some(text) = get(PROVENANCE) {
+        m.provenance = serde_json::from_str(text).map_err(|_| bad(PROVENANCE, text))?;
+    }
+    Ok((m, Some(version)))
+}
+
+/// Makes sure that volume `number` has a name: its number, if nothing better is known.
+pub(super) fn name_volumes_up_to(volumes: &mut Vec<VolumeInfo>, number: u32) {
+    while volumes.len() <= number as usize && number < VOLUMES_MAX {
+        volumes.push(VolumeInfo { name: volumes.len().to_string(), bytes: None });
+    }
+}

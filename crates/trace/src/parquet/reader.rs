@@ -1,0 +1,348 @@
+//! Reading the format.
+
+use std::{fs::File, path::PathBuf};
+
+use parquet::{
+    basic::Type as Physical,
+    column::reader::{ColumnReader, ColumnReaderImpl},
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    errors::ParquetError,
+    file::reader::{FileReader, SerializedFileReader},
+};
+
+use super::{Column, FORMAT_VERSION, metadata};
+use crate::{
+    Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
+    formats::END_MAX,
+    reader::BATCH_REQUESTS,
+    source::{Source, stem},
+};
+use forebay_block::{Flags, Op};
+
+/// Reads a trace in Forebay's format, also one that another program wrote with the same columns
+/// (`time_ns`, `op`, `offset` and `length` suffice, as any integers of 32 or 64 bits).
+pub struct ParquetTraceReader {
+    path: PathBuf,
+    file: SerializedFileReader<File>,
+    /// For each of [`Column::ALL`], its number in the file.
+    columns: [Option<usize>; 9],
+    metadata: Metadata,
+    row_group: usize,
+    group: Option<Group>,
+    bytes_before: u64,
+    last_ns: u64,
+    counters: Counters,
+    scratch: Scratch,
+}
+
+impl ParquetTraceReader {
+    /// Requests in the file.
+    pub fn requests(&self) -> u64 {
+        self.file.metadata().file_metadata().num_rows().max(0) as u64
+    }
+
+    pub(crate) fn from_source(source: Source) -> Result<Self> {
+        let path = source.path.clone();
+        let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
+        if source.compressed || source.path.as_os_str() == "-" {
+            return Err(wrong(
+                "Parquet can be read only from an uncompressed file (it is compressed within)"
+                    .to_owned(),
+            ));
+        }
+        let file = File::open(&path).map_err(|source| TraceError::Io {
+            path: path.clone(),
+            doing: "open",
+            source,
+        })?;
+        let file = SerializedFileReader::new(file).map_err(|e| {
+            wrong(format!(
+                "no complete Parquet file ({e}): it was cut off or its writer has not finished"
+            ))
+        })?;
+        let about = file.metadata().file_metadata();
+        let (mut metadata, version) = metadata::from_file(about).map_err(wrong)?;
+        if let Some(found) = version.filter(|v| *v > FORMAT_VERSION) {
+            return Err(TraceError::NewerVersion { path, found, known: FORMAT_VERSION });
+        }
+        if metadata.volumes.is_empty() {
+            metadata::name_volumes_up_to(&mut metadata.volumes, 0);
+            metadata.volumes[0].name = stem(&path);
+        }
+        let columns = find_columns(&file).map_err(wrong)?;
+        Ok(ParquetTraceReader {
+            path,
+            file,
+            columns,
+            metadata,
+            row_group: 0,
+            group: None,
+            bytes_before: 0,
+            last_ns: 0,
+            counters: Counters::default(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    fn damaged(&self, e: impl std::fmt::Display) -> TraceError {
+        TraceError::Parquet {
+            path: self.path.clone(),
+            what: format!("damaged in row group {}: {e}", self.row_group.saturating_sub(1)),
+        }
+    }
+
+    fn open_group(&self, number: usize) -> Result<Group, ParquetError> {
+        let meta = self.file.metadata().row_group(number);
+        let group = self.file.get_row_group(number)?;
+        let mut columns = Vec::new();
+        for (column, at) in Column::ALL.iter().zip(self.columns) {
+            let Some(at) = at else { continue };
+            let nulls = meta.column(at).statistics().and_then(|s| s.null_count_opt());
+            if column.optional() && nulls == Some(meta.num_rows().max(0) as u64) {
+                continue;
+            }
+            let nullable = meta.column(at).column_descr().max_def_level() > 0;
+            columns.push((*column, Values::new(group.get_column_reader(at)?, nullable)?));
+        }
+        Ok(Group { columns, left: meta.num_rows().max(0) as u64 })
+    }
+
+    /// Appends up to `max` requests of the open row group.
+    fn read_group(&mut self, batch: &mut Batch, max: usize) -> Result<usize, String> {
+        let Some(group) = &mut self.group else { return Ok(0) };
+        let n = group.left.min(max as u64) as usize;
+        for (column, values) in &mut group.columns {
+            values.read(*column, n, batch, &mut self.scratch)?;
+        }
+        batch.volume.resize(n, 0);
+        batch.flags.resize(n, Flags::NONE);
+        group.left -= n as u64;
+        if group.left == 0 {
+            self.group = None;
+        }
+        Ok(n)
+    }
+
+    /// Checks what cannot be relied on in a file: order, ranges, volume numbers.
+    fn check(&mut self, batch: &mut Batch) -> Result<(), String> {
+        for time in &mut batch.time_ns {
+            if *time < self.last_ns {
+                self.counters.out_of_order += 1;
+                *time = self.last_ns;
+            }
+            self.last_ns = *time;
+        }
+        let ranges = batch.offset.iter().zip(&batch.length);
+        let far = |(o, l): (&u64, &u64)| o.checked_add(*l).is_none_or(|end| end > END_MAX);
+        if let Some(i) = ranges.into_iter().position(far) {
+            return Err(format!(
+                "a request for {} bytes at {} lies beyond any device",
+                batch.length[i], batch.offset[i]
+            ));
+        }
+        if let Some(max) = batch.volume.iter().copied().max() {
+            metadata::name_volumes_up_to(&mut self.metadata.volumes, max);
+            if max as usize >= self.metadata.volumes.len() {
+                return Err(format!("volume number {max} is too large"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TraceReader for ParquetTraceReader {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn progress(&self) -> Progress {
+        let groups = self.file.metadata().row_groups();
+        let total: i64 = groups.iter().map(|g| g.compressed_size()).sum();
+        Progress { bytes_read: self.bytes_before, bytes_total: Some(total.max(0) as u64) }
+    }
+
+    fn read_batch(&mut self, batch: &mut Batch) -> Result<usize> {
+        batch.clear();
+        while self.group.is_none() {
+            if self.row_group == self.file.num_row_groups() {
+                return Ok(0);
+            }
+            let number = self.row_group;
+            self.row_group += 1;
+            let group = self.open_group(number).map_err(|e| self.damaged(e))?;
+            let size = self.file.metadata().row_group(number).compressed_size();
+            self.bytes_before += size.max(0) as u64;
+            self.group = Some(group).filter(|g| g.left > 0);
+        }
+        let read = self.read_group(batch, BATCH_REQUESTS).and_then(|_| self.check(batch));
+        if let Err(e) = read {
+            batch.clear();
+            return Err(self.damaged(e));
+        }
+        Ok(batch.len())
+    }
+}
+
+fn find_columns(file: &SerializedFileReader<File>) -> Result<[Option<usize>; 9], String> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    let mut columns = [None; 9];
+    for (column, found) in Column::ALL.iter().zip(&mut columns) {
+        *found = schema.columns().iter().position(|c| c.path().string() == column.name());
+        let Some(at) = *found else {
+            if column.optional() || matches!(column, Column::Volume | Column::Flags) {
+                continue;
+            }
+            return Err(format!("Parquet, but no trace: it has no column {}", column.name()));
+        };
+        let found = schema.column(at);
+        let kind_fits = match column {
+            Column::Hashes => found.physical_type() == Physical::BYTE_ARRAY,
+            _ => matches!(found.physical_type(), Physical::INT32 | Physical::INT64),
+        };
+        if !kind_fits || found.max_rep_level() > 0 || found.max_def_level() > 1 {
+            return Err(format!("Parquet, but its column {} is of another type", column.name()));
+        }
+    }
+    Ok(columns)
+}
+
+struct Group {
+    columns: Vec<(Column, Values)>,
+    /// Requests not yet read.
+    left: u64,
+}
+
+/// Buffers that are used again and again.
+#[derive(Default)]
+struct Scratch {
+    levels: Vec<i16>,
+    wide: Vec<i64>,
+    narrow: Vec<i32>,
+    bytes: Vec<ByteArray>,
+}
+
+/// The values of one column of a row group.
+struct Values {
+    reader: Typed,
+    /// Whether there may be nulls, whatever the column is for us.
+    nullable: bool,
+}
+
+enum Typed {
+    Wide(ColumnReaderImpl<Int64Type>),
+    Narrow(ColumnReaderImpl<Int32Type>),
+    Bytes(ColumnReaderImpl<ByteArrayType>),
+}
+
+impl Values {
+    fn new(reader: ColumnReader, nullable: bool) -> Result<Self, ParquetError> {
+        let reader = match reader {
+            ColumnReader::Int64ColumnReader(r) => Typed::Wide(r),
+            ColumnReader::Int32ColumnReader(r) => Typed::Narrow(r),
+            ColumnReader::ByteArrayColumnReader(r) => Typed::Bytes(r),
+            _ => return Err(ParquetError::General("a column of another type".to_owned())),
+        };
+        Ok(Values { reader, nullable })
+    }
+
+    /// Appends the next `n` values of `column` to `batch`.
+    fn read(
+        &mut self,
+        column: Column,
+        n: usize,
+        batch: &mut Batch,
+        scratch: &mut Scratch,
+    ) -> Result<(), String> {
+        let Scratch { levels, wide, narrow, bytes } = scratch;
+        levels.clear();
+        let levels = self.nullable.then_some(levels);
+        let bits = match &mut self.reader {
+            Typed::Wide(r) => {
+                read_exactly(r, n, levels, wide, column)?;
+                u64::BITS
+            }
+            Typed::Narrow(r) => {
+                read_exactly(r, n, levels, narrow, column)?;
+                wide.clear();
+                wide.extend(narrow.iter().map(|v| i64::from(*v as u32)));
+                u32::BITS
+            }
+            Typed::Bytes(r) => {
+                read_exactly(r, n, levels, bytes, column)?;
+                let mut bytes = bytes.iter();
+                for i in 0..n {
+                    let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
+                    let hashes = if present { bytes.next() } else { None };
+                    batch.append_hashes(hashes.map_or(&[], |h| h.data()));
+                }
+                return Ok(());
+            }
+        };
+        let too_large = || format!("column {} has a value out of range", column.name());
+        let narrowed = |v: i64| u8::try_from(v).map_err(|_| too_large());
+        let unsigned = || wide.iter().map(|v| *v as u64);
+        match column {
+            Column::Time => batch.time_ns.extend(unsigned()),
+            Column::Offset => batch.offset.extend(unsigned()),
+            Column::Length => batch.length.extend(unsigned()),
+            Column::Volume => {
+                if bits == u64::BITS && wide.iter().any(|v| u32::try_from(*v).is_err()) {
+                    return Err(too_large());
+                }
+                batch.volume.extend(wide.iter().map(|v| *v as u32));
+            }
+            Column::Op => {
+                for v in wide.iter() {
+                    let op = narrowed(*v)?;
+                    batch.op.push(Op::from_u8(op).ok_or_else(too_large)?);
+                }
+            }
+            Column::Flags => {
+                for v in wide.iter() {
+                    batch.flags.push(Flags(narrowed(*v)?));
+                }
+            }
+            Column::Latency => {
+                let mut values = unsigned();
+                for i in 0..n {
+                    let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
+                    batch.append_latency(if present { values.next() } else { None });
+                }
+            }
+            Column::Result => {
+                let mut values = wide.iter();
+                for i in 0..n {
+                    let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
+                    let value = if present { values.next() } else { None };
+                    batch.append_result(value.map(|v| narrowed(*v)).transpose()?);
+                }
+            }
+            Column::Hashes => return Err(too_large()),
+        }
+        Ok(())
+    }
+}
+
+/// Reads `n` values, replacing those in `values`. Columns that we need have no nulls.
+fn read_exactly<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    n: usize,
+    levels: Option<&mut Vec<i16>>,
+    values: &mut Vec<T::T>,
+    column: Column,
+) -> Result<(), String> {
+    values.clear();
+    let (records, present, _) =
+        reader.read_records(n, levels, None, values).map_err(|e| e.to_string())?;
+    if records != n {
+        return Err(format!("column {} ends early", column.name()));
+    }
+    if present != n && !column.optional() {
+        return Err(format!("column {} has nulls", column.name()));
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Writing the format, as a stream.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use parquet::{
+    basic::{Compression, Encoding, ZstdLevel},
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    errors::ParquetError,
+    file::{
+        properties::{EnabledStatistics, WriterProperties},
+        writer::{SerializedFileWriter, SerializedRowGroupWriter},
+    },
+    schema::types::ColumnPath,
+};
+
+use super::{Column, SCHEMA, metadata};
+use crate::{Batch, Metadata, Record, Result, TraceError};
+
+/// Requests per row group: what a writer holds in memory, about 8 MiB without hashes.
+const ROW_GROUP_REQUESTS: usize = 256 << 10;
+/// A row group also ends when it holds this many bytes of hashes.
+const ROW_GROUP_HASH_BYTES: usize = 64 << 20;
+
+/// What [`ParquetTraceWriter::finish`] wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Requests in the file.
+    pub requests: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Writes a trace in Forebay's format, request by request.
+///
+/// The file appears under its name when it is complete: until [`finish`](Self::finish) it is
+/// `NAME.partial` beside it, and it is removed if the writer is dropped before. Times should not
+/// go back, as readers move such requests to their predecessor's time.
+///
+/// ```
+/// # use forebay_trace::*;
+/// # use forebay_block::*;
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("x.parquet");
+/// let mut writer = ParquetTraceWriter::create(&path)?;
+/// writer.push(Record::from(Request { time: Nanos(0), volume: Volume(0), op: Op::Write,
+///     flags: Flags::FUA, offset: 8192, length: 4096 }))?;
+/// let written = writer.finish(&Metadata {
+///     volumes: vec![VolumeInfo { name: "vm1".into(), bytes: Some(1 << 30) }],
+///     ..Metadata::default()
+/// })?;
+/// assert_eq!(written.requests, 1);
+/// let mut trace = open(&path, &OpenOptions::default())?;
+/// assert_eq!(trace.metadata().volumes[0].name, "vm1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ParquetTraceWriter {
+    path: PathBuf,
+    partial: PathBuf,
+    /// `None` once finished or failed.
+    writer: Option<SerializedFileWriter<BufWriter<File>>>,
+    pending: Batch,
+    requests: u64,
+}
+
+impl ParquetTraceWriter {
+    /// Begins a trace that will appear at `path`, replacing what is there.
+    ///
+    /// # Errors
+    /// If the file beside it cannot be created.
+    pub fn create(path: &Path) -> Result<Self> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial).map_err(|source| TraceError::Io {
+            path: partial.clone(),
+            doing: "create",
+            source,
+        })?;
+        let buffered = BufWriter::with_capacity(1 << 18, file);
+        let writer = SerializedFileWriter::new(buffered, SCHEMA.clone(), Arc::new(properties()))
+            .map_err(|e| error(&partial, e))?;
+        Ok(ParquetTraceWriter {
+            path: path.to_owned(),
+            partial,
+            writer: Some(writer),
+            pending: Batch::default(),
+            requests: 0,
+        })
+    }
+
+    /// Appends a request.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn push(&mut self, record: Record<'_>) -> Result<()> {
+        self.pending.push_record(record);
+        self.flush_if_full()
+    }
+
+    /// Appends all requests of `batch`.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn push_batch(&mut self, batch: &Batch) -> Result<()> {
+        for i in 0..batch.len() {
+            self.push(batch.record(i))?;
+        }
+        Ok(())
+    }
+
+    /// Requests appended so far.
+    pub fn requests(&self) -> u64 {
+        self.requests + self.pending.len() as u64
+    }
+
+    /// Completes the file and gives it its name. `metadata` describes the trace: its clock and
+    /// epoch, volumes by number, hashes and provenance.
+    ///
+    /// # Errors
+    /// If writing fails; then nothing is left behind.
+    pub fn finish(mut self, metadata: &Metadata) -> Result<Written> {
+        self.flush_row_group()?;
+        let Some(mut writer) = self.writer.take() else { return Err(self.failed_before()) };
+        for pair in metadata::to_pairs(metadata) {
+            writer.append_key_value_metadata(pair);
+        }
+        let done = writer.finish().map_err(|e| error(&self.partial, e));
+        let io = |doing| {
+            let path = self.partial.clone();
+            move |source| TraceError::Io { path, doing, source }
+        };
+        let finished = done.and_then(|_| {
+            let buffered = writer.inner_mut();
+            buffered.flush().map_err(io("write"))?;
+            let file = buffered.get_ref();
+            file.sync_all().map_err(io("sync"))?;
+            let bytes = file.metadata().map_err(io("inspect"))?.len();
+            std::fs::rename(&self.partial, &self.path).map_err(io("rename"))?;
+            Ok(Written { requests: self.requests, bytes })
+        });
+        if finished.is_err() {
+            let _ = std::fs::remove_file(&self.partial);
+        }
+        finished
+    }
+
+    fn failed_before(&self) -> TraceError {
+        TraceError::Parquet {
+            path: self.path.clone(),
+            what: "an earlier write failed, so the trace cannot be continued".to_owned(),
+        }
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        let full = self.pending.len() >= ROW_GROUP_REQUESTS
+            || self.pending.hash_bytes_len() >= ROW_GROUP_HASH_BYTES;
+        if full { self.flush_row_group() } else { Ok(()) }
+    }
+
+    /// Writes what was appended since the last row group as a new one.
+    fn flush_row_group(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let Some(mut writer) = self.writer.take() else { return Err(self.failed_before()) };
+        match write_row_group(&mut writer, &self.pending) {
+            Ok(()) => {
+                self.writer = Some(writer);
+                self.requests += self.pending.len() as u64;
+                self.pending.clear();
+                Ok(())
+            }
+            Err(e) => {
+                let _ = std::fs::remove_file(&self.partial);
+                Err(error(&self.partial, e))
+            }
+        }
+    }
+}
+
+impl Drop for ParquetTraceWriter {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            let _ = std::fs::remove_file(&self.partial);
+        }
+    }
+}
+
+fn properties() -> WriterProperties {
+    let path = |c: Column| ColumnPath::from(c.name());
+    WriterProperties::builder()
+        .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(path(Column::Time), false)
+        .set_column_encoding(path(Column::Time), Encoding::DELTA_BINARY_PACKED)
+        .set_column_dictionary_enabled(path(Column::Offset), false)
+        .set_column_encoding(path(Column::Offset), Encoding::PLAIN)
+        .set_column_dictionary_enabled(path(Column::Hashes), false)
+        .set_column_dictionary_enabled(path(Column::Latency), false)
+        .set_column_statistics_enabled(path(Column::Hashes), EnabledStatistics::None)
+        .build()
+}
+
+type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
+
+fn write_row_group(
+    writer: &mut SerializedFileWriter<BufWriter<File>>,
+    batch: &Batch,
+) -> Result<(), ParquetError> {
+    let n = batch.len();
+    let mut group = writer.next_row_group()?;
+    let signed = |column: &[u64]| column.iter().map(|v| *v as i64).collect::<Vec<_>>();
+    column::<Int64Type>(&mut group, &signed(&batch.time_ns), None)?;
+    column::<Int32Type>(
+        &mut group,
+        &batch.volume.iter().map(|v| *v as i32).collect::<Vec<_>>(),
+        None,
+    )?;
+    column::<Int32Type>(&mut group, &batch.op.iter().map(|v| *v as i32).collect::<Vec<_>>(), None)?;
+    column::<Int32Type>(
+        &mut group,
+        &batch.flags.iter().map(|v| v.0.into()).collect::<Vec<_>>(),
+        None,
+    )?;
+    column::<Int64Type>(&mut group, &signed(&batch.offset), None)?;
+    column::<Int64Type>(&mut group, &signed(&batch.length), None)?;
+    let hashes = (0..n).map(|i| {
+        let h = batch.hashes(i);
+        (!h.is_empty()).then(|| ByteArray::from(h.to_vec()))
+    });
+    optional::<ByteArrayType>(&mut group, hashes)?;
+    optional::<Int64Type>(&mut group, (0..n).map(|i| batch.latency(i).map(|l| l.0 as i64)))?;
+    optional::<Int32Type>(&mut group, (0..n).map(|i| batch.result(i).map(i32::from)))?;
+    group.close()?;
+    Ok(())
+}
+
+fn column<T: DataType>(
+    group: &mut RowGroup<'_>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let missing = || ParquetError::General("a column is missing in the schema".to_owned());
+    let mut writer = group.next_column()?.ok_or_else(missing)?;
+    writer.typed::<T>().write_batch(values, levels, None)?;
+    writer.close()
+}
+
+fn optional<T: DataType>(
+    group: &mut RowGroup<'_>,
+    values: impl Iterator<Item = Option<T::T>>,
+) -> Result<(), ParquetError> {
+    let (mut levels, mut present) = (Vec::new(), Vec::new());
+    for value in values {
+        levels.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    column::<T>(group, &present, Some(&levels))
+}
+
+fn error(path: &Path, e: ParquetError) -> TraceError {
+    TraceError::Parquet { path: path.to_owned(), what: format!("cannot write: {e}") }
+}

@@ -1,0 +1,227 @@
+//! Files as streams of decompressed bytes whose beginning can be looked at.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{Result, TraceError};
+
+/// How much of a file's beginning formats see when they are asked whether it is theirs.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// How far reading has come, in bytes of the files as stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read so far.
+    pub bytes_read: u64,
+    /// Bytes there are, if known.
+    pub bytes_total: Option<u64>,
+}
+
+impl Progress {
+    pub(crate) fn plus(self, o: Progress) -> Progress {
+        Progress {
+            bytes_read: self.bytes_read + o.bytes_read,
+            bytes_total: self.bytes_total.zip(o.bytes_total).map(|(a, b)| a + b),
+        }
+    }
+}
+
+/// A file being read, decompressed on the way.
+pub(crate) struct Source {
+    /// The file, for messages.
+    pub(crate) path: PathBuf,
+    /// Its first decompressed bytes, up to [`HEAD_BYTES`].
+    pub(crate) head: Vec<u8>,
+    /// Whether the file is compressed as a whole.
+    pub(crate) compressed: bool,
+    head_taken: usize,
+    rest: Box<dyn Read + Send>,
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+impl Source {
+    /// Opens `path`, or standard input if it is "-".
+    pub(crate) fn open(path: &Path) -> Result<Source> {
+        let io = |doing| move |source| TraceError::Io { path: path.to_owned(), doing, source };
+        if path == Path::new("-") {
+            return Source::new(path, Box::new(io::stdin()), None).map_err(io("read"));
+        }
+        let file = File::open(path).map_err(io("open"))?;
+        let meta = file.metadata().map_err(io("inspect"))?;
+        if meta.is_dir() {
+            return Err(io("read")(io::Error::other("it is a directory")));
+        }
+        let total = meta.is_file().then(|| meta.len());
+        Source::new(path, Box::new(file), total).map_err(io("read"))
+    }
+
+    /// A source of bytes in memory, for tests and fuzzing.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> io::Result<Source> {
+        let total = bytes.len() as u64;
+        Source::new(Path::new("memory"), Box::new(io::Cursor::new(bytes)), Some(total))
+    }
+
+    fn new(path: &Path, raw: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Source> {
+        let read = Arc::new(AtomicU64::new(0));
+        let mut raw = Counted { inner: raw, read: Arc::clone(&read) };
+        let magic = read_up_to(&mut raw, 6)?;
+        let whole = BufReader::with_capacity(1 << 18, io::Cursor::new(magic.clone()).chain(raw));
+        let (mut rest, compressed): (Box<dyn Read + Send>, bool) = match &magic[..] {
+            [0x1f, 0x8b, ..] => (Box::new(flate2::bufread::MultiGzDecoder::new(whole)), true),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+                (Box::new(zstd::stream::read::Decoder::with_buffer(whole)?), true)
+            }
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => {
+                (Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(whole)), true)
+            }
+            _ => (Box::new(whole), false),
+        };
+        let head = read_up_to(&mut rest, HEAD_BYTES)?;
+        Ok(Source { path: path.to_owned(), head, compressed, head_taken: 0, rest, read, total })
+    }
+
+    /// Whether the head is all there is.
+    pub(crate) fn head_is_all(&self) -> bool {
+        self.head.len() < HEAD_BYTES
+    }
+
+    /// The file's name without directories and extensions: a name for its volume.
+    pub(crate) fn stem(&self) -> String {
+        stem(&self.path)
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { bytes_read: self.read.load(Ordering::Relaxed), bytes_total: self.total }
+    }
+
+    pub(crate) fn error(&self, source: io::Error) -> TraceError {
+        TraceError::Io { path: self.path.clone(), doing: "read", source }
+    }
+}
+
+/// Extensions that are no part of a trace's name.
+const EXTENSIONS: [&str; 19] = [
+    "gz",
+    "zst",
+    "xz",
+    "parquet",
+    "csv",
+    "txt",
+    "tsv",
+    "bin",
+    "vscsi",
+    "oracleGeneral",
+    "lcs",
+    "lis",
+    "trace",
+    "blkparse",
+    "blktrace",
+    "spc",
+    "iolog",
+    "log",
+    "ascii",
+];
+
+/// A file's name without directories and the extensions of formats and compressions.
+pub(crate) fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let mut name: &str = &name;
+    while let Some((rest, ext)) = name.rsplit_once('.') {
+        if rest.is_empty() || !EXTENSIONS.contains(&ext) {
+            break;
+        }
+        name = rest;
+    }
+    name.to_owned()
+}
+
+impl Read for Source {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = &self.head[self.head_taken..];
+        if left.is_empty() {
+            return self.rest.read(buf);
+        }
+        let n = left.len().min(buf.len());
+        buf[..n].copy_from_slice(&left[..n]);
+        self.head_taken += n;
+        Ok(n)
+    }
+}
+
+struct Counted {
+    inner: Box<dyn Read + Send>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// Reads until `n` bytes are there or the end comes.
+fn read_up_to(from: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(n as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn all(bytes: Vec<u8>) -> Vec<u8> {
+        let mut out = Vec::new();
+        Source::from_bytes(bytes).unwrap().read_to_end(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn compression_is_recognised_by_content_and_undone() {
+        let plain: Vec<u8> = (0..200_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        assert_eq!(all(plain.clone()), plain);
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+        gz.write_all(&plain).unwrap();
+        // Two members in a row, as `cat a.gz b.gz` makes.
+        let gz = gz.finish().unwrap();
+        assert_eq!(all([gz.clone(), gz].concat()), [plain.clone(), plain.clone()].concat());
+        assert_eq!(all(zstd::encode_all(&plain[..], 1).unwrap()), plain);
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+        xz.write_all(&plain).unwrap();
+        assert_eq!(all(xz.finish().unwrap()), plain);
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_an_error() {
+        let plain: Vec<u8> = (0..100_000u32).flat_map(|n| n.to_le_bytes()).collect();
+        let mut z = zstd::encode_all(&plain[..], 1).unwrap();
+        z.truncate(z.len() / 2);
+        let mut out = Vec::new();
+        let read = Source::from_bytes(z).and_then(|mut s| s.read_to_end(&mut out));
+        assert!(read.is_err());
+    }
+
+    #[test]
+    fn stems_drop_extensions_but_not_numbers() {
+        for (path, name) in [
+            ("/a/web_0.csv.gz", "web_0"),
+            ("x.vscsi", "x"),
+            (".hidden", ".hidden"),
+            ("run.12.csv.zst", "run.12"),
+            ("-", "-"),
+        ] {
+            assert_eq!(stem(Path::new(path)), name);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Goal: what goes into our own format comes out unchanged, and damaged files are refused.
+//! Method: random requests with every optional column; files cut and bent.
+
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_trace::*;
+use proptest::{collection::vec, option, prelude::*};
+
+#[derive(Clone, Debug)]
+struct Owned {
+    request: Request,
+    latency: Option<u64>,
+    result: Option<u8>,
+    hashes: Vec<u8>,
+}
+
+impl Owned {
+    fn record(&self) -> Record<'_> {
+        Record {
+            request: self.request,
+            latency: self.latency.map(Nanos),
+            result: self.result,
+            hashes: &self.hashes,
+        }
+    }
+}
+
+fn owned() -> impl Strategy<Value = Owned> {
+    let request = (any::<u32>(), 0u32..5, 0u8..5, any::<u8>(), 0u64..i64::MAX as u64, any::<u32>());
+    (request, option::of(any::<u64>()), option::of(any::<u8>()), vec(any::<u8>(), 0..40)).prop_map(
+        |((gap, volume, op, flags, offset, length), latency, result, hashes)| Owned {
+            request: Request {
+                time: Nanos(gap.into()),
+                volume: Volume(volume),
+                op: Op::from_u8(op).unwrap(),
+                flags: Flags(flags),
+                offset: offset - offset.min(length.into()),
+                length: length.into(),
+            },
+            latency,
+            result,
+            hashes,
+        },
+    )
+}
+
+fn metadata() -> Metadata {
+    Metadata {
+        format: "parquet".to_owned(),
+        clock: Clock::Unix,
+        epoch_ns: Some(1_234_567_890_123_456_789),
+        volumes: (0..5)
+            .map(|n| VolumeInfo {
+                name: format!("vm \"{n}\" é"),
+                bytes: (n > 1).then_some(n << 40),
+            })
+            .collect(),
+        names_volumes: true,
+        hashes: Some(HashInfo { algorithm: "md5".into(), unit_bytes: 512, digest_bytes: 16 }),
+        provenance: vec!["recorded".into(), "converted".into()],
+    }
+}
+
+fn write(path: &std::path::Path, records: &[Owned], metadata: &Metadata) -> Written {
+    let mut writer = ParquetTraceWriter::create(path).unwrap();
+    for r in records {
+        writer.push(r.record()).unwrap();
+    }
+    assert!(!path.exists(), "the file appears only when it is complete");
+    writer.finish(metadata).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn what_is_written_is_read(mut records in vec(owned(), 0..300)) {
+        let mut time = 0;
+        for r in &mut records {
+            time += r.request.time.0;
+            r.request.time.0 = time;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        let written = write(&path, &records, &metadata());
+        prop_assert_eq!(written.requests, records.len() as u64);
+        prop_assert_eq!(written.bytes, path.metadata().unwrap().len());
+        let mut reader = open(&path, &OpenOptions::default()).unwrap();
+        prop_assert_eq!(reader.metadata(), &metadata());
+        let (mut batch, mut n) = (Batch::default(), 0);
+        while reader.read_batch(&mut batch).unwrap() > 0 {
+            for i in 0..batch.len() {
+                prop_assert_eq!(batch.record(i), records[n].record());
+                n += 1;
+            }
+        }
+        prop_assert_eq!(n, records.len());
+        prop_assert_eq!(reader.counters(), Counters::default());
+    }
+}
+
+fn sequence(n: u64) -> Vec<Owned> {
+    (0..n)
+        .map(|n| Owned {
+            request: Request {
+                time: Nanos(n * 1000),
+                volume: Volume(0),
+                op: Op::Write,
+                flags: Flags::NONE,
+                offset: n * 4096,
+                length: 4096,
+            },
+            latency: None,
+            result: None,
+            hashes: Vec::new(),
+        })
+        .collect()
+}
+
+#[test]
+fn a_trace_of_several_row_groups_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    let records = sequence(600_000);
+    for r in &records {
+        writer.push(r.record()).unwrap();
+    }
+    assert_eq!(writer.requests(), 600_000);
+    writer.finish(&Metadata::default()).unwrap();
+    let read = open(&path, &OpenOptions::default()).unwrap().into_requests();
+    assert!(read.map(|r| r.unwrap()).eq(records.iter().map(|r| r.request)));
+}
+
+#[test]
+fn a_writer_that_is_dropped_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    writer.push(sequence(1)[0].record()).unwrap();
+    drop(writer);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_cut_file_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    write(&path, &sequence(1000), &metadata());
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 7]).unwrap();
+    let error = open(&path, &OpenOptions::default()).err().unwrap().to_string();
+    assert!(error.contains("x.parquet") && error.contains("no complete Parquet"), "{error}");
+}
