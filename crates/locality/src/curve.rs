@@ -87,3 +87,56 @@ fn sizes(histogram: &ReuseHistogram, points_max: usize) -> Vec<u64> {
 fn exact_size(size: u64, full: u64) -> u64 {
     if size == full { full } else { ReuseHistogram::exact_blocks(size) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Distance, ReuseDistances};
+    use Op::{Read, Write};
+
+    fn scan_twice(blocks: u64) -> ReuseHistogram {
+        let mut distances = ReuseDistances::new(Distance::Trd);
+        let keys: Vec<u64> = (0..blocks).chain((0..blocks).rev()).collect();
+        let ops: Vec<Op> = keys.iter().map(|k| if k % 2 == 0 { Read } else { Write }).collect();
+        distances.access_batch(&keys, &ops).unwrap();
+        distances.into_histogram()
+    }
+
+    #[test]
+    fn a_curve_with_few_steps_has_all_of_them() {
+        let curve = MissRatioCurve::new(&scan_twice(8), 100);
+        let points: Vec<_> = curve.points.iter().map(|p| (p.size_blocks, p.miss_ratio)).collect();
+        let expected: Vec<_> = (1..=8).map(|c| (c, 1.0 - c as f64 / 16.0)).collect();
+        assert_eq!(points, expected);
+        assert_eq!((curve.accesses, curve.max_distance), (16, Some(7)));
+        assert_eq!(curve.points[7].read_miss_ratio, 0.5);
+        assert_eq!(curve.points[0].read_miss_ratio, 1.0);
+        assert_eq!(curve.points[0].write_miss_ratio, 1.0 - 1.0 / 8.0);
+    }
+
+    #[test]
+    fn a_long_curve_has_the_points_asked_for_from_one_block_to_all_each_exact() {
+        let histogram = scan_twice(300_000);
+        for points_max in [2, 3, 50, 200] {
+            let points = MissRatioCurve::new(&histogram, points_max).points;
+            assert!(points.len() <= points_max && points.len() * 3 > points_max);
+            assert_eq!(points[0].size_blocks, 1);
+            assert_eq!(points.last().unwrap().size_blocks, 300_000);
+            for p in points {
+                let exact = 1.0 - p.size_blocks as f64 / 600_000.0;
+                assert!((p.miss_ratio - exact).abs() < 1e-12, "{p:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_workload_without_reuse_misses_at_every_size() {
+        let histogram = ReuseDistances::new(Distance::Trd).into_histogram();
+        let curve = MissRatioCurve::new(&histogram, 10);
+        assert_eq!((curve.points.len(), curve.points[0].miss_ratio), (1, 0.0));
+        let mut distances = ReuseDistances::new(Distance::Trd);
+        distances.access_batch(&[1, 2], &[Read, Read]).unwrap();
+        let curve = MissRatioCurve::new(&distances.histogram(), 10);
+        assert_eq!((curve.points[0].miss_ratio, curve.points[0].write_miss_ratio), (1.0, 0.0));
+    }
+}

@@ -296,3 +296,76 @@ fn first_distance(counter: usize) -> u64 {
     let counter = counter as u64;
     if counter < FINE_END { counter } else { FINE_END + ((counter - FINE_END) << COARSE_SHIFT) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Op::{Read, Write};
+    use proptest::prelude::*;
+
+    fn build(reuses: &[(Op, Option<u32>)]) -> ReuseHistogram {
+        let mut builder = HistogramBuilder::new();
+        for &(op, distance) in reuses {
+            builder.add(op, distance.map_or(Reuse::COLD, Reuse::at));
+        }
+        builder.finish(0)
+    }
+
+    fn reuses() -> impl Strategy<Value = Vec<(Op, Option<u32>)>> {
+        let distance = prop_oneof![0..40u32, 65_400..65_700u32, 0..300_000u32];
+        let op = prop_oneof![Just(Read), Just(Write)];
+        proptest::collection::vec((op, proptest::option::weighted(0.8, distance)), 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn hits_equal_a_count_of_smaller_distances(
+            reuses in reuses(), sizes in proptest::collection::vec(0..400_000u64, 50),
+        ) {
+            let histogram = build(&reuses);
+            for op in [Read, Write] {
+                let distances: Vec<u64> = reuses.iter()
+                    .filter(|r| r.0 == op).filter_map(|r| r.1.map(u64::from)).collect();
+                let count = |size: u64| distances.iter().filter(|&&d| d < size).count() as u64;
+                let max = distances.iter().copied().max();
+                prop_assert_eq!(histogram.counts(op).unwrap().max_distance, max);
+                for &size in &sizes {
+                    let near = size % 66_000;
+                    for exact in [near.min(65_536), size & !15, max.map_or(0, |max| max + 1 + size)] {
+                        prop_assert_eq!(histogram.hits(op, exact), count(exact), "size {}", exact);
+                    }
+                    let hits = histogram.hits(op, size);
+                    prop_assert!(hits <= count(size) && hits >= count(size & !15));
+                }
+            }
+        }
+
+        #[test]
+        fn hits_change_at_breakpoints_and_nowhere_else(reuses in reuses()) {
+            let histogram = build(&reuses);
+            let hits = |size| histogram.hits(Read, size) + histogram.hits(Write, size);
+            let mut before = 0;
+            for size in histogram.breakpoints() {
+                prop_assert_eq!(hits(ReuseHistogram::exact_blocks(size - 1)), before);
+                prop_assert!(hits(size) > before);
+                before = hits(size);
+            }
+            prop_assert_eq!(before, reuses.iter().filter(|r| r.1.is_some()).count() as u64);
+        }
+    }
+
+    #[test]
+    fn operations_without_data_are_not_counted() {
+        let histogram =
+            build(&[(Op::Trim, Some(1)), (Op::Flush, None), (Op::WriteZeroes, Some(1))]);
+        assert_eq!(histogram.accesses(), 1);
+        assert_eq!((histogram.hits(Write, 2), histogram.hits(Op::Trim, 2)), (1, 0));
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_hits() {
+        let histogram = build(&[]);
+        assert_eq!((histogram.max_distance(), histogram.breakpoints().count()), (None, 0));
+        assert_eq!((histogram.hits(Read, u64::MAX), histogram.accesses()), (0, 0));
+    }
+}

@@ -156,3 +156,88 @@ fn sample_hash(key: u64) -> u64 {
     let product = u128::from(key ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db;
     (product as u64 ^ (product >> 64) as u64) >> (64 - HASH_BITS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CurvePoint, ReuseDistances, ReuseHistogram};
+
+    /// A skewed workload: block numbers from the square of a uniform number, one write in four.
+    fn accesses(count: u64, blocks: u64) -> (Vec<u64>, Vec<Op>) {
+        let mut seed = 11u64;
+        (0..count)
+            .map(|n| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let uniform = (seed >> 11) as f64 / (1u64 << 53) as f64;
+                let op = if n % 4 == 0 { Op::Write } else { Op::Read };
+                ((uniform * uniform * blocks as f64) as u64, op)
+            })
+            .unzip()
+    }
+
+    fn measure(distance: Distance, sampling: Sampling, count: u64, blocks: u64) -> ReuseHistogram {
+        let (keys, ops) = accesses(count, blocks);
+        let mut distances = ReuseDistances::sampled(distance, sampling).unwrap();
+        distances.access_batch(&keys, &ops).unwrap();
+        distances.into_histogram()
+    }
+
+    #[test]
+    fn a_sample_of_everything_is_exact() {
+        for distance in Distance::ALL {
+            let exact = measure(distance, Sampling::All, 30_000, 4000);
+            for sampling in [Sampling::Rate(1.0), Sampling::MaxBlocks(4000)] {
+                assert_eq!(measure(distance, sampling, 30_000, 4000), exact, "{distance}");
+            }
+        }
+    }
+
+    #[test]
+    fn sampled_curves_are_close_and_count_every_access() {
+        let blocks = 100_000;
+        for distance in Distance::ALL {
+            let exact = measure(distance, Sampling::All, 600_000, blocks);
+            for sampling in [Sampling::Rate(0.1), Sampling::MaxBlocks(8192)] {
+                let sampled = measure(distance, sampling, 600_000, blocks);
+                let differs = sampled.accesses().abs_diff(exact.accesses());
+                assert!(
+                    differs <= 2,
+                    "{distance} {sampling:?}: {differs} accesses too many or few"
+                );
+                let error: f64 = (1..=20)
+                    .map(|i| blocks * i / 20)
+                    .map(|size| [&exact, &sampled].map(|h| CurvePoint::at(h, size).miss_ratio))
+                    .map(|[exact, sampled]| (exact - sampled).abs())
+                    .sum();
+                let error = error / 20.0;
+                assert!(error < 0.01, "{distance} {sampling:?}: mean error {error}");
+                let footprint = sampled.distinct_blocks as f64 / exact.distinct_blocks as f64;
+                assert!((footprint - 1.0).abs() < 0.05, "{distance} {sampling:?}: {footprint}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bounded_sample_stays_within_an_eighth_of_its_bound() {
+        let mut stack = ReuseStack::new(Distance::Trd);
+        let mut counts = HistogramBuilder::new();
+        let mut sample = Sample::new(Sampling::MaxBlocks(512)).unwrap().unwrap();
+        let (keys, ops) = accesses(200_000, 50_000);
+        for (keys, ops) in keys.chunks(777).zip(ops.chunks(777)) {
+            sample.access_batch(&mut stack, &mut counts, keys, ops).unwrap();
+            assert!(stack.blocks_known() <= 512 + 64);
+        }
+        assert!(stack.blocks_known() >= 400 && sample.rate() < 0.015, "{}", sample.rate());
+    }
+
+    #[test]
+    fn rates_and_bounds_out_of_range_are_refused() {
+        for rate in [0.0, -0.1, 1.01, f64::NAN, f64::INFINITY] {
+            let sampling = Sampling::Rate(rate);
+            assert_eq!(Sample::new(sampling).unwrap_err(), LocalityError::BadRate);
+        }
+        let few = Sample::new(Sampling::MaxBlocks(255)).unwrap_err();
+        assert_eq!(few, LocalityError::TooFewSampledBlocks { blocks: 255, least: 256 });
+        assert!(Sample::new(Sampling::All).unwrap().is_none());
+    }
+}

@@ -23,7 +23,7 @@ impl Reuse {
 
     /// A reuse at `distance` blocks.
     #[inline(always)]
-    const fn at(distance: u32) -> Reuse {
+    pub(crate) const fn at(distance: u32) -> Reuse {
         Reuse(distance)
     }
 

@@ -165,3 +165,80 @@ impl Batched {
         Ok(self.distances.into_histogram())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::{Flags, Nanos};
+
+    fn request(volume: u32, op: Op, offset: u64, length: u64) -> Request {
+        let (time, flags) = (Nanos(0), Flags::NONE);
+        Request { time, volume: Volume(volume), op, flags, offset, length }
+    }
+
+    fn measure(scope: Scope, requests: &[Request]) -> WorkloadHistograms {
+        let options = LocalityOptions { scope, ..Default::default() };
+        let mut workload = WorkloadLocality::new(options).unwrap();
+        requests.iter().for_each(|r| workload.add(r).unwrap());
+        workload.finish().unwrap()
+    }
+
+    /// Requests of three volumes to overlapping addresses, some unaligned.
+    fn workload() -> Vec<Request> {
+        let mut seed = 3u64;
+        let mut next = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % n
+        };
+        let op = |n| if n == 0 { Op::Write } else { Op::Read };
+        (0..5000)
+            .map(|_| request(next(3) as u32, op(next(3)), next(900) * 1024, next(40) * 512))
+            .collect()
+    }
+
+    #[test]
+    fn a_volume_measured_beside_others_equals_the_volume_measured_alone() {
+        let requests = workload();
+        let together = measure(Scope::Both, &requests);
+        assert_eq!(together.volumes.len(), 3);
+        for (&volume, histogram) in &together.volumes {
+            let own: Vec<Request> =
+                requests.iter().copied().filter(|r| r.volume == volume).collect();
+            assert_eq!(Some(histogram), measure(Scope::Together, &own).all.as_ref());
+        }
+        assert_eq!(together.all, measure(Scope::Together, &requests).all);
+        assert_eq!(measure(Scope::PerVolume, &requests).all, None);
+        let accesses: u64 = together.volumes.values().map(ReuseHistogram::accesses).sum();
+        assert_eq!(accesses, together.all.unwrap().accesses());
+    }
+
+    #[test]
+    fn the_same_block_number_of_two_volumes_is_two_blocks() {
+        let read = |volume| request(volume, Op::Read, 0, 4096);
+        let histogram = measure(Scope::Together, &[read(0), read(1), read(0)]).all.unwrap();
+        assert_eq!((histogram.distinct_blocks, histogram.max_distance()), (2, Some(1)));
+    }
+
+    #[test]
+    fn trims_flushes_and_empty_requests_are_no_accesses() {
+        let histogram = measure(
+            Scope::Both,
+            &[
+                request(0, Op::Write, 0, 4096),
+                request(0, Op::Trim, 0, u64::MAX),
+                request(0, Op::Flush, 0, 0),
+                request(0, Op::Read, 0, 0),
+                request(0, Op::Read, 0, 1),
+            ],
+        );
+        let histogram = histogram.all.unwrap();
+        assert_eq!((histogram.accesses(), histogram.hits(Op::Read, 1)), (2, 1));
+    }
+
+    #[test]
+    fn a_request_at_the_end_of_the_address_space_is_measured() {
+        let last = request(u32::MAX, Op::Read, u64::MAX - 100, 4096);
+        let histogram = measure(Scope::Both, &[last, last]).all.unwrap();
+        assert_eq!((histogram.accesses(), histogram.max_distance()), (2, Some(0)));
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory is bounded: what the allocator hands out at the worst moment, growth and histograms
+//! included, stays below 48 bytes per distinct block at every size of the workload.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forebay_block::Op;
+use forebay_locality::{Distance, ReuseDistances};
+
+struct Counting;
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system allocator unchanged; only sizes are counted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn the_peak_stays_below_48_bytes_per_block_through_all_growth() {
+    // Twice over all blocks so far at each size, so that distances are as large as can be.
+    let start = LIVE.load(Relaxed);
+    let mut distances = ReuseDistances::new(Distance::Trd);
+    let mut worst: (f64, u64) = (0.0, 0);
+    let mut blocks = 0u64;
+    while blocks < 3_000_000 {
+        let end = blocks + blocks / 50 + 1000;
+        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        for from in (blocks..end).step_by(512) {
+            let keys: [u64; 512] = std::array::from_fn(|i| (from + i as u64).min(end - 1) << 9);
+            distances.access_batch(&keys, &[Op::Read; 512]).unwrap();
+        }
+        blocks = end;
+        let far: [u64; 8] = std::array::from_fn(|i| (i as u64) << 9);
+        distances.access_batch(&far, &[Op::Write; 8]).unwrap();
+        let live = LIVE.load(Relaxed) - start;
+        let reported = distances.memory_bytes() as usize;
+        assert!(live.abs_diff(reported) < live / 100 + 4096, "{live} live, {reported} reported");
+        if blocks > 200_000 {
+            let bytes = (PEAK.load(Relaxed) - start) as f64 / blocks as f64;
+            worst = if bytes > worst.0 { (bytes, blocks) } else { worst };
+        }
+    }
+    assert!(worst.0 < 40.0, "{} bytes per block at {} blocks", worst.0, worst.1);
+    assert!(worst.0 > 12.0, "the allocator was not counted");
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
+    let before = LIVE.load(Relaxed);
+    let histogram = distances.into_histogram();
+    assert_eq!(histogram.distinct_blocks, blocks);
+    assert!(PEAK.load(Relaxed) <= before + 4096, "making the histogram took memory");
+}
