@@ -1,5 +1,42 @@
 //! The configuration file, and the words for sizes and times that it and the command line share.
+//!
+//! [`Config`] is the whole file as plain structs. Reading it refuses what is wrong *before*
+//! anything is opened or written: a key that does not exist (and names the nearest that does), a
+//! value that makes no sense, a pair of keys that contradict each other, a policy that this
+//! version does not have. Every [`Problem`] names its key and its line.
+//!
+//! ```
+//! use forebay_config::{Config, WritePolicy};
+//! let config = Config::from_toml(r#"
+//!     [cache]
+//!     dram = "1GiB"
+//!     write_policy = "write-back"
+//!     [[volume]]
+//!     name = "vm1"
+//!     backing = "/dev/sdb"
+//! "#).unwrap();
+//! assert_eq!(config.cache.write_policy, WritePolicy::WriteBack);
+//! assert_eq!(config.cache.dram_blocks(), 1 << 18);
+//!
+//! let error = Config::from_toml("[cache]\ndarm = '1GiB'").unwrap_err();
+//! assert_eq!(error.problems[0].line, Some(2));
+//! assert!(error.to_string().contains("the nearest is `dram`"));
+//! ```
 
+mod address;
+mod check;
+mod config;
+mod document;
+mod error;
+mod load;
+mod schema;
+mod sections;
 mod units;
 
+pub use address::{Address, AddressError};
+pub use config::Config;
+pub use document::reference;
+pub use error::{ConfigError, Problem};
+pub use schema::{Choice, Key, Nested, Table};
+pub use sections::*;
 pub use units::{Size, TimeSpan, UnitError};

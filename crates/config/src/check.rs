@@ -1,0 +1,258 @@
+//! What is well formed and still makes no sense.
+
+use std::collections::BTreeMap;
+
+use forebay_block::{BlockSize, SECTOR_BYTES};
+
+use crate::config::SHARDS_MAX;
+use crate::error::{ConfigError, Problem};
+use crate::sections::{
+    Acknowledge, CatalogueDevice, Distribution, Flash, Lookup, Shape, Volume, WritePolicy,
+};
+use crate::{Address, Config, Size};
+
+/// Block sizes that the cache serves.
+const BLOCK_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
+/// Fewer blocks than this leave no room for requests under way.
+const DRAM_BLOCKS_MIN: u64 = 64;
+/// Sizes of a region of the flash log.
+const REGION_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+/// A log needs regions to write, to reclaim and to keep in reserve.
+const REGIONS_MIN: u64 = 8;
+/// What the NBD protocol allows for a name.
+const NAME_BYTES_MAX: usize = 4096;
+
+impl Config {
+    /// Checks what no single key can know: ranges, and keys that contradict each other.
+    ///
+    /// Reading a file does this; it is for configurations built in memory.
+    ///
+    /// # Errors
+    /// With everything found wrong; the problems have no lines.
+    pub fn check(&self) -> Result<(), Vec<Problem>> {
+        let mut problems = Problems::default();
+        cache(self, &mut problems);
+        if let Some(flash) = &self.flash {
+            check_flash(self, flash, &mut problems);
+        }
+        volumes(self, &mut problems);
+        serve(self, &mut problems);
+        policies(self, &mut problems);
+        for (name, shape) in &self.shape {
+            check_shape(&format!("shape.{name}"), shape, &mut problems);
+        }
+        if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
+    }
+
+    /// Checks that there is something to serve: simulating needs no volumes, serving does.
+    ///
+    /// # Errors
+    /// If there is no volume.
+    pub fn check_volumes(&self) -> Result<(), ConfigError> {
+        if self.volume.is_empty() {
+            let message = "there is nothing to serve: add a [[volume]] with name and backing";
+            return Err(ConfigError { file: None, problems: vec![Problem::new("", message)] });
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Problem::new(key, message));
+    }
+    fn unless(&mut self, good: bool, key: &str, message: impl Into<String>) {
+        if !good {
+            self.add(key, message);
+        }
+    }
+}
+
+fn cache(config: &Config, problems: &mut Problems) {
+    let cache = &config.cache;
+    let bytes = cache.block_size.bytes();
+    if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
+        let message =
+            format!("{} is no block size: a power of two from 4KiB to 64KiB", Size(bytes));
+        problems.add("cache.block_size", message);
+    } else {
+        let least = Size(DRAM_BLOCKS_MIN * bytes);
+        let enough = cache.dram >= least;
+        let message = format!("{} is too small: {least} is the least", cache.dram);
+        problems.unless(enough, "cache.dram", message);
+        let most = Size(u64::from(u32::MAX) * bytes);
+        let message = format!("{} is too much: {most} is the most", cache.dram);
+        problems.unless(cache.dram <= most, "cache.dram", message);
+    }
+    if let Some(acknowledge) = cache.acknowledge {
+        let dirty = cache.write_policy.keeps_dirty_data();
+        let message = format!(
+            "has no meaning under write_policy = \"{}\", which acknowledges a write when the \
+             backing store has it; remove it, or use \"write-back\"",
+            cache.write_policy
+        );
+        problems.unless(dirty, "cache.acknowledge", message);
+        if acknowledge == Acknowledge::Flash && config.flash.is_none() {
+            let message = "\"flash\" needs a [flash] section; without one use \"dram\"";
+            problems.add("cache.acknowledge", message);
+        }
+    }
+    if cache.order.is_some() && cache.write_policy != WritePolicy::Ordered {
+        problems.add("cache.order", "needs write_policy = \"ordered\"");
+    }
+}
+
+fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
+    let region = flash.region_size.bytes();
+    let block = config.cache.block_size.bytes();
+    if flash.path.as_os_str().is_empty() {
+        problems.add("flash.path", "is empty: give a device or a file");
+    }
+    if !region.is_power_of_two() || !REGION_BYTES.contains(&region) || region < 2 * block {
+        let message = format!(
+            "{} is no region size: a power of two from 64KiB to 1GiB, at least two blocks",
+            flash.region_size
+        );
+        problems.add("flash.region_size", message);
+    } else if let Some(size) = flash.size {
+        let least = Size(REGIONS_MIN * region);
+        let message = format!(
+            "{size} is too small: {least} is the least, {REGIONS_MIN} regions of {}",
+            flash.region_size
+        );
+        problems.unless(size >= least, "flash.size", message);
+    }
+    let batch = flash.batch_size.bytes();
+    if batch < 2 * block || batch > region {
+        let message = format!("{} must be at least two blocks and at most a region", Size(batch));
+        problems.add("flash.batch_size", message);
+    }
+    let extent = flash.activity_extent.bytes();
+    if !extent.is_power_of_two() || !(1 << 20..=1 << 30).contains(&extent) {
+        problems.add("flash.activity_extent", "must be a power of two from 1MiB to 1GiB");
+    }
+    shape_name(config, "flash.shape", flash.shape.as_deref(), problems);
+}
+
+fn volumes(config: &Config, problems: &mut Problems) {
+    let mut names = BTreeMap::new();
+    let mut stores = BTreeMap::new();
+    for (i, volume) in config.volume.iter().enumerate() {
+        let key = |name: &str| format!("volume.{i}.{name}");
+        check_volume(volume, &key, problems);
+        if let Some(first) = names.insert(volume.name.as_str(), i) {
+            let message = format!("`{}` is also the name of volume {}", volume.name, first + 1);
+            problems.add(key("name"), message);
+        }
+        if let Some(first) = stores.insert(volume.backing.as_str(), i) {
+            let message = format!("{} is also behind volume {}", volume.backing, first + 1);
+            problems.add(key("backing"), message);
+        }
+        if config.flash.as_ref().is_some_and(|f| f.path.as_os_str() == volume.backing.as_str()) {
+            let message = format!("{} is also the flash tier", volume.backing);
+            problems.add(key("backing"), message);
+        }
+        shape_name(config, &key("shape"), volume.shape.as_deref(), problems);
+    }
+}
+
+fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Problems) {
+    let name = &volume.name;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let message = format!("must be 1 to {NAME_BYTES_MAX} bytes without control characters");
+        problems.add(key("name"), message);
+    }
+    if volume.backing.is_empty() {
+        problems.add(key("backing"), "is empty: give a device, a file or nbd://...");
+    }
+    if let Some(size) = volume.size {
+        let whole = size.bytes() > 0 && size.bytes().is_multiple_of(SECTOR_BYTES);
+        problems.unless(whole, &key("size"), format!("{size} is not whole 512-byte sectors"));
+    }
+}
+
+fn serve(config: &Config, problems: &mut Problems) {
+    let serve = &config.serve;
+    if !serve.nbd.is_local() && serve.tls.is_none() {
+        let message = format!("{} is open to other hosts: it needs a [serve.tls]", serve.nbd);
+        problems.add("serve.nbd", message);
+    }
+    if !serve.control.is_local() {
+        let message = format!(
+            "{} is open to other hosts and has no encryption: use a unix socket or 127.0.0.1",
+            serve.control
+        );
+        problems.add("serve.control", message);
+    }
+    let clash =
+        serve.nbd == serve.control && !matches!(serve.nbd, Address::Tcp(a) if a.port() == 0);
+    problems.unless(!clash, "serve.control", format!("{} is also serve.nbd", serve.control));
+    if serve.tls.is_some() && matches!(serve.nbd, Address::Unix(_)) {
+        problems.add("serve.tls", "is for serve.nbd = \"tcp:...\"; a unix socket needs none");
+    }
+}
+
+fn policies(config: &Config, problems: &mut Problems) {
+    let fraction = |x: f64| (0.0..=1.0).contains(&x);
+    let admission = &config.admission;
+    problems.unless(admission.hits >= 1, "admission.hits", "must be at least 1");
+    let probability = fraction(admission.probability);
+    problems.unless(probability, "admission.probability", "must be a fraction from 0 to 1");
+    let flush = &config.flush;
+    for (key, value) in
+        [("flush.dirty_high", flush.dirty_high), ("flush.dirty_low", flush.dirty_low)]
+    {
+        problems.unless(fraction(value), key, "must be a fraction from 0 to 1");
+    }
+    let order = flush.dirty_low <= flush.dirty_high;
+    problems.unless(order, "flush.dirty_low", "must not be above dirty_high");
+    problems.unless(flush.parallel >= 1, "flush.parallel", "must be at least 1");
+    let workers = &config.workers;
+    let message = format!("must be at most {SHARDS_MAX}");
+    problems.unless(workers.shards <= SHARDS_MAX, "workers.shards", message);
+    if workers.lookup == Lookup::OneShard && workers.shards > 1 {
+        problems.add("workers.shards", "contradicts lookup = \"one-shard\"");
+    }
+    if workers.lookup == Lookup::OneWorker && workers.threads > 1 {
+        problems.add("workers.threads", "contradicts lookup = \"one-worker\"");
+    }
+}
+
+fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Problems) {
+    if let Some(name) = name.filter(|name| config.shape_model(name).is_none()) {
+        problems.add(key, format!("there is no [shape.{name}] and {}", no_device(name)));
+    }
+}
+
+fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
+    let known = |name: &str| CatalogueDevice::find(name).is_some();
+    if let Some(name) = shape.device.as_deref().filter(|name| !known(name)) {
+        problems.add(format!("{key}.device"), no_device(name));
+    }
+    let sigma = shape.sigma.is_finite() && (0.0..=5.0).contains(&shape.sigma);
+    problems.unless(sigma, &format!("{key}.sigma"), "must be from 0 to 5");
+    problems.unless(shape.parallelism >= 1, &format!("{key}.parallelism"), "must be at least 1");
+    let points = &shape.percentiles;
+    let key = format!("{key}.percentiles");
+    match shape.distribution {
+        Distribution::Percentiles => {
+            let inside = points.iter().all(|p| p.0 > 0.0 && p.0 <= 100.0);
+            let rising = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
+            let message = "must be a list of [percent, time] with both rising, such as \
+                           [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
+            problems.unless(!points.is_empty() && inside && rising, &key, message);
+        }
+        Distribution::Fixed | Distribution::Lognormal => {
+            let message = "needs distribution = \"percentiles\"";
+            problems.unless(points.is_empty(), &key, message);
+        }
+    }
+}
+
+fn no_device(name: &str) -> String {
+    let names: Vec<_> = crate::CATALOGUE.iter().map(|d| d.name).collect();
+    format!("the catalogue has no device `{name}`: it has {}", names.join(", "))
+}

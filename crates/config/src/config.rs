@@ -1,0 +1,170 @@
+//! The whole file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::schema::section;
+use crate::sections::{
+    Acknowledge, Admission, Cache, CatalogueDevice, Dedup, Flash, Flush, Lookup, Qos, Replacement,
+    Serve, Shape, ShapeModel, Volume, Workers,
+};
+use crate::{Address, Size, WritePolicy};
+
+section! {
+    /// The configuration file.
+    pub struct Config {
+        /// The cache itself.
+        cache: Cache = {};
+        /// The flash tier.
+        flash: Option<Flash> = unset;
+        /// The exported disks.
+        volume: Vec<Volume> = [];
+        /// Where the server listens.
+        serve: Serve = {};
+        /// Which block leaves when room is needed.
+        replacement: Replacement = {};
+        /// Which blocks may enter flash.
+        admission: Admission = {};
+        /// When dirty blocks are written to the backing store.
+        flush: Flush = {};
+        /// Quality of service.
+        qos: Qos = {};
+        /// Storing equal contents once.
+        dedup: Dedup = {};
+        /// How the work is spread over processors.
+        workers: Workers = {};
+        /// Modelled devices.
+        shape: BTreeMap<String, Shape> = {};
+    }
+}
+
+/// Shards for each worker thread, where their number is left open: with four, two threads
+/// seldom want the same one.
+const SHARDS_PER_THREAD: u32 = 4;
+/// Effects name shards by one byte.
+pub(crate) const SHARDS_MAX: u32 = 256;
+
+impl Config {
+    /// When a write is acknowledged, with the default that depends on the flash tier filled in;
+    /// `None` under policies that keep no dirty data.
+    pub fn acknowledge(&self) -> Option<Acknowledge> {
+        let default = match self.flash {
+            Some(_) => Acknowledge::Flash,
+            None => Acknowledge::Dram,
+        };
+        let dirty = self.cache.write_policy.keeps_dirty_data();
+        dirty.then(|| self.cache.acknowledge.unwrap_or(default))
+    }
+
+    /// Number of worker threads on a machine with `processors` processors.
+    pub fn threads(&self, processors: u32) -> u32 {
+        match (self.workers.lookup, self.workers.threads) {
+            (Lookup::OneWorker, _) => 1,
+            (_, 0) => processors.max(1),
+            (_, threads) => threads,
+        }
+    }
+
+    /// Number of shards on a machine with `processors` processors.
+    pub fn shards(&self, processors: u32) -> u32 {
+        match (self.workers.lookup, self.workers.shards) {
+            (Lookup::OneShard, _) | (Lookup::OneWorker, 0) => 1,
+            (Lookup::ManyShards, 0) => {
+                (SHARDS_PER_THREAD * self.threads(processors)).clamp(1, SHARDS_MAX)
+            }
+            (_, shards) => shards,
+        }
+    }
+
+    /// The device model that `shape = "NAME"` means: a `[shape.NAME]`, or else a device of the
+    /// catalogue.
+    pub fn shape_model(&self, name: &str) -> Option<ShapeModel> {
+        match self.shape.get(name) {
+            Some(shape) => Some(shape.model()),
+            None => CatalogueDevice::find(name).map(|device| Shape::from(device).model()),
+        }
+    }
+
+    /// A configuration that runs on any Linux machine, with all its files under `directory`: a
+    /// small write-back cache before a file that behaves like a slow disk.
+    pub fn demo(directory: &Path) -> Config {
+        let text = |name: &str| directory.join(name);
+        Config {
+            cache: Cache {
+                dram: Size(32 << 20),
+                write_policy: WritePolicy::WriteBack,
+                ..Cache::default()
+            },
+            flash: Some(Flash {
+                path: text("flash.img"),
+                size: Some(Size(256 << 20)),
+                ..Flash::default()
+            }),
+            volume: vec![Volume {
+                name: "demo".to_string(),
+                backing: text("disk.img").to_string_lossy().into_owned(),
+                size: Some(Size(1 << 30)),
+                shape: Some("SlowHDD".to_string()),
+                ..Volume::default()
+            }],
+            serve: Serve {
+                nbd: Address::Unix(text("nbd.sock")),
+                control: Address::Unix(text("control.sock")),
+                tls: None,
+            },
+            ..Config::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgement_follows_the_tiers_there_are() {
+        let mut config = Config::default();
+        assert_eq!(config.acknowledge(), None, "write-through keeps nothing back");
+        config.cache.write_policy = WritePolicy::WriteBack;
+        assert_eq!(config.acknowledge(), Some(Acknowledge::Dram));
+        config.flash = Some(Flash::default());
+        assert_eq!(config.acknowledge(), Some(Acknowledge::Flash));
+        config.cache.acknowledge = Some(Acknowledge::Dram);
+        assert_eq!(config.acknowledge(), Some(Acknowledge::Dram));
+    }
+
+    #[test]
+    fn threads_and_shards_follow_the_machine_unless_given() {
+        let mut config = Config::default();
+        assert_eq!((config.threads(2), config.shards(2)), (2, 8));
+        assert_eq!((config.threads(0), config.shards(0)), (1, 4));
+        assert_eq!(config.shards(1000), 256);
+        config.workers.lookup = Lookup::OneShard;
+        assert_eq!((config.threads(2), config.shards(2)), (2, 1));
+        config.workers.lookup = Lookup::OneWorker;
+        assert_eq!((config.threads(2), config.shards(2)), (1, 1));
+        config.workers = Workers { threads: 3, shards: 5, lookup: Lookup::ManyShards };
+        assert_eq!((config.threads(2), config.shards(2)), (3, 5));
+    }
+
+    #[test]
+    fn the_demo_configuration_is_valid() {
+        let config = Config::demo(Path::new("/tmp/forebay-demo"));
+        config.check().unwrap();
+        config.check_volumes().unwrap();
+    }
+
+    #[test]
+    fn a_shape_is_a_device_of_the_catalogue_or_a_section() {
+        let config = Config::from_toml(
+            "[shape.near]\ndevice = 'SlowHDD'\nread_latency = '2ms'\nbandwidth = '200MB'",
+        )
+        .unwrap();
+        let near = config.shape_model("near").unwrap();
+        assert_eq!(near.read_latency_ns, 2e6);
+        assert_eq!(near.write_latency_ns, 1_037_300.0);
+        assert_eq!(near.bandwidth_bytes_per_s, 200_000_000);
+        assert_eq!(config.shape_model("FastSSD").unwrap().read_latency_ns, 1820.0);
+        assert_eq!(config.shape_model("far"), None);
+    }
+}

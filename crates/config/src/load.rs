@@ -1,0 +1,204 @@
+//! Reading a configuration and finding the lines of what is wrong with it.
+
+use core::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use crate::Config;
+use crate::document::header;
+use crate::error::{ConfigError, Problem};
+use crate::schema::{Key, Nested, Section, Table, nearest};
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// With everything found wrong, each with its key and line.
+    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+        read(text).map_err(|problems| ConfigError { file: None, problems })
+    }
+
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, and as [`from_toml`](Self::from_toml).
+    pub fn load(file: &Path) -> Result<Config, ConfigError> {
+        let failed = |problems| ConfigError { file: Some(file.to_path_buf()), problems };
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| failed(vec![Problem::new("", format!("cannot be read: {e}"))]))?;
+        read(&text).map_err(failed)
+    }
+}
+
+fn read(text: &str) -> Result<Config, Vec<Problem>> {
+    let lines = Lines(text);
+    let document = DeTable::parse(text).map_err(|e| {
+        let line = e.span().map(|span| lines.of(&span));
+        vec![Problem { key: String::new(), line, message: e.message().to_string() }]
+    })?;
+    let mut problems = Vec::new();
+    check_keys(document.get_ref(), Config::TABLE.keys, "", &mut |key, span, message| {
+        problems.push(Problem { key, line: Some(lines.of(&span)), message });
+    });
+    if !problems.is_empty() {
+        problems.sort_by_key(|p| p.line);
+        return Err(problems);
+    }
+    let config =
+        toml::de::Deserializer::parse(text).and_then(Config::deserialize).map_err(|e| {
+            let span = e.span();
+            let key =
+                span.as_ref().map(|span| key_at(document.get_ref(), span)).unwrap_or_default();
+            let line = span.map(|span| lines.of(&span));
+            vec![Problem { key, line, message: e.message().to_string() }]
+        })?;
+    config.check().map_err(|mut problems| {
+        for problem in &mut problems {
+            let span = span_of(document.get_ref(), &problem.key);
+            problem.line = span.map(|span| lines.of(&span));
+        }
+        problems
+    })?;
+    Ok(config)
+}
+
+/// Reports keys that do not exist, that do nothing yet, or that are missing.
+fn check_keys(
+    table: &DeTable<'_>,
+    known: &[Key],
+    prefix: &str,
+    report: &mut dyn FnMut(String, Range<usize>, String),
+) {
+    for (name, value) in table {
+        let path = join(prefix, name.get_ref());
+        let Some(key) = known.iter().find(|k| k.name == name.get_ref()) else {
+            report(path, name.span(), unknown(name.get_ref(), known, prefix.is_empty()));
+            continue;
+        };
+        if !key.available {
+            let message = "is known but not available in this version; remove it";
+            report(path, name.span(), message.to_string());
+            continue;
+        }
+        for (path, span, table, keys) in nested(&path, name.span(), value, key.nested) {
+            for key in keys.iter().filter(|k| k.required() && !has(table, k.name)) {
+                report(path.clone(), span.clone(), format!("`{}` is missing", key.name));
+            }
+            check_keys(table, keys, &path, report);
+        }
+    }
+}
+
+type NestedTable<'a> = (String, Range<usize>, &'a DeTable<'a>, &'static [Key]);
+
+/// The tables within a key's value, with their paths. What is not a table although it should be
+/// is left to deserialization to report.
+fn nested<'a>(
+    path: &str,
+    name: Range<usize>,
+    value: &'a Spanned<DeValue<'a>>,
+    nested: Nested,
+) -> Vec<NestedTable<'a>> {
+    match (nested, value.get_ref()) {
+        (Nested::Table(t), DeValue::Table(table)) => vec![(path.to_string(), name, table, t.keys)],
+        (Nested::Named(t), DeValue::Table(tables)) => tables
+            .iter()
+            .filter_map(|(name, value)| {
+                let path = join(path, name.get_ref());
+                value.get_ref().as_table().map(|table| (path, name.span(), table, t.keys))
+            })
+            .collect(),
+        (Nested::Tables(t), DeValue::Array(array)) => array
+            .iter()
+            .enumerate()
+            .filter_map(|(i, value)| {
+                let path = join(path, &i.to_string());
+                value.get_ref().as_table().map(|table| (path, value.span(), table, t.keys))
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn has(table: &DeTable<'_>, name: &str) -> bool {
+    table.keys().any(|key| key.get_ref() == name)
+}
+
+fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
+    let what = if is_top { "section" } else { "key" };
+    // The right name in the wrong section is told from a misspelt one.
+    let has_it = |t: &Table| t.keys.iter().any(|key| key.name == name);
+    let home = Config::TABLE.keys.iter().find(|k| k.nested.table().as_ref().is_some_and(has_it));
+    if let Some(home) = home {
+        let header = header(home, "");
+        return format!("there is no {what} `{name}` here; it belongs to {header}");
+    }
+    let names = known.iter().filter(|key| key.available).map(|key| key.name);
+    match nearest(name, names.clone()) {
+        Some(near) => format!("there is no {what} `{name}`; the nearest is `{near}`"),
+        None => {
+            let names: Vec<_> = names.map(|n| format!("`{n}`")).collect();
+            format!("there is no {what} `{name}`; there are {}", names.join(", "))
+        }
+    }
+}
+
+/// The innermost key whose value lies around `span`.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> String {
+    fn within(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => Some(key_at(table, span)).filter(|key| !key.is_empty()),
+            DeValue::Array(array) => array
+                .iter()
+                .enumerate()
+                .find_map(|(i, v)| within(v, span).map(|rest| join(&i.to_string(), &rest))),
+            _ => None,
+        };
+        let own = value.span();
+        inner.or_else(|| (own.start <= span.start && span.end <= own.end).then(String::new))
+    }
+    let found = table
+        .iter()
+        .find_map(|(name, value)| within(value, span).map(|rest| join(name.get_ref(), &rest)));
+    found.unwrap_or_default()
+}
+
+/// Where `path` stands in the file; if it does not, where the nearest table around it does.
+fn span_of(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let (name, value): (&Spanned<DeString<'_>>, _) =
+        table.iter().find(|(name, _)| name.get_ref() == first)?;
+    let inner = match value.get_ref() {
+        DeValue::Table(table) if !rest.is_empty() => span_of(table, rest),
+        DeValue::Array(array) if !rest.is_empty() => {
+            let (index, rest) = rest.split_once('.').unwrap_or((rest, ""));
+            let item = index.parse().ok().and_then(|i: usize| array.get(i));
+            item.and_then(|item| {
+                item.get_ref().as_table().and_then(|t| span_of(t, rest)).or(Some(item.span()))
+            })
+        }
+        _ => None,
+    };
+    Some(inner.unwrap_or_else(|| name.span()))
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    match (prefix, name) {
+        ("", name) => name.to_string(),
+        (prefix, "") => prefix.to_string(),
+        _ => format!("{prefix}.{name}"),
+    }
+}
+
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    /// The line, from 1, on which a span starts.
+    fn of(&self, span: &Range<usize>) -> usize {
+        let before = &self.0.as_bytes()[..span.start.min(self.0.len())];
+        1 + before.iter().filter(|&&b| b == b'\n').count()
+    }
+}

@@ -1,0 +1,289 @@
+//! One declaration per key: type, default, documentation and availability.
+//!
+//! [`section!`] and [`choice!`] declare the configuration as plain structs and enums and, from
+//! the same lines, the tables that unknown-key errors and the reference are made from. So a
+//! key cannot lack a default or documentation, and what the reference says is what happens.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::{Address, Size, TimeSpan};
+
+/// One key of the configuration file, as the reference shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means: the lines of its documentation.
+    pub doc: &'static [&'static str],
+    /// What kind of value it takes: "size", "time", "path" ...
+    pub word: &'static str,
+    /// Its default as TOML; "required" or "unset" where it has none.
+    pub default: &'static str,
+    /// The values it may take, for keys that name one of several.
+    pub choices: &'static [Choice],
+    /// The keys within it, for tables.
+    pub nested: Nested,
+    /// False for keys that are agreed upon but do nothing yet: using one is an error.
+    pub available: bool,
+}
+
+impl Key {
+    /// Whether the file must give it.
+    pub fn required(&self) -> bool {
+        self.default == "required"
+    }
+}
+
+/// Keys within a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Nested {
+    /// None: a plain value.
+    None,
+    /// `[name]`.
+    Table(Table),
+    /// `[[name]]`, any number of times.
+    Tables(Table),
+    /// `[name.ANYTHING]`, any number of times.
+    Named(Table),
+}
+
+/// A table of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// What it is about: the lines of its documentation.
+    pub doc: &'static [&'static str],
+    /// Its keys.
+    pub keys: &'static [Key],
+}
+
+impl Nested {
+    /// The table, whatever the way it is repeated.
+    pub fn table(&self) -> Option<Table> {
+        match *self {
+            Nested::None => None,
+            Nested::Table(table) | Nested::Tables(table) | Nested::Named(table) => Some(table),
+        }
+    }
+}
+
+/// One value of a key that names one of several.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// As written in the file.
+    pub name: &'static str,
+    /// What it means: the lines of its documentation.
+    pub doc: &'static [&'static str],
+    /// False for values that are agreed upon but not built yet: using one is an error.
+    pub available: bool,
+}
+
+/// A type that a key's value can have.
+pub trait Value: Sized {
+    /// What kind of value it is, for the reference.
+    const WORD: &'static str;
+    /// The values it may take, if it names one of several.
+    const CHOICES: &'static [Choice] = &[];
+    /// The keys within it, if it is a table.
+    const NESTED: Nested = Nested::None;
+}
+
+macro_rules! plain_values {
+    ($($type:ty => $word:literal),* $(,)?) => {
+        $(impl Value for $type { const WORD: &'static str = $word; })*
+    };
+}
+
+plain_values! {
+    bool => "true or false",
+    u32 => "whole number",
+    u64 => "whole number",
+    f64 => "number",
+    String => "text",
+    PathBuf => "path",
+    Size => "size",
+    TimeSpan => "time",
+    Address => "address",
+    Vec<(f64, TimeSpan)> => "list of [percent, time]",
+}
+
+impl<T: Value> Value for Option<T> {
+    const WORD: &'static str = T::WORD;
+    const CHOICES: &'static [Choice] = T::CHOICES;
+    const NESTED: Nested = T::NESTED;
+}
+
+impl<T: Section> Value for Vec<T> {
+    const WORD: &'static str = "tables";
+    const NESTED: Nested = Nested::Tables(T::TABLE);
+}
+
+impl<T: Section> Value for BTreeMap<String, T> {
+    const WORD: &'static str = "named tables";
+    const NESTED: Nested = Nested::Named(T::TABLE);
+}
+
+/// A table of the configuration file.
+pub trait Section: Sized {
+    /// What it is about and its keys.
+    const TABLE: Table;
+}
+
+/// The value that a piece of TOML stands for; used for defaults, which are written as TOML.
+///
+/// # Panics
+/// If it does not stand for a `T`; a test goes through every default.
+pub(crate) fn literal<T: for<'de> Deserialize<'de>>(toml: &str) -> T {
+    toml::de::ValueDeserializer::parse(toml)
+        .and_then(T::deserialize)
+        .unwrap_or_else(|error| panic!("default `{toml}` is not valid: {error}"))
+}
+
+/// Declares a table: `key: Type = default;`, with `, later` for keys that do nothing yet. The
+/// default is TOML, or `required`, or `unset` for an `Option`.
+macro_rules! section {
+    ($(#[doc = $section_doc:literal])+ pub struct $name:ident {
+        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:tt $(, $later:ident)?;)*
+    }) => {
+        $(#[doc = $section_doc])+
+        #[derive(Clone, PartialEq, Debug, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $key: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $crate::schema::default_value!($default),)* }
+            }
+        }
+
+        impl $crate::schema::Section for $name {
+            const TABLE: $crate::schema::Table = $crate::schema::Table {
+                doc: &[$($section_doc),+],
+                keys: &[$($crate::schema::Key {
+                    name: stringify!($key),
+                    doc: &[$($doc),+],
+                    word: <$type as $crate::schema::Value>::WORD,
+                    default: stringify!($default),
+                    choices: <$type as $crate::schema::Value>::CHOICES,
+                    nested: <$type as $crate::schema::Value>::NESTED,
+                    available: $crate::schema::available!($($later)?),
+                },)*],
+            };
+        }
+
+        impl $crate::schema::Value for $name {
+            const WORD: &'static str = "table";
+            const NESTED: $crate::schema::Nested =
+                $crate::schema::Nested::Table(<Self as $crate::schema::Section>::TABLE);
+        }
+    };
+}
+
+macro_rules! default_value {
+    (required) => {
+        Default::default()
+    };
+    (unset) => {
+        None
+    };
+    ($default:tt) => {
+        $crate::schema::literal(stringify!($default))
+    };
+}
+
+macro_rules! available {
+    () => {
+        true
+    };
+    (later) => {
+        false
+    };
+}
+
+/// Declares a value that names one of several: `Variant = "name",`, with `later` behind the
+/// name of those that are not built yet. The text after the colon says what they are.
+macro_rules! choice {
+    ($(#[doc = $enum_doc:literal])+ pub enum $name:ident: $what:literal {
+        $($(#[doc = $doc:literal])+ $variant:ident = $text:literal $($later:ident)?,)*
+    }) => {
+        $(#[doc = $enum_doc])+
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name {
+            $($(#[doc = $doc])+ $variant,)*
+        }
+
+        impl $name {
+            /// All of them, in the order of the reference.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// The name it has in the configuration file.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),* }
+            }
+        }
+
+        impl core::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let choices = <Self as $crate::schema::Value>::CHOICES;
+                $crate::schema::choose($what, choices, text).map(|index| Self::ALL[index])
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl $crate::schema::Value for $name {
+            const WORD: &'static str = $what;
+            const CHOICES: &'static [$crate::schema::Choice] = &[$($crate::schema::Choice {
+                name: $text,
+                doc: &[$($doc),+],
+                available: $crate::schema::available!($($later)?),
+            },)*];
+        }
+    };
+}
+
+pub(crate) use {available, choice, default_value, section};
+
+/// The index of the choice called `text`, or what to tell the user.
+pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize, String> {
+    let available = || choices.iter().filter(|c| c.available).map(|c| c.name);
+    let all = || available().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    match choices.iter().position(|c| c.name == text) {
+        Some(index) if choices[index].available => Ok(index),
+        Some(_) => Err(format!(
+            "{what} `{text}` is known but not available in this version; use {}",
+            all()
+        )),
+        None => Err(match nearest(text, available()) {
+            Some(near) => format!("there is no {what} `{text}`; the nearest is `{near}`"),
+            None => format!("there is no {what} `{text}`; use {}", all()),
+        }),
+    }
+}
+
+/// The name most like `text`, if one is at all like it.
+pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(text, name), name))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}

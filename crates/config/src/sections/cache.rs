@@ -1,0 +1,121 @@
+//! `[cache]`.
+
+use crate::Size;
+use crate::schema::{choice, section};
+
+section! {
+    /// The cache itself: how large its first tier is and what it promises about writes.
+    pub struct Cache {
+        /// Size of a cached block: a power of two from 4KiB to 64KiB.
+        block_size: Size = "4KiB";
+        /// Memory for cached data, the first tier. Bookkeeping comes on top: at most 48 bytes
+        /// for each block that the two tiers can hold.
+        dram: Size = "256MiB";
+        /// What is written where, and when.
+        write_policy: WritePolicy = "write-through";
+        /// When a write is acknowledged, under the policies that keep dirty data. Unset means
+        /// `"flash"` where there is a `[flash]` section and `"dram"` where there is none.
+        acknowledge: Option<Acknowledge> = unset;
+        /// Which order of writes the backing store keeps, under the `ordered` policy.
+        order: Option<Order> = unset;
+        /// What happens to a write that covers a part of a block.
+        partial: Partial = "mask";
+        /// Which blocks the two tiers hold in common.
+        tier_relation: TierRelation = "exclusive";
+    }
+}
+
+impl Cache {
+    /// Number of block-sized slots that `dram` has room for.
+    pub fn dram_blocks(&self) -> u64 {
+        self.dram.bytes() / self.block_size.bytes()
+    }
+}
+
+choice! {
+    /// What is written where, and when.
+    pub enum WritePolicy: "write policy" {
+        /// Writes go to the cache and to the backing store before they are acknowledged.
+        WriteThrough = "write-through",
+        /// As write-through, but the backing store is written durably before flash is.
+        WriteThroughSafe = "write-through-safe" later,
+        /// Reads are cached; a write goes to the backing store and drops the block.
+        ReadOnly = "read-only",
+        /// Writes are cached and reach the backing store later; reads of other blocks pass by.
+        WriteOnly = "write-only",
+        /// Reads are cached; a write goes to the backing store and updates only cached blocks.
+        WriteAround = "write-around",
+        /// Writes are kept in the cache and reach the backing store later, in any order.
+        WriteBack = "write-back",
+        /// Write-back that keeps the order of writes on the backing store.
+        Ordered = "ordered" later,
+        /// Write-back in transactions, with a journal on flash.
+        JournaledHost = "journaled-host" later,
+        /// Write-back in transactions, with a journal on the backing store.
+        JournaledStorage = "journaled-storage" later,
+    }
+}
+
+impl WritePolicy {
+    /// Whether the cache holds data that the backing store lacks.
+    pub const fn keeps_dirty_data(self) -> bool {
+        match self {
+            WritePolicy::WriteThrough
+            | WritePolicy::WriteThroughSafe
+            | WritePolicy::ReadOnly
+            | WritePolicy::WriteAround => false,
+            WritePolicy::WriteOnly
+            | WritePolicy::WriteBack
+            | WritePolicy::Ordered
+            | WritePolicy::JournaledHost
+            | WritePolicy::JournaledStorage => true,
+        }
+    }
+}
+
+choice! {
+    /// When a write is acknowledged.
+    pub enum Acknowledge: "acknowledgement" {
+        /// Once it is in the flash log: it survives the end of the process.
+        Flash = "flash",
+        /// Once it is in memory: the export is a disk with a volatile write cache, and only
+        /// FLUSH and FUA make data durable.
+        Dram = "dram",
+    }
+}
+
+choice! {
+    /// Which order of writes the backing store keeps.
+    pub enum Order: "order" {
+        /// Writes on the two sides of a flush stay in order.
+        Flush = "flush" later,
+        /// A write issued after another completed stays behind it.
+        Completion = "completion" later,
+    }
+}
+
+choice! {
+    /// What happens to a write that covers a part of a block.
+    pub enum Partial: "handling of partial blocks" {
+        /// Remember which sixteenths of the block are valid and dirty; nothing is read.
+        Mask = "mask",
+        /// Read the rest of the block from the backing store first, as the literature does.
+        Fill = "fill",
+    }
+}
+
+choice! {
+    /// Which blocks the two tiers hold in common.
+    pub enum TierRelation: "tier relation" {
+        /// A clean block counts in one tier only.
+        Exclusive = "exclusive",
+        /// What memory holds, flash holds too.
+        Inclusive = "inclusive" later,
+        /// A miss fills memory; what memory evicts goes to flash.
+        Layered = "layered" later,
+        /// A miss fills both tiers, flash with a larger piece.
+        Dual = "dual" later,
+        /// Reads in memory, writes in flash, sizes per volume.
+        Etica = "etica" later,
+    }
+}

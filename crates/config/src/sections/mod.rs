@@ -1,0 +1,18 @@
+//! The tables of the configuration file, one module per topic.
+
+mod cache;
+mod flash;
+mod policies;
+mod serve;
+mod shape;
+mod volume;
+
+pub use cache::{Acknowledge, Cache, Order, Partial, TierRelation, WritePolicy};
+pub use flash::{Flash, FlashLayout};
+pub use policies::{
+    Admission, AdmissionPolicy, Dedup, Flush, FlushPolicy, Lookup, Qos, QosPolicy, Replacement,
+    ReplacementPolicy, Workers,
+};
+pub use serve::{Serve, Tls};
+pub use shape::{CATALOGUE, CatalogueDevice, Distribution, Shape, ShapeModel};
+pub use volume::{BackingLayout, Partition, Staleness, Volume};

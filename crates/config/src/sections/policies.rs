@@ -1,0 +1,143 @@
+//! `[replacement]`, `[admission]`, `[flush]`, `[qos]`, `[dedup]`, `[workers]`.
+
+use crate::TimeSpan;
+use crate::schema::{choice, section};
+
+section! {
+    /// Which block leaves when room is needed.
+    pub struct Replacement {
+        /// The policy of the first tier, memory.
+        dram: ReplacementPolicy = "lru";
+        /// The policy of the second tier, flash.
+        flash: ReplacementPolicy = "lru";
+    }
+}
+
+choice! {
+    /// Which block leaves when room is needed.
+    pub enum ReplacementPolicy: "replacement policy" {
+        /// Least recently used.
+        Lru = "lru",
+        /// Adaptive replacement cache: balances recency and frequency by itself.
+        Arc = "arc",
+        /// Least frequently used, with aging.
+        Lfu = "lfu",
+        /// SIEVE: a hand that spares what was visited; simple, and good where popularity is
+        /// skewed, bad at scans that repeat.
+        Sieve = "sieve",
+        /// S3-FIFO: a small queue filters what is seen once.
+        S3Fifo = "s3-fifo",
+        /// Enters blocks at a position given by the hit ratio of their surroundings.
+        HrLru = "hr-lru" later,
+        /// As hr-lru, and by the volume's priority.
+        PriorityLru = "priority-lru" later,
+    }
+}
+
+section! {
+    /// Which blocks may enter flash.
+    pub struct Admission {
+        /// The policy.
+        policy: AdmissionPolicy = "always";
+        /// How many accesses a block needs, under `nhit`.
+        hits: u32 = 2;
+        /// Share of blocks admitted, under `random`: a fraction from 0 to 1.
+        probability: f64 = 0.5;
+    }
+}
+
+choice! {
+    /// Which blocks may enter flash.
+    pub enum AdmissionPolicy: "admission policy" {
+        /// All.
+        Always = "always",
+        /// Those with a number of accesses behind them.
+        Nhit = "nhit",
+        /// Stochastic multi-queue.
+        Smq = "smq" later,
+        /// A random share.
+        Random = "random",
+        /// Those that are popular enough.
+        Popularity = "popularity" later,
+    }
+}
+
+section! {
+    /// When dirty blocks are written to the backing store.
+    pub struct Flush {
+        /// The policy.
+        policy: FlushPolicy = "lazy";
+        /// Above this share of dirty blocks they are written even while clients are busy: a
+        /// fraction of the tier's capacity from 0 to 1.
+        dirty_high: f64 = 0.5;
+        /// Below this share writing stops: a fraction from 0 to 1, below `dirty_high`.
+        dirty_low: f64 = 0.1;
+        /// How long no request must have come for the cache to count as idle.
+        idle: TimeSpan = "100ms";
+        /// Most writes to a backing store under way at once.
+        parallel: u32 = 16;
+    }
+}
+
+choice! {
+    /// When dirty blocks are written to the backing store.
+    pub enum FlushPolicy: "flush policy" {
+        /// When the cache is idle, or too much is dirty.
+        Lazy = "lazy",
+        /// As soon as possible.
+        Aggressive = "aggressive",
+    }
+}
+
+section! {
+    /// Quality of service.
+    pub struct Qos {
+        /// The policy.
+        policy: QosPolicy = "none";
+    }
+}
+
+choice! {
+    /// How volumes share the cache.
+    pub enum QosPolicy: "QoS policy" {
+        /// They compete.
+        None = "none",
+        /// Positions by hit ratio.
+        HitRatio = "hit-ratio" later,
+        /// Positions by priority.
+        Priority = "priority" later,
+    }
+}
+
+section! {
+    /// Storing equal contents once.
+    pub struct Dedup {
+        /// Whether to.
+        enabled: bool = false, later;
+    }
+}
+
+section! {
+    /// How the work is spread over processors.
+    pub struct Workers {
+        /// Worker threads; 0 means one per processor.
+        threads: u32 = 0;
+        /// Shards of the cache, 1 to 256; 0 means four per worker thread where `lookup` is
+        /// `many-shards`, and one otherwise.
+        shards: u32 = 0;
+        /// Who may look blocks up at the same time.
+        lookup: Lookup = "many-shards";
+    }
+}
+
+choice! {
+    /// Who may look blocks up at the same time.
+    pub enum Lookup: "lookup concurrency" {
+        /// One worker does all.
+        OneWorker = "one-worker",
+        /// Many workers, one shard behind one lock.
+        OneShard = "one-shard",
+        /// Many workers, a lock per shard.
+        ManyShards = "many-shards",
+    }
+}

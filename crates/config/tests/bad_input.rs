@@ -1,0 +1,409 @@
+//! Goal: whatever is wrong with a configuration is refused with its key, its line and a way out.
+//! Method: one file per mistake, and mutations of a file that uses every section.
+
+use forebay_config::Config;
+
+/// A configuration that uses every section.
+const FULL: &str = r#"
+[cache]
+block_size = "4KiB"
+dram = "1GiB"
+write_policy = "write-back"
+acknowledge = "flash"
+partial = "fill"
+tier_relation = "exclusive"
+
+[flash]
+path = "/dev/nvme0n1p4"
+size = "64GiB"
+layout = "log"
+region_size = "16MiB"
+shape = "FastSSD"
+
+[[volume]]
+name = "vm1"
+backing = "/dev/sdb"
+layout = "tail"
+read_only = true
+
+[[volume]]
+name = "vm2"
+backing = "nbd://storage/vm2"
+layout = "none"
+size = "10GiB"
+shape = "array"
+
+[serve]
+nbd = "tcp:0.0.0.0:10809"
+control = "tcp:127.0.0.1:9100"
+
+[serve.tls]
+certificate = "server.pem"
+key = "server.key"
+
+[replacement]
+dram = "s3-fifo"
+flash = "sieve"
+
+[admission]
+policy = "nhit"
+hits = 3
+
+[flush]
+policy = "aggressive"
+idle = "1.5s"
+dirty_high = 1
+
+[qos]
+policy = "none"
+
+[workers]
+threads = 4
+lookup = "many-shards"
+
+[shape.array]
+device = "FastHDD"
+distribution = "percentiles"
+percentiles = [[50.0, "1ms"], [99.9, "20ms"]]
+bandwidth = "180MB"
+"#;
+
+#[test]
+fn a_file_that_uses_every_section_is_accepted() {
+    let config = Config::from_toml(FULL).unwrap();
+    assert_eq!(config.volume.len(), 2);
+    assert_eq!(config.shape["array"].percentiles.len(), 2);
+    config.check_volumes().unwrap();
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(Config::from_toml("").unwrap(), Config::default());
+}
+
+#[test]
+fn every_file_in_the_documentation_is_accepted() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut files = 0;
+    for block in text.split("```toml\n").skip(1) {
+        let (file, _) = block.split_once("```").unwrap();
+        Config::from_toml(file).unwrap_or_else(|e| panic!("{file}\n{e}"));
+        files += 1;
+    }
+    assert!(files >= 3, "only {files} examples were found");
+}
+
+/// What is wrong, the file, the line, the key, and what the message must say.
+type Case = (&'static str, &'static str, usize, &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    // Not TOML, not the right shape.
+    ("syntax", "[cache]\ndram = = 1", 2, "", ""),
+    ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
+    ("a section that is a value", "cache = 3", 1, "cache", "invalid type"),
+    (
+        "a value of another type",
+        "[cache]\nblock_size = true",
+        2,
+        "cache.block_size",
+        "a size such as",
+    ),
+    ("a list for a text", "[[volume]]\nname = ['x']\nbacking = 'y'", 2, "volume.0.name", "string"),
+    ("a negative size", "[cache]\ndram = -1", 2, "cache.dram", "negative"),
+    ("a fraction of a thread", "[workers]\nthreads = 1.5", 2, "workers.threads", "1.5"),
+    ("volumes that are one table", "[volume]\nname = 'x'", 1, "volume", "sequence"),
+    // Names that do not exist.
+    ("an unknown section", "[cahce]", 1, "cahce", "the nearest is `cache`"),
+    ("a section like nothing", "[zzzz]", 1, "zzzz", "there are `cache`"),
+    ("an unknown key", "[cache]\n\nblok_size = 1", 3, "cache.blok_size", "nearest is `block_size`"),
+    ("a key of elsewhere", "[cache]\npath = 'x'", 2, "cache.path", "belongs to [flash]"),
+    ("a key outside", "dram = '1GiB'", 1, "dram", "belongs to [cache]"),
+    ("a key of a volume", "[cache]\nbacking = 'x'", 2, "cache.backing", "belongs to [[volume]]"),
+    (
+        "a key of tls",
+        "[serve.tls]\ncertificat = 'x'\ncertificate = 'x'\nkey = 'y'",
+        2,
+        "serve.tls.certificat",
+        "nearest is `certificate`",
+    ),
+    (
+        "a key of the second volume",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\n[[volume]]\nname = 'z'\nbacking = 'w'\nsise = 1",
+        7,
+        "volume.1.sise",
+        "nearest is `size`",
+    ),
+    (
+        "a key of a shape",
+        "[shape.a]\nbandwith = 1",
+        2,
+        "shape.a.bandwith",
+        "nearest is `bandwidth`",
+    ),
+    (
+        "an unknown policy",
+        "[cache]\nwrite_policy = 'writeback'",
+        2,
+        "cache.write_policy",
+        "the nearest is `write-back`",
+    ),
+    ("an unknown replacement", "[replacement]\ndram = 'lur'", 2, "replacement.dram", "`lru`"),
+    (
+        "a policy like nothing",
+        "[flush]\npolicy = 'x'",
+        2,
+        "flush.policy",
+        "use `lazy`, `aggressive`",
+    ),
+    ("an unknown shape", "[flash]\npath = 'f'\nshape = 'floppy'", 3, "flash.shape", "SlowHDD"),
+    (
+        "an unknown shape of a volume",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\nshape = 'z'",
+        4,
+        "volume.0.shape",
+        "[shape.z]",
+    ),
+    ("an unknown device", "[shape.a]\ndevice = 'FloppyDisk'", 2, "shape.a.device", "FastHDD"),
+    // Known, not built.
+    (
+        "ordered",
+        "[cache]\nwrite_policy = 'ordered'",
+        2,
+        "cache.write_policy",
+        "not available in this",
+    ),
+    (
+        "journaled",
+        "[cache]\nwrite_policy = 'journaled-host'",
+        2,
+        "cache.write_policy",
+        "not available in this version",
+    ),
+    ("slots", "[flash]\npath = 'f'\nlayout = 'slots'", 3, "flash.layout", "not available"),
+    (
+        "staleness",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\nstaleness = {}",
+        4,
+        "volume.0.staleness",
+        "not available",
+    ),
+    ("dedup", "[dedup]\nenabled = true", 2, "dedup.enabled", "not available"),
+    // Missing.
+    ("no flash path", "[cache]\n[flash]\nsize = '1GiB'", 2, "flash", "`path` is missing"),
+    ("no backing", "[[volume]]\nname = 'x'", 1, "volume.0", "`backing` is missing"),
+    ("no key", "[serve.tls]\ncertificate = 'x'", 1, "serve.tls", "`key` is missing"),
+    // Values out of range.
+    ("bare K", "[cache]\nblock_size = '4K'", 2, "cache.block_size", "write 4KiB"),
+    ("no power of two", "[cache]\nblock_size = '5KiB'", 2, "cache.block_size", "5 KiB"),
+    ("too small a block", "[cache]\nblock_size = '2KiB'", 2, "cache.block_size", "4KiB to 64KiB"),
+    ("too large a block", "[cache]\nblock_size = '1MiB'", 2, "cache.block_size", "4KiB to 64KiB"),
+    ("too little memory", "[cache]\ndram = 4096", 2, "cache.dram", "256 KiB is the least"),
+    ("too much memory", "[cache]\ndram = '64TiB'", 2, "cache.dram", "is the most"),
+    ("an empty path", "[flash]\npath = ''", 2, "flash.path", "empty"),
+    (
+        "a small flash",
+        "[flash]\npath = 'f'\nsize = '16MiB'",
+        3,
+        "flash.size",
+        "128 MiB is the least",
+    ),
+    (
+        "an odd region",
+        "[flash]\npath = 'f'\nregion_size = '15MiB'",
+        3,
+        "flash.region_size",
+        "power of two",
+    ),
+    (
+        "a batch over a region",
+        "[flash]\npath = 'f'\nbatch_size = '32MiB'",
+        3,
+        "flash.batch_size",
+        "at most a region",
+    ),
+    (
+        "an odd activity extent",
+        "[flash]\npath = 'f'\nactivity_extent = 3",
+        3,
+        "flash.activity_extent",
+        "power of two",
+    ),
+    ("an empty name", "[[volume]]\nname = ''\nbacking = 'y'", 2, "volume.0.name", "1 to 4096"),
+    (
+        "a name of two lines",
+        "[[volume]]\nname = \"a\\nb\"\nbacking = 'y'",
+        2,
+        "volume.0.name",
+        "control characters",
+    ),
+    ("an empty backing", "[[volume]]\nname = 'x'\nbacking = ''", 3, "volume.0.backing", "empty"),
+    (
+        "half a sector",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\nsize = 700",
+        4,
+        "volume.0.size",
+        "512-byte sectors",
+    ),
+    ("no address", "[serve]\nnbd = '/run/nbd.sock'", 2, "serve.nbd", "unix:/path"),
+    ("a fraction over one", "[flush]\ndirty_high = 1.5", 2, "flush.dirty_high", "from 0 to 1"),
+    ("not a number", "[admission]\nprobability = nan", 2, "admission.probability", "from 0 to 1"),
+    ("no hits", "[admission]\nhits = 0", 2, "admission.hits", "at least 1"),
+    ("nothing in parallel", "[flush]\nparallel = 0", 2, "flush.parallel", "at least 1"),
+    ("too many shards", "[workers]\nshards = 257", 2, "workers.shards", "at most 256"),
+    ("a time without a unit", "[flush]\nidle = '10'", 2, "flush.idle", "10ms"),
+    ("a wild spread", "[shape.a]\nsigma = inf", 2, "shape.a.sigma", "from 0 to 5"),
+    ("no parallelism", "[shape.a]\nparallelism = 0", 2, "shape.a.parallelism", "at least 1"),
+    (
+        "falling percentiles",
+        "[shape.a]\ndistribution = 'percentiles'\npercentiles = [[99.0, '1ms'], [50.0, '2ms']]",
+        3,
+        "shape.a.percentiles",
+        "both rising",
+    ),
+    // Pairs that contradict each other.
+    (
+        "flash without flash",
+        "[cache]\nwrite_policy = 'write-back'\nacknowledge = 'flash'",
+        3,
+        "cache.acknowledge",
+        "needs a [flash] section",
+    ),
+    (
+        "acknowledging write-through",
+        "[cache]\nacknowledge = 'dram'",
+        2,
+        "cache.acknowledge",
+        "write-through",
+    ),
+    (
+        "two volumes of one name",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\n[[volume]]\nname = 'x'\nbacking = 'z'",
+        5,
+        "volume.1.name",
+        "volume 1",
+    ),
+    (
+        "two volumes on one store",
+        "[[volume]]\nname = 'x'\nbacking = 'y'\n[[volume]]\nname = 'z'\nbacking = 'y'",
+        6,
+        "volume.1.backing",
+        "volume 1",
+    ),
+    (
+        "a volume on the flash tier",
+        "[flash]\npath = 'y'\n[[volume]]\nname = 'x'\nbacking = 'y'",
+        5,
+        "volume.0.backing",
+        "the flash tier",
+    ),
+    ("open to the world", "[serve]\nnbd = 'tcp:0.0.0.0:10809'", 2, "serve.nbd", "[serve.tls]"),
+    (
+        "control open to the world",
+        "[serve]\ncontrol = 'tcp:192.0.2.1:80'",
+        2,
+        "serve.control",
+        "127.0.0.1",
+    ),
+    (
+        "one socket for two",
+        "[serve]\nnbd = 'unix:/a'\ncontrol = 'unix:/a'",
+        3,
+        "serve.control",
+        "also serve.nbd",
+    ),
+    (
+        "tls on a unix socket",
+        "[serve]\n[serve.tls]\ncertificate = 'x'\nkey = 'y'",
+        2,
+        "serve.tls",
+        "unix socket",
+    ),
+    ("low above high", "[flush]\ndirty_low = 0.9", 2, "flush.dirty_low", "above dirty_high"),
+    (
+        "shards behind one lock",
+        "[workers]\nlookup = 'one-shard'\nshards = 2",
+        3,
+        "workers.shards",
+        "one-shard",
+    ),
+    (
+        "threads of one worker",
+        "[workers]\nlookup = 'one-worker'\nthreads = 2",
+        3,
+        "workers.threads",
+        "one-worker",
+    ),
+    (
+        "percentiles of nothing",
+        "[shape.a]\npercentiles = [[50.0, '1ms']]",
+        2,
+        "shape.a.percentiles",
+        "distribution",
+    ),
+    (
+        "no percentiles",
+        "[shape.a]\ndistribution = 'percentiles'",
+        1,
+        "shape.a.percentiles",
+        "rising",
+    ),
+];
+
+#[test]
+fn every_mistake_is_refused_with_its_key_its_line_and_a_way_out() {
+    for &(what, file, line, key, says) in CASES {
+        let error = Config::from_toml(file).expect_err(what);
+        let problem = &error.problems[0];
+        assert_eq!(error.problems.len(), 1, "{what}: {error}");
+        assert_eq!((problem.line, problem.key.as_str()), (Some(line), key), "{what}: {error}");
+        assert!(problem.message.contains(says), "{what}: `{}` lacks `{says}`", problem.message);
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_together_in_the_order_of_the_file() {
+    let file = "[cache]\nblok_size = 1\n[flash]\nsize = 1\n[volumes]\n";
+    let error = Config::from_toml(file).unwrap_err();
+    let lines: Vec<_> = error.problems.iter().map(|p| p.line.unwrap()).collect();
+    assert_eq!(lines, [2, 3, 5], "{error}");
+    let file = "[cache]\nblock_size = 1\n[flush]\nparallel = 0\n[admission]\nhits = 0";
+    assert_eq!(Config::from_toml(file).unwrap_err().problems.len(), 3);
+}
+
+#[test]
+fn an_error_names_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("forebay.toml");
+    std::fs::write(&path, "[cache]\ndarm = 1\n").unwrap();
+    let text = Config::load(&path).unwrap_err().to_string();
+    assert!(text.contains("forebay.toml:2: cache.darm: "), "{text}");
+    let text = Config::load(&dir.path().join("none.toml")).unwrap_err().to_string();
+    assert!(text.contains("none.toml: cannot be read"), "{text}");
+}
+
+#[test]
+fn a_configuration_without_volumes_can_be_simulated_but_not_served() {
+    let error = Config::default().check_volumes().unwrap_err();
+    assert!(error.to_string().contains("[[volume]]"), "{error}");
+}
+
+/// Every byte of the full file is removed, doubled, or replaced in turn; reading must end in an
+/// answer, and an error must have a message.
+#[test]
+fn no_mutation_of_a_file_makes_reading_it_panic() {
+    let (mut accepted, mut refused) = (0, 0);
+    for at in 0..FULL.len() {
+        for with in ["", "\"", "[", "]", "=", "\n", "0", "-", ".", "{", "é"] {
+            let file = format!("{}{with}{}", &FULL[..at], &FULL[at + 1..]);
+            match Config::from_toml(&file) {
+                Ok(_) => accepted += 1,
+                Err(error) => {
+                    refused += 1;
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+    assert!(accepted > 0 && refused > accepted, "{accepted} accepted, {refused} refused");
+}
