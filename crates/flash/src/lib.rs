@@ -1,1 +1,26 @@
-//! The sans-IO flash log: format, regions, reclaim, recovery.
+//! The sans-IO flash log: one per flash device, shared by all shards of the cache.
+//!
+//! A shard says *append this slot with this metadata*; the position on flash comes back with
+//! the completion. The log owns batches, regions, reclaim, the superblock, the activity log
+//! and recovery. It moves no bytes itself, reads no clock, and keeps nothing per cached block
+//! beyond what is in flight: the index lives in the shards.
+//!
+//! Start with [`Log`], whose documentation is the contract of the state machine. The format on
+//! flash and the reasons behind it are in `docs/flash-format.md`.
+//!
+//! What is deliberately absent: clocks, threads, files, locks, randomness, iteration over
+//! unordered maps. The same calls give the same effects and events, anywhere.
+
+pub mod format;
+mod geometry;
+mod key;
+mod log;
+mod types;
+
+pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
+pub use key::{BlockKey, Position};
+pub use log::Log;
+pub use types::{
+    Append, Binding, Damage, Event, ExtentId, Layout, LogError, LogStats, OnDamage, Options,
+    Record, RecoveryReport, Start,
+};

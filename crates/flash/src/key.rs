@@ -1,0 +1,80 @@
+//! What the log calls a block, and where on flash it lies.
+
+use core::fmt;
+use forebay_block::BlockIndex;
+
+/// A block of a bound volume, packed: the volume's index in the flash tier's table of bound
+/// volumes (16 bits) and the block's number within it (48 bits).
+///
+/// The order is volume first, then block.
+///
+/// ```
+/// use forebay_flash::BlockKey;
+/// let key = BlockKey::new(3, 77);
+/// assert_eq!((key.volume(), key.block().0), (3, 77));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockKey(pub u64);
+
+impl BlockKey {
+    /// One more than the largest block number.
+    pub const BLOCKS_MAX: u64 = 1 << 48;
+
+    /// Block number `block` of the volume with index `volume`.
+    ///
+    /// # Panics
+    /// If `block` needs more than 48 bits; volumes are checked for size when they are bound.
+    pub const fn new(volume: u16, block: u64) -> Self {
+        assert!(block < Self::BLOCKS_MAX, "a block number needs more than 48 bits");
+        Self((volume as u64) << 48 | block)
+    }
+    /// The volume's index in the table of bound volumes.
+    pub const fn volume(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+    /// The block's number within the volume.
+    pub const fn block(self) -> BlockIndex {
+        BlockIndex(self.0 & (Self::BLOCKS_MAX - 1))
+    }
+}
+
+impl fmt::Display for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {} block {}", self.volume(), self.block().0)
+    }
+}
+
+/// Where on the flash device a record's payload starts, as a page number from the start of the
+/// device. Turn it into bytes with `Log::byte_offset`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Position(pub u32);
+
+impl Position {
+    /// Not on flash.
+    pub const NONE: Position = Position(u32::MAX);
+
+    /// Whether this is a place on flash.
+    pub const fn is_some(self) -> bool {
+        self.0 != u32::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        for (volume, block) in [(0, 0), (1, 1), (u16::MAX, BlockKey::BLOCKS_MAX - 1), (7, 1 << 40)]
+        {
+            let key = BlockKey::new(volume, block);
+            assert_eq!((key.volume(), key.block().0), (volume, block));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "48 bits")]
+    fn a_block_number_that_would_run_into_the_volume_is_refused() {
+        let _ = BlockKey::new(0, 1 << 48);
+    }
+}

@@ -1,0 +1,394 @@
+//! What goes into the log and what comes out of it.
+
+use crate::key::{BlockKey, Position};
+use core::fmt;
+use forebay_effect::{IoError, Outcome, Slot};
+
+/// How records are placed on flash. Stored in the superblock; the calls are the same for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Layout {
+    /// A log of self-describing batches in regions.
+    #[default]
+    Log,
+}
+
+/// What recovery does when it finds that something known to have been durable is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDamage {
+    /// Write nothing and end with [`Event::Failed`]; the device stays as it was found.
+    #[default]
+    Refuse,
+    /// Go on with what is left; [`RecoveryReport::damage`] says what is missing. Right where
+    /// every record is clean, or when the operator has decided.
+    Report,
+}
+
+/// Limits and choices of this run; none is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// DRAM slots of the cache: the number of appends that can wait at once. Queues are
+    /// allocated for it.
+    pub slots: u32,
+    /// Reclaim starts when no more than this many regions are free or about to be.
+    pub reserve_regions: u32,
+    /// Largest number of regions being reclaimed at once.
+    pub reclaims_max: u32,
+    /// What recovery does about damage.
+    pub on_damage: OnDamage,
+    /// How records are placed when formatting.
+    pub layout: Layout,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            slots: 1024,
+            reserve_regions: 2,
+            reclaims_max: 1,
+            on_damage: OnDamage::Refuse,
+            layout: Layout::Log,
+        }
+    }
+}
+
+/// A volume bound to the flash tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The volume's index in [`BlockKey`].
+    pub index: u16,
+    /// UUID of the backing store.
+    pub uuid: [u8; 16],
+    /// The backing store's generation when it was last attached.
+    pub generation: u64,
+}
+
+/// How to start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// Write an empty log; whatever was there is gone once `Ready` comes.
+    Format {
+        /// Random UUID of the new log.
+        uuid: [u8; 16],
+        /// Volumes bound from the start.
+        bindings: Vec<Binding>,
+    },
+    /// Find what the device holds and go on behind it.
+    Recover,
+    /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
+    /// lists the damage, or `Failed`; the log accepts no appends afterwards.
+    Check,
+}
+
+/// A record to append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Append {
+    /// The caller's name for it, given back in the event.
+    pub ticket: u64,
+    /// Which block.
+    pub key: BlockKey,
+    /// Valid granules; they are what is written. 0 appends a *tombstone*: every older record
+    /// of the block is void, the slot is not looked at, and the position comes back as
+    /// [`Position::NONE`].
+    pub valid: u16,
+    /// Dirty granules, a subset of the valid ones. They must be *all* dirty granules of the
+    /// block: a newer record replaces an older one as a whole.
+    pub dirty: u16,
+    /// Where the block lies in DRAM; pinned until the event.
+    pub slot: Slot,
+    /// Whether someone waits for it: the batch is closed as soon as no other is being written.
+    pub urgent: bool,
+}
+
+/// A record found by recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Which block.
+    pub key: BlockKey,
+    /// Where its payload starts.
+    pub position: Position,
+    /// Valid granules, in the payload one behind the other.
+    pub valid: u16,
+    /// Dirty granules (0 when the record was declared clean since).
+    pub dirty: u16,
+    /// CRC-32C of the payload, continued from `Log::payload_seed`.
+    pub checksum: u32,
+    /// Sequence of its batch.
+    pub sequence: u64,
+}
+
+/// Names an extent that the log wants to retire; see [`Event::Retire`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ExtentId(pub u64);
+
+/// What the log has to say. Events come in the order in which they became true.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The record is on flash (durable after the next sync). In log order.
+    Appended {
+        /// As given.
+        ticket: u64,
+        /// Where its payload starts; [`Position::NONE`] for a tombstone.
+        position: Position,
+        /// CRC-32C of its payload, continued from `Log::payload_seed`.
+        checksum: u32,
+    },
+    /// The record is not on flash; the log has latched as failed. Its slot is free again.
+    AppendFailed {
+        /// As given.
+        ticket: u64,
+        /// Why.
+        error: IoError,
+    },
+    /// Everything appended before the call is durable, or will never be.
+    Synced {
+        /// As given.
+        ticket: u64,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// The extent is durably marked: the block may be written directly now. Call
+    /// `direct_done` when that write has ended, however it ended.
+    Active {
+        /// As given.
+        ticket: u64,
+        /// How it ended; no `direct_done` after an error.
+        result: Outcome,
+    },
+    /// Records appended before the call are durably declared clean.
+    CleanMarked {
+        /// As given.
+        ticket: u64,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// The table of bound volumes is durable.
+    Bound {
+        /// As given.
+        ticket: u64,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// Release everything you hold in the region, then call `region_released`.
+    Reclaim {
+        /// Region number, as `Log::region_of` gives it.
+        region: u32,
+    },
+    /// The table of active extents is full. Make the backing store of this extent's volume
+    /// durable (one sync of it; no direct write to the extent is in flight now), then call
+    /// `extent_released`. Until then the extent stays marked.
+    Retire {
+        /// Give this back to `extent_released`.
+        extent: ExtentId,
+        /// First block of the extent.
+        first: BlockKey,
+    },
+    /// Recovery found this record; a later record or tombstone of the same block replaces it.
+    Recovered(Record),
+    /// Recovery found that every earlier record of this block is void.
+    RecoveredTombstone {
+        /// Which block.
+        key: BlockKey,
+    },
+    /// The log takes appends (after `Start::Check`: it has been read to the end).
+    Ready(Box<RecoveryReport>),
+    /// The log could not be started; nothing more will come.
+    Failed(LogError),
+    /// The end of `stop`.
+    Stopped {
+        /// Whether the clean mark is durable.
+        result: Outcome,
+    },
+}
+
+/// What is missing or wrong although it was known to be durable.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Damage {
+    /// Batches whose header is gone: ranges of sequences, first and last. Which blocks they
+    /// held is not known; older records of those blocks may have been given as current.
+    pub batches: Vec<(u64, u64)>,
+    /// Records whose payload fails its checksum (reading them fails, too).
+    pub payloads: Vec<(BlockKey, Position)>,
+    /// Dirty records in extents marked for direct writes, which cannot be told from stale ones.
+    /// They are given as recovered.
+    pub contradictions: Vec<BlockKey>,
+    /// Parts that a redundant copy made good (a superblock copy, a region header): where, as a
+    /// page number. Nothing is lost.
+    pub repaired: Vec<u32>,
+}
+
+impl Damage {
+    /// Whether nothing is lost.
+    pub fn is_harmless(&self) -> bool {
+        self.batches.is_empty() && self.payloads.is_empty() && self.contradictions.is_empty()
+    }
+    /// Number of batches whose header is gone.
+    pub fn batches_lost(&self) -> u64 {
+        self.batches.iter().map(|(first, last)| last - first + 1).sum()
+    }
+}
+
+/// What a start found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    /// UUID of the log.
+    pub uuid: [u8; 16],
+    /// Whether the last run stopped cleanly.
+    pub clean: bool,
+    /// The epoch of this run.
+    pub epoch: u64,
+    /// Volumes bound.
+    pub bindings: Vec<Binding>,
+    /// Regions that hold records.
+    pub regions_used: u32,
+    /// Batches accepted.
+    pub batches: u64,
+    /// Records given as [`Event::Recovered`].
+    pub records: u64,
+    /// Tombstones given, distrusted records included.
+    pub tombstones: u64,
+    /// Clean records not trusted because their extent was open for direct writes.
+    pub distrusted: u64,
+    /// Whole batches found behind the end of the log and dropped for good: nothing in them was
+    /// known to be durable.
+    pub batches_dropped: u64,
+    /// Payloads verified.
+    pub payloads_verified: u64,
+    /// What is missing or wrong.
+    pub damage: Damage,
+}
+
+/// Why a log could not be started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LogError {
+    /// No copy of the superblock carries the magic number.
+    NotALog,
+    /// The superblock was there, but no copy verifies.
+    SuperblockDamaged,
+    /// The newest superblock is lost: batches know of a later one.
+    SuperblockStale {
+        /// Generation of the newest copy that verifies.
+        found: u64,
+        /// Generation that a batch knows to have been durable.
+        known: u64,
+    },
+    /// Written by a newer version.
+    NewerFormat {
+        /// Version found.
+        found: u16,
+        /// Newest version understood.
+        supported: u16,
+    },
+    /// The stored geometry does not fit this run.
+    Geometry {
+        /// Which number.
+        what: &'static str,
+        /// As stored.
+        stored: u64,
+        /// As expected.
+        expected: u64,
+    },
+    /// The stored layout is not known to this version.
+    Layout(u16),
+    /// Durable records are lost and the options say to refuse; nothing was written.
+    Damaged(Box<RecoveryReport>),
+    /// The device failed.
+    Io(IoError),
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::NotALog => write!(
+                f,
+                "this is no forebay flash tier (no superblock found); nothing was written"
+            ),
+            LogError::SuperblockDamaged => write!(
+                f,
+                "both copies of the flash tier's superblock are damaged; nothing was written"
+            ),
+            LogError::SuperblockStale { found, known } => write!(
+                f,
+                "the newest superblock of the flash tier is lost (found generation {found}, \
+                 generation {known} was durable); nothing was written"
+            ),
+            LogError::NewerFormat { found, supported } => write!(
+                f,
+                "the flash tier has format {found}, this version understands up to {supported}; \
+                 nothing was written: use a newer forebay"
+            ),
+            LogError::Geometry { what, stored, expected } => write!(
+                f,
+                "the flash tier was formatted with {what} = {stored}, this run has {expected}; \
+                 nothing was written"
+            ),
+            LogError::Layout(n) => {
+                write!(f, "the flash tier has an unknown layout ({n}); nothing was written")
+            }
+            LogError::Damaged(report) => write!(
+                f,
+                "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
+                 contradictory; nothing was written",
+                report.damage.batches_lost(),
+                report.damage.payloads.len(),
+                report.damage.contradictions.len()
+            ),
+            LogError::Io(error) => write!(f, "the flash device failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// Counters since the start of this run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogStats {
+    /// Records and tombstones whose batch completed.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+    /// Batches completed.
+    pub batches: u64,
+    /// Payload bytes appended, without padding.
+    pub payload_bytes: u64,
+    /// Pages of payload written, padding included.
+    pub payload_pages: u64,
+    /// Header pages written, of batches and regions.
+    pub header_pages: u64,
+    /// Pages left unwritten at the end of sealed regions.
+    pub pages_skipped: u64,
+    /// Superblock updates made durable.
+    pub superblock_updates: u64,
+    /// Superblock pages written (each update is written to both copies).
+    pub superblock_pages: u64,
+    /// Syncs of the flash device.
+    pub syncs: u64,
+    /// Regions reclaimed and free for use again.
+    pub regions_reclaimed: u64,
+    /// Regions in all.
+    pub regions_total: u32,
+    /// Regions free now.
+    pub regions_free: u32,
+    /// Bytes of a page.
+    pub page_size: u32,
+}
+
+impl LogStats {
+    /// Bytes written to flash per payload byte; 1 while nothing was appended.
+    pub fn write_amplification(&self) -> f64 {
+        if self.payload_bytes == 0 {
+            return 1.0;
+        }
+        let pages = self.payload_pages + self.header_pages + self.superblock_pages;
+        pages as f64 * f64::from(self.page_size) / self.payload_bytes as f64
+    }
+    /// Fraction of the regions in use.
+    pub fn utilisation(&self) -> f64 {
+        if self.regions_total == 0 {
+            return 0.0;
+        }
+        f64::from(self.regions_total - self.regions_free) / f64::from(self.regions_total)
+    }
+}
