@@ -12,10 +12,14 @@
 mod error_code;
 mod export;
 mod request;
+mod rules;
 pub mod server;
+mod style;
 pub mod wire;
 
 pub use error_code::ErrorCode;
 pub use export::{BlockSizes, BlockSizesError, ExportInfo, Exports};
 pub use request::{Request, RequestHeader};
+pub use rules::Refusal;
+pub use style::{ReplyStyle, StatusExtent, StatusFlags};
 pub use wire::{Command, CommandFlags, Cookie, TransmissionFlags};

@@ -2,9 +2,10 @@
 
 use super::close::CloseReason;
 use super::options::{ContextQueries, InfoRequest, put_info, put_reply, put_server};
-use super::reply::{ALLOCATION_CONTEXT_ID, ReplyStyle};
+use super::reply::ALLOCATION_CONTEXT_ID;
 use super::transmission::Transmission;
 use crate::export::{ExportInfo, Exports};
+use crate::style::ReplyStyle;
 use crate::wire::{
     BASE_ALLOCATION, ClientFlags, Fields, GREETING_MAGIC, HandshakeFlags, OPTION_MAGIC,
     STRING_BYTES_MAX, clipped, option, option_reply as rep, protocol_string,

@@ -38,5 +38,5 @@ mod transmission;
 
 pub use close::CloseReason;
 pub use handshake::{Handshake, HandshakeEvent, ListPolicy, ServerConfig, TlsPolicy};
-pub use reply::{ChunkStyle, ReplyHeader, ReplyStyle, StatusExtent, StatusFlags};
+pub use reply::{ChunkStyle, ReplyHeader};
 pub use transmission::{Event, Transmission};

@@ -8,21 +8,11 @@ use core::ops::Deref;
 
 use crate::ErrorCode;
 use crate::request::Request;
+use crate::style::{ReplyStyle, StatusExtent, StatusFlags};
 use crate::wire::{
     Command, CommandFlags, EXTENDED_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX,
     STRUCTURED_REPLY_MAGIC, chunk, clipped,
 };
-
-/// How replies look on a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ReplyStyle {
-    /// A 16-byte header, then the data of a read. What the Linux kernel speaks.
-    Simple,
-    /// Chunks with 20-byte headers (simple replies where nothing but success is to be said).
-    Structured,
-    /// Chunks with 32-byte headers.
-    Extended,
-}
 
 /// The styles whose replies are made of chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -296,30 +286,6 @@ const EXTENTS_MAX: usize = 4096;
 
 /// The number by which `base:allocation` goes in replies.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
-
-/// A stretch of an export and its allocation status.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StatusExtent {
-    /// Bytes.
-    pub length: u64,
-    /// Its status.
-    pub flags: StatusFlags,
-}
-
-/// The status bits of `base:allocation`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StatusFlags(pub u32);
-
-impl StatusFlags {
-    /// Allocated, or not known; contents not known. Always true.
-    pub const NONE: StatusFlags = StatusFlags(0);
-    /// Not allocated.
-    pub const HOLE: StatusFlags = StatusFlags(1);
-    /// Reads as zeroes.
-    pub const ZERO: StatusFlags = StatusFlags(2);
-    /// Not allocated, and reads as zeroes.
-    pub const HOLE_ZERO: StatusFlags = StatusFlags(3);
-}
 
 #[inline]
 fn simple(error: u32, request: &Request) -> ReplyHeader {

@@ -5,10 +5,11 @@
 //! is read-only. All others are answered here, their payloads thrown away.
 
 use super::close::CloseReason;
-use super::reply::ReplyStyle;
 use crate::ErrorCode;
 use crate::export::ExportInfo;
 use crate::request::{HeaderError, RawRequest, Request};
+use crate::rules::{Refusal, Rules};
+use crate::style::ReplyStyle;
 use crate::wire::{Command, CommandFlags, Cookie, PAYLOAD_BYTES_DEFAULT, TransmissionFlags};
 
 /// What [`Transmission::receive`] found.
@@ -31,9 +32,8 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Transmission {
     state: State,
-    style: ReplyStyle,
     shutting_down: bool,
-    limits: Limits,
+    rules: Rules,
     export: ExportInfo,
 }
 
@@ -41,36 +41,16 @@ pub struct Transmission {
 enum State {
     Header,
     Payload(u64),
-    Discard { left: u64, request: Request, error: Rejection },
+    Discard { left: u64, raw: RawRequest, error: Refusal },
     Closed(CloseReason),
-}
-
-/// Why a request is refused.
-type Rejection = (ErrorCode, &'static str);
-
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    size_bytes: u64,
-    alignment_mask: u64,
-    payload_bytes_max: u64,
-    features: TransmissionFlags,
-    command_flags: CommandFlags,
-    allocation: bool,
 }
 
 impl Transmission {
     pub(super) fn new(export: ExportInfo, style: ReplyStyle, allocation: bool) -> Self {
         let features = export.transmission_flags(style != ReplyStyle::Simple);
-        let fua = features.contains(TransmissionFlags::SEND_FUA);
-        let limits = Limits {
-            size_bytes: export.advertised_bytes(),
-            alignment_mask: u64::from(export.block_sizes.minimum_bytes()) - 1,
-            payload_bytes_max: u64::from(export.block_sizes.payload_bytes_max()),
-            features,
-            command_flags: CommandFlags::NONE.with_if(fua, CommandFlags::FUA),
-            allocation,
-        };
-        Transmission { state: State::Header, style, shutting_down: false, limits, export }
+        let size = export.advertised_bytes();
+        let rules = Rules::new(style, features, allocation, size, export.block_sizes);
+        Transmission { state: State::Header, shutting_down: false, rules, export }
     }
 
     /// Takes the next message off the front of `input`. An error reply, if that is all there is
@@ -83,7 +63,7 @@ impl Transmission {
             State::Closed(reason) => return Event::Close(reason),
             State::Discard { .. } => return self.discard(input, out),
         }
-        let raw = match RawRequest::take(input, self.style == ReplyStyle::Extended) {
+        let raw = match RawRequest::take(input, self.rules.style.is_extended()) {
             Ok(raw) => raw,
             Err(HeaderError::Incomplete) => return Event::NeedInput,
             Err(HeaderError::Magic(magic)) => return self.close(CloseReason::RequestMagic(magic)),
@@ -148,7 +128,7 @@ impl Transmission {
 
     /// How replies are to be encoded.
     pub fn reply_style(&self) -> ReplyStyle {
-        self.style
+        self.rules.style
     }
 
     /// The export in use.
@@ -158,7 +138,7 @@ impl Transmission {
 
     /// The transmission flags that the client was told.
     pub fn features(&self) -> TransmissionFlags {
-        self.limits.features
+        self.rules.features
     }
 
     fn close(&mut self, reason: CloseReason) -> Event {
@@ -169,7 +149,7 @@ impl Transmission {
     /// Bytes that follow the header, whether or not the request is any good.
     #[inline]
     fn payload_announced(&self, raw: &RawRequest) -> u64 {
-        let carries = match self.style {
+        let carries = match self.rules.style {
             ReplyStyle::Extended => raw.flags & CommandFlags::PAYLOAD_LEN.0 != 0,
             _ => raw.command == Command::Write as u16,
         };
@@ -177,101 +157,24 @@ impl Transmission {
     }
 
     #[inline]
-    fn judge(&self, raw: &RawRequest) -> Result<Request, Rejection> {
-        let command =
-            Command::from_u16(raw.command).ok_or((ErrorCode::Invalid, "unknown command"))?;
+    fn judge(&self, raw: &RawRequest) -> Result<Request, Refusal> {
+        let command = Command::from_u16(raw.command).ok_or(Refusal::UnknownCommand)?;
+        let request = self.sound(raw, command);
         if command == Command::Disconnect {
-            return Ok(self.sound(raw, command));
+            return Ok(request);
         }
         if self.shutting_down {
-            return Err((ErrorCode::Shutdown, "the server is shutting down"));
+            return Err(Refusal::ShuttingDown);
         }
-        self.judge_command(raw, command)?;
-        if command == Command::Flush {
-            if raw.offset != 0 || raw.length != 0 {
-                return Err((ErrorCode::Invalid, "a flush has no offset and no length"));
+        let mut flags = CommandFlags(raw.flags);
+        if command == Command::Write && self.rules.style.is_extended() {
+            if !flags.contains(CommandFlags::PAYLOAD_LEN) {
+                return Err(Refusal::NoPayload);
             }
-        } else {
-            self.judge_range(raw, command)?;
+            flags = flags.without(CommandFlags::PAYLOAD_LEN);
         }
-        Ok(self.sound(raw, command))
-    }
-
-    #[inline]
-    fn judge_command(&self, raw: &RawRequest, command: Command) -> Result<(), Rejection> {
-        let features = self.limits.features;
-        let mut flags = self.limits.command_flags;
-        let needed = match command {
-            Command::Read => {
-                flags = flags.with_if(self.style != ReplyStyle::Simple, CommandFlags::DF);
-                TransmissionFlags::NONE
-            }
-            Command::Write => {
-                let extended = self.style == ReplyStyle::Extended;
-                if extended && raw.flags & CommandFlags::PAYLOAD_LEN.0 == 0 {
-                    return Err((ErrorCode::Invalid, "a write without the payload flag"));
-                }
-                flags = flags.with_if(extended, CommandFlags::PAYLOAD_LEN);
-                TransmissionFlags::NONE
-            }
-            Command::Flush => TransmissionFlags::SEND_FLUSH,
-            Command::Trim => TransmissionFlags::SEND_TRIM,
-            Command::Cache => TransmissionFlags::SEND_CACHE,
-            Command::WriteZeroes => {
-                let fast = features.contains(TransmissionFlags::SEND_FAST_ZERO);
-                flags = flags.union(CommandFlags::NO_HOLE).with_if(fast, CommandFlags::FAST_ZERO);
-                TransmissionFlags::SEND_WRITE_ZEROES
-            }
-            Command::BlockStatus => {
-                if !self.limits.allocation {
-                    return Err((ErrorCode::Invalid, "no metadata context was selected"));
-                }
-                flags = flags.union(CommandFlags::REQ_ONE);
-                TransmissionFlags::NONE
-            }
-            Command::Disconnect => TransmissionFlags::NONE,
-        };
-        if command.modifies() && features.contains(TransmissionFlags::READ_ONLY) {
-            return Err((ErrorCode::NotPermitted, "the export is read-only"));
-        }
-        if !features.contains(needed) {
-            return Err((ErrorCode::Invalid, "the export does not offer this command"));
-        }
-        if raw.flags & !flags.0 != 0 {
-            return Err((ErrorCode::Invalid, "a flag that this command does not have"));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn judge_range(&self, raw: &RawRequest, command: Command) -> Result<(), Rejection> {
-        if raw.length == 0 {
-            return Err((ErrorCode::Invalid, "the length is zero"));
-        }
-        let inside =
-            raw.offset.checked_add(raw.length).is_some_and(|e| e <= self.limits.size_bytes);
-        if !inside {
-            let code = match command {
-                Command::Write | Command::WriteZeroes => ErrorCode::NoSpace,
-                _ => ErrorCode::Invalid,
-            };
-            return Err((code, "the range ends beyond the export"));
-        }
-        if (raw.offset | raw.length) & self.limits.alignment_mask != 0 {
-            return Err((ErrorCode::Invalid, "not aligned to the minimum block size"));
-        }
-        if raw.length > self.limits.payload_bytes_max {
-            match command {
-                Command::Read if self.style != ReplyStyle::Simple => {
-                    return Err((ErrorCode::Overflow, "longer than the maximum payload"));
-                }
-                Command::Read | Command::Write => {
-                    return Err((ErrorCode::Invalid, "longer than the maximum payload"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        self.rules.check(command, flags, raw.offset, raw.length)?;
+        Ok(request)
     }
 
     #[inline]
@@ -291,29 +194,26 @@ impl Transmission {
         &mut self,
         raw: &RawRequest,
         payload: u64,
-        error: Rejection,
+        error: Refusal,
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Event {
         // With extended headers the client knows the limit and has no excuse; otherwise up to
         // 32 MiB are not held against it, whatever was advertised.
-        let discard_max = match self.style {
-            ReplyStyle::Extended => self.limits.payload_bytes_max,
-            _ => self.limits.payload_bytes_max.max(u64::from(PAYLOAD_BYTES_DEFAULT)),
+        let discard_max = match self.rules.style {
+            ReplyStyle::Extended => self.rules.payload_bytes_max,
+            _ => self.rules.payload_bytes_max.max(u64::from(PAYLOAD_BYTES_DEFAULT)),
         };
         if payload > discard_max {
             return self.close(CloseReason::PayloadTooLarge(payload));
         }
-        // An unknown command is answered like one without a payload.
-        let command = Command::from_u16(raw.command).unwrap_or(Command::Flush);
-        let request = self.sound(raw, command);
-        self.state = State::Discard { left: payload, request, error };
+        self.state = State::Discard { left: payload, raw: *raw, error };
         self.discard(input, out)
     }
 
     #[cold]
     fn discard(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Event {
-        let State::Discard { left, request, error, .. } = &mut self.state else {
+        let State::Discard { left, raw, error } = &mut self.state else {
             return Event::NeedInput;
         };
         let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
@@ -322,9 +222,13 @@ impl Transmission {
         if *left > 0 {
             return Event::NeedInput;
         }
-        let (request, (code, message)) = (*request, *error);
+        let (raw, error) = (*raw, *error);
         self.state = State::Header;
-        self.style.error_with_message(&request, code, message, out);
-        Event::Rejected(request.cookie, code)
+        let (command, style) = (Command::from_u16(raw.command), self.rules.style);
+        let code = error.code(command, style);
+        // An unknown command is answered like one that has no payload.
+        let request = self.sound(&raw, command.unwrap_or(Command::Flush));
+        style.error_with_message(&request, code, error.message(), out);
+        Event::Rejected(raw.cookie, code)
     }
 }
