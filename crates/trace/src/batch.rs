@@ -105,9 +105,8 @@ impl Batch {
         if let Some(latency) = record.latency {
             self.set_latency_of_last(latency);
         }
-        if let Some(result) = record.result {
-            self.result.resize(self.len() - 1, None);
-            self.result.push(Some(result));
+        if record.result.is_some() {
+            self.set_result_of_last(record.result);
         }
         if !record.hashes.is_empty() {
             self.set_hashes_of_last(record.hashes);
@@ -174,10 +173,21 @@ impl Batch {
         self.hash_bytes.len()
     }
 
+    pub(crate) fn set_flags_of_last(&mut self, flags: Flags) {
+        if let Some(last) = self.flags.last_mut() {
+            *last = flags;
+        }
+    }
+
     pub(crate) fn set_latency_of_last(&mut self, latency: Nanos) {
         let n = self.len();
         self.latency_ns.resize(n - 1, None);
         self.latency_ns.push(Some(latency.0));
+    }
+
+    pub(crate) fn set_result_of_last(&mut self, result: Option<u8>) {
+        self.result.resize(self.len() - 1, None);
+        self.result.push(result);
     }
 
     pub(crate) fn set_hashes_of_last(&mut self, hashes: &[u8]) {

@@ -77,11 +77,13 @@ impl<R: TraceReader> Merged<R> {
 
     fn describe(&mut self) -> Result<()> {
         let mut formats: Vec<&str> = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         for input in &self.inputs {
             let m = input.reader.metadata();
             if !formats.contains(&m.format.as_str()) {
                 formats.push(&m.format);
             }
+            names.push(&m.name);
             match (&self.metadata.hashes, &m.hashes) {
                 (Some(a), Some(b)) if a != b => {
                     return Err(TraceError::Options(format!(
@@ -95,6 +97,7 @@ impl<R: TraceReader> Merged<R> {
             self.metadata.provenance.extend(m.provenance.iter().cloned());
         }
         self.metadata.format = formats.join("+");
+        self.metadata.name = names.join("+");
         self.metadata.names_volumes = true;
         Ok(())
     }
@@ -105,9 +108,11 @@ impl<R: TraceReader> Merged<R> {
         let m = input.reader.metadata();
         for v in &m.volumes[input.volumes.len()..] {
             let known = if m.names_volumes { self.volumes.get(&v.name).copied() } else { None };
+            let own = !m.names_volumes && v.name != m.name;
+            let name = if own { format!("{}/{}", m.name, v.name) } else { v.name.clone() };
             let number = known.unwrap_or_else(|| {
                 let number = self.metadata.volumes.len() as u32;
-                let name = unused_name(&self.volumes, &v.name);
+                let name = unused_name(&self.volumes, &name);
                 self.volumes.insert(name.clone(), number);
                 self.metadata.volumes.push(VolumeInfo { name, bytes: v.bytes });
                 number

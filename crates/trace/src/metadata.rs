@@ -17,6 +17,8 @@ pub enum Clock {
 pub struct Metadata {
     /// Name of the format read.
     pub format: String,
+    /// The trace's name: its file's, without extensions.
+    pub name: String,
     /// What the trace's own times count from.
     pub clock: Clock,
     /// The first request's time by that clock, in nanoseconds: request times count from here.

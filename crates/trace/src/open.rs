@@ -7,7 +7,8 @@ use crate::{Merged, Result, TraceError, TraceReader, formats, reader::Selected, 
 /// How to read traces. The default detects the format and reads everything.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// The format's name, if it is not to be detected.
+    /// The format's name, if it is not to be detected, and parameters after a colon, as in
+    /// "csv:time=ts@us,op=type,offset=lba@512,length=bytes" or "oracleGeneral:unit=4096".
     pub format: Option<String>,
     /// Count bad lines and records and pass over them, instead of stopping at the first.
     pub skip_bad_lines: bool,
@@ -17,8 +18,6 @@ pub struct OpenOptions {
     pub limit: Option<u64>,
     /// How the times of several traces relate.
     pub align: Align,
-    /// Bytes per address, for formats that do not prescribe it; 512 if not given.
-    pub unit_bytes: Option<u64>,
 }
 
 /// How the times of several traces relate to one another.
@@ -67,9 +66,12 @@ pub fn open_all<P: AsRef<Path>>(
 
 /// Opens one trace without selecting from it.
 pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
-    let format = match &options.format {
-        Some(name) => formats::by_name(name)?,
-        None => formats::detect(&source)?,
+    let (format, params) = match &options.format {
+        Some(text) => {
+            let (name, params) = formats::Params::split(text)?;
+            (formats::by_name(name)?, params)
+        }
+        None => (formats::detect(&source)?, formats::Params::default()),
     };
-    (format.open)(source, options)
+    (format.open)(source, options, params)
 }

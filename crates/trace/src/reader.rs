@@ -1,7 +1,5 @@
 //! Reading traces: the trait, and the steps between a format's own records and the user.
 
-use std::collections::HashSet;
-
 use crate::{Batch, Clock, Counters, HashInfo, Metadata, Progress, Result, TraceError, VolumeInfo};
 use forebay_block::Request;
 
@@ -107,6 +105,7 @@ pub(crate) trait Raw: Send {
 /// What a format's reader knows about the trace.
 pub(crate) struct About<'a> {
     pub(crate) format: &'static str,
+    pub(crate) name: String,
     pub(crate) clock: Clock,
     pub(crate) volumes: &'a [VolumeInfo],
     pub(crate) names_volumes: bool,
@@ -126,6 +125,7 @@ impl<R: Raw> Rebased<R> {
         let about = raw.about();
         let metadata = Metadata {
             format: about.format.to_owned(),
+            name: about.name,
             clock: about.clock,
             epoch_ns: None,
             volumes: about.volumes.to_vec(),
@@ -174,6 +174,13 @@ impl<R: Raw> TraceReader for Rebased<R> {
     }
 }
 
+/// Whether a user means volume number `n` by `wanted`: its name, or its number unless its name is
+/// a number itself.
+fn is_called(volume: &VolumeInfo, n: usize, wanted: &str) -> bool {
+    let numeric = volume.name.bytes().all(|b| b.is_ascii_digit());
+    volume.name == wanted || (!numeric && wanted == n.to_string())
+}
+
 /// Passes on only some volumes, and only so many requests.
 pub(crate) struct Selected<R> {
     inner: R,
@@ -190,20 +197,15 @@ impl<R: TraceReader> Selected<R> {
 
     fn choose(&mut self) {
         for (n, v) in self.inner.metadata().volumes.iter().enumerate().skip(self.chosen.len()) {
-            let number = n.to_string();
-            self.chosen.push(self.wanted.iter().any(|w| *w == v.name || *w == number));
+            self.chosen.push(self.wanted.iter().any(|w| is_called(v, n, w)));
         }
     }
 
     /// The trace has ended; were the volumes there at all?
     fn check_names(&self) -> Result<()> {
         let volumes = &self.inner.metadata().volumes;
-        let numbers: HashSet<String> = (0..volumes.len()).map(|n| n.to_string()).collect();
-        let missing: Vec<_> = self
-            .wanted
-            .iter()
-            .filter(|w| !numbers.contains(*w) && !volumes.iter().any(|v| v.name == **w))
-            .collect();
+        let there = |w: &str| volumes.iter().enumerate().any(|(n, v)| is_called(v, n, w));
+        let missing: Vec<_> = self.wanted.iter().filter(|w| !there(w)).collect();
         if missing.is_empty() {
             return Ok(());
         }

@@ -46,6 +46,7 @@ fn owned() -> impl Strategy<Value = Owned> {
 fn metadata() -> Metadata {
     Metadata {
         format: "parquet".to_owned(),
+        name: "x".to_owned(),
         clock: Clock::Unix,
         epoch_ns: Some(1_234_567_890_123_456_789),
         volumes: (0..5)

@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, path::PathBuf};
 
-use forebay_block::{BlockSize, Op};
+use forebay_block::{BlockSize, Op, Request};
 use forebay_trace::{Batch, OpenOptions, TraceReader, open, open_all};
 
 fn trace(name: &str) -> Option<PathBuf> {
@@ -94,7 +94,13 @@ fn vscsi_csv_is_the_same_trace_as_the_binary() {
         let reader = open(path, &OpenOptions::default()).unwrap();
         reader.into_requests().map(|r| r.unwrap()).collect::<Vec<_>>()
     };
-    assert!(read(a) == read(b));
+    let (a, b) = (read(a), read(b));
+    assert_eq!(a.len(), b.len());
+    for (text, binary) in a.iter().zip(&b) {
+        // The text has whole seconds, counted from the first request's.
+        assert!(text.time.0.abs_diff(binary.time.0) < 1_000_000_000, "{text:?} {binary:?}");
+        assert_eq!(Request { time: binary.time, ..*text }, *binary);
+    }
 }
 
 #[test]
@@ -120,4 +126,103 @@ fn traces_that_do_not_name_volumes_are_merged_as_separate_ones() {
         last = *batch.time_ns.last().unwrap();
     }
     assert_eq!(requests, 2 * 113_872);
+}
+
+#[test]
+fn oracle_general_and_lcs_are_the_same_trace_with_the_first_size_of_each_object() {
+    let read = |name: &str| {
+        let path = trace(&format!("cloudphysics/cloudPhysicsIO.{name}"))?;
+        let reader = open(path, &OpenOptions::default()).unwrap();
+        Some(reader.into_requests().map(|r| r.unwrap()).collect::<Vec<_>>())
+    };
+    let Some(mut expected) = read("vscsi") else { return };
+    let mut sizes = std::collections::HashMap::new();
+    for r in &mut expected {
+        r.op = Op::Read;
+        r.length = *sizes.entry(r.offset).or_insert(r.length);
+    }
+    for name in ["oracleGeneral.bin", "vscsi.lcs"] {
+        let found = read(name).unwrap();
+        assert_eq!(found.len(), 113_872);
+        for (f, e) in found.iter().zip(&expected) {
+            assert!(f.time.0.abs_diff(e.time.0) <= 1_000_000_000);
+            assert_eq!(Request { time: e.time, ..*f }, *e, "{name}");
+        }
+    }
+}
+
+#[test]
+fn fiu_has_the_published_counts() {
+    for (name, seconds, distinct, blocks, hashes, distinct_hashes, read_ratio) in [
+        ("home1sample", "69", 461, 1000, 8000, 2376, "0.000"),
+        ("home2sample", "443", 1102, 1317, 10536, 5690, "0.088"),
+    ] {
+        let Some(c) = default_counts(&format!("fiu/{name}.blkparse")) else { return };
+        assert_eq!((c.format.as_str(), c.requests), ("fiu", 1000));
+        assert_eq!((c.distinct, c.blocks), (distinct, blocks));
+        assert_eq!((c.hash_bytes, c.distinct_hashes), (hashes * 16, distinct_hashes));
+        assert_eq!(format!("{:.3}", c.reads as f64 / c.requests as f64), read_ratio);
+        assert_eq!(format!("{:.0}", c.last_ns as f64 / 1e9), seconds);
+    }
+}
+
+#[test]
+fn arc_traces_have_the_published_counts() {
+    for (name, requests, blocks, distinct) in
+        [("OLTP", 914_145, 914_145, 186_880), ("P3", 238_578, 3_912_296, 762_543)]
+    {
+        let options = OpenOptions::default();
+        let Some(c) = count(&format!("arc/{name}.lis.zst"), &options, 512) else { return };
+        assert_eq!((c.format.as_str(), c.requests), ("arc", requests));
+        assert_eq!((c.blocks, c.distinct), (blocks, distinct));
+    }
+}
+
+#[test]
+fn disksim_has_the_published_counts() {
+    let Some(c) = default_counts("disksim/ascii.trace.zst") else { return };
+    assert_eq!((c.format.as_str(), c.requests, c.volumes), ("disksim", 100_000, 14));
+    assert_eq!((c.distinct, c.blocks), (158_355, 214_487));
+    assert_eq!(format!("{:.4}", c.reads as f64 / c.requests as f64), "0.7963");
+    assert_eq!(format!("{:.1}", c.last_ns as f64 / 1e9), "1532.9");
+    assert_eq!(format!("{:.3}", c.bytes as f64 / (1u64 << 30) as f64), "0.485");
+}
+
+#[test]
+fn mqsim_has_the_published_counts() {
+    let Some(c) = default_counts("mqsim/tpcc-small.trace") else { return };
+    assert_eq!((c.format.as_str(), c.requests, c.volumes), ("mqsim", 6999, 16));
+    assert_eq!((c.distinct, c.blocks), (20_470, 20_669));
+    assert_eq!(format!("{:.4}", c.reads as f64 / c.requests as f64), "0.6259");
+    assert_eq!(format!("{:.3}", c.last_ns as f64 / 1e9), "0.136");
+}
+
+#[test]
+fn blkparse_has_the_published_counts() {
+    let Some(c) = default_counts("blkparse/evelii_sample.txt") else { return };
+    assert_eq!((c.format.as_str(), c.requests, c.reads), ("blkparse", 1695, 1695));
+    assert_eq!((c.distinct, c.blocks), (48_379, 48_379));
+    assert_eq!(format!("{:.2}", c.last_ns as f64 / 1e9), "0.68");
+    assert_eq!(format!("{:.3}", c.bytes as f64 / (1u64 << 30) as f64), "0.185");
+    let completions =
+        OpenOptions { format: Some("blkparse:event=C".to_owned()), ..OpenOptions::default() };
+    let c = count("blkparse/evelii_sample.txt", &completions, 4096).unwrap();
+    assert_eq!(c.requests, 1694);
+}
+
+#[test]
+fn blkparse_csv_has_the_published_counts() {
+    let Some(c) = default_counts("blkparse/trace_builder_output.txt") else { return };
+    assert_eq!((c.format.as_str(), c.requests), ("blkparse-csv", 33_753));
+    assert_eq!(format!("{:.3}", c.reads as f64 / c.requests as f64), "0.041");
+    assert_eq!(format!("{:.0}", c.last_ns as f64 / 1e9), "596");
+}
+
+#[test]
+fn cydonia_has_the_published_counts() {
+    let Some(c) = default_counts("cydonia/test_cp.csv") else { return };
+    assert_eq!((c.format.as_str(), c.requests), ("cydonia", 1000));
+    assert_eq!((c.distinct, c.blocks), (298, 2501));
+    assert_eq!(format!("{:.3}", c.reads as f64 / c.requests as f64), "0.047");
+    assert_eq!(format!("{:.1}", c.last_ns as f64 / 1e9), "860.3");
 }

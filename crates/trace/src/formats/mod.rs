@@ -4,12 +4,25 @@
 //! lines and records, counts, reports and skips is shared. Detection asks every format how sure
 //! it is that the file's first bytes are its own.
 
+mod arc;
+mod blkparse;
+mod clouds;
+mod csv;
+mod cydonia;
+mod fiu;
+pub(crate) mod iolog;
+mod lcs;
 mod msr;
+mod oracle_general;
+mod params;
 mod records;
 pub(crate) mod scan;
+mod simulators;
+mod spc;
 mod text;
 mod vscsi;
 
+pub(crate) use params::Params;
 pub(crate) use text::END_MAX;
 
 use std::path::Path;
@@ -28,11 +41,32 @@ pub struct Format {
     pub summary: &'static str,
     /// How sure it is, from 0 to 100, that a file is its own.
     pub(crate) detect: fn(&Head<'_>) -> u8,
-    pub(crate) open: fn(Source, &OpenOptions) -> Result<Box<dyn TraceReader>>,
+    pub(crate) open: fn(Source, &OpenOptions, Params) -> Result<Box<dyn TraceReader>>,
 }
 
 /// Every format, in the order in which they are listed to users.
-pub const FORMATS: &[Format] = &[parquet::FORMAT, msr::FORMAT, vscsi::V1, vscsi::V2, vscsi::CSV];
+pub const FORMATS: &[Format] = &[
+    parquet::FORMAT,
+    csv::FORMAT,
+    msr::FORMAT,
+    vscsi::V1,
+    vscsi::V2,
+    vscsi::CSV,
+    oracle_general::FORMAT,
+    lcs::FORMAT,
+    blkparse::TEXT,
+    blkparse::CSV,
+    fiu::FORMAT,
+    cydonia::FORMAT,
+    simulators::DISKSIM,
+    simulators::MQSIM,
+    arc::FORMAT,
+    spc::FORMAT,
+    clouds::ALIBABA,
+    clouds::TENCENT,
+    clouds::SYSTOR,
+    iolog::FORMAT,
+];
 
 /// The formats' names, for messages.
 pub(crate) fn names() -> String {
@@ -122,11 +156,13 @@ pub(crate) fn open_records<P: records::RecordParser + Send + 'static>(
     Ok(Box::new(Rebased::new(records::Records::new(source, options, parser)?)))
 }
 
-/// An operation's name: anything that begins with r or w, as most formats have it.
+/// "r", "read", "w" or "write" in any case.
 pub(crate) fn read_or_write(name: &[u8]) -> Option<forebay_block::Op> {
-    match name.first()? {
-        b'R' | b'r' => Some(forebay_block::Op::Read),
-        b'W' | b'w' => Some(forebay_block::Op::Write),
-        _ => None,
+    let is = |letter: u8, word: &[u8]| {
+        matches!(name, [b] if b.eq_ignore_ascii_case(&letter)) || name.eq_ignore_ascii_case(word)
+    };
+    if is(b'r', b"read") {
+        return Some(forebay_block::Op::Read);
     }
+    is(b'w', b"write").then_some(forebay_block::Op::Write)
 }

@@ -7,7 +7,7 @@
 use super::{
     Format, open_text, read_or_write,
     scan::Scan,
-    text::{Line, LineParser, Out},
+    text::{Line, LineParser, Out, Volumes},
 };
 use crate::Clock;
 use forebay_block::Nanos;
@@ -24,7 +24,10 @@ pub(crate) const FORMAT: Format = Format {
                     || (fields[0].len() >= 15 && matches!(fields[3], b"Read" | b"Write")))
         })
     },
-    open: |source, options| open_text(source, options, Msr),
+    open: |source, options, params| {
+        params.finish("")?;
+        open_text(source, options, Msr)
+    },
 };
 
 /// From 1601-01-01 to 1970-01-01 in units of 100 ns.
@@ -39,7 +42,7 @@ fn is_header(line: &[u8]) -> bool {
 impl LineParser for Msr {
     const NAME: &'static str = "msr";
     const CLOCK: Clock = Clock::Unix;
-    const NAMES_VOLUMES: bool = true;
+    const VOLUMES: Volumes = Volumes::Named;
     const EXPECTED: &'static str =
         "timestamp (100 ns),hostname,disk,Read|Write,offset,size,response time (100 ns)";
 

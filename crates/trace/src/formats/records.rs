@@ -155,6 +155,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
     fn about(&self) -> About<'_> {
         About {
             format: P::NAME,
+            name: self.source.stem(),
             clock: P::CLOCK,
             volumes: &self.volumes.volumes,
             names_volumes: false,

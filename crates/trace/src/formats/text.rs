@@ -18,6 +18,17 @@ const BATCH_HASH_BYTES: usize = 16 << 20;
 /// Addresses beyond what any device has: offset + length stays within an `i64`.
 pub(crate) const END_MAX: u64 = i64::MAX as u64;
 
+/// How a format's requests say which volume they are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Volumes {
+    /// They do not: there is one, named after the file.
+    One,
+    /// By numbers that mean something within the file only.
+    Numbered,
+    /// By names that mean the same in every file of a capture.
+    Named,
+}
+
 /// What a line turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
@@ -34,8 +45,8 @@ pub(crate) trait LineParser {
     const NAME: &'static str;
     /// What times count from.
     const CLOCK: Clock = Clock::Unknown;
-    /// Whether volumes are named by the trace.
-    const NAMES_VOLUMES: bool = false;
+    /// How volumes are told.
+    const VOLUMES: Volumes = Volumes::One;
     /// What a line should look like, for messages.
     const EXPECTED: &'static str;
 
@@ -102,10 +113,9 @@ pub(crate) struct Lines<P> {
 
 impl<P: LineParser> Lines<P> {
     pub(crate) fn new(source: Source, options: &OpenOptions, parser: P) -> Self {
-        let volumes = if P::NAMES_VOLUMES {
-            VolumeTable::default()
-        } else {
-            VolumeTable::single(source.stem())
+        let volumes = match P::VOLUMES {
+            Volumes::One => VolumeTable::single(source.stem()),
+            Volumes::Numbered | Volumes::Named => VolumeTable::default(),
         };
         Lines {
             source,
@@ -217,9 +227,10 @@ impl<P: LineParser + Send> Raw for Lines<P> {
     fn about(&self) -> About<'_> {
         About {
             format: P::NAME,
+            name: self.source.stem(),
             clock: P::CLOCK,
             volumes: &self.volumes.volumes,
-            names_volumes: P::NAMES_VOLUMES,
+            names_volumes: P::VOLUMES == Volumes::Named,
             hashes: self.parser.hashes(),
         }
     }

@@ -30,7 +30,10 @@ pub(crate) const FORMAT: Format = Format {
     name: "parquet",
     summary: "Forebay's own: Parquet with the columns time_ns, volume, op, flags, offset, length",
     detect: |head| if head.bytes.starts_with(b"PAR1") { 100 } else { 0 },
-    open: |source, _| Ok(Box::new(ParquetTraceReader::from_source(source)?)),
+    open: |source, _, params| {
+        params.finish("")?;
+        Ok(Box::new(ParquetTraceReader::from_source(source)?))
+    },
 };
 
 /// The columns, in order. The numbers are positions in the schema.

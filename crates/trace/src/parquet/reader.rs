@@ -69,6 +69,7 @@ impl ParquetTraceReader {
             metadata::name_volumes_up_to(&mut metadata.volumes, 0);
             metadata.volumes[0].name = stem(&path);
         }
+        metadata.name = stem(&path);
         let columns = find_columns(&file).map_err(wrong)?;
         Ok(ParquetTraceReader {
             path,

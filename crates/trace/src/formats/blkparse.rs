@@ -1,0 +1,177 @@
+//! What blkparse prints for a blktrace capture, in its default form:
+//! `major,minor cpu sequence time pid event rwbs sector + sectors [process]`, and the same as
+//! CSV: `major,minor,sequence,time,pid,rwbs,sector,sectors`. Sectors are of 512 B, times in
+//! seconds with a fraction.
+//!
+//! Of the events of a request one is taken, by default Q, the moment at which it was queued
+//! (parameter `event`). A flush that comes with a write (rwbs "FW") is the write alone.
+
+use super::{
+    Format, open_text,
+    scan::{Scan, decimal, number},
+    text::{Line, LineParser, Out, Volumes},
+};
+use forebay_block::{Flags, Op, SECTOR_BYTES};
+
+/// Registration.
+pub(crate) const TEXT: Format = Format {
+    name: "blkparse",
+    summary: "blkparse's default text (event=Q)",
+    detect: |head| {
+        head.score_lines(90, |line| {
+            is_summary(line) || {
+                let mut s = Scan::new(line);
+                let device = s.word();
+                device_number(device).is_some()
+                    && [s.word(), s.word()].iter().all(|w| number(w).is_some())
+                    && decimal(s.word(), 1).is_some()
+            }
+        })
+    },
+    open: |source, options, mut params| {
+        let event = params.take("event").unwrap_or_else(|| "Q".to_owned());
+        let [byte] = event.as_bytes() else {
+            return Err(params.bad("event", &event, "a single letter such as Q, D or C"));
+        };
+        let byte = *byte;
+        params.finish("event")?;
+        open_text(source, options, Text { event: byte, in_summary: false })
+    },
+};
+
+/// Registration.
+pub(crate) const CSV: Format = Format {
+    name: "blkparse-csv",
+    summary: "blktrace as CSV: major,minor,sequence,time (s),pid,rwbs,sector,sectors",
+    detect: |head| {
+        head.score_lines(80, |line| {
+            let f: Vec<&[u8]> = line.split(|b| *b == b',').collect();
+            f.len() == 8
+                && [0, 1, 2, 4, 6, 7].iter().all(|i| number(f[*i]).is_some())
+                && decimal(f[3], 1).is_some()
+        })
+    },
+    open: |source, options, params| {
+        params.finish("")?;
+        open_text(source, options, Csv)
+    },
+};
+
+/// A request by blktrace's letters: its operation and flags. `None` inside: no request.
+///
+/// The letters are those of the kernel's `blk_fill_rwbs`: F first for a preceding flush, the
+/// operation, then F for FUA, A for read-ahead, S for synchronous, M for metadata.
+pub(super) fn rwbs(letters: &[u8]) -> Option<Option<(Op, Flags)>> {
+    let (flush, rest) = match letters {
+        [b'F', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let flags = if rest.iter().skip(1).any(|b| *b == b'F') { Flags::FUA } else { Flags::NONE };
+    Some(match rest.first() {
+        Some(b'R') => Some((Op::Read, flags)),
+        Some(b'W') => Some((Op::Write, flags)),
+        Some(b'D') => Some((Op::Trim, flags)),
+        Some(b'N' | b'F' | b'S' | b'M' | b'A') | None if flush => Some((Op::Flush, Flags::NONE)),
+        Some(b'N' | b'S' | b'M' | b'A' | b'B') => None,
+        _ => return None,
+    })
+}
+
+/// "259,2" as a key that is a name, too.
+fn device_number(word: &[u8]) -> Option<()> {
+    let mut s = Scan::new(word);
+    number(s.field(b','))?;
+    number(s.rest).map(|_| ())
+}
+
+fn volume_name(device: &[u8]) -> String {
+    String::from_utf8_lossy(device).replace(',', ":")
+}
+
+/// Pushes one request; a write of nothing that carries a flush is the flush.
+fn push(
+    out: &mut Out<'_>,
+    time_ns: u64,
+    device: &[u8],
+    (op, flags): (Op, Flags),
+    (sector, sectors): (u64, u64),
+) -> Option<()> {
+    let offset = sector.checked_mul(SECTOR_BYTES)?;
+    let length = sectors.checked_mul(SECTOR_BYTES)?;
+    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
+    let volume = out.volumes.id(device, volume_name);
+    out.push(time_ns, volume, op, offset, length)?;
+    out.batch.set_flags_of_last(flags);
+    Some(())
+}
+
+struct Text {
+    event: u8,
+    /// blkparse ends with a summary that has lines of all kinds.
+    in_summary: bool,
+}
+
+fn is_summary(line: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 6] = [b"CPU", b"Total", b"Throughput", b"Events", b"Skips", b"Input"];
+    let line = line.trim_ascii_start();
+    BEGINNINGS.iter().any(|b| line.starts_with(b))
+}
+
+impl LineParser for Text {
+    const NAME: &'static str = "blkparse";
+    const VOLUMES: Volumes = Volumes::Numbered;
+    const EXPECTED: &'static str =
+        "major,minor cpu sequence time (s) pid event rwbs sector + sectors [process]";
+
+    fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
+        let mut s = Scan::new(line);
+        let device = s.word();
+        if device_number(device).is_none() {
+            self.in_summary |= is_summary(line);
+            return self.in_summary.then_some(Line::Other);
+        }
+        number(s.word())?;
+        number(s.word())?;
+        let time_ns = decimal(s.word(), 1_000_000_000)?;
+        number(s.word())?;
+        if s.word() != [self.event] {
+            return Some(Line::Other);
+        }
+        let Some(kind) = rwbs(s.word())? else { return Some(Line::Other) };
+        let first = s.word();
+        let range = if kind.0 == Op::Flush && number(first).is_none() {
+            (0, 0)
+        } else {
+            let sector = number(first)?;
+            (s.word() == b"+").then_some(())?;
+            (sector, number(s.word())?)
+        };
+        push(out, time_ns, device, kind, range)?;
+        Some(Line::Request)
+    }
+}
+
+struct Csv;
+
+impl LineParser for Csv {
+    const NAME: &'static str = "blkparse-csv";
+    const VOLUMES: Volumes = Volumes::Numbered;
+    const EXPECTED: &'static str = "major,minor,sequence,time (s),pid,rwbs,sector,sectors";
+
+    fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
+        let mut s = Scan::new(line);
+        s.number()?;
+        s.byte(b',')?;
+        s.number()?;
+        let device = &line[..line.len() - s.rest.len()];
+        s.byte(b',')?;
+        number(s.field(b','))?;
+        let time_ns = decimal(s.field(b','), 1_000_000_000)?;
+        number(s.field(b','))?;
+        let Some(kind) = rwbs(s.field(b','))? else { return Some(Line::Other) };
+        let sector = number(s.field(b','))?;
+        let sectors = number(s.rest)?;
+        push(out, time_ns, device, kind, (sector, sectors))?;
+        Some(Line::Request)
+    }
+}

@@ -1,0 +1,388 @@
+//! CSV whose columns have names: ours, and anyone's with a header line.
+//!
+//! Columns are found by their names in the header (see [`KNOWN`]) or by the parameters of the
+//! format: `csv:time=ts@us,op=kind,offset=lba@512,length=bytes@1,volume=disk,header=no,sep=tab`.
+//! A column is named as in the header or by its number from 1; after @ comes its unit, for times
+//! ns, us, ms, s or 100ns, for offsets and lengths the bytes in one. Lengths may be left out if
+//! `length=4096b` gives one for all; operations if `op=read` does.
+
+use super::{
+    Format, open_text,
+    params::Params,
+    read_or_write,
+    scan::{decimal, hex, number},
+    text::{Line, LineParser, Out, Volumes},
+};
+use crate::{HashInfo, Result, TraceError, source::Source};
+use forebay_block::{Flags, Nanos, Op};
+
+/// Registration.
+pub(crate) const FORMAT: Format = Format {
+    name: "csv",
+    summary: "CSV with named columns (time=NAME@us,op=NAME,offset=NAME@512,length=NAME,...)",
+    detect: |head| {
+        let Some(line) = head.lines().find(|l| !l.is_empty() && l[0] != b'#') else { return 0 };
+        let names = split(line, separator(line));
+        let has = |field| names.iter().any(|n| known(n).is_some_and(|(f, _)| f == field));
+        if has(Field::Offset) && has(Field::Length) { 50 } else { 0 }
+    },
+    open: |source, options, params| {
+        let parser = Csv::new(&source, params)?;
+        open_text(source, options, parser)
+    },
+};
+
+/// What a column may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Field {
+    Time,
+    Volume,
+    Op,
+    Flags,
+    Offset,
+    Length,
+    Latency,
+    Result,
+    Hashes,
+}
+
+/// Column names understood without being told, in lower case: what they hold and in which unit
+/// (nanoseconds or bytes; 0: the name does not say, so the user must).
+const KNOWN: &[(&str, Field, u64)] = &[
+    ("time_ns", Field::Time, 1),
+    ("timestamp_ns", Field::Time, 1),
+    ("time_us", Field::Time, 1_000),
+    ("timestamp_us", Field::Time, 1_000),
+    ("time_ms", Field::Time, 1_000_000),
+    ("timestamp_ms", Field::Time, 1_000_000),
+    ("time_s", Field::Time, 1_000_000_000),
+    ("timestamp_s", Field::Time, 1_000_000_000),
+    ("time", Field::Time, 0),
+    ("timestamp", Field::Time, 0),
+    ("ts", Field::Time, 0),
+    ("op", Field::Op, 1),
+    ("operation", Field::Op, 1),
+    ("type", Field::Op, 1),
+    ("opcode", Field::Op, 1),
+    ("rw", Field::Op, 1),
+    ("iotype", Field::Op, 1),
+    ("offset", Field::Offset, 1),
+    ("offset_bytes", Field::Offset, 1),
+    ("lba", Field::Offset, 512),
+    ("lbn", Field::Offset, 512),
+    ("sector", Field::Offset, 512),
+    ("length", Field::Length, 1),
+    ("length_bytes", Field::Length, 1),
+    ("size", Field::Length, 1),
+    ("bytes", Field::Length, 1),
+    ("sectors", Field::Length, 512),
+    ("volume", Field::Volume, 1),
+    ("device", Field::Volume, 1),
+    ("disk", Field::Volume, 1),
+    ("lun", Field::Volume, 1),
+    ("flags", Field::Flags, 1),
+    ("latency_ns", Field::Latency, 1),
+    ("latency_us", Field::Latency, 1_000),
+    ("latency_ms", Field::Latency, 1_000_000),
+    ("result", Field::Result, 1),
+    ("hashes", Field::Hashes, 1),
+];
+
+fn known(name: &[u8]) -> Option<(Field, u64)> {
+    let name = unquoted(name);
+    let found = KNOWN.iter().find(|(n, ..)| name.eq_ignore_ascii_case(n.as_bytes()));
+    found.map(|(_, field, unit)| (*field, *unit))
+}
+
+/// One column that is used.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    at: usize,
+    field: Field,
+    unit: u64,
+}
+
+struct Csv {
+    columns: Vec<Column>,
+    separator: u8,
+    /// How many lines at the beginning are no requests.
+    header: bool,
+    op: Option<Op>,
+    length: Option<u64>,
+    expected: String,
+    hashes: Option<HashInfo>,
+}
+
+impl Csv {
+    fn new(source: &Source, mut params: Params) -> Result<Self> {
+        let header = params.take("header").is_none_or(|h| h != "no");
+        let line =
+            source.head.split(|b| *b == b'\n').find(|l| l.first().is_some_and(|b| *b != b'#'));
+        let line = line.unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let separator = match params.take("sep").as_deref() {
+            None => separator(line),
+            Some("tab") => b'\t',
+            Some("space") => b' ',
+            Some("semicolon") => b';',
+            Some("comma") => b',',
+            Some(other) => return Err(params.bad("sep", other, "comma, tab, semicolon or space")),
+        };
+        let names = split(line, separator);
+        let mut csv = Csv {
+            columns: Vec::new(),
+            separator,
+            header,
+            op: None,
+            length: None,
+            expected: String::new(),
+            hashes: hash_info(&source.head),
+        };
+        csv.use_params(&names, &mut params)?;
+        if header {
+            csv.use_header(&names);
+        }
+        params.finish(
+            "time, op, offset, length, volume, flags, latency, result, hashes, header, sep",
+        )?;
+        csv.check(source)?;
+        csv.columns.sort_by_key(|c| c.at);
+        csv.expected = csv.describe();
+        Ok(csv)
+    }
+
+    /// Columns that the user names.
+    fn use_params(&mut self, names: &[&[u8]], params: &mut Params) -> Result<()> {
+        const FIELDS: [(&str, Field); 9] = [
+            ("time", Field::Time),
+            ("op", Field::Op),
+            ("offset", Field::Offset),
+            ("length", Field::Length),
+            ("volume", Field::Volume),
+            ("flags", Field::Flags),
+            ("latency", Field::Latency),
+            ("result", Field::Result),
+            ("hashes", Field::Hashes),
+        ];
+        for (key, field) in FIELDS {
+            let Some(text) = params.take(key) else { continue };
+            let (name, unit) = match text.rsplit_once('@') {
+                Some((name, unit)) => (name, Some(unit)),
+                None => (text.as_str(), None),
+            };
+            let by_name = names.iter().position(|n| unquoted(n) == name.as_bytes());
+            let at = match by_name.filter(|_| self.header) {
+                Some(at) => Some(at),
+                None => name.parse().ok().and_then(|n: usize| n.checked_sub(1)),
+            };
+            if at.is_none() && field == Field::Op && unit.is_none() {
+                self.op = read_or_write(name.as_bytes());
+            }
+            if at.is_none() && field == Field::Length && unit.is_none() {
+                self.length = name.strip_suffix('b').and_then(|n| n.parse().ok());
+            }
+            let constant = (field == Field::Op && self.op.is_some())
+                || (field == Field::Length && self.length.is_some());
+            if constant {
+                continue;
+            }
+            let Some(at) = at else {
+                return Err(params.bad(key, &text, "the name or number of a column"));
+            };
+            let default = names.get(at).and_then(|n| known(n)).filter(|(f, _)| *f == field);
+            let unit = match unit {
+                Some(unit) => parse_unit(field, unit)
+                    .ok_or_else(|| params.bad(key, &text, "COLUMN@ns|us|ms|s or COLUMN@BYTES"))?,
+                None if field == Field::Time || field == Field::Latency => {
+                    default.map_or(0, |(_, unit)| unit)
+                }
+                None => default.map_or(1, |(_, unit)| unit),
+            };
+            self.columns.push(Column { at, field, unit });
+        }
+        Ok(())
+    }
+
+    /// Columns whose names tell what they hold, unless the user said so.
+    fn use_header(&mut self, names: &[&[u8]]) {
+        for (at, name) in names.iter().enumerate() {
+            let Some((field, unit)) = known(name) else { continue };
+            let taken = self.columns.iter().any(|c| c.field == field || c.at == at)
+                || (field == Field::Op && self.op.is_some())
+                || (field == Field::Length && self.length.is_some());
+            if !taken {
+                self.columns.push(Column { at, field, unit });
+            }
+        }
+    }
+
+    fn check(&self, source: &Source) -> Result<()> {
+        let wrong = |what: String| {
+            let example = "csv:time=COLUMN@us,op=COLUMN,offset=COLUMN@512,length=COLUMN";
+            let path = source.path.display();
+            TraceError::Options(format!("{path}: {what}; say so with --format {example}"))
+        };
+        let has = |field| self.columns.iter().any(|c| c.field == field);
+        if !has(Field::Offset) {
+            return Err(wrong("no column is known to hold offsets".to_owned()));
+        }
+        if !has(Field::Length) && self.length.is_none() {
+            return Err(wrong("no column is known to hold lengths".to_owned()));
+        }
+        if !has(Field::Op) && self.op.is_none() {
+            return Err(wrong(
+                "no column is known to hold operations (op=read: all read)".to_owned(),
+            ));
+        }
+        match self.columns.iter().find(|c| c.unit == 0) {
+            Some(c) => {
+                Err(wrong(format!("the unit of the times in column {} is unknown", c.at + 1)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let columns: Vec<String> = self
+            .columns
+            .iter()
+            .map(|c| {
+                let unit = match (c.field, c.unit) {
+                    (Field::Time | Field::Latency, u) => format!(" in units of {u} ns"),
+                    (Field::Offset | Field::Length, u) if u > 1 => format!(" in units of {u} B"),
+                    _ => String::new(),
+                };
+                format!("{:?}{unit} in column {}", c.field, c.at + 1).to_lowercase()
+            })
+            .collect();
+        columns.join(", ")
+    }
+}
+
+impl LineParser for Csv {
+    const NAME: &'static str = "csv";
+    const VOLUMES: Volumes = Volumes::Named;
+    const EXPECTED: &'static str = "";
+
+    fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
+        if self.header {
+            self.header = false;
+            return Some(Line::Other);
+        }
+        let (mut time_ns, mut offset, mut flags) = (0, None, Flags::NONE);
+        let (mut op, mut length, mut volume) = (self.op, self.length, &b""[..]);
+        let (mut latency, mut result, mut hashes) = (None, None, &b""[..]);
+        let mut fields = line.split(|b| *b == self.separator);
+        let mut next = 0;
+        for column in &self.columns {
+            let text = unquoted(fields.nth(column.at - next)?);
+            next = column.at + 1;
+            match column.field {
+                Field::Time => time_ns = scaled(text, column.unit)?,
+                Field::Volume => volume = text,
+                Field::Op => op = Some(operation(text)?),
+                Field::Flags => flags = Flags(u8::try_from(number(text)?).ok()?),
+                Field::Offset => offset = Some(number(text)?.checked_mul(column.unit)?),
+                Field::Length => length = Some(number(text)?.checked_mul(column.unit)?),
+                Field::Latency if text.is_empty() => {}
+                Field::Latency => latency = Some(Nanos(scaled(text, column.unit)?)),
+                Field::Result if text.is_empty() => {}
+                Field::Result => result = Some(u8::try_from(number(text)?).ok()?),
+                Field::Hashes => hashes = text,
+            }
+        }
+        let volume = out.volumes.id(volume, |v| match v {
+            b"" => "0".to_owned(),
+            v => String::from_utf8_lossy(v).into_owned(),
+        });
+        out.push(time_ns, volume, op?, offset?, length?)?;
+        out.batch.set_flags_of_last(flags);
+        if let Some(latency) = latency {
+            out.batch.set_latency_of_last(latency);
+        }
+        if result.is_some() {
+            out.batch.set_result_of_last(result);
+        }
+        if !hashes.is_empty() {
+            let sink = out.batch.hash_sink();
+            for pair in hashes.chunks(2) {
+                sink.push(hex(pair).filter(|_| pair.len() == 2)? as u8);
+            }
+            out.batch.seal_hashes();
+        }
+        Some(Line::Request)
+    }
+
+    fn expected(&self) -> String {
+        self.expected.clone()
+    }
+
+    fn hashes(&self) -> Option<HashInfo> {
+        self.hashes.clone()
+    }
+}
+
+/// A time, possibly with a fraction, in units of so many nanoseconds.
+fn scaled(text: &[u8], unit: u64) -> Option<u64> {
+    if unit == 100 {
+        return number(text)?.checked_mul(100);
+    }
+    decimal(text, unit)
+}
+
+fn operation(text: &[u8]) -> Option<Op> {
+    if let Some(op) = read_or_write(text) {
+        return Some(op);
+    }
+    let lower = text.to_ascii_lowercase();
+    Some(match &lower[..] {
+        b"0" => Op::Read,
+        b"1" => Op::Write,
+        b"2" | b"t" | b"trim" | b"d" | b"discard" | b"unmap" => Op::Trim,
+        b"3" | b"f" | b"flush" | b"sync" => Op::Flush,
+        b"4" | b"z" | b"write-zeroes" | b"write_zeroes" => Op::WriteZeroes,
+        _ => return None,
+    })
+}
+
+fn parse_unit(field: Field, text: &str) -> Option<u64> {
+    match (field, text) {
+        (Field::Time | Field::Latency, "ns") => Some(1),
+        (Field::Time | Field::Latency, "100ns") => Some(100),
+        (Field::Time | Field::Latency, "us") => Some(1_000),
+        (Field::Time | Field::Latency, "ms") => Some(1_000_000),
+        (Field::Time | Field::Latency, "s") => Some(1_000_000_000),
+        (Field::Offset | Field::Length, n) => n.parse().ok().filter(|n| *n > 0),
+        _ => None,
+    }
+}
+
+/// Comma, unless the line has none but tabs or semicolons.
+fn separator(line: &[u8]) -> u8 {
+    let has = |b| line.contains(&b);
+    [b',', b'\t', b';'].into_iter().find(|b| has(*b)).unwrap_or(b',')
+}
+
+fn split(line: &[u8], separator: u8) -> Vec<&[u8]> {
+    line.split(|b| *b == separator).collect()
+}
+
+fn unquoted(field: &[u8]) -> &[u8] {
+    let field = field.trim_ascii();
+    match field {
+        [b'"', inner @ .., b'"'] => inner,
+        _ => field,
+    }
+}
+
+/// What our own writer says of hashes in a comment: `# hashes md5 512 16`.
+fn hash_info(head: &[u8]) -> Option<HashInfo> {
+    let line = head.split(|b| *b == b'\n').take_while(|l| l.starts_with(b"#"));
+    let text = line.filter_map(|l| l.strip_prefix(b"# hashes ")).next()?;
+    let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
+    Some(HashInfo {
+        algorithm: words.next()?.to_owned(),
+        unit_bytes: words.next()?.parse().ok()?,
+        digest_bytes: words.next()?.parse().ok()?,
+    })
+}

@@ -1,0 +1,79 @@
+//! libCacheSim's lcs: an 8 KiB header with a magic number, the version and statistics, then
+//! packed little-endian records that grew from version to version. Version 1 is oracleGeneral's
+//! record; version 2 adds operation and tenant, version 3 a 64-bit size and a time to live, the
+//! later ones features at the record's end.
+//!
+//! As in oracleGeneral the object is the address in units that the format does not tell
+//! (parameter `unit`). A tenant is a volume.
+
+use super::{
+    Format, open_records,
+    records::{RecordParser, le32, le64},
+    text::Out,
+};
+use forebay_block::{Op, SECTOR_BYTES};
+
+/// Registration.
+pub(crate) const FORMAT: Format = Format {
+    name: "lcs",
+    summary: "libCacheSim lcs, versions 1 to 8 (unit=512)",
+    detect: |head| if head.bytes.starts_with(&MAGIC) { 100 } else { 0 },
+    open: |source, options, mut params| {
+        let unit = params.take_bytes("unit", SECTOR_BYTES)?;
+        params.finish("unit")?;
+        open_records(source, options, Lcs { unit, version: 1 })
+    },
+};
+
+const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
+
+struct Lcs {
+    unit: u64,
+    version: u64,
+}
+
+impl RecordParser for Lcs {
+    const NAME: &'static str = "lcs";
+    const EXPECTED: &'static str = "a record whose object times the unit is an address";
+    const HEADER_BYTES: usize = 8192;
+
+    fn header(&mut self, header: &[u8]) -> Result<(), String> {
+        self.version = le64(header, 8);
+        if header.starts_with(&MAGIC) && (1..=8).contains(&self.version) {
+            return Ok(());
+        }
+        Err("the header of an lcs trace of version 1 to 8".to_owned())
+    }
+
+    fn record_bytes(&self) -> usize {
+        match self.version {
+            1 => 24,
+            2 => 28,
+            3 => 36,
+            n => 36 + 4 * (1 << (n - 4)),
+        }
+    }
+
+    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
+        let time_ns = u64::from(le32(r, 0)) * 1_000_000_000;
+        let offset = le64(r, 4).checked_mul(self.unit)?;
+        let (length, kind) = match self.version {
+            1 => (le32(r, 12).into(), 0),
+            2 => (le32(r, 12).into(), le32(r, 16)),
+            _ => (le64(r, 12), le32(r, 20)),
+        };
+        // Key-value operations that store, and the block operation WRITE.
+        let op = match kind & 0xff {
+            3..=8 | 10 | 11 | 13 | 14 => Op::Write,
+            9 => Op::Trim,
+            _ => Op::Read,
+        };
+        let volume = if self.version == 1 {
+            0
+        } else {
+            out.volumes.id(&(kind >> 8).to_le_bytes(), |_| format!("tenant{}", kind >> 8))
+        };
+        out.push(time_ns, volume, op, offset, length)?;
+        Some(true)
+    }
+}

@@ -1,0 +1,64 @@
+//! libCacheSim's oracleGeneral: 24-byte records, little-endian without padding: `time u32 s,
+//! object u64, size u32 bytes, next access i64` (the number of the request that accesses the
+//! object next, -1 if none).
+//!
+//! The format knows objects, not addresses: for block traces the object is the address in units
+//! that it does not tell (512 B in the published ones; parameter `unit`). It carries no
+//! operation: all requests read as reads.
+
+use super::{
+    Format, Head, open_records,
+    records::{RecordParser, le32, le64},
+    text::Out,
+};
+use forebay_block::{Op, SECTOR_BYTES};
+
+/// Registration.
+pub(crate) const FORMAT: Format = Format {
+    name: "oracleGeneral",
+    summary: "libCacheSim oracleGeneral, 24-byte records without operation (unit=512)",
+    detect,
+    open: |source, options, mut params| {
+        let unit = params.take_bytes("unit", SECTOR_BYTES)?;
+        params.finish("unit")?;
+        open_records(source, options, OracleGeneral { unit })
+    },
+};
+
+struct OracleGeneral {
+    unit: u64,
+}
+
+impl RecordParser for OracleGeneral {
+    const NAME: &'static str = "oracleGeneral";
+    const EXPECTED: &'static str = "a record whose object times the unit is an address";
+
+    fn record_bytes(&self) -> usize {
+        24
+    }
+
+    #[inline]
+    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
+        let time_ns = u64::from(le32(r, 0)) * 1_000_000_000;
+        let offset = le64(r, 4).checked_mul(self.unit)?;
+        out.push(time_ns, 0, Op::Read, offset, le32(r, 12).into())?;
+        Some(true)
+    }
+}
+
+/// Times must not go back and next accesses must lie ahead.
+fn detect(head: &Head<'_>) -> u8 {
+    if head.text || head.bytes.len() < 24 {
+        return 0;
+    }
+    let mut last_time = 0;
+    for (n, r) in (0..).zip(head.bytes.chunks_exact(24).take(1000)) {
+        let (time, next) = (le32(r, 0), le64(r, 16) as i64);
+        let ours = time >= last_time && (next == -1 || next == i64::MAX || next > n);
+        if !ours || le64(r, 4) >> 55 != 0 {
+            return 0;
+        }
+        last_time = time;
+    }
+    60
+}
