@@ -20,6 +20,10 @@ pub enum LocalityError {
     },
     /// A sampling rate outside (0, 1].
     BadRate,
+    /// Sampling together with counting by request or with migration, which need every block.
+    SampledRequests,
+    /// A migration period of no time at all.
+    NoMigrationPeriod,
     /// A bound on sampled blocks below the smallest that gives a usable curve.
     TooFewSampledBlocks {
         /// The bound asked for.
@@ -44,6 +48,12 @@ impl fmt::Display for LocalityError {
             Self::BadRate => {
                 write!(f, "a sampling rate must be above 0 and at most 1")
             }
+            Self::SampledRequests => write!(
+                f,
+                "hits of whole requests, and hits under periodic migration, cannot be measured on \
+                 a sample of the blocks: measure all of them"
+            ),
+            Self::NoMigrationPeriod => write!(f, "a migration period must be longer than 0"),
             Self::TooFewSampledBlocks { blocks, least } => {
                 write!(f, "a sample of {blocks} blocks is too small: allow at least {least}")
             }

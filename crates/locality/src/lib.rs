@@ -9,6 +9,8 @@
 //! - [`ReuseDistances`] takes block accesses in batches and counts distances into a
 //!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size cost constant time;
 //!   [`MissRatioCurve`] is a histogram drawn as points.
+//! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
+//!   so often, as in a cache beside the data path.
 //! - [`ReuseStack`] gives the distance of each access.
 //!
 //! [`Distance`] says what is measured (TRD, URD, POD by write policy), [`Sampling`] which blocks
@@ -21,6 +23,7 @@ mod distance;
 mod error;
 mod histogram;
 mod keys;
+mod requests;
 mod reuse;
 mod sample;
 mod stack;
@@ -33,6 +36,7 @@ pub use distance::{Distance, UnknownDistance};
 pub use error::LocalityError;
 pub use histogram::{DistanceCounts, HistogramBuilder, ReuseHistogram, SampledRate};
 pub use keys::BlockKeys;
+pub use requests::RequestDistances;
 pub use reuse::ReuseDistances;
 pub use sample::Sampling;
 pub use stack::{Reuse, ReuseStack};

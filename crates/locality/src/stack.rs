@@ -12,7 +12,9 @@ use crate::timeline::{TIMES_MAX, Timeline};
 const CHUNK: usize = 64;
 
 /// What the distance says about one access.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+///
+/// Ordered by the size of the cache that it takes to hit: cold accesses are last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reuse(u32);
 
 impl Reuse {
@@ -126,6 +128,13 @@ impl ReuseStack {
     /// Bytes allocated.
     pub fn memory_bytes(&self) -> u64 {
         self.table.memory_bytes() + self.timeline.memory_bytes()
+    }
+
+    /// Every block known, with [`FIRST_TIME`] plus its depth in the stack in place of its time.
+    pub(crate) fn depths(&self) -> Table {
+        let mut table = self.table.clone();
+        table.retime(|time| FIRST_TIME + self.timeline.later(time));
+        table
     }
 
     /// Visits the keys of all blocks known, in no particular order.

@@ -100,6 +100,20 @@ impl Table {
         }
     }
 
+    /// The time of the block `key`, if it is known.
+    #[inline]
+    pub(crate) fn find(&self, key: u64, hash: u64) -> Option<u32> {
+        let slots = &self.segments[segment_of(hash)].slots;
+        let mut at = home(hash, slots.len());
+        loop {
+            let slot = *slots.get(at)?;
+            if slot[2] == EMPTY || key_of(slot) == key {
+                return (slot[2] != EMPTY).then_some(slot[2]);
+            }
+            at = if at + 1 == slots.len() { 0 } else { at + 1 };
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn time(&self, place: Place) -> u32 {
         self.segments[place.segment as usize % SEGMENTS].slots[place.slot as usize][2]
@@ -204,9 +218,11 @@ mod tests {
         assert!(keys.len() > 20, "only {} colliding keys found", keys.len());
         let mut table = Table::new();
         for (i, &key) in keys.iter().enumerate() {
+            assert_eq!(table.find(key, hash(key)), None);
             let (place, _) = table.place(key, hash(key));
             assert_eq!(table.time(place), NOT_HELD);
             table.set_time(place, FIRST_TIME + i as u32);
+            assert_eq!(table.find(key, hash(key)), Some(FIRST_TIME + i as u32));
             for (j, &earlier) in keys[..=i].iter().enumerate() {
                 let (place, moved) = table.place(earlier, hash(earlier));
                 assert_eq!(table.time(place), FIRST_TIME + j as u32);

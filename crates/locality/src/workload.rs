@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request, Volume};
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
 
-use crate::{BlockKeys, Distance, LocalityError, ReuseDistances, ReuseHistogram, Sampling};
+use crate::{
+    BlockKeys, Distance, LocalityError, RequestDistances, ReuseDistances, ReuseHistogram, Sampling,
+};
 
 /// Block accesses collected before they are measured together.
 const BATCH: usize = 1024;
@@ -32,6 +34,11 @@ pub struct LocalityOptions {
     pub sampling: Sampling,
     /// What shares a histogram.
     pub scope: Scope,
+    /// Count requests, not blocks: one hits if all its blocks do ([`RequestDistances`]).
+    pub request_level: bool,
+    /// Blocks move into the cache only every so often, counted from time 0, and not when they are
+    /// accessed ([`RequestDistances`]).
+    pub migration_period: Option<Nanos>,
 }
 
 /// What was measured.
@@ -63,17 +70,24 @@ pub struct WorkloadLocality {
     keys: BlockKeys,
     all: Option<Batched>,
     volumes: BTreeMap<Volume, Batched>,
+    /// When blocks move next.
+    migration: Option<Nanos>,
 }
 
 impl WorkloadLocality {
     /// Nothing measured yet.
     ///
     /// # Errors
-    /// If the sampling rate or bound is out of range.
+    /// If the sampling rate or bound is out of range, or the options exclude each other.
     pub fn new(options: LocalityOptions) -> Result<Self, LocalityError> {
         let all = Batched::new(&options)?;
         let all = (options.scope != Scope::PerVolume).then_some(all);
-        Ok(Self { options, keys: BlockKeys::new(), all, volumes: BTreeMap::new() })
+        let (keys, volumes, migration) =
+            (BlockKeys::new(), BTreeMap::new(), options.migration_period);
+        if migration == Some(Nanos(0)) {
+            return Err(LocalityError::NoMigrationPeriod);
+        }
+        Ok(Self { options, keys, all, volumes, migration })
     }
 
     /// Measures one request: an access of its operation to each block that it touches. Trims and
@@ -85,6 +99,9 @@ impl WorkloadLocality {
         if !matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes) || request.length == 0 {
             return Ok(());
         }
+        if self.migration.is_some_and(|at| request.time >= at) {
+            self.migrate(request.time)?;
+        }
         let size = self.options.block_size;
         let first = size.index_of(request.offset).0;
         let last = size.index_of(request.offset.saturating_add(request.length - 1)).0;
@@ -94,7 +111,7 @@ impl WorkloadLocality {
                 let addr = BlockAddr { volume, block: BlockIndex(block) };
                 batched.access(keys.key(addr)?, op)?;
             }
-            Ok(())
+            batched.end_request(last - first + 1)
         };
         if let Some(all) = &mut self.all {
             split(all)?;
@@ -107,6 +124,17 @@ impl WorkloadLocality {
                 split(own)?;
             }
         }
+        Ok(())
+    }
+
+    /// Moves blocks at the last multiple of the period up to `now`.
+    #[cold]
+    fn migrate(&mut self, now: Nanos) -> Result<(), LocalityError> {
+        for batched in self.all.iter_mut().chain(self.volumes.values_mut()) {
+            batched.migrate()?;
+        }
+        let next = |period: Nanos| Nanos((now.0 / period.0 + 1).saturating_mul(period.0));
+        self.migration = self.options.migration_period.map(next);
         Ok(())
     }
 
@@ -130,14 +158,35 @@ impl WorkloadLocality {
 /// Distances with the batch that comes next.
 #[derive(Clone, Debug)]
 struct Batched {
-    distances: ReuseDistances,
+    distances: Distances,
     keys: Vec<u64>,
     ops: Vec<Op>,
 }
 
+#[derive(Clone, Debug)]
+enum Distances {
+    Blocks(ReuseDistances),
+    /// With the number of blocks of each request in the batch.
+    Requests(RequestDistances, Vec<u64>),
+}
+
 impl Batched {
     fn new(options: &LocalityOptions) -> Result<Self, LocalityError> {
-        let distances = ReuseDistances::sampled(options.distance, options.sampling)?;
+        let by_request = options.request_level || options.migration_period.is_some();
+        let distances = match options.sampling {
+            sampling if !by_request => {
+                Distances::Blocks(ReuseDistances::sampled(options.distance, sampling)?)
+            }
+            Sampling::All => {
+                let mut distances = RequestDistances::new(options.distance);
+                distances.set_request_level(options.request_level);
+                if options.migration_period.is_some() {
+                    distances.migrate();
+                }
+                Distances::Requests(distances, Vec::new())
+            }
+            _ => return Err(LocalityError::SampledRequests),
+        };
         Ok(Self { distances, keys: Vec::new(), ops: Vec::new() })
     }
 
@@ -145,31 +194,63 @@ impl Batched {
     fn access(&mut self, key: u64, op: Op) -> Result<(), LocalityError> {
         self.keys.push(key);
         self.ops.push(op);
-        if self.keys.len() == BATCH { self.measure() } else { Ok(()) }
+        match self.distances {
+            Distances::Blocks(_) if self.keys.len() == BATCH => self.measure(),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn end_request(&mut self, blocks: u64) -> Result<(), LocalityError> {
+        let Distances::Requests(_, lengths) = &mut self.distances else { return Ok(()) };
+        lengths.push(blocks);
+        if self.keys.len() >= BATCH { self.measure() } else { Ok(()) }
     }
 
     fn measure(&mut self) -> Result<(), LocalityError> {
-        let done = self.distances.access_batch(&self.keys, &self.ops);
+        let done = match &mut self.distances {
+            Distances::Blocks(distances) => distances.access_batch(&self.keys, &self.ops),
+            Distances::Requests(distances, lengths) => {
+                let done = distances.request_batch(&self.keys, &self.ops, lengths);
+                lengths.clear();
+                done
+            }
+        };
         self.keys.clear();
         self.ops.clear();
         done
     }
 
+    fn migrate(&mut self) -> Result<(), LocalityError> {
+        self.measure()?;
+        if let Distances::Requests(distances, _) = &mut self.distances {
+            distances.migrate();
+        }
+        Ok(())
+    }
+
     fn memory_bytes(&self) -> u64 {
         let batch = self.keys.capacity() * size_of::<u64>() + self.ops.capacity();
-        self.distances.memory_bytes() + batch as u64
+        let distances = match &self.distances {
+            Distances::Blocks(distances) => distances.memory_bytes(),
+            Distances::Requests(distances, _) => distances.memory_bytes(),
+        };
+        distances + batch as u64
     }
 
     fn finish(mut self) -> Result<ReuseHistogram, LocalityError> {
         self.measure()?;
-        Ok(self.distances.into_histogram())
+        Ok(match self.distances {
+            Distances::Blocks(distances) => distances.into_histogram(),
+            Distances::Requests(distances, _) => distances.into_histogram(),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_block::{Flags, Nanos};
+    use forebay_block::Flags;
 
     fn request(volume: u32, op: Op, offset: u64, length: u64) -> Request {
         let (time, flags) = (Nanos(0), Flags::NONE);
@@ -233,6 +314,32 @@ mod tests {
         );
         let histogram = histogram.all.unwrap();
         assert_eq!((histogram.accesses(), histogram.hits(Op::Read, 1)), (2, 1));
+    }
+
+    #[test]
+    fn blocks_move_at_whole_periods_and_only_those_accessed_before() {
+        let options =
+            LocalityOptions { migration_period: Some(Nanos(100)), ..LocalityOptions::default() };
+        let mut workload = WorkloadLocality::new(options).unwrap();
+        let mut hits = Vec::new();
+        for (time, block) in [(0, 1), (99, 1), (100, 1), (150, 2), (199, 2), (730, 2), (731, 1)] {
+            let read = request(0, Op::Read, block << 12, 4096);
+            workload.add(&Request { time: Nanos(time), ..read }).unwrap();
+            let histogram = workload.clone().finish().unwrap().all.unwrap();
+            hits.push((histogram.hits(Op::Read, 1), histogram.hits(Op::Read, 2)));
+        }
+        assert_eq!(hits, [(0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (2, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused() {
+        let sampled = LocalityOptions { sampling: Sampling::Rate(0.5), ..Default::default() };
+        let by_request = LocalityOptions { request_level: true, ..sampled };
+        let err = WorkloadLocality::new(by_request).unwrap_err();
+        assert_eq!(err, LocalityError::SampledRequests);
+        let migration = LocalityOptions { migration_period: Some(Nanos(0)), ..Default::default() };
+        let err = WorkloadLocality::new(migration).unwrap_err();
+        assert_eq!(err, LocalityError::NoMigrationPeriod);
     }
 
     #[test]

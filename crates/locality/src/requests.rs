@@ -1,0 +1,208 @@
+//! Distances for a cache beside the data path: whole requests, and periodic migration.
+//!
+//! Two changes to the plain stack. Counted by request, one access of several blocks hits only if
+//! all its blocks do, so it counts once, at its largest distance. Under periodic migration a block
+//! enters the cache only at the next migration: there are two stacks, one that ages with every
+//! access, and a copy of it, made at each migration, that distances are measured in; what the copy
+//! lacks is cold. Such curves can be concave, so a search that follows convex minorants misleads.
+//!
+//! Source: Koller, *Consolidated caches* (2012), chapter 5.
+//!
+//! A migration copies the table: about 25 bytes and 10 ns per distinct block, each time.
+
+use forebay_block::Op;
+
+use crate::histogram::HistogramBuilder;
+use crate::table::{FIRST_TIME, Table, hash};
+use crate::{Distance, LocalityError, Reuse, ReuseHistogram, ReuseStack};
+
+/// Measures requests of several blocks each, under migration or without.
+///
+/// ```
+/// use forebay_block::Op::Read;
+/// use forebay_locality::{Distance, RequestDistances};
+/// let mut distances = RequestDistances::new(Distance::Trd);
+/// // Blocks 1 and 2 together, 3 alone, and 1 and 2 again.
+/// distances.request_batch(&[1, 2, 3, 1, 2], &[Read; 5], &[2, 1, 2]).unwrap();
+/// let histogram = distances.into_histogram();
+/// assert_eq!(histogram.accesses(), 3);
+/// assert_eq!((histogram.hits(Read, 2), histogram.hits(Read, 3)), (0, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct RequestDistances {
+    stack: ReuseStack,
+    /// The depth of each block plus [`FIRST_TIME`] at the last migration.
+    migrated: Option<Table>,
+    by_request: bool,
+    counts: HistogramBuilder,
+    reuses: Vec<Reuse>,
+}
+
+impl RequestDistances {
+    /// Counts requests; without migration until [`RequestDistances::migrate`] is first called.
+    pub fn new(distance: Distance) -> Self {
+        Self {
+            stack: ReuseStack::new(distance),
+            migrated: None,
+            by_request: true,
+            counts: HistogramBuilder::new(),
+            reuses: Vec::new(),
+        }
+    }
+
+    /// Whether requests are counted, or (for migration alone) their blocks.
+    pub fn set_request_level(&mut self, by_request: bool) {
+        self.by_request = by_request;
+    }
+
+    /// Brings the cache up to date: until the next call, hits are judged by what was in the
+    /// stack now. Called before the first access, the cache begins empty.
+    pub fn migrate(&mut self) {
+        // The old copy goes first, so that there are never three.
+        self.migrated = None;
+        self.migrated = Some(self.stack.depths());
+    }
+
+    /// Processes requests in order: the next `lengths[i]` blocks of `keys` are request `i`, all
+    /// of one operation. `ops` has an operation for each block.
+    ///
+    /// # Errors
+    /// As [`crate::ReuseDistances::access_batch`]; also if the lengths do not add up to the
+    /// number of keys.
+    pub fn request_batch(
+        &mut self,
+        keys: &[u64],
+        ops: &[Op],
+        lengths: &[u64],
+    ) -> Result<(), LocalityError> {
+        let blocks: u64 = lengths.iter().sum();
+        if blocks != keys.len() as u64 {
+            return Err(LocalityError::UnequalBatch { keys: keys.len(), ops: blocks as usize });
+        }
+        self.reuses.clear();
+        self.stack.access_batch(keys, ops, &mut self.reuses)?;
+        if let Some(migrated) = &self.migrated {
+            for (reuse, &key) in self.reuses.iter_mut().zip(keys) {
+                *reuse = if *reuse == Reuse::UNMEASURED { *reuse } else { depth(migrated, key) };
+            }
+        }
+        let mut at = 0;
+        for &length in lengths {
+            let reuses = &self.reuses[at..at + length as usize];
+            match (self.by_request, ops.get(at)) {
+                (true, Some(&op)) => {
+                    // Cold and unmeasured are larger than any distance.
+                    let largest = reuses.iter().copied().max();
+                    largest.into_iter().for_each(|reuse| self.counts.add(op, reuse));
+                }
+                _ => {
+                    let ops = &ops[at..at + length as usize];
+                    ops.iter().zip(reuses).for_each(|(&op, &reuse)| self.counts.add(op, reuse));
+                }
+            }
+            at += length as usize;
+        }
+        Ok(())
+    }
+
+    /// The histogram so far.
+    pub fn into_histogram(self) -> ReuseHistogram {
+        let blocks = self.stack.blocks_known();
+        drop((self.stack, self.migrated));
+        self.counts.finish(blocks)
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> u64 {
+        let migrated = self.migrated.as_ref().map_or(0, Table::memory_bytes);
+        let reuses = (self.reuses.capacity() * size_of::<Reuse>()) as u64;
+        self.stack.memory_bytes() + migrated + self.counts.memory_bytes() + reuses
+    }
+}
+
+fn depth(migrated: &Table, key: u64) -> Reuse {
+    match migrated.find(key, hash(key)) {
+        Some(depth) if depth >= FIRST_TIME => Reuse::at(depth - FIRST_TIME),
+        _ => Reuse::COLD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Op::Read;
+
+    fn random(seed: &mut u64, below: u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*seed >> 33) % below
+    }
+
+    /// The miss ratio at half the file's size, for requests of 64 blocks whose first block is a
+    /// multiple of `align`.
+    fn miss_ratio_at_half(align: u64) -> f64 {
+        let (file_blocks, mut seed) = (1 << 17, 9);
+        let mut distances = RequestDistances::new(Distance::Trd);
+        for n in 0..40_000 {
+            let first = random(&mut seed, (file_blocks - 64) / align + 1) * align;
+            let keys: Vec<u64> = (first..first + 64).collect();
+            // Measured once every block has been touched: without the cold start.
+            if n == 20_000 {
+                distances.counts = HistogramBuilder::new();
+            }
+            distances.request_batch(&keys, &[Read; 64], &[64]).unwrap();
+        }
+        let histogram = distances.into_histogram();
+        1.0 - histogram.hits(Read, file_blocks / 2) as f64 / histogram.accesses() as f64
+    }
+
+    #[test]
+    fn large_unaligned_requests_miss_far_more_than_half_at_half_the_size() {
+        // Koller, section 5: 0.84 unaligned and 0.51 aligned.
+        let unaligned = miss_ratio_at_half(1);
+        assert!((unaligned - 0.84).abs() < 0.02, "{unaligned}");
+        let aligned = miss_ratio_at_half(64);
+        assert!((aligned - 0.51).abs() < 0.02, "{aligned}");
+    }
+
+    #[test]
+    fn a_request_with_one_new_block_is_cold() {
+        let mut distances = RequestDistances::new(Distance::Trd);
+        distances.request_batch(&[1, 2, 3, 2, 9], &[Read; 5], &[3, 2]).unwrap();
+        let histogram = distances.into_histogram();
+        assert_eq!((histogram.read.cold, histogram.accesses()), (2, 2));
+    }
+
+    #[test]
+    fn migration_after_every_access_is_no_migration() {
+        let mut plain = RequestDistances::new(Distance::Trd);
+        let mut eager = RequestDistances::new(Distance::Trd);
+        let mut seed = 1;
+        for _ in 0..3000 {
+            let key = [random(&mut seed, 100)];
+            plain.request_batch(&key, &[Read], &[1]).unwrap();
+            eager.migrate();
+            eager.request_batch(&key, &[Read], &[1]).unwrap();
+        }
+        assert_eq!(plain.into_histogram(), eager.into_histogram());
+    }
+
+    #[test]
+    fn distances_are_those_at_the_last_migration() {
+        let mut distances = RequestDistances::new(Distance::Trd);
+        distances.migrate();
+        distances.request_batch(&[1, 2, 3, 1], &[Read; 4], &[1, 1, 1, 1]).unwrap();
+        distances.migrate();
+        // The stack is 1 3 2 from here on, whatever is accessed.
+        distances.request_batch(&[2, 2, 2, 7, 1], &[Read; 5], &[1, 1, 1, 1, 1]).unwrap();
+        let histogram = distances.into_histogram();
+        assert_eq!(histogram.read.cold, 4 + 1);
+        assert_eq!([1, 2, 3].map(|size| histogram.hits(Read, size)), [1, 1, 4]);
+    }
+
+    #[test]
+    fn lengths_that_do_not_add_up_are_refused() {
+        let mut distances = RequestDistances::new(Distance::Trd);
+        let err = distances.request_batch(&[1, 2], &[Read; 2], &[1]).unwrap_err();
+        assert_eq!(err, LocalityError::UnequalBatch { keys: 2, ops: 1 });
+    }
+}
