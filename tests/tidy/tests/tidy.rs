@@ -1,0 +1,63 @@
+//! Runs every house rule over the whole repository.
+
+use std::path::{Path, PathBuf};
+
+use forebay_tidy::{Violation, arrows, bans, links, text, tree};
+
+/// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
+fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
+    let root = tree::root();
+    let files = tree::files(&root).unwrap();
+    let wanted = files.into_iter().filter(|path| wanted(path));
+    let read = |path: PathBuf| {
+        // A file may go while others are being read.
+        let bytes = std::fs::read(root.join(&path)).ok()?;
+        Some((path, String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    let texts: Vec<_> = wanted.filter_map(read).collect();
+    assert!(!texts.is_empty(), "the rule looks at no file at all");
+    texts
+}
+
+fn none(mut violations: Vec<Violation>) {
+    violations.sort();
+    let lines: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "{} broken rules:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let texts = texts(text::applies);
+    none(texts.iter().flat_map(|(path, text)| text::check_length(path, text)).collect());
+}
+
+#[test]
+fn no_file_speaks_of_unfinished_work_or_private_paths() {
+    let texts = texts(text::applies);
+    none(texts.iter().flat_map(|(path, text)| text::check_words(path, text)).collect());
+}
+
+#[test]
+fn pure_crates_name_no_clock_thread_file_socket_or_unordered_map() {
+    let texts = texts(|path| tree::has_extension(path, &["rs"]));
+    none(texts.iter().flat_map(|(path, text)| bans::check(path, text)).collect());
+}
+
+#[test]
+fn arrows_between_crates_point_down() {
+    let texts = texts(|path| path.file_name() == Some("Cargo.toml".as_ref()));
+    none(texts.iter().flat_map(|(path, text)| arrows::check(path, text)).collect());
+}
+
+#[test]
+fn links_in_the_documentation_lead_somewhere_and_every_page_is_reached() {
+    let pages = texts(|path| tree::has_extension(path, &["md"]));
+    let root = tree::root();
+    none(links::check(&pages, &|path| root.join(path).exists()));
+}
+
+#[test]
+fn the_changelog_has_a_place_for_what_is_not_released() {
+    let changelog = std::fs::read_to_string(tree::root().join("CHANGELOG.md")).unwrap();
+    assert!(changelog.contains("## [Unreleased]"), "CHANGELOG.md lacks `## [Unreleased]`");
+}
