@@ -1,0 +1,31 @@
+# The few commands that matter; CONTRIBUTING.md says more.
+
+SHELL := /bin/bash
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+.PHONY: help setup build test demo bench doc clean
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## install what building and testing need, or say what is missing
+	@scripts/setup.sh
+
+build: ## the release binary, target/release/forebay
+	cargo build --release -p forebay
+
+test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
+	@scripts/test.sh $(STEPS)
+
+demo: ## a cache before a modelled slow disk, in a minute
+	@if [ -x scripts/demo.sh ]; then scripts/demo.sh; \
+	else echo "this version has no scripts/demo.sh" >&2; exit 1; fi
+
+bench: ## the measurements, on this machine
+	@if [ -x scripts/bench.sh ]; then scripts/bench.sh; else cargo bench --workspace; fi
+
+doc: ## the API documentation, its links checked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Brings what building and testing need: on Debian as root by installing it, elsewhere by saying
+# exactly what is missing. Ends with status 1 only if what the build itself needs is missing.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+# program:package, the packages being Debian's.
+BUILD="cc:gcc make:make git:git"
+TESTS="fio:fio nbdkit:nbdkit nbdinfo:libnbd-bin nbdcopy:libnbd-bin nbdfuse:libnbd-bin
+    qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils mkfs.ext4:e2fsprogs
+    debugfs:e2fsprogs fusermount3:fuse3 sqlite3:sqlite3 curl:curl openssl:openssl
+    python3:python3-venv"
+
+lacking() {
+    local pair
+    for pair in $1; do
+        has "${pair%%:*}" || printf '%s\n' "${pair##*:}"
+    done | sort -u
+}
+
+wanted="$(lacking "$BUILD $TESTS" | tr '\n' ' ')"
+if [ -n "${wanted// /}" ] && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; then
+    say "installing: $wanted"
+    export DEBIAN_FRONTEND=noninteractive
+    # Without a mirror within reach the tests that need these programs skip and say so.
+    # shellcheck disable=SC2086
+    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends $wanted; } \
+        >/tmp/forebay-setup.$$ 2>&1; then
+        tail -n 3 /tmp/forebay-setup.$$
+        say "installing failed"
+    fi
+    rm -f /tmp/forebay-setup.$$
+fi
+
+status=0
+report() {
+    local pair program
+    for pair in $1; do
+        program="${pair%%:*}"
+        if ! has "$program"; then
+            say "missing: $program (Debian package ${pair##*:}), needed for $2"
+            [ "$2" = tests ] || status=1
+        fi
+    done
+}
+report "$BUILD" "the build"
+report "$TESTS" tests
+
+if ! has cargo; then
+    say "missing: cargo, needed for the build: see https://rustup.rs"
+    exit 1
+fi
+for component in fmt clippy; do
+    if ! cargo "$component" --version >/dev/null 2>&1; then
+        if has rustup; then
+            rustup component add "${component/fmt/rustfmt}"
+        else
+            say "missing: cargo $component, needed for the build"
+            status=1
+        fi
+    fi
+done
+say "$(rustc --version), $(cargo --version)"
+exit "$status"

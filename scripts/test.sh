@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Everything a change has to pass. Each step runs even if one before it failed; the last line is
+# the count. A step is skipped, with its reason, when this machine lacks what it needs.
+#
+#   scripts/test.sh                  all steps
+#   scripts/test.sh fmt clippy       these steps
+#
+# The whole output of each step is in target/test-logs/STEP.log.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+
+STEPS="setup fmt clippy scripts ruff tidy tests examples doc integration adversary python"
+STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-1500}"
+SKIP=77
+
+export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
+logs=target/test-logs
+mkdir -p "$logs"
+
+skip() {
+    say "skipped: $*"
+    exit "$SKIP"
+}
+
+step_setup() { scripts/setup.sh; }
+
+step_fmt() { cargo fmt --all --check; }
+
+step_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+
+# The shell scripts themselves.
+step_scripts() {
+    local file status=0
+    for file in scripts/*.sh .ci/run tests/integration/*.sh; do
+        if [ -e "$file" ]; then
+            bash -n "$file" || status=1
+        fi
+    done
+    return "$status"
+}
+
+step_ruff() {
+    [ -n "$(git ls-files '*.py')" ] || skip "there is no Python here"
+    if ! has ruff; then
+        python3 -m venv target/ruff && target/ruff/bin/pip install -q ruff==0.14.5 \
+            || skip "ruff cannot be installed"
+        PATH="$PWD/target/ruff/bin:$PATH"
+    fi
+    git ls-files -z '*.py' | xargs -0 ruff check && git ls-files -z '*.py' | xargs -0 ruff format --check
+}
+
+step_tidy() { cargo test --locked -p forebay-tidy; }
+
+# Unit tests and integration tests in Rust; their binary comes from the same build.
+step_tests() {
+    cargo test --workspace --locked --no-fail-fast --exclude forebay-tidy \
+        --lib --bins --tests -- --show-output
+}
+
+# The examples in the documentation of public items.
+step_examples() { cargo test --workspace --locked --no-fail-fast --doc; }
+
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps; }
+
+# Scripts that drive the binary from outside; status 77 means skipped.
+step_integration() {
+    local script passed=0 failed=0 skipped=0
+    ls tests/integration/*.sh >/dev/null 2>&1 || skip "there are no scripts in tests/integration"
+    cargo build --locked -p forebay || return 1
+    export FOREBAY="$PWD/target/debug/forebay"
+    for script in tests/integration/*.sh; do
+        [ "$(basename "$script")" = common.sh ] && continue
+        say "running $script"
+        timeout -k 10 600 bash "$script" </dev/null
+        case $? in
+            0) passed=$((passed + 1)) ;;
+            "$SKIP") skipped=$((skipped + 1)) ;;
+            *) failed=$((failed + 1)) && say "FAILED: $script" ;;
+        esac
+    done
+    say "scripts: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+}
+
+# The adversary beyond what its own tests do: bounded by operations, not by time.
+step_adversary() {
+    [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
+    cargo run --locked -p forebay-adversary -- ci
+}
+
+step_python() {
+    [ -e scripts/test-python.sh ] || skip "there is no Python package"
+    scripts/test-python.sh
+}
+
+# Shows what matters of a step's output while it runs; the log has all of it.
+filter() {
+    grep --line-buffered -vE \
+        '^ *(Compiling|Downloaded|Downloading|Checking|Documenting|Adding|Updating|Locking|Blocking|Doc-tests) |^test .*(\.\.\. ok|\.\.\. ignored)$|^running [0-9]+ tests?$|^$' \
+        || true
+}
+
+# Of a passing `cargo test` only what was skipped and the sum.
+digest() {
+    local passed
+    grep -hE '^skipped: ' "$1" | sort -u | sed 's/^/    /'
+    passed="$(sed -nE 's/^test result: .* ([0-9]+) passed.*/\1/p' "$1" | awk '{n += $1} END {print n + 0}')"
+    [ "$passed" = 0 ] || say "    $passed tests passed"
+}
+
+list="${*:-$STEPS}"
+passed=0 failed=0 skipped=0 summary=""
+started=$SECONDS
+for step in $list; do
+    if ! declare -F "step_$step" >/dev/null; then
+        say "there is no step '$step'; there are: $STEPS"
+        exit 2
+    fi
+    say ""
+    say "=== $step"
+    begin=$SECONDS
+    log="$logs/$step.log"
+    # A step runs as a script of its own, so that a hanging one can be ended with all it started.
+    export -f say has missing skip "step_$step"
+    export SKIP
+    timeout -k 30 "$STEP_SECONDS_MAX" bash -uo pipefail -c "step_$step" </dev/null >"$log" 2>&1 &
+    runner=$!
+    tail --pid="$runner" -n +1 -F "$log" 2>/dev/null | filter | case "$step" in
+        tests | tidy | examples) grep --line-buffered -E '^(error|warning: unused| +--> |test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
+        *) cat ;;
+    esac
+    wait "$runner"
+    status=$?
+    took="$((SECONDS - begin)) s"
+    case "$status" in
+        0)
+            passed=$((passed + 1))
+            digest "$log"
+            line="passed   $step ($took)"
+            ;;
+        "$SKIP")
+            skipped=$((skipped + 1))
+            line="skipped  $step: $(sed -nE 's/^skipped: //p' "$log" | tail -n 1)"
+            ;;
+        *)
+            failed=$((failed + 1))
+            case "$step" in
+                tests | tidy | examples)
+                    say "--- the end of $log"
+                    tail -n 60 "$log"
+                    ;;
+            esac
+            [ "$status" = 124 ] && say "ended after $STEP_SECONDS_MAX s"
+            line="FAILED   $step ($took), see $log"
+            ;;
+    esac
+    say "=== $line"
+    summary="$summary$line"$'\n'
+done
+
+say ""
+say "summary, $((SECONDS - started)) s in all:"
+printf '%s' "$summary" | sed 's/^/  /'
+within="$(cat "$logs"/{tests,tidy,integration,adversary,python}.log 2>/dev/null | grep -hE '^skipped: ' | sort -u)"
+if [ -n "$within" ]; then
+    say "within the steps:"
+    printf '%s\n' "$within" | sed 's/^/  /'
+fi
+say "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
