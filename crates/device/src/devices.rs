@@ -1,0 +1,208 @@
+//! The small trait behind which every device lives.
+//!
+//! A backend serves a *set* of devices, named by [`Device`]. Offsets handed to it are those of
+//! the machines; a backend adds what a layout puts in front. It may transfer less than asked,
+//! complete in any order and report any error: the executor copes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_effect::{Device, IoError};
+
+use crate::doorbell::Doorbell;
+
+/// A piece of memory that an operation reads from or writes to. Laid out like `struct iovec`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct MemorySlice {
+    /// First byte.
+    pub pointer: *mut u8,
+    /// Bytes.
+    pub length: usize,
+}
+
+// SAFETY: a slice is only an address; who may touch the memory behind it, and when, is the
+// contract of `Devices::submit`.
+unsafe impl Send for MemorySlice {}
+// SAFETY: as above.
+unsafe impl Sync for MemorySlice {}
+
+/// Names an operation towards its completion. The backend only hands it back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct IoTag(pub u64);
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verb {
+    /// Read into memory.
+    Read,
+    /// Write from memory.
+    Write,
+    /// Make the range read as zeroes; completes with the whole length or with an error.
+    WriteZeroes {
+        /// Whether space may be given back.
+        punch: bool,
+    },
+    /// Make every write and zeroing that completed before durable.
+    Sync,
+}
+
+/// An operation as submitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Io<'a> {
+    /// Handed back with the completion.
+    pub tag: IoTag,
+    /// The device.
+    pub device: Device,
+    /// What to do.
+    pub verb: Verb,
+    /// First byte on the device; 0 for a sync.
+    pub offset: u64,
+    /// Bytes; for reads and writes the sum of `memory`, 0 for a sync.
+    pub length: u64,
+    /// Memory operands, in order; empty for zeroing and syncs.
+    pub memory: &'a [MemorySlice],
+}
+
+/// The end of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// Which operation.
+    pub tag: IoTag,
+    /// Bytes done, counted from the start of the range: possibly fewer than asked.
+    pub result: Result<u64, DeviceError>,
+}
+
+/// What a device is and can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Bytes that may be addressed; a multiple of `logical_block`.
+    pub size: u64,
+    /// Offsets and lengths must be multiples of this power of two (1: any). Also what the
+    /// device promises to write as a whole.
+    pub logical_block: u32,
+    /// Memory addresses must be multiples of this power of two (1: any).
+    pub memory_alignment: u32,
+    /// Whether [`Verb::WriteZeroes`] is worth trying.
+    pub zeroes: bool,
+    /// Whether zeroing with `punch` gives space back.
+    pub punches: bool,
+}
+
+/// Why a device operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// Not done, try again (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`).
+    Again,
+    /// The medium or the way to it failed (`EIO` and relatives); may pass.
+    Io,
+    /// No space is left (`ENOSPC`, `EDQUOT`, `EFBIG`).
+    NoSpace,
+    /// The device is gone (`ENODEV`, `ENXIO`, a lost connection).
+    Gone,
+    /// The device refuses writes (`EROFS`, `EPERM`, `EACCES`, `EBADF`).
+    ReadOnly,
+    /// The operation does not exist there (`EOPNOTSUPP`, `ENOSYS`, `ENOTTY`).
+    Unsupported,
+    /// The arguments were refused (`EINVAL`).
+    Invalid,
+}
+
+impl DeviceError {
+    /// From an `errno` number.
+    pub const fn from_errno(errno: i32) -> DeviceError {
+        match errno {
+            libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM => DeviceError::Again,
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace,
+            libc::ENODEV | libc::ENXIO | libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET => {
+                DeviceError::Gone
+            }
+            libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF => DeviceError::ReadOnly,
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => DeviceError::Unsupported,
+            libc::EINVAL => DeviceError::Invalid,
+            _ => DeviceError::Io,
+        }
+    }
+}
+
+impl From<std::io::Error> for DeviceError {
+    fn from(error: std::io::Error) -> Self {
+        error.raw_os_error().map_or(DeviceError::Io, DeviceError::from_errno)
+    }
+}
+
+impl From<DeviceError> for IoError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::NoSpace => IoError::NoSpace,
+            DeviceError::ReadOnly => IoError::ReadOnly,
+            DeviceError::Unsupported => IoError::Unsupported,
+            DeviceError::Invalid => IoError::Invalid,
+            DeviceError::Again | DeviceError::Io | DeviceError::Gone => IoError::Device,
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceError::Again => "the device was busy",
+            DeviceError::Io => "the device reported an I/O error",
+            DeviceError::NoSpace => "the device is full",
+            DeviceError::Gone => "the device is gone",
+            DeviceError::ReadOnly => "the device refuses writes",
+            DeviceError::Unsupported => "the device does not support the operation",
+            DeviceError::Invalid => "the device refused the operation's arguments",
+        })
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+/// A set of devices that carry out operations.
+pub trait Devices {
+    /// What `device` is, or `None` when there is no such device.
+    fn capabilities(&self, device: Device) -> Option<Capabilities>;
+
+    /// Starts an operation; every one ends in exactly one completion. Backends may hold
+    /// operations back until [`flush`](Devices::flush).
+    ///
+    /// # Safety
+    /// The memory behind `io.memory` (not the list itself) must stay valid until the completion
+    /// is reaped or [`abandon`](Devices::abandon) returns. Until then a write's memory is not
+    /// changed, and a read's is not touched. Alignment and bounds are those of
+    /// [`capabilities`](Devices::capabilities).
+    unsafe fn submit(&mut self, io: Io<'_>);
+
+    /// Sends on what was submitted.
+    fn flush(&mut self) {}
+
+    /// Appends the completions that have arrived; never waits.
+    fn reap(&mut self, done: &mut Vec<Completion>);
+
+    /// Ends the life of everything in flight: afterwards the backend touches no memory that was
+    /// handed to it, and reports none of those operations. Real devices wait for them.
+    fn abandon(&mut self);
+
+    /// What rings when [`reap`](Devices::reap) may find something; `None` when completions come
+    /// only from the caller's own doing.
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        None
+    }
+
+    /// When `reap` will find something although the bell does not ring (a completion held back
+    /// until its time).
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Offers the memory that most operations will use, to be registered with the kernel.
+    ///
+    /// # Safety
+    /// The memory must stay valid for as long as the backend lives.
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        let _ = memory;
+    }
+}

@@ -1,0 +1,93 @@
+//! An eventfd that wakes the thread waiting for completions.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
+
+/// Rung by whoever completes an operation, waited on by the thread that reaps. Rings are not
+/// counted: any number before a wait wake it once.
+#[derive(Debug)]
+pub struct Doorbell {
+    fd: OwnedFd,
+}
+
+impl Doorbell {
+    /// A new bell.
+    ///
+    /// # Errors
+    /// If the process has no file descriptor left.
+    pub fn new() -> io::Result<Doorbell> {
+        // SAFETY: plain system call without pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` is new and owned by nobody else.
+        Ok(Doorbell { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Wakes the waiter, or lets its next wait return at once.
+    pub fn ring(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: writes 8 bytes from a live array. A full counter (EAGAIN) means it rings anyway.
+        unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Waits until the bell rings or `until` has passed (`None`: without limit); clears it.
+    /// Returns whether it rang. May return early, as if rung for nothing.
+    pub fn wait(&self, until: Option<Instant>) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            libc::timespec {
+                tv_sec: left.as_secs().min(1 << 30) as libc::time_t,
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: `poll` and `timeout` outlive the call.
+        let ready = unsafe { libc::ppoll(&mut poll, 1, timeout, std::ptr::null()) };
+        ready > 0 && self.clear()
+    }
+
+    /// Clears the bell without waiting. Returns whether it had rung.
+    pub fn clear(&self) -> bool {
+        let mut count = [0u8; 8];
+        // SAFETY: reads 8 bytes into a live array.
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        n == 8
+    }
+}
+
+impl AsRawFd for Doorbell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn rings_before_a_wait_are_not_lost_and_wake_it_once() {
+        let bell = Doorbell::new().unwrap();
+        bell.ring();
+        bell.ring();
+        assert!(bell.wait(None));
+        assert!(!bell.wait(Some(Instant::now())));
+    }
+
+    #[test]
+    fn a_ring_from_another_thread_ends_an_endless_wait() {
+        let bell = std::sync::Arc::new(Doorbell::new().unwrap());
+        let other = bell.clone();
+        let ringer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            other.ring();
+        });
+        assert!(bell.wait(None));
+        ringer.join().unwrap();
+    }
+}

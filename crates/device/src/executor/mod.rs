@@ -1,0 +1,374 @@
+//! The one executor of effects.
+//!
+//! Polls a machine's effects, performs the immediate ones in order, carries the device effects
+//! through a [`Devices`] backend and feeds the completions back. What devices do badly is dealt
+//! with here and nowhere else:
+//!
+//! | trouble | answer |
+//! | --- | --- |
+//! | short transfer | the rest is submitted again, from the last whole logical block |
+//! | `EINTR`, `EAGAIN` | again, at most [`RetryLimits::again_max`] times |
+//! | an I/O error of a read, write or zeroing | again, at most [`RetryLimits::error_max`] times, counted |
+//! | an error of a sync | **never** retried: the data may be gone from the cache that failed to write it |
+//! | unaligned offset, length or memory | bounced through an aligned buffer; a write reads the edge blocks first, excluding other writers of those blocks meanwhile |
+//! | zeroing that is not supported | zeroes are written |
+//!
+//! # Threads
+//! The executor has no threads and no lock. Under a one-threaded driver, call
+//! [`run`](Executor::run) after everything that is handed to the machine. Where several threads
+//! use one machine, machine and executor sit behind one lock: a connection's thread hands in its
+//! request and runs; a thread that sleeps on [`Devices::doorbell`] without the lock takes it when
+//! the bell rings and runs. Replies leave through [`Requests::reply`].
+
+mod memory;
+mod steps;
+mod transfer;
+
+use std::collections::VecDeque;
+
+use forebay_effect::{Effect, IoError, Machine, Outcome, Segment};
+
+use crate::buffer::{AlignedBuffer, Arena, StagingPool};
+use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
+use crate::requests::Requests;
+use memory::Places;
+use transfer::{Order, Transfer};
+
+/// Rounds of completions that one [`Executor::run`] feeds before it returns to let go of a lock.
+const ROUNDS_MAX: u32 = 16;
+
+/// How often an operation is tried again before its failure is the machine's to handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetryLimits {
+    /// After [`DeviceError::Again`](crate::DeviceError::Again), per operation.
+    pub again_max: u32,
+    /// After [`DeviceError::Io`](crate::DeviceError::Io), per operation; syncs are never retried.
+    pub error_max: u32,
+}
+
+impl Default for RetryLimits {
+    fn default() -> Self {
+        RetryLimits { again_max: 64, error_max: 2 }
+    }
+}
+
+/// What one call of [`Executor::run`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Effects performed or started.
+    pub effects: u64,
+    /// Replies given.
+    pub replies: u64,
+    /// Completions handed to the machine.
+    pub completions: u64,
+    /// Completions may be left: call again (the bell may not ring for them).
+    pub more: bool,
+}
+
+/// What an executor has seen since it was made, to be shown to users.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExecutorStats {
+    /// Read effects ended.
+    pub reads: u64,
+    /// Write effects ended.
+    pub writes: u64,
+    /// Zeroing effects ended.
+    pub zeroes: u64,
+    /// Sync effects ended.
+    pub syncs: u64,
+    /// Bytes of read effects that succeeded.
+    pub read_bytes: u64,
+    /// Bytes of write effects that succeeded.
+    pub written_bytes: u64,
+    /// Operations submitted to devices, retries included.
+    pub submitted: u64,
+    /// Times a device was busy.
+    pub again: u64,
+    /// Times an operation was tried again after an error.
+    pub retries: u64,
+    /// Transfers that came back short and were continued.
+    pub short: u64,
+    /// Effects that went through an aligned buffer as a whole.
+    pub bounced: u64,
+    /// Writes or zeroings that first read the blocks at their edges.
+    pub read_modify_writes: u64,
+    /// Effects that waited for another's read-modify-write.
+    pub waited: u64,
+    /// Zeroings that wrote zeroes because the device could not do better.
+    pub zeroes_by_writing: u64,
+    /// Effects that ended in an error.
+    pub errors: u64,
+    /// Completions that belonged to nothing: a fault of the backend.
+    pub strays: u64,
+    /// Staging buffers ever allocated.
+    pub staging_buffers: u64,
+}
+
+/// Executes the effects of one machine over one set of devices.
+#[derive(Debug)]
+pub struct Executor<D> {
+    // First, so that it is dropped before any memory it may still be using.
+    devices: D,
+    arena: Arena,
+    zeroes: AlignedBuffer,
+    trash: AlignedBuffer,
+    staging: StagingPool,
+    table: Vec<Transfer>,
+    free: Vec<u32>,
+    waiting: VecDeque<u32>,
+    /// Transfers that exclude others from their range, started or waiting.
+    exclusive: u32,
+    in_flight: u32,
+    ended: VecDeque<(u32, Outcome)>,
+    done: Vec<Completion>,
+    segments: Vec<Segment>,
+    scratch: Vec<MemorySlice>,
+    order: u64,
+    limits: RetryLimits,
+    stats: ExecutorStats,
+    unable_to_zero: Vec<forebay_effect::Device>,
+}
+
+impl<D: Devices> Executor<D> {
+    /// An executor whose DRAM slots are `arena`.
+    pub fn new(mut devices: D, arena: Arena) -> Executor<D> {
+        // SAFETY: the arena lives in the executor and is dropped after the devices.
+        unsafe { devices.register(arena.memory()) };
+        Executor {
+            devices,
+            arena,
+            zeroes: AlignedBuffer::new(memory::VOID_BYTES),
+            trash: AlignedBuffer::new(memory::VOID_BYTES),
+            staging: StagingPool::default(),
+            table: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            exclusive: 0,
+            in_flight: 0,
+            ended: VecDeque::new(),
+            done: Vec::new(),
+            segments: Vec::new(),
+            scratch: Vec::new(),
+            order: 0,
+            limits: RetryLimits::default(),
+            stats: ExecutorStats::default(),
+            unable_to_zero: Vec::new(),
+        }
+    }
+
+    /// Changes how often operations are tried again.
+    pub fn set_limits(&mut self, limits: RetryLimits) {
+        self.limits = limits;
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &D {
+        &self.devices
+    }
+
+    /// The devices, for their own controls.
+    pub fn devices_mut(&mut self) -> &mut D {
+        &mut self.devices
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> ExecutorStats {
+        ExecutorStats { staging_buffers: self.staging.allocated(), ..self.stats }
+    }
+
+    /// Device effects begun and not yet handed back.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Performs everything that can be performed now: effects, completions that have arrived,
+    /// the effects that follow from them, until nothing is left but waiting.
+    ///
+    /// # Panics
+    /// If the machine names a place that does not exist: that is a fault of the program, and to
+    /// go on would put one block's bytes into another's place.
+    pub fn run<M, R>(&mut self, machine: &mut M, requests: &mut R) -> Progress
+    where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        let mut progress = Progress::default();
+        for _ in 0..ROUNDS_MAX {
+            self.perform_effects(machine, requests, &mut progress);
+            self.devices.flush();
+            if !self.feed(machine, requests, &mut progress) {
+                return progress;
+            }
+        }
+        self.devices.flush();
+        progress.more = true;
+        progress
+    }
+
+    /// Forgets everything in flight and spoils the slots' contents, as a crash does. The machine
+    /// and its requests are to be dropped; the devices are as they are.
+    pub fn reset(&mut self) {
+        self.devices.abandon();
+        for index in 0..self.table.len() as u32 {
+            if self.table[index as usize].active {
+                self.release(index);
+            }
+        }
+        self.waiting.clear();
+        self.ended.clear();
+        self.done.clear();
+        self.arena.scribble(0xDB);
+    }
+
+    /// Gives the devices back, with nothing in flight.
+    pub fn into_devices(mut self) -> D {
+        self.devices.abandon();
+        self.devices
+    }
+
+    fn perform_effects<M, R>(&mut self, machine: &mut M, requests: &mut R, progress: &mut Progress)
+    where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        let mut segments = std::mem::take(&mut self.segments);
+        while let Some(effect) = machine.poll_effect(&mut segments) {
+            progress.effects += 1;
+            self.perform(effect, &segments, machine, requests, progress);
+        }
+        self.segments = segments;
+    }
+
+    fn perform<M, R>(
+        &mut self,
+        effect: Effect,
+        segments: &[Segment],
+        machine: &mut M,
+        requests: &mut R,
+        progress: &mut Progress,
+    ) where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        let (token, device, verb, offset, length) = match effect {
+            Effect::Copy { from, to, length } => {
+                return self.places(machine, requests).copy(from, to, length);
+            }
+            Effect::Zero { to, length } => {
+                return self.places(machine, requests).zero(to, length);
+            }
+            Effect::Checksum { token, seed } => {
+                let value = self.places(machine, requests).checksum(seed, segments);
+                return machine.handle_checksum(token, value);
+            }
+            Effect::Reply { request, result } => {
+                progress.replies += 1;
+                return requests.reply(request, result);
+            }
+            Effect::Read { token, device, offset, length } => {
+                (token, device, Verb::Read, offset, length.into())
+            }
+            Effect::Write { token, device, offset, length } => {
+                (token, device, Verb::Write, offset, length.into())
+            }
+            Effect::WriteZeroes { token, device, offset, length, punch } => {
+                (token, device, Verb::WriteZeroes { punch }, offset, length)
+            }
+            Effect::Sync { token, device } => (token, device, Verb::Sync, 0, 0),
+        };
+        let order = Order { token, device, verb, offset, length };
+        let index = self.allocate(order, segments);
+        match self.admit(&order, segments) {
+            Ok(Some(capabilities)) => self.begin(index, capabilities, machine, requests),
+            Ok(None) => self.ended.push_back((index, Ok(()))),
+            Err(error) => self.ended.push_back((index, Err(error))),
+        }
+    }
+
+    /// Checks an order: the device's capabilities, or `None` when there is nothing to do.
+    fn admit(&self, order: &Order, segments: &[Segment]) -> Result<Option<Capabilities>, IoError> {
+        let capabilities = self.devices.capabilities(order.device).ok_or(IoError::Invalid)?;
+        let end = order.offset.checked_add(order.length).ok_or(IoError::Invalid)?;
+        if end > capabilities.size {
+            return Err(IoError::Invalid);
+        }
+        if matches!(order.verb, Verb::Read | Verb::Write) {
+            let sum: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
+            assert_eq!(sum, order.length, "the segments of {order:?} do not add up");
+        }
+        Ok((order.length > 0 || order.verb == Verb::Sync).then_some(capabilities))
+    }
+
+    /// Feeds completions to the machine, each followed by the effects it causes. Returns whether
+    /// there were any.
+    fn feed<M, R>(&mut self, machine: &mut M, requests: &mut R, progress: &mut Progress) -> bool
+    where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        let mut done = std::mem::take(&mut self.done);
+        self.devices.reap(&mut done);
+        let mut any = !done.is_empty();
+        for completion in done.drain(..) {
+            if let Some((index, outcome)) = self.advance(completion) {
+                self.finish(index, outcome, machine, requests, progress);
+            }
+        }
+        self.done = done;
+        while let Some((index, outcome)) = self.ended.pop_front() {
+            any = true;
+            self.finish(index, outcome, machine, requests, progress);
+        }
+        any
+    }
+
+    fn finish<M, R>(
+        &mut self,
+        index: u32,
+        outcome: Outcome,
+        machine: &mut M,
+        requests: &mut R,
+        progress: &mut Progress,
+    ) where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        if outcome.is_ok() {
+            self.bring_in(index, machine, requests);
+        }
+        let order = self.table[index as usize].order;
+        self.count(&order, outcome);
+        self.release(index);
+        self.start_waiting();
+        progress.completions += 1;
+        machine.handle_completion(order.token, outcome);
+        self.perform_effects(machine, requests, progress);
+    }
+
+    fn count(&mut self, order: &Order, outcome: Outcome) {
+        let stats = &mut self.stats;
+        let (operations, bytes) = match order.verb {
+            Verb::Read => (&mut stats.reads, Some(&mut stats.read_bytes)),
+            Verb::Write => (&mut stats.writes, Some(&mut stats.written_bytes)),
+            Verb::WriteZeroes { .. } => (&mut stats.zeroes, None),
+            Verb::Sync => (&mut stats.syncs, None),
+        };
+        *operations += 1;
+        match (outcome, bytes) {
+            (Ok(()), Some(bytes)) => *bytes += order.length,
+            (Ok(()), None) => {}
+            (Err(_), _) => stats.errors += 1,
+        }
+    }
+
+    fn places<'a, M: ?Sized, R: ?Sized>(
+        &'a self,
+        machine: &'a mut M,
+        requests: &'a mut R,
+    ) -> Places<'a, M, R> {
+        Places { arena: &self.arena, zeroes: &self.zeroes, machine, requests }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! One device in memory: a medium that survives power cuts, and a volatile write cache that
+//! may not.
+
+use forebay_effect::Device;
+
+use super::DeviceOptions;
+use super::faults::FaultRates;
+use crate::choices::Choices;
+use crate::devices::DeviceError;
+
+/// Sectors are the unit of errors on the medium.
+pub(super) const SECTOR: u64 = 512;
+
+/// Unsynced writes a cache holds; beyond it the older half goes to the medium by itself.
+const UNSYNCED_MAX: usize = 4096;
+
+/// Contents of a write.
+#[derive(Clone, Debug)]
+pub(super) enum Data {
+    Bytes(Vec<u8>),
+    Zeroes(u64),
+}
+
+impl Data {
+    pub fn length(&self) -> u64 {
+        match self {
+            Data::Bytes(bytes) => bytes.len() as u64,
+            Data::Zeroes(length) => *length,
+        }
+    }
+
+    /// Puts bytes `from..from + length` of this into `image` at `offset + from`.
+    pub fn put(&self, image: &mut [u8], offset: u64, from: u64, length: u64) {
+        let at = (offset + from) as usize;
+        let target = &mut image[at..at + length as usize];
+        match self {
+            Data::Bytes(bytes) => {
+                target.copy_from_slice(&bytes[from as usize..(from + length) as usize]);
+            }
+            Data::Zeroes(_) => target.fill(0),
+        }
+    }
+
+    fn part(&self, from: u64, length: u64) -> Data {
+        match self {
+            Data::Bytes(bytes) => {
+                Data::Bytes(bytes[from as usize..(from + length) as usize].into())
+            }
+            Data::Zeroes(_) => Data::Zeroes(length),
+        }
+    }
+}
+
+/// A write in the volatile cache.
+#[derive(Clone, Debug)]
+pub(super) struct Unsynced {
+    pub offset: u64,
+    pub data: Data,
+    /// When it completed.
+    pub completed: u64,
+}
+
+/// A device.
+#[derive(Clone, Debug)]
+pub(super) struct Medium {
+    pub name: Device,
+    pub options: DeviceOptions,
+    pub rates: FaultRates,
+    pub present: bool,
+    /// What a power cut leaves at least.
+    pub durable: Vec<u8>,
+    /// What reads see.
+    pub current: Vec<u8>,
+    pub unsynced: Vec<Unsynced>,
+    bad: Vec<bool>,
+}
+
+impl Medium {
+    pub fn new(name: Device, options: DeviceOptions, image: Vec<u8>) -> Medium {
+        let bad = vec![false; image.len() / SECTOR as usize];
+        let current = image.clone();
+        Medium {
+            name,
+            options,
+            rates: FaultRates::NONE,
+            present: true,
+            durable: image,
+            current,
+            unsynced: Vec::new(),
+            bad,
+        }
+    }
+
+    /// The bytes that a read sees.
+    pub fn read(&self, offset: u64, length: u64) -> Result<&[u8], DeviceError> {
+        let sectors = (offset / SECTOR) as usize..((offset + length).div_ceil(SECTOR)) as usize;
+        if self.bad[sectors].contains(&true) {
+            return Err(DeviceError::Io);
+        }
+        Ok(&self.current[offset as usize..(offset + length) as usize])
+    }
+
+    /// A write lands in the cache, but for the sectors that `keep` (sector number within the
+    /// write) refuses.
+    pub fn land(&mut self, offset: u64, data: &Data, now: u64, keep: impl FnMut(u64) -> bool) {
+        let length = data.length();
+        let kept: Vec<bool> = (0..length.div_ceil(SECTOR)).map(keep).collect();
+        let mut sector = 0;
+        while sector < kept.len() {
+            let run = kept[sector..].iter().take_while(|&&kept| kept).count();
+            if run == 0 {
+                sector += 1;
+                continue;
+            }
+            let from = sector as u64 * SECTOR;
+            let part_length = (run as u64 * SECTOR).min(length - from);
+            data.put(&mut self.current, offset, from, part_length);
+            let first = ((offset + from) / SECTOR) as usize;
+            self.bad[first..first + run].fill(false);
+            if self.options.volatile_cache {
+                let data = data.part(from, part_length);
+                self.unsynced.push(Unsynced { offset: offset + from, data, completed: now });
+            } else {
+                data.put(&mut self.durable, offset, from, part_length);
+            }
+            sector += run;
+        }
+        if self.unsynced.len() > UNSYNCED_MAX {
+            let cut = self.unsynced[UNSYNCED_MAX / 2].completed;
+            self.sync(cut);
+        }
+    }
+
+    /// What completed before `submitted` becomes durable.
+    pub fn sync(&mut self, submitted: u64) {
+        let durable = &mut self.durable;
+        self.unsynced.retain(|write| {
+            let covered = write.completed < submitted;
+            if covered {
+                write.data.put(durable, write.offset, 0, write.data.length());
+            }
+            !covered
+        });
+    }
+
+    /// A sync fails: of each sector that it should have made durable, it is open whether it got
+    /// there. What did not is no longer due to be written: the next sync will succeed without it.
+    pub fn fail_sync(&mut self, submitted: u64, choices: &mut dyn Choices) {
+        let reverts = if self.rates.sync_failure_reverts { 3 } else { 2 };
+        let mut unsynced = std::mem::take(&mut self.unsynced);
+        unsynced.retain(|write| {
+            let covered = write.completed < submitted;
+            let length = write.data.length();
+            for from in (0..length).step_by(SECTOR as usize).filter(|_| covered) {
+                let part = SECTOR.min(length - from);
+                let at = (write.offset + from) as usize..(write.offset + from + part) as usize;
+                match choices.choose(reverts) {
+                    0 => write.data.put(&mut self.durable, write.offset, from, part),
+                    1 => {}
+                    _ => self.current[at.clone()].copy_from_slice(&self.durable[at]),
+                }
+            }
+            !covered
+        });
+        // Reverting must not hide later writes.
+        for write in &unsynced {
+            write.data.put(&mut self.current, write.offset, 0, write.data.length());
+        }
+        self.unsynced = unsynced;
+    }
+
+    /// Makes one sector of a range unreadable until it is written.
+    pub fn spoil(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) {
+        let sectors = length.div_ceil(SECTOR).max(1);
+        self.bad[((offset / SECTOR) + choices.choose(sectors)) as usize] = true;
+    }
+
+    /// Flips bits of one byte of a range, in the cache and on the medium.
+    pub fn rot(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) {
+        let at = (offset + choices.choose(length.max(1))) as usize;
+        let mask = 1 + choices.choose(255) as u8;
+        self.flip(at, mask);
+    }
+
+    pub fn flip(&mut self, at: usize, mask: u8) {
+        self.current[at] ^= mask;
+        self.durable[at] ^= mask;
+        for write in &mut self.unsynced {
+            if let (Data::Bytes(bytes), Some(at)) =
+                (&mut write.data, at.checked_sub(write.offset as usize))
+                && let Some(byte) = bytes.get_mut(at)
+            {
+                *byte ^= mask;
+            }
+        }
+    }
+
+    /// Replaces everything, as if another device had been plugged in.
+    pub fn replace(&mut self, image: Vec<u8>) {
+        assert_eq!(image.len(), self.durable.len(), "another size needs another device");
+        self.current.clone_from(&image);
+        self.durable = image;
+        self.unsynced.clear();
+        self.bad.fill(false);
+    }
+
+    /// Power returns with `image` on the medium; unreadable sectors stay so.
+    pub fn restart(&mut self, image: Vec<u8>) {
+        self.current.clone_from(&image);
+        self.durable = image;
+        self.unsynced.clear();
+    }
+
+    /// Another place of the same length, for misdirected operations.
+    pub fn elsewhere(&self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
+        let block = u64::from(self.options.logical_block);
+        let places = (self.current.len() as u64 - length) / block + 1;
+        let other = choices.choose(places.saturating_sub(1)) * block;
+        if other >= offset && places > 1 { other + block } else { other }
+    }
+}
