@@ -1,0 +1,199 @@
+//! Goal: what users and scripts rely on holds for every command: exit statuses, where text goes,
+//! and examples that work when pasted. Method: the binary itself, from outside.
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(FOREBAY).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Every command as its words, `["trace", "info"]`, by asking the binary for its help.
+fn commands() -> Vec<Vec<String>> {
+    fn below(words: &[String], found: &mut Vec<Vec<String>>) {
+        let mut args = words.to_vec();
+        args.push("--help".into());
+        let output = Command::new(FOREBAY).args(&args).output().unwrap();
+        let help = stdout(&output);
+        let Some((_, list)) = help.split_once("Commands:\n") else {
+            found.push(words.to_vec());
+            return;
+        };
+        let list = list.split("\n\n").next().unwrap();
+        // Descriptions that go over several lines are indented further than names are.
+        let names = list.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
+        for name in names.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help") {
+            let mut words = words.to_vec();
+            words.push(name.to_string());
+            below(&words, found);
+        }
+    }
+    let mut found = Vec::new();
+    below(&[], &mut found);
+    assert!(found.len() >= 5, "{found:?}");
+    found
+}
+
+#[test]
+fn help_and_version_go_to_standard_output_with_status_0() {
+    for args in [&["--help"][..], &["help"], &["--version"], &["help", "man"]] {
+        let output = forebay(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn every_command_describes_itself() {
+    for words in commands() {
+        let mut args: Vec<&str> = vec!["help"];
+        args.extend(words.iter().map(String::as_str));
+        let output = forebay(&args);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(stdout(&output).contains("Usage: forebay"), "{words:?}");
+    }
+}
+
+#[test]
+fn bad_usage_ends_with_status_2_and_says_why_on_standard_error() {
+    for (args, says) in [
+        (&[][..], "Usage"),
+        (&["no-such-command"], "no command `no-such-command`"),
+        (&["complétions"], "did you mean `forebay completions`"),
+        (&["completions"], "<SHELL>"),
+        (&["completions", "dos"], "possible values"),
+        (&["--no-such-flag"], "--no-such-flag"),
+        (&["man"], "<DIR>"),
+    ] {
+        let output = forebay(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn work_that_fails_ends_with_status_1_and_says_what_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = forebay(&["man", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(file.to_str().unwrap()), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(FOREBAY)
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn unknown_commands_are_programs_on_the_path_as_with_git() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("forebay-study");
+    std::fs::write(&program, "#!/bin/sh\necho \"study: $*\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |path: &str| {
+        Command::new(FOREBAY)
+            .args(["study", "a", "-x", "--json"])
+            .env("PATH", path)
+            .output()
+            .unwrap()
+    };
+    let output = run(&format!("{}:/usr/bin:/bin", dir.path().display()));
+    assert_eq!(stdout(&output), "study: a -x --json\n");
+    assert_eq!(output.status.code(), Some(7));
+    let output = run("/nonexistent");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("Python package"), "{}", stderr(&output));
+}
+
+#[test]
+fn completions_exist_for_every_shell_and_manual_pages_for_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(&forebay(&["completions", shell]));
+        assert!(script.contains("forebay") && script.contains("completions"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(forebay(&["-q", "man", dir.path().to_str().unwrap()]).status.code(), Some(0));
+    for words in commands() {
+        let page = dir.path().join(format!("forebay-{}.1", words.join("-")));
+        let text = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{page:?}: {e}"));
+        assert!(text.contains("EXAMPLE") || text.contains("Example"), "{page:?} has no example");
+    }
+}
+
+/// Runs lines in a shell as if pasted, in an empty directory, and ends whatever they started.
+/// The shell's status and what was said on standard error.
+fn paste(lines: &[&str]) -> (ExitStatus, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let bin = Path::new(FOREBAY).parent().unwrap().display().to_string();
+    // Output goes to files: a server that an example starts would keep a pipe open.
+    let status = Command::new("timeout")
+        .args(["120", "bash", "-e", "-c", &lines.join("\n")])
+        .current_dir(dir.path())
+        .env("PATH", format!("{bin}:{path}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors.reopen().unwrap())
+        .process_group(0)
+        .spawn()
+        .map(|mut child| {
+            let status = child.wait().unwrap();
+            end_group(child.id());
+            status
+        })
+        .unwrap();
+    (status, std::fs::read_to_string(errors.path()).unwrap())
+}
+
+/// Ends every process of a group; there may be none left.
+fn end_group(group: u32) {
+    let group = format!("-{group}");
+    let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
+}
+
+#[test]
+fn the_example_of_every_command_works_when_pasted() {
+    let mut failures = Vec::new();
+    for words in commands() {
+        let mut args = words.clone();
+        args.push("--help".into());
+        let help = stdout(&Command::new(FOREBAY).args(&args).output().unwrap());
+        let lines: Vec<_> = help.lines().filter_map(|l| l.strip_prefix("  $ ")).collect();
+        if lines.is_empty() {
+            failures.push(format!("forebay {}: no example", words.join(" ")));
+            continue;
+        }
+        let (status, errors) = paste(&lines);
+        if !status.success() {
+            failures.push(format!("forebay {}: {status}\n{errors}", words.join(" ")));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -1,0 +1,132 @@
+//! `forebay mrc` as users run it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = forebay(&[&["mrc", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Two volumes: a loop over four blocks read eight times, and two blocks written thrice.
+fn trace(dir: &tempfile::TempDir) -> String {
+    let mut csv = String::new();
+    let mut row = |disk: u32, op: &str, block: u64| {
+        let time = 128_166_372_003_061_629 + csv.len() as u64;
+        csv += &format!("{time},host,{disk},{op},{},4096,100\n", block * 4096);
+    };
+    for n in 0..32 {
+        row(0, "Read", n % 4);
+        if n < 6 {
+            row(1, "Write", 100 + n % 2);
+        }
+    }
+    let path = dir.path().join("trace.csv");
+    std::fs::write(&path, csv).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+fn point(curve: &Value, size_blocks: u64) -> &Value {
+    let points = curve["points"].as_array().unwrap();
+    points.iter().find(|p| p["size_blocks"] == size_blocks).unwrap_or_else(|| panic!("{curve}"))
+}
+
+#[test]
+fn the_answer_has_the_curve_of_each_volume_and_of_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = json(&[&trace(&dir), "--per-volume"]);
+    assert_eq!((&answer["requests"], &answer["accesses"]), (&38.into(), &38.into()));
+    assert_eq!((&answer["reads"], &answer["writes"]), (&32.into(), &6.into()));
+    assert_eq!((&answer["block_size"], &answer["distinct_blocks"]), (&4096.into(), &6.into()));
+    assert_eq!(answer["sampled_rate"], 1.0);
+    let all_hit = point(&answer, answer["max_distance"].as_u64().unwrap() + 1);
+    assert_eq!(all_hit["miss_ratio"], 6.0 / 38.0);
+    let volumes = answer["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 2);
+    assert_eq!(volumes[0]["max_distance"], 3);
+    assert_eq!(point(&volumes[0], 4)["read_miss_ratio"], 4.0 / 32.0);
+    assert_eq!(point(&volumes[1], 2)["write_miss_ratio"], 2.0 / 6.0);
+    assert_eq!(point(&volumes[1], 1)["write_miss_ratio"], 1.0);
+}
+
+#[test]
+fn options_reach_the_measurement() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let larger = json(&[&trace, "--block-size", "16KiB"]);
+    assert_eq!((&larger["block_size"], &larger["distinct_blocks"]), (&16384.into(), &2.into()));
+    assert_eq!(json(&[&trace, "--limit", "10"])["accesses"], 10);
+    let useful = json(&[&trace, "--distance", "pod-ro", "--at", "16KiB"]);
+    assert_eq!(useful["distance"], "pod-ro");
+    assert_eq!(point(&useful, 4)["read_miss_ratio"], 4.0 / 32.0);
+    assert_eq!(point(&useful, 4)["write_miss_ratio"], 1.0);
+    let sampled = json(&[&trace, "--sample", "0.5"]);
+    assert_eq!(sampled["sampled_rate"], 0.5);
+    let never = json(&[&trace, "--migration-period", "1h", "--request-level"]);
+    assert_eq!(never["max_distance"], Value::Null);
+}
+
+#[test]
+fn rows_and_pictures_are_written_beside_the_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name| dir.path().join(name).to_str().unwrap().to_string();
+    let (rows, page) = (file("x.parquet"), file("x.html"));
+    json(&[&trace(&dir), "--per-volume", "--parquet", &rows, "--html", &page]);
+    assert!(std::fs::read(rows).unwrap().starts_with(b"PAR1"));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Miss ratio of each volume"));
+    assert!(!page.contains("<script src"), "the page loads something");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_reading() {
+    for args in [
+        &["--sample", "0.1", "--request-level"][..],
+        &["--max-blocks", "1000", "--migration-period", "1s"],
+        &["--sample", "0.1", "--max-blocks", "1000"],
+        &["--max-blocks", "3"],
+        &["--sample", "2"],
+        &["--distance", "lru"],
+        &["--migration-period", "0s"],
+        &["--block-size", "5000"],
+    ] {
+        let output = forebay(&[&["mrc", "/nonexistent"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_trace_without_accesses_is_a_failure_and_not_an_empty_curve() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = forebay(&["mrc", &trace(&dir), "--limit", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--limit"));
+}
+
+#[test]
+fn the_cloudphysics_sample_has_its_known_footprint() {
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let root = std::env::var_os("FOREBAY_TRACES").map_or(beside, PathBuf::from);
+    for name in ["cloudPhysicsIO.vscsi", "cloudPhysicsIO.csv"] {
+        let path = root.join("cloudphysics").join(name);
+        if !path.exists() {
+            #[allow(clippy::print_stderr)]
+            {
+                eprintln!("skipped: no {}", path.display());
+            }
+            continue;
+        }
+        let answer = json(&[path.to_str().unwrap()]);
+        assert_eq!(answer["distinct_blocks"], 269_210, "{name}");
+        assert_eq!(answer["accesses"], 1_141_869, "{name}");
+    }
+}
