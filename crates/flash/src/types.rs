@@ -175,6 +175,14 @@ pub enum Event {
         /// Region number, as `Log::region_of` gives it.
         region: u32,
     },
+    /// A region given to `region_released` is free for good: the advanced tail is durable. Comes
+    /// before any event about a record that is written into the region anew; the holder of the
+    /// index forgets the region's (clean) records only now, because until now recovery would
+    /// have brought them back.
+    RegionFreed {
+        /// Region number.
+        region: u32,
+    },
     /// The table of active extents is full. Make the backing store of this extent's volume
     /// durable (one sync of it; no direct write to the extent is in flight now), then call
     /// `extent_released`. Until then the extent stays marked.
