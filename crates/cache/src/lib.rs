@@ -1,1 +1,25 @@
-//! The sans-IO cache: Front and Shards.
+//! The sans-IO block cache: front, shards, and the flash log put together.
+//!
+//! [`Cache`] is the heart; its module's documentation is the contract of the state machine. It
+//! decides everything and does nothing: no I/O, no clock, no threads, no bytes. The same code
+//! runs in the server, in the simulator, and against the adversary.
+
+pub mod cache;
+mod cleaner;
+mod config;
+mod front;
+mod index;
+mod policy;
+mod pump;
+pub mod replacement;
+mod shard;
+mod slab;
+mod slots;
+mod stats;
+mod waiters;
+
+pub use cache::{Cache, Notice, Open, VOLUMES_MAX};
+pub use config::{CacheConfig, FlashConfig, VolumeConfig};
+pub use policy::{Acknowledge, Partial, WritePolicy};
+pub use replacement::ReplacementKind;
+pub use stats::{CacheStats, Hits, VolumeStats};

@@ -1,0 +1,476 @@
+//! The heart: a block cache that does no I/O, reads no clock, spawns no thread and holds no
+//! bytes.
+//!
+//! # The contract
+//!
+//! A [`Cache`] is told what happened and answers with what to do.
+//!
+//! **In.** [`Cache::attach`] volumes, then [`Cache::start`] once. [`Cache::handle_request`] when
+//! a client's request arrives (ask [`Cache::has_room`] first), [`Cache::handle_completion`] when
+//! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
+//! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
+//! [`Cache::destage`] and [`Cache::stop`] as the operator wishes.
+//!
+//! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
+//! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
+//! [`Cache::poll_timeout`]; the timeout may change with any call.
+//!
+//! The same calls give the same effects, anywhere. Time is what the caller says and never goes
+//! back. Nothing is allocated for a request after start; the work done in one call is bounded
+//! (a trim of a terabyte is taken in steps, between which other calls may come).
+//!
+//! # What a reply means
+//!
+//! - A read's buffer holds, for each 512-byte sector, a value between the last one durable and
+//!   the last one written, and never an older one than was read before.
+//! - Under write-through a write's data is on the backing store (durable after a sync of it);
+//!   under write-back it is in the log, or in DRAM with [`Acknowledge::Dram`].
+//! - FUA: the data is durable. FLUSH: so is every write answered before the flush arrived, on
+//!   whatever connection.
+//! - An error: the block reads as old or new, and then stays so; dirty data is kept.
+//!
+//! # Who owns what
+//!
+//! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
+//! slots and the state of each block; a block belongs to the shard its 1 MiB extent hashes to.
+//! The *log* has everything on flash. None of them calls another but through here or through
+//! [`crate::shard::Surroundings`].
+//!
+//! # What is deliberately absent
+//!
+//! Clocks, threads, locks, files, sockets, randomness, bytes of data.
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_effect::{
+    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, RequestId, Segment, Token,
+};
+use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
+
+use crate::cleaner::Cleaner;
+use crate::config::{CacheConfig, VolumeConfig};
+use crate::front::{Front, INTERNAL, Stage, SyncWaiter};
+use crate::shard::{Access, Shard, Surroundings};
+use crate::slab::Fifo;
+use crate::stats::{CacheStats, VolumeStats};
+use crate::waiters::Piece;
+
+/// Something the operator should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Requests are welcome. With what recovery found, if there is a flash tier.
+    Ready(Option<Box<RecoveryReport>>),
+    /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
+    Failed(LogError),
+    /// Everything that was dirty when [`Cache::destage`] was called is on the backing stores.
+    Destaged(Outcome),
+    /// The cache has stopped. An error says that dirty data is still on flash only, or that the
+    /// clean mark could not be written; nothing acknowledged is lost.
+    Stopped(Outcome),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    New,
+    Starting,
+    Ready,
+    /// Waiting for requests in flight.
+    Draining,
+    /// Flushing what is dirty in DRAM.
+    Flushing,
+    /// Destaging, if so wished.
+    Destaging,
+    /// The log writes its clean mark.
+    Closing,
+    Stopped,
+    Failed,
+}
+
+/// How the flash tier is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Write an empty one.
+    Format {
+        /// Its new, random UUID.
+        uuid: [u8; 16],
+        /// The volumes bound to it.
+        bindings: Vec<Binding>,
+    },
+    /// Go on with what is there.
+    Recover,
+}
+
+/// Blocks handed to shards in one go before others get their turn.
+const STEP_BLOCKS: u32 = 256;
+/// log2 of the bytes that go to the same shard.
+const EXTENT_SHIFT: u32 = 20;
+/// Most volumes of one cache.
+pub const VOLUMES_MAX: usize = 64;
+
+/// The cache. See the module's documentation, which is its contract.
+pub struct Cache {
+    pub(crate) config: CacheConfig,
+    pub(crate) front: Front,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) log: Option<Log>,
+    pub(crate) effects: EffectQueue,
+    pub(crate) stats: CacheStats,
+    pub(crate) state: State,
+    pub(crate) cleaner: Cleaner,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) now: Nanos,
+    /// Volumes with a flush under way (bits).
+    pub(crate) flushing: u64,
+    /// A destage of everything is wanted: flushes of the cache's own still to end, then regions.
+    pub(crate) destaging: Option<(u32, Outcome)>,
+    pub(crate) stop_destages: bool,
+    pub(crate) stop_result: Outcome,
+}
+
+/// Splits a cache into what shards see of it and the shards.
+macro_rules! around {
+    ($cache:expr) => {
+        Surroundings {
+            front: &mut $cache.front,
+            log: $cache.log.as_mut(),
+            effects: &mut $cache.effects,
+            stats: &mut $cache.stats,
+        }
+    };
+}
+pub(crate) use around;
+
+impl Cache {
+    /// A cache without volumes, not started.
+    ///
+    /// # Panics
+    /// If the configuration is impossible (no DRAM block, spare or bounce slot for a shard, no
+    /// shard or more than 64).
+    pub fn new(config: CacheConfig) -> Self {
+        assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
+        let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
+        let log = config.flash.as_ref().map(|f| {
+            let mut options = Options { slots: config.slots(), ..Options::default() };
+            options.reserve_regions = f.regions_reserved;
+            Log::new(f.geometry, options)
+        });
+        Cache {
+            // The cache's own flushes, one a volume, always find a place.
+            front: Front::new(config.requests_max + VOLUMES_MAX as u32),
+            shards,
+            log,
+            effects: EffectQueue::default(),
+            stats: CacheStats::default(),
+            state: State::New,
+            cleaner: Cleaner::default(),
+            notices: Vec::new(),
+            now: Nanos(0),
+            flushing: 0,
+            destaging: None,
+            stop_destages: false,
+            stop_result: Ok(()),
+            config,
+        }
+    }
+
+    /// Adds a volume; its number counts up from 0.
+    ///
+    /// # Panics
+    /// With more than [`VOLUMES_MAX`] volumes, or a size that is no multiple of 512.
+    pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
+        assert!(self.front.volumes.len() < VOLUMES_MAX, "too many volumes");
+        assert!(volume.size_bytes % 512 == 0, "a volume's size must be a multiple of 512");
+        for shard in &mut self.shards {
+            shard.add_volume();
+        }
+        self.front.attach(volume)
+    }
+
+    /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
+    pub fn start(&mut self, now: Nanos, open: Open) {
+        assert!(self.state == State::New, "started twice");
+        self.now = now;
+        match &mut self.log {
+            None => {
+                self.state = State::Ready;
+                self.notices.push(Notice::Ready(None));
+            }
+            Some(log) => {
+                self.state = State::Starting;
+                log.start(match open {
+                    Open::Format { uuid, bindings } => Start::Format { uuid, bindings },
+                    Open::Recover => Start::Recover,
+                });
+                self.pump();
+            }
+        }
+    }
+
+    /// Whether another request can be taken now.
+    pub fn has_room(&self) -> bool {
+        self.front.requests.in_use() < self.config.requests_max as usize
+    }
+
+    /// Whether requests are served.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still
+    /// stand in an open batch.)
+    pub fn is_idle(&self) -> bool {
+        self.front.requests.in_use() == 0
+            && self.shards.iter().all(Shard::is_idle)
+            && self.cleaner.is_idle()
+    }
+
+    /// A request arrives. The driver keeps its buffer, `length` bytes, until the reply; `id`
+    /// must not be in use. A bad request is answered like any other, with an error.
+    ///
+    /// # Panics
+    /// Without [`Cache::has_room`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn handle_request(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        volume: Volume,
+        op: Op,
+        flags: Flags,
+        offset: u64,
+        length: u64,
+    ) {
+        assert!(id != INTERNAL, "a reserved request number");
+        assert!(self.has_room(), "more requests than the cache was built for");
+        self.now = self.now.max(now);
+        let admitted = match self.state {
+            State::Ready => self.front.admit(id, volume, op, flags, offset, length),
+            _ => Err(IoError::Shutdown),
+        };
+        match admitted {
+            Err(e) => self.effects.push(Effect::Reply { request: id, result: Err(e) }),
+            Ok(request) if op == Op::Flush => self.begin_flush(request),
+            Ok(request) => self.advance(request),
+        }
+    }
+
+    /// A device effect has ended.
+    pub fn handle_completion(&mut self, now: Nanos, token: Token, result: Outcome) {
+        self.now = self.now.max(now);
+        match token.owner {
+            Owner::Shard(n) => {
+                let mut around = around!(self);
+                self.shards[usize::from(n)].handle_completion(&mut around, token.index, result);
+            }
+            Owner::Log => {
+                let log = self.log.as_mut().expect("a completion for the log");
+                log.handle_completion(token.index, result);
+            }
+            Owner::Front => {
+                self.front.handle_sync(token.index as u16, result, &mut self.effects);
+            }
+        }
+        self.pump();
+    }
+
+    /// The answer to an [`Effect::Checksum`], given before anything else.
+    pub fn handle_checksum(&mut self, token: Token, value: u32) {
+        match token.owner {
+            Owner::Shard(n) => {
+                let mut around = around!(self);
+                self.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
+            }
+            Owner::Log => {
+                let log = self.log.as_mut().expect("a checksum for the log");
+                log.handle_checksum(token.index, value);
+            }
+            Owner::Front => unreachable!("the front asks for no checksums"),
+        }
+    }
+
+    /// The time of [`Cache::poll_timeout`] has come (or may have).
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        if self.cleaner.retry_at.is_some_and(|at| at <= self.now) {
+            self.cleaner.retry_at = None;
+        }
+        self.pump();
+    }
+
+    /// When to call [`Cache::handle_timeout`], if at all.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.cleaner.retry_at
+    }
+
+    /// What to do next; its memory operands replace what `segments` holds. Ask until nothing
+    /// comes.
+    pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.effects.pop(segments) {
+                return Some(effect);
+            }
+            if let Some(effect) = self.log.as_mut().and_then(|l| l.poll_effect(segments)) {
+                return Some(effect);
+            }
+            if !self.pump() {
+                return None;
+            }
+        }
+    }
+
+    /// What the operator should know.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        (!self.notices.is_empty()).then(|| self.notices.remove(0))
+    }
+
+    /// The bytes of one of the log's metadata buffers.
+    pub fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+        self.log.as_ref().expect("metadata without a log").meta(buffer)
+    }
+
+    /// The same, to be filled when a read completes, before the completion is handed in.
+    pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        self.log.as_mut().expect("metadata without a log").meta_mut(buffer)
+    }
+
+    /// What the parameters were.
+    pub fn config(&self) -> &CacheConfig {
+        &self.config
+    }
+
+    /// Counters of the cache.
+    pub fn stats(&self) -> &CacheStats {
+        &self.stats
+    }
+
+    /// Counters of a volume.
+    pub fn volume_stats(&self, volume: Volume) -> Option<&VolumeStats> {
+        self.front.volumes.get(volume.0 as usize).map(|v| &v.stats)
+    }
+
+    /// Number of volumes.
+    pub fn volume_count(&self) -> usize {
+        self.front.volumes.len()
+    }
+
+    /// Counters of the log.
+    pub fn log_stats(&self) -> Option<&LogStats> {
+        self.log.as_ref().map(Log::stats)
+    }
+
+    /// Bytes of metadata held in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shards.iter().map(Shard::memory_bytes).sum()
+    }
+
+    /// Starts loading what a request for this byte of a volume will look at.
+    pub fn prefetch(&self, volume: Volume, offset: u64) {
+        let key = BlockKey::new(volume.0 as u16, offset >> self.config.block_size.shift());
+        self.shards[self.shard_of(volume.0 as u16, offset)].prefetch(key);
+    }
+
+    // ---- requests ----
+
+    pub(crate) fn shard_of(&self, volume: u16, offset: u64) -> usize {
+        let n = self.shards.len();
+        if n == 1 {
+            return 0;
+        }
+        let x = (offset >> EXTENT_SHIFT) ^ (u64::from(volume) << 48);
+        let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        ((u128::from(hash) * n as u128) >> 64) as usize
+    }
+
+    /// Hands the next blocks of a request to their shards.
+    pub(crate) fn advance(&mut self, request: u32) {
+        let size = self.config.block_size;
+        let mut last_shard = None;
+        for _ in 0..STEP_BLOCKS {
+            let r = &mut self.front.requests[request];
+            if r.cursor == r.end {
+                break;
+            }
+            let start = size.within(r.cursor);
+            let length = (size.bytes() - start).min(r.end - r.cursor);
+            let piece = Piece {
+                request,
+                block: size.index_of(r.cursor).0,
+                start: start as u32,
+                length: length as u32,
+                counted: false,
+            };
+            let (volume, cursor) = (r.volume, r.cursor);
+            r.outstanding += 1;
+            let n = self.shard_of(volume, cursor);
+            let mut around = around!(self);
+            if let Some(last) = last_shard.replace(n) {
+                if last != n {
+                    self.shards[last].close_run(&mut around);
+                }
+            }
+            let access = self.shards[n].access(&mut around, piece);
+            let r = &mut self.front.requests[request];
+            match access {
+                Access::Pending => r.cursor += length,
+                Access::Done(result) => {
+                    r.outstanding -= 1;
+                    r.cursor += length;
+                    if let Err(e) = result {
+                        r.error.get_or_insert(e);
+                    }
+                }
+                Access::Full => {
+                    r.outstanding -= 1;
+                    break;
+                }
+            }
+        }
+        if let Some(n) = last_shard {
+            self.shards[n].close_run(&mut around!(self));
+        }
+        let r = &self.front.requests[request];
+        if r.cursor < r.end {
+            let mut running = self.front.running;
+            self.front.requests.push_back(&mut running, request);
+            self.front.running = running;
+        } else if r.outstanding == 0 {
+            self.finish(request);
+        }
+    }
+
+    /// All pieces, or all syncs, of a request are back.
+    pub(crate) fn finish(&mut self, request: u32) {
+        let r = &self.front.requests[request];
+        let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
+        if r.stage == Stage::Pieces && durable && r.error.is_none() {
+            return self.make_durable(request);
+        }
+        self.front.reply(request, &mut self.effects);
+    }
+
+    /// The last stage of a request that promises durability.
+    pub(crate) fn make_durable(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        r.stage = Stage::Syncing;
+        let volume = r.volume;
+        if let (true, Some(log)) = (self.config.write_policy.write_back, &mut self.log) {
+            r.outstanding += 1;
+            log.sync(u64::from(request));
+        }
+        if self.front.owes_sync(volume) {
+            self.front.requests[request].outstanding += 1;
+            self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
+        }
+        if self.front.requests[request].outstanding == 0 {
+            self.front.reply(request, &mut self.effects);
+        }
+    }
+
+    /// Takes the first of a list of requests.
+    pub(crate) fn pop(front: &mut Front, list: fn(&mut Front) -> &mut Fifo) -> Option<u32> {
+        let mut fifo = *list(front);
+        let request = front.requests.pop_front(&mut fifo);
+        *list(front) = fifo;
+        request
+    }
+}

@@ -1,0 +1,303 @@
+//! The front: volumes, requests in flight, and what must be durable before a reply.
+//!
+//! Everything global lives here. A request is taken apart block by block (a bounded number of
+//! blocks in one go), its pieces are given to shards, and the last piece to come back finishes
+//! it. A request that promises durability (FLUSH, FUA) then waits for the syncs it needs; a
+//! sync only counts for writes that had completed when it was issued, and all requests that
+//! wait meanwhile share the next one.
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, RequestId, Token};
+
+use forebay_flash::ExtentId;
+
+use crate::config::VolumeConfig;
+use crate::slab::{Fifo, Linked, NONE, Slab};
+use crate::stats::VolumeStats;
+
+/// The name of requests that the cache makes of itself (the flush of a clean stop).
+pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
+
+/// A request in flight.
+#[derive(Debug)]
+pub(crate) struct RequestState {
+    pub id: RequestId,
+    pub volume: u16,
+    pub op: Op,
+    pub flags: Flags,
+    pub offset: u64,
+    pub end: u64,
+    /// First byte not yet handed to a shard.
+    pub cursor: u64,
+    /// Pieces handed out and not back; for a request in its last stage, syncs waited for.
+    pub outstanding: u32,
+    pub error: Option<IoError>,
+    pub stage: Stage,
+    next: u32,
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Its pieces are being worked on.
+    Pieces,
+    /// A flush waits for dirty blocks to leave DRAM.
+    Flushing,
+    /// It waits for syncs.
+    Syncing,
+}
+
+impl Linked for RequestState {
+    fn next(&mut self) -> &mut u32 {
+        &mut self.next
+    }
+}
+
+/// Who waits for a sync of a backing store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SyncWaiter {
+    /// A request in its last stage.
+    Request(u32),
+    /// The destage round of the cleaner.
+    Cleaner,
+    /// The log retires an extent from its activity table.
+    Retire(ExtentId),
+}
+
+#[derive(Debug, Default)]
+struct Syncing {
+    /// The number of direct writes that the sync under way covers.
+    in_flight: Option<u64>,
+    riding: Vec<SyncWaiter>,
+    waiting: Vec<SyncWaiter>,
+}
+
+/// The flush of a volume: its DRAM-dirty blocks are on their way to where they are durable.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    pub active: Vec<u32>,
+    pub next: Vec<u32>,
+    pub shards_left: u32,
+    pub failed: bool,
+}
+
+/// An attached volume.
+#[derive(Debug)]
+pub(crate) struct VolumeState {
+    pub size: u64,
+    pub read_only: bool,
+    /// Writes to the backing store that did not pass the log, completed; and how many of them
+    /// are durable.
+    direct_done: u64,
+    direct_durable: u64,
+    /// A sync has failed: what it should have covered may be gone for good, so no later sync is
+    /// believed to have made it durable.
+    sync_failed: bool,
+    syncing: Syncing,
+    pub flushing: Flushing,
+    pub stats: VolumeStats,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub requests: Slab<RequestState>,
+    pub volumes: Vec<VolumeState>,
+    /// Requests with blocks not yet handed out.
+    pub running: Fifo,
+    /// Requests whose pieces are all back.
+    pub finished: Fifo,
+    /// Flushes of the cache's own that have ended.
+    pub internal_done: Vec<Outcome>,
+    /// Waiters other than requests whose sync ended.
+    pub synced: Vec<(u16, SyncWaiter, Outcome)>,
+}
+
+impl Front {
+    pub fn new(requests_max: u32) -> Self {
+        Front {
+            requests: Slab::new(requests_max),
+            volumes: Vec::new(),
+            running: Fifo::EMPTY,
+            finished: Fifo::EMPTY,
+            internal_done: Vec::new(),
+            synced: Vec::new(),
+        }
+    }
+
+    pub fn attach(&mut self, config: VolumeConfig) -> Volume {
+        let max = self.requests_capacity();
+        self.volumes.push(VolumeState {
+            size: config.size_bytes,
+            read_only: config.read_only,
+            direct_done: 0,
+            direct_durable: 0,
+            sync_failed: false,
+            syncing: Syncing {
+                in_flight: None,
+                riding: Vec::with_capacity(max + 2),
+                waiting: Vec::with_capacity(max + 2),
+            },
+            flushing: Flushing {
+                active: Vec::with_capacity(max),
+                next: Vec::with_capacity(max),
+                ..Flushing::default()
+            },
+            stats: VolumeStats::default(),
+        });
+        Volume(self.volumes.len() as u32 - 1)
+    }
+
+    fn requests_capacity(&self) -> usize {
+        // Slab capacity; queues of requests never hold more.
+        self.requests.capacity()
+    }
+
+    /// Registers a request; `Err` is the answer to give at once.
+    pub fn admit(
+        &mut self,
+        id: RequestId,
+        volume: Volume,
+        op: Op,
+        flags: Flags,
+        offset: u64,
+        length: u64,
+    ) -> Result<u32, IoError> {
+        let state = self.volumes.get_mut(volume.0 as usize).ok_or(IoError::Invalid)?;
+        let end = offset.checked_add(length).ok_or(IoError::Invalid)?;
+        if op != Op::Flush && (end > state.size || (offset | length) & 511 != 0) {
+            return Err(IoError::Invalid);
+        }
+        if op.modifies() && state.read_only {
+            return Err(IoError::ReadOnly);
+        }
+        let stats = &mut state.stats;
+        match op {
+            Op::Read => {
+                stats.reads += 1;
+                stats.read_bytes += length;
+            }
+            Op::Write => {
+                stats.writes += 1;
+                stats.write_bytes += length;
+            }
+            Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
+            Op::Flush => stats.flushes += 1,
+        }
+        let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
+        Ok(self.requests.insert(RequestState {
+            id,
+            volume: volume.0 as u16,
+            op,
+            flags,
+            offset,
+            end,
+            cursor: offset,
+            outstanding: 0,
+            error: None,
+            stage: Stage::Pieces,
+            next: NONE,
+        }))
+    }
+
+    /// `count` pieces of a request came back.
+    pub fn pieces_done(&mut self, request: u32, count: u32, result: Outcome) {
+        let state = &mut self.requests[request];
+        debug_assert!(state.outstanding >= count, "more pieces back than handed out");
+        state.outstanding -= count;
+        if let Err(e) = result {
+            state.error.get_or_insert(e);
+        }
+        if state.outstanding == 0 && state.cursor == state.end {
+            let mut finished = self.finished;
+            self.requests.push_back(&mut finished, request);
+            self.finished = finished;
+        }
+    }
+
+    /// Answers a request and forgets it.
+    pub fn reply(&mut self, request: u32, effects: &mut EffectQueue) {
+        let state = self.requests.remove(request);
+        if state.id == INTERNAL {
+            self.internal_done.push(state.error.map_or(Ok(()), Err));
+            return;
+        }
+        if state.error.is_some() {
+            self.volumes[state.volume as usize].stats.errors += 1;
+        }
+        let result = state.error.map_or(Ok(()), Err);
+        effects.push(Effect::Reply { request: state.id, result });
+    }
+
+    /// Whether a zeroing request allows a hole.
+    pub fn may_punch(&self, request: u32) -> bool {
+        let r = &self.requests[request];
+        r.op == Op::Trim || !r.flags.contains(Flags::NO_HOLE)
+    }
+
+    /// A write or zeroing of the backing store that did not pass the log has completed.
+    pub fn direct_written(&mut self, volume: u16) {
+        self.volumes[volume as usize].direct_done += 1;
+    }
+
+    /// Whether completed direct writes of the volume are not yet durable.
+    pub fn owes_sync(&self, volume: u16) -> bool {
+        let v = &self.volumes[volume as usize];
+        v.direct_done > v.direct_durable
+    }
+
+    /// `waiter` hears when everything that has completed on the volume's backing store until
+    /// now is durable.
+    pub fn sync(&mut self, volume: u16, waiter: SyncWaiter, effects: &mut EffectQueue) {
+        let v = &mut self.volumes[volume as usize];
+        v.syncing.waiting.push(waiter);
+        if v.syncing.in_flight.is_none() {
+            Self::issue_sync(v, volume, effects);
+        }
+    }
+
+    fn issue_sync(v: &mut VolumeState, volume: u16, effects: &mut EffectQueue) {
+        core::mem::swap(&mut v.syncing.riding, &mut v.syncing.waiting);
+        v.syncing.in_flight = Some(v.direct_done);
+        v.stats.backing_syncs += 1;
+        let token = Token { owner: Owner::Front, index: u32::from(volume) };
+        effects.push(Effect::Sync { token, device: Device::Backing(Volume(volume.into())) });
+    }
+
+    /// The sync of a volume ended.
+    pub fn handle_sync(&mut self, volume: u16, result: Outcome, effects: &mut EffectQueue) {
+        let v = &mut self.volumes[volume as usize];
+        let covers = v.syncing.in_flight.take().expect("a sync was under way");
+        match result {
+            Ok(()) if v.sync_failed => {}
+            Ok(()) => v.direct_durable = v.direct_durable.max(covers),
+            Err(_) => {
+                v.sync_failed = true;
+                v.stats.backing_errors += 1;
+            }
+        }
+        let for_requests = if v.sync_failed { Err(IoError::Device) } else { Ok(()) };
+        let mut ended = core::mem::take(&mut v.syncing.riding);
+        self.end_sync(volume, &mut ended, for_requests, result);
+        let v = &mut self.volumes[volume as usize];
+        v.syncing.riding = ended;
+        if !v.syncing.waiting.is_empty() {
+            Self::issue_sync(v, volume, effects);
+        }
+    }
+
+    fn end_sync(
+        &mut self,
+        volume: u16,
+        waiters: &mut Vec<SyncWaiter>,
+        for_requests: Outcome,
+        result: Outcome,
+    ) {
+        for waiter in waiters.drain(..) {
+            match waiter {
+                SyncWaiter::Request(request) => self.pieces_done(request, 1, for_requests),
+                other => self.synced.push((volume, other, result)),
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The index: which blocks are cached, where, and in what state.
+//!
+//! One [`Entry`] of 40 bytes per cached block in a slab that never grows, found through an
+//! open-addressed table of 32-bit cells (entry number and hash tag together) at a load of at
+//! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
+//! are intrusive. Nothing here allocates after construction.
+
+use forebay_flash::{BlockKey, Position};
+use forebay_effect::Slot;
+
+/// "No entry", "no slot", "no transfer" in the compact fields.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The number of an entry in the slab.
+pub(crate) type EntryId = u32;
+
+const TRANSFER_BITS: u32 = 24;
+const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
+
+/// The block has left the replacement list and gives up its slot when nothing is in flight.
+pub(crate) const LEAVING: u8 = 1;
+/// An append is owed as soon as the transfer under way ends.
+pub(crate) const WANTS_APPEND: u8 = 2;
+/// The flush under way waits for this block.
+pub(crate) const FLUSHING: u8 = 4;
+/// The slot stands in the dirty list.
+pub(crate) const IN_DIRTY_LIST: u8 = 8;
+
+/// The record's dirty granules are on the backing store; the sync is still to come.
+pub(crate) const DESTAGED: u8 = 16;
+/// The block's extent was durably marked as active for the step that is taken next.
+pub(crate) const MARKED: u8 = 32;
+
+/// What is known of one cached block.
+///
+/// `valid` and `dirty` speak of the DRAM slot, `flash_valid` and `flash_dirty` of the newest
+/// record in the log; one bit a granule. *Dirty* in DRAM means newer than the log (or, without
+/// flash, newer than the backing store); dirty on flash means newer than what is durable on the
+/// backing store. Invariant: a slot with dirty granules holds every granule that the record
+/// holds, so a newer record always replaces an older as a whole.
+#[derive(Clone, Debug)]
+#[repr(C, packed(4))]
+pub(crate) struct Entry {
+    key: u64,
+    /// Slot, or [`NONE`].
+    slot: u32,
+    /// First page of the newest record's payload, or [`NONE`].
+    position: u32,
+    /// CRC-32C of that payload.
+    pub checksum: u32,
+    /// Neighbours in the list of the record's region (and, when free, the free list).
+    pub next: u32,
+    pub prev: u32,
+    pub valid: u16,
+    pub dirty: u16,
+    pub flash_valid: u16,
+    pub flash_dirty: u16,
+    /// Transfer under way (24 bits) and flags (8 bits).
+    state: u32,
+}
+
+impl Entry {
+    const VACANT: Entry = Entry {
+        key: 0,
+        slot: NONE,
+        position: NONE,
+        checksum: 0,
+        next: NONE,
+        prev: NONE,
+        valid: 0,
+        dirty: 0,
+        flash_valid: 0,
+        flash_dirty: 0,
+        state: TRANSFER_NONE,
+    };
+
+    pub fn key(&self) -> BlockKey {
+        BlockKey(self.key)
+    }
+    pub fn slot(&self) -> Option<Slot> {
+        (self.slot != NONE).then_some(Slot(self.slot))
+    }
+    pub fn set_slot(&mut self, slot: Option<Slot>) {
+        self.slot = slot.map_or(NONE, |s| s.0);
+    }
+    pub fn position(&self) -> Option<Position> {
+        (self.position != NONE).then_some(Position(self.position))
+    }
+    pub fn set_position(&mut self, position: Option<Position>) {
+        self.position = position.map_or(NONE, |p| p.0);
+    }
+    /// The transfer under way on this block. At most one is; what else touches the block waits.
+    pub fn transfer(&self) -> Option<u32> {
+        let t = self.state & TRANSFER_NONE;
+        (t != TRANSFER_NONE).then_some(t)
+    }
+    pub fn set_transfer(&mut self, transfer: Option<u32>) {
+        let t = transfer.unwrap_or(TRANSFER_NONE);
+        self.state = (self.state & !TRANSFER_NONE) | t;
+    }
+    pub fn has(&self, flag: u8) -> bool {
+        self.state >> TRANSFER_BITS & u32::from(flag) != 0
+    }
+    pub fn set(&mut self, flag: u8) {
+        self.state |= u32::from(flag) << TRANSFER_BITS;
+    }
+    pub fn clear(&mut self, flag: u8) {
+        self.state &= !(u32::from(flag) << TRANSFER_BITS);
+    }
+    /// Whether the block holds anything that the backing store may lack.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty | self.flash_dirty != 0
+    }
+}
+
+/// The table and the slab.
+#[derive(Debug)]
+pub(crate) struct Index {
+    entries: Vec<Entry>,
+    cells: Vec<u32>,
+    free: u32,
+    len: u32,
+    tag_shift: u32,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+fn mix(key: u64) -> u64 {
+    let x = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+impl Index {
+    /// An index for at most `capacity` blocks.
+    pub fn new(capacity: u32) -> Self {
+        assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
+        let mut entries = vec![Entry::VACANT; capacity as usize];
+        for (i, e) in entries.iter_mut().enumerate() {
+            e.next = if i + 1 < capacity as usize { i as u32 + 1 } else { NONE };
+        }
+        let cells = vec![EMPTY; (u64::from(capacity) * 5 / 4 + 8) as usize];
+        // The largest entry number must never fill all bits: that is the empty cell.
+        let tag_shift = 32 - (capacity + 1).leading_zeros();
+        Index { entries, cells, free: 0, len: 0, tag_shift }
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.cells.len() as u128) >> 64) as usize
+    }
+    fn tag(&self, hash: u64) -> u32 {
+        (hash as u32).checked_shl(self.tag_shift).unwrap_or(0)
+    }
+    fn id_mask(&self) -> u32 {
+        if self.tag_shift >= 32 { u32::MAX } else { (1 << self.tag_shift) - 1 }
+    }
+
+    /// Number of blocks in the index.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+    /// Whether no further block fits.
+    pub fn is_full(&self) -> bool {
+        self.free == NONE
+    }
+    /// Most blocks the index can hold.
+    pub fn capacity(&self) -> u32 {
+        self.entries.len() as u32
+    }
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.entries.len() * size_of::<Entry>() + self.cells.len() * 4) as u64
+    }
+
+    /// The entry of `key`.
+    pub fn find(&self, key: BlockKey) -> Option<EntryId> {
+        let hash = mix(key.0);
+        let (tag, mask) = (self.tag(hash), self.id_mask());
+        let mut i = self.home(hash);
+        loop {
+            let cell = self.cells[i];
+            if cell == EMPTY {
+                return None;
+            }
+            if cell & !mask == tag {
+                let id = cell & mask;
+                if self.entries[id as usize].key == key.0 {
+                    return Some(id);
+                }
+            }
+            i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
+        }
+    }
+
+    /// Starts loading the cell of `key` into the processor's cache.
+    pub fn prefetch(&self, key: BlockKey) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let cell = &raw const self.cells[self.home(mix(key.0))];
+            // SAFETY: a prefetch of a valid address has no effect but on timing.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+                    cell.cast(),
+                );
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = key;
+    }
+
+    /// Adds `key`, which must not be there; `None` when the index is full.
+    pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
+        debug_assert!(self.find(key).is_none(), "block inserted twice");
+        let id = self.free;
+        if id == NONE {
+            return None;
+        }
+        let entry = &mut self.entries[id as usize];
+        self.free = entry.next;
+        *entry = Entry { key: key.0, ..Entry::VACANT };
+        self.len += 1;
+        let hash = mix(key.0);
+        let cell = self.tag(hash) | id;
+        let mut i = self.home(hash);
+        while self.cells[i] != EMPTY {
+            i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
+        }
+        self.cells[i] = cell;
+        Some(id)
+    }
+
+    /// Removes an entry. It must hold no slot, no record and no transfer.
+    pub fn remove(&mut self, id: EntryId) {
+        let e = &self.entries[id as usize];
+        assert!(
+            e.slot == NONE && e.position == NONE && e.transfer().is_none(),
+            "entry removed while it holds something"
+        );
+        let (mask, cells) = (self.id_mask(), self.cells.len());
+        let mut hole = self.home(mix(e.key));
+        while self.cells[hole] & mask != id || self.cells[hole] == EMPTY {
+            hole = (hole + 1) % cells;
+        }
+        // Shift back whatever may move into the hole, so that no tombstones are needed.
+        let mut i = hole;
+        loop {
+            i = if i + 1 == cells { 0 } else { i + 1 };
+            let cell = self.cells[i];
+            if cell == EMPTY {
+                break;
+            }
+            let home = self.home(mix(self.entries[(cell & mask) as usize].key));
+            let stays = if hole < i { home > hole && home <= i } else { home > hole || home <= i };
+            if !stays {
+                self.cells[hole] = cell;
+                hole = i;
+            }
+        }
+        self.cells[hole] = EMPTY;
+        self.entries[id as usize] = Entry { next: self.free, ..Entry::VACANT };
+        self.free = id;
+        self.len -= 1;
+    }
+}
+
+impl core::ops::Index<EntryId> for Index {
+    type Output = Entry;
+    fn index(&self, id: EntryId) -> &Entry {
+        &self.entries[id as usize]
+    }
+}
+
+impl core::ops::IndexMut<EntryId> for Index {
+    fn index_mut(&mut self, id: EntryId) -> &mut Entry {
+        &mut self.entries[id as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u64) -> BlockKey {
+        BlockKey::new(1, n)
+    }
+
+    #[test]
+    fn an_entry_costs_at_most_48_bytes_with_its_share_of_the_table() {
+        let index = Index::new(1 << 16);
+        assert!(size_of::<Entry>() == 40);
+        assert!(index.memory_bytes() as f64 / f64::from(index.capacity()) <= 48.0);
+    }
+
+    #[test]
+    fn finds_exactly_what_was_inserted_through_any_mix_of_removals() {
+        // A small pseudo-random walk against a sorted map as the oracle.
+        let mut index = Index::new(97);
+        let mut oracle = std::collections::BTreeMap::new();
+        let mut x = 1_u64;
+        for _ in 0..200_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let n = x >> 33 & 0xff;
+            match oracle.get(&n) {
+                Some(&id) => {
+                    assert_eq!(index.find(key(n)), Some(id));
+                    index.remove(id);
+                    oracle.remove(&n);
+                }
+                None => match index.insert(key(n)) {
+                    Some(id) => assert!(oracle.insert(n, id).is_none()),
+                    None => assert_eq!(oracle.len(), 97),
+                },
+            }
+            assert_eq!(index.len() as usize, oracle.len());
+        }
+        for n in 0..256 {
+            assert_eq!(index.find(key(n)), oracle.get(&n).copied());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Write policies: which path a request takes.
+
+/// Where reads and writes go, and what they leave in the cache.
+///
+/// The named policies are combinations of three decisions, so that a new one is a constant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WritePolicy {
+    /// Writes end in the cache and reach the backing store later; otherwise a write is done
+    /// when the backing store has it.
+    pub write_back: bool,
+    /// A written block that is not cached becomes cached.
+    pub allocate_on_write: bool,
+    /// A read block that is not cached becomes cached.
+    pub allocate_on_read: bool,
+}
+
+impl WritePolicy {
+    /// Writes and reads allocate; writes are destaged later.
+    pub const WRITE_BACK: WritePolicy =
+        WritePolicy { write_back: true, allocate_on_write: true, allocate_on_read: true };
+    /// Writes go to the backing store and stay in the cache.
+    pub const WRITE_THROUGH: WritePolicy =
+        WritePolicy { write_back: false, allocate_on_write: true, allocate_on_read: true };
+    /// Writes go to the backing store and invalidate; only reads allocate (ETICA's RO level,
+    /// and write-around).
+    pub const READ_ONLY: WritePolicy =
+        WritePolicy { write_back: false, allocate_on_write: false, allocate_on_read: true };
+    /// Only writes allocate, and are destaged later (ETICA's WBWO).
+    pub const WRITE_ONLY: WritePolicy =
+        WritePolicy { write_back: true, allocate_on_write: true, allocate_on_read: false };
+}
+
+/// When a write under write-back is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Acknowledge {
+    /// When it is in the log: it survives a kill of the process.
+    #[default]
+    Flash,
+    /// When it is in DRAM: the export is a disk with a volatile write cache, durable at FLUSH
+    /// and FUA.
+    Dram,
+}
+
+/// What a write of part of a block does to the rest of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Partial {
+    /// Validity is kept by granule: whole granules need no read.
+    #[default]
+    Granule,
+    /// The rest of the block is fetched first, as the papers' caches do.
+    Fill,
+}

@@ -1,0 +1,421 @@
+//! What the cache does of its own accord between calls: hears the log, ends requests, pushes
+//! flushes, cleaning and a stop on. Each turn is bounded.
+
+use forebay_effect::Outcome;
+use forebay_flash::Event;
+
+use crate::cache::{Cache, Notice, State, around};
+use crate::cleaner::{Phase, Purpose};
+use crate::front::{INTERNAL, Stage, SyncWaiter};
+use crate::shard::{FlushState, JobState, Surroundings};
+use forebay_block::{Flags, Op, Volume};
+
+/// Blocks of a flush that a shard starts in one turn.
+const FLUSH_BLOCKS: u32 = 64;
+
+impl Cache {
+    /// One turn of everything that is owed; true when something was done.
+    pub(crate) fn pump(&mut self) -> bool {
+        let mut any = self.hear_log();
+        while let Some(request) = Self::pop(&mut self.front, |f| &mut f.finished) {
+            self.finish(request);
+            any = true;
+        }
+        for n in 0..self.shards.len() {
+            any |= self.shards[n].serve_starved(&mut around!(self));
+        }
+        if !self.front.running.is_empty() {
+            any |= self.resume_running();
+        }
+        if self.flushing != 0 {
+            any |= self.push_flushes();
+        }
+        if !self.front.synced.is_empty() {
+            self.hear_syncs();
+            any = true;
+        }
+        any |= self.push_cleaner();
+        any |= self.push_stop();
+        any
+    }
+
+    /// Requests that stopped half-way, each one step.
+    fn resume_running(&mut self) -> bool {
+        let last = self.front.running.tail;
+        let mut any = false;
+        while let Some(request) = Self::pop(&mut self.front, |f| &mut f.running) {
+            let before = self.front.requests[request].cursor;
+            let id = self.front.requests[request].id;
+            self.advance(request);
+            let still = self.front.requests.get(request).filter(|r| r.id == id);
+            any |= still.is_none_or(|r| r.cursor != before);
+            if request == last {
+                break;
+            }
+        }
+        any
+    }
+
+    // ---- the log ----
+
+    fn hear_log(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.log.as_mut().and_then(|l| l.poll_event()) {
+            any = true;
+            self.hear(event);
+        }
+        any
+    }
+
+    fn hear(&mut self, event: Event) {
+        let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
+        match event {
+            Event::Appended { ticket, position, checksum } => {
+                let (n, t) = shard_of(ticket);
+                self.shards[n].appended(&mut around!(self), t, position, checksum);
+            }
+            Event::AppendFailed { ticket, error } => {
+                let (n, t) = shard_of(ticket);
+                self.shards[n].append_failed(&mut around!(self), t, error);
+            }
+            Event::Active { ticket, result } => {
+                let (n, t) = shard_of(ticket);
+                self.shards[n].activated(&mut around!(self), t, result);
+            }
+            Event::Synced { ticket, result } => {
+                self.front.pieces_done(ticket as u32, 1, result);
+            }
+            Event::Reclaim { region } => self.cleaner.push(region, Purpose::Reclaim),
+            Event::RegionFreed { region } => {
+                for n in 0..self.shards.len() {
+                    self.shards[n].region_freed(&mut around!(self), region);
+                }
+            }
+            Event::Retire { extent, first } => {
+                let waiter = SyncWaiter::Retire(extent);
+                self.front.sync(first.volume(), waiter, &mut self.effects);
+            }
+            Event::Recovered(r) => self.recovered(&r),
+            Event::RecoveredTombstone { key } => {
+                let n = self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()));
+                self.shards[n].recovered_tombstone(&mut around!(self), key);
+            }
+            Event::Ready(report) => {
+                if self.state == State::Starting {
+                    self.state = State::Ready;
+                    self.notices.push(Notice::Ready(Some(report)));
+                }
+            }
+            Event::Failed(error) => {
+                self.state = State::Failed;
+                self.notices.push(Notice::Failed(error));
+            }
+            Event::Stopped { result } => {
+                self.state = State::Stopped;
+                self.notices.push(Notice::Stopped(self.stop_result.and(result)));
+            }
+            other => unreachable!("nobody asked the log for {other:?}"),
+        }
+    }
+
+    fn recovered(&mut self, r: &forebay_flash::Record) {
+        let known = usize::from(r.key.volume()) < self.front.volumes.len();
+        let n = self.shard_of(r.key.volume(), self.config.block_size.offset_of(r.key.block()));
+        let masks = (r.valid, r.dirty);
+        let room = known
+            && self.shards[n].recovered(&mut around!(self), r.key, r.position, r.checksum, masks);
+        if !room && self.state != State::Failed {
+            // A record that nobody remembers must not stay on flash: refuse to serve.
+            self.state = State::Failed;
+            let (what, stored, expected) = if known {
+                ("cached blocks", u64::from(self.config.slots()) + 1, 0)
+            } else {
+                ("volumes", u64::from(r.key.volume()) + 1, self.front.volumes.len() as u64)
+            };
+            let error = forebay_flash::LogError::Geometry { what, stored, expected };
+            self.notices.push(Notice::Failed(error));
+        }
+    }
+
+    // ---- flushes ----
+
+    /// A flush request: it joins the next round of its volume.
+    pub(crate) fn begin_flush(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        r.stage = Stage::Flushing;
+        let volume = r.volume;
+        if !self.config.write_policy.write_back {
+            return self.make_durable(request);
+        }
+        let flushing = &mut self.front.volumes[usize::from(volume)].flushing;
+        flushing.next.push(request);
+        if flushing.active.is_empty() {
+            self.begin_flush_round(volume);
+        }
+    }
+
+    fn begin_flush_round(&mut self, volume: u16) {
+        let v = usize::from(volume);
+        let flushing = &mut self.front.volumes[v].flushing;
+        core::mem::swap(&mut flushing.active, &mut flushing.next);
+        (flushing.shards_left, flushing.failed) = (self.shards.len() as u32, false);
+        for shard in &mut self.shards {
+            shard.flush_begin(v);
+        }
+        self.flushing |= 1 << volume;
+        self.push_flushes();
+    }
+
+    fn push_flushes(&mut self) -> bool {
+        let mut any = false;
+        let mut volumes = self.flushing;
+        while volumes != 0 {
+            let volume = volumes.trailing_zeros() as u16;
+            volumes &= volumes - 1;
+            let v = usize::from(volume);
+            for n in 0..self.shards.len() {
+                let state = self.shards[n].flush_step(&mut around!(self), v, FLUSH_BLOCKS);
+                let flushing = &mut self.front.volumes[v].flushing;
+                match state {
+                    FlushState::Done { failed } => {
+                        flushing.shards_left -= 1;
+                        flushing.failed |= failed;
+                        any = true;
+                    }
+                    FlushState::More => any = true,
+                    FlushState::Idle | FlushState::Waiting => {}
+                }
+            }
+            if self.front.volumes[v].flushing.shards_left == 0 {
+                self.end_flush_round(volume);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn end_flush_round(&mut self, volume: u16) {
+        let v = usize::from(volume);
+        self.flushing &= !(1 << volume);
+        let flushing = &mut self.front.volumes[v].flushing;
+        let failed = flushing.failed;
+        let mut active = core::mem::take(&mut flushing.active);
+        for request in active.drain(..) {
+            if failed {
+                let r = &mut self.front.requests[request];
+                r.error.get_or_insert(forebay_effect::IoError::Device);
+                self.front.reply(request, &mut self.effects);
+            } else {
+                self.make_durable(request);
+            }
+        }
+        let flushing = &mut self.front.volumes[v].flushing;
+        flushing.active = active;
+        if !flushing.next.is_empty() {
+            self.begin_flush_round(volume);
+        }
+    }
+
+    // ---- cleaning ----
+
+    fn hear_syncs(&mut self) {
+        while let Some((_, waiter, result)) = self.front.synced.pop() {
+            match waiter {
+                SyncWaiter::Cleaner => {
+                    if let Some(active) = &mut self.cleaner.active {
+                        if let Phase::Syncing { left, failed } = &mut active.phase {
+                            *left -= 1;
+                            *failed |= result.is_err();
+                        }
+                    }
+                }
+                SyncWaiter::Retire(extent) => {
+                    // Without a sync the extent simply stays marked.
+                    if let (Ok(()), Some(log)) = (result, &mut self.log) {
+                        log.extent_released(extent);
+                    }
+                }
+                SyncWaiter::Request(_) => unreachable!("requests hear of syncs at once"),
+            }
+        }
+    }
+
+    fn push_cleaner(&mut self) -> bool {
+        let mut any = false;
+        if let Some(region) = self.cleaner.begin() {
+            for shard in &mut self.shards {
+                shard.clean_begin(region);
+            }
+            any = true;
+        }
+        let Some(mut active) = self.cleaner.active else { return any };
+        if active.phase == Phase::Writing {
+            for n in 0..self.shards.len() {
+                if active.written >> n & 1 == 1 {
+                    continue;
+                }
+                let state = self.shards[n].clean_step(&mut around!(self));
+                self.shards[n].close_run(&mut around!(self));
+                match state {
+                    JobState::Busy => continue,
+                    JobState::Written(volumes) => active.volumes |= volumes,
+                    JobState::Failed => active.failed = true,
+                }
+                active.written |= 1 << n;
+            }
+            self.cleaner.active = Some(active);
+            if active.written.count_ones() as usize != self.shards.len() {
+                return any;
+            }
+            if active.failed {
+                for n in 0..self.shards.len() {
+                    self.shards[n].clean_abandon(&mut around!(self), active.region);
+                }
+                self.stats.destage_retries += 1;
+                self.cleaner.end(false, self.now);
+                return true;
+            }
+            let left = active.volumes.count_ones();
+            active.phase = Phase::Syncing { left, failed: false };
+            self.cleaner.active = Some(active);
+            for volume in 0..self.front.volumes.len() as u16 {
+                if active.volumes >> volume & 1 == 1 {
+                    self.front.sync(volume, SyncWaiter::Cleaner, &mut self.effects);
+                }
+            }
+            any = true;
+        }
+        if let Phase::Syncing { left: 0, failed } = active.phase {
+            for n in 0..self.shards.len() {
+                self.shards[n].clean_end(&mut around!(self), !failed);
+            }
+            self.stats.destage_retries += u64::from(failed);
+            let done = self.cleaner.end(!failed, self.now);
+            if let (false, Purpose::Reclaim, Some(log)) = (failed, done.purpose, &mut self.log) {
+                log.region_released(done.region);
+            }
+            any = true;
+        }
+        any
+    }
+
+    // ---- destage and stop ----
+
+    /// Brings everything dirty to the backing stores: [`Notice::Destaged`] follows. Requests go
+    /// on meanwhile; what they dirty is not waited for.
+    pub fn destage(&mut self) {
+        if self.destaging.is_none() {
+            self.flush_all();
+            self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+        }
+        self.pump();
+    }
+
+    /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
+    /// flash (or, without flash, to the backing stores), and with `destage` everything to the
+    /// backing stores. [`Notice::Stopped`] follows.
+    pub fn stop(&mut self, destage: bool) {
+        if matches!(self.state, State::Ready | State::New) {
+            self.state = State::Draining;
+            self.stop_destages = destage;
+        }
+        self.pump();
+    }
+
+    /// Dirty blocks of all volumes.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.front.volumes.iter().map(|v| v.stats.dirty_blocks).sum()
+    }
+
+    fn flush_all(&mut self) {
+        for volume in 0..self.front.volumes.len() {
+            let v = Volume(volume as u32);
+            let flush = self.front.admit(INTERNAL, v, Op::Flush, Flags::NONE, 0, 0);
+            self.begin_flush(flush.expect("a flush of an attached volume"));
+        }
+    }
+
+    fn clean_all(&mut self) {
+        let regions = self.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        for region in 0..regions {
+            if self.shards.iter().any(|s| s.region_is_dirty(region)) {
+                self.cleaner.push(region, Purpose::Destage);
+            }
+        }
+    }
+
+    fn push_stop(&mut self) -> bool {
+        let flushed: Vec<Outcome> = if self.front.internal_done.is_empty() {
+            Vec::new()
+        } else {
+            self.front.internal_done.drain(..).collect()
+        };
+        let mut any = !flushed.is_empty();
+        if let Some((left, result)) = &mut self.destaging {
+            for outcome in flushed {
+                *left -= 1;
+                *result = result.and(outcome);
+            }
+        }
+        match self.destaging {
+            Some((0, result)) if self.state != State::Flushing => {
+                // All flushed: now the regions. The marker u32::MAX says so.
+                self.clean_all();
+                self.destaging = Some((u32::MAX, result));
+                any = true;
+            }
+            Some((u32::MAX, result)) => {
+                let given_up = self.cleaner.failures >= 3;
+                if self.cleaner.is_idle() || given_up {
+                    self.cleaner.forget_destages();
+                    self.destaging = None;
+                    let failed = Err(forebay_effect::IoError::Device);
+                    let result = if given_up { failed } else { result };
+                    if self.state == State::Destaging {
+                        self.stop_result = result;
+                    } else {
+                        self.notices.push(Notice::Destaged(result));
+                    }
+                    any = true;
+                }
+            }
+            _ => {}
+        }
+        any | self.push_stop_state()
+    }
+
+    fn push_stop_state(&mut self) -> bool {
+        match self.state {
+            State::Draining if self.front.requests.in_use() == 0 && self.destaging.is_none() => {
+                self.state = State::Flushing;
+                self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+                self.flush_all();
+                true
+            }
+            State::Flushing => {
+                let Some((0, result)) = self.destaging else { return false };
+                self.stop_result = result;
+                self.state = State::Destaging;
+                if !self.stop_destages {
+                    self.destaging = None;
+                }
+                true
+            }
+            State::Destaging if self.destaging.is_none() => {
+                match &mut self.log {
+                    Some(log) => {
+                        self.state = State::Closing;
+                        log.stop();
+                    }
+                    None => {
+                        self.state = State::Stopped;
+                        self.notices.push(Notice::Stopped(self.stop_result));
+                    }
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+

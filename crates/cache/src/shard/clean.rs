@@ -1,0 +1,234 @@
+//! The cleaner's part in a shard: bringing a region's dirty records to the backing store.
+//!
+//! A region is cleaned in rounds: the records dirty at its start are destaged in address order,
+//! each from its slot if that holds the same version, else by way of a bounce slot; blocks busy
+//! with something else are tried again when that ends. The backing stores are then synced, and
+//! only after that the records count as clean: a dirty record may not be forgotten, and its
+//! region not be reused, before its data is durable elsewhere.
+
+use forebay_effect::Slot;
+use forebay_flash::BlockKey;
+
+use super::transfer::Kind;
+use super::{Shard, Surroundings};
+use crate::index::{DESTAGED, EntryId, NONE};
+
+/// Cleaning one region, in this shard.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub region: u32,
+    /// Next of `scratch` to look at.
+    cursor: usize,
+    in_flight: u32,
+    /// Blocks that were busy: the pass is repeated.
+    again: bool,
+    failed: bool,
+    /// Volumes written to, a bit each for the first 64; all of them if more.
+    pub volumes: u64,
+}
+
+/// How a job stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum JobState {
+    /// Waiting for transfers.
+    Busy,
+    /// Everything is written: sync the volumes (bits).
+    Written(u64),
+    /// A destage failed; the blocks stay dirty.
+    Failed,
+}
+
+impl Shard {
+    /// Begins to clean a region.
+    pub fn clean_begin(&mut self, region: u32) {
+        assert!(self.job.is_none(), "one cleaning job at a time");
+        self.job = Some(Job { region, cursor: 0, in_flight: 0, again: false, failed: false, volumes: 0 });
+        self.collect(region);
+    }
+
+    /// Collects the region's dirty records that still have to be written, by address.
+    fn collect(&mut self, region: u32) {
+        self.scratch.clear();
+        let mut id = self.regions[region as usize];
+        while id != NONE {
+            let e = &self.index[id];
+            if e.flash_dirty != 0 && !e.has(DESTAGED) {
+                self.scratch.push(e.key());
+            }
+            id = e.next;
+        }
+        self.scratch.sort_unstable();
+    }
+
+    /// Pushes the job on.
+    pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
+        let Some(mut job) = self.job.take() else { return JobState::Written(0) };
+        while job.in_flight < self.destage_depth && !job.failed && job.cursor < self.scratch.len() {
+            let key = self.scratch[job.cursor];
+            job.cursor += 1;
+            let Some(id) = self.index.find(key) else { continue };
+            if !self.is_owed(around, id, job.region) {
+                continue;
+            }
+            if self.index[id].transfer().is_some() {
+                job.again = true;
+                continue;
+            }
+            if !self.destage_record(around, id) {
+                job.again = true;
+                break;
+            }
+            job.volumes |= 1 << key.volume().min(63);
+            job.in_flight += 1;
+        }
+        let drained = job.in_flight == 0 && (job.failed || job.cursor >= self.scratch.len());
+        let state = if !drained {
+            JobState::Busy
+        } else if job.failed {
+            JobState::Failed
+        } else if job.again {
+            // Blocks were busy with something else; their ends call again.
+            self.collect(job.region);
+            (job.cursor, job.again) = (0, false);
+            if self.scratch.is_empty() { JobState::Written(job.volumes) } else { JobState::Busy }
+        } else {
+            JobState::Written(job.volumes)
+        };
+        if state != JobState::Failed {
+            self.job = Some(job);
+        }
+        state
+    }
+
+    fn is_owed(&self, around: &Surroundings<'_>, id: EntryId, region: u32) -> bool {
+        let e = &self.index[id];
+        let log = around.log.as_deref().expect("a record needs a log");
+        e.flash_dirty != 0
+            && !e.has(DESTAGED)
+            && e.position().is_some_and(|p| log.region_of(p) == region)
+    }
+
+    /// The volumes are synced (or not): what was destaged is clean (or to be done again).
+    pub fn clean_end(&mut self, around: &mut Surroundings<'_>, synced: bool) {
+        let Some(job) = self.job.take() else { return };
+        self.clean_settle(around, job.region, synced);
+    }
+
+    fn clean_settle(&mut self, around: &mut Surroundings<'_>, region: u32, synced: bool) {
+        let mut id = self.regions[region as usize];
+        while id != NONE {
+            let next = self.index[id].next;
+            if self.index[id].has(DESTAGED) {
+                self.index[id].clear(DESTAGED);
+                if synced {
+                    let was = self.index[id].is_dirty();
+                    self.index[id].flash_dirty = 0;
+                    self.count_dirty(id, was, around.front);
+                }
+            }
+            id = next;
+        }
+    }
+
+    /// A job that failed is given up: nothing of it counts.
+    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>, region: u32) {
+        self.job = None;
+        self.clean_settle(around, region, false);
+    }
+
+    /// The region is free: nothing may refer to it any more.
+    pub fn region_freed(&mut self, around: &mut Surroundings<'_>, region: u32) {
+        loop {
+            let id = self.regions[region as usize];
+            if id == NONE {
+                return;
+            }
+            assert!(self.index[id].flash_dirty == 0, "a region freed that holds dirty records");
+            self.set_record(around.log.as_deref(), id, None, around.front);
+            around.stats.reclaim_dropped += u64::from(self.index[id].slot().is_none());
+            self.forget_if_empty(id);
+        }
+    }
+
+    /// Whether any record in the region is dirty.
+    pub fn region_is_dirty(&self, region: u32) -> bool {
+        let mut id = self.regions[region as usize];
+        while id != NONE {
+            if self.index[id].flash_dirty != 0 {
+                return true;
+            }
+            id = self.index[id].next;
+        }
+        false
+    }
+
+    // ---- one record ----
+
+    /// Starts to write a record's dirty granules to the backing store; false without a bounce
+    /// slot.
+    fn destage_record(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> bool {
+        let e = &self.index[id];
+        let (key, dirty) = (e.key(), e.flash_dirty);
+        let start = key.block().0 << self.block_shift;
+        let range = (start, start + u64::from(self.block_bytes(around, key)));
+        let e = &self.index[id];
+        if let (Some(slot), 0, 0) = (e.slot(), e.dirty, dirty & !e.valid) {
+            let kind = Kind::DestageRecord { rest: dirty, from: slot };
+            let t = self.start_on(id, kind, range);
+            self.destage_step(around, t, slot);
+            return true;
+        }
+        around.stats.destaged_under_newer += u64::from(e.dirty != 0);
+        let position = e.position().expect("a record to destage");
+        if self.transfers.is_full() {
+            return false;
+        }
+        let Some(bounce) = self.take_bounce() else { return false };
+        let t = self.start_on(id, Kind::DestageRead { position }, range);
+        self.transfers[t].bounce = Some(bounce);
+        self.issue_flash_read(around, id, t, bounce);
+        true
+    }
+
+    /// The record is in its bounce slot: on to the backing store.
+    pub(super) fn record_read(&mut self, around: &mut Surroundings<'_>, t: u32) {
+        let key: BlockKey = self.transfers[t].key;
+        let id = self.index.find(key).expect("a busy block has an entry");
+        let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
+        self.transfers[t].kind = Kind::DestageRecord { rest: self.index[id].flash_dirty, from };
+        self.destage_step(around, t, from);
+    }
+
+    pub(super) fn record_destage_step(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        from: Slot,
+        result: forebay_effect::Outcome,
+    ) {
+        if result.is_err() {
+            return self.record_destage_ended(around, t, false);
+        }
+        if !self.destage_step(around, t, from) {
+            self.record_destage_ended(around, t, true);
+        }
+    }
+
+    pub(super) fn record_destage_ended(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        written: bool,
+    ) {
+        if let Some(job) = &mut self.job {
+            job.in_flight -= 1;
+            job.failed |= !written;
+        }
+        around.stats.destaged += u64::from(written);
+        self.finish(around, t, |shard, _, id| {
+            if written {
+                shard.index[id].set(DESTAGED);
+            }
+        });
+    }
+}

@@ -1,0 +1,384 @@
+//! Transfers end: the block's state moves on, and whoever waited is evaluated anew.
+
+use forebay_effect::{Effect, IoError, Outcome, Place, Slot};
+use forebay_flash::{BlockKey, Position};
+
+use super::transfer::{Kind, Transfer};
+use super::{Shard, Surroundings};
+use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
+
+impl Shard {
+    /// The name under which the log answers to transfer `t`.
+    pub(super) fn ticket(&self, t: u32) -> u64 {
+        u64::from(self.number) << 32 | u64::from(t)
+    }
+
+    /// A device effect of this shard ended.
+    pub fn handle_completion(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+        let kind = self.transfers[t].kind;
+        if result.is_err() {
+            around.stats.transfer_errors += 1;
+            if !matches!(kind, Kind::FlashRead { .. } | Kind::DestageRead { .. }) {
+                let volume = usize::from(self.transfers[t].key.volume());
+                around.front.volumes[volume].stats.backing_errors += 1;
+            }
+        }
+        match kind {
+            Kind::Fetch => self.fetched(around, t, result),
+            Kind::FlashRead { position } | Kind::DestageRead { position } => {
+                match result {
+                    Ok(()) => self.verify(around, t, position),
+                    Err(e) => self.flash_read_ended(around, t, Err(e)),
+                }
+            }
+            Kind::Destage { .. } => self.destaged(around, t, result),
+            Kind::DestageRecord { from, .. } => self.record_destage_step(around, t, from, result),
+            Kind::DirectWrite { request, pieces, keep } => {
+                self.direct_written(around, t, (request, pieces, keep), result);
+            }
+            Kind::DirectZero { request } => {
+                around.front.direct_written(self.transfers[t].key.volume());
+                self.finish(around, t, |_, _, _| {});
+                around.front.pieces_done(request, 1, result);
+            }
+            Kind::Range { request, pieces, .. } => {
+                around.front.direct_written(self.transfers[t].key.volume());
+                self.ranges.retain(|&r| r != t);
+                self.finish(around, t, |_, _, _| {});
+                around.front.pieces_done(request, pieces, result);
+            }
+            Kind::DirectRead { request, pieces } => {
+                self.finish(around, t, |_, _, _| {});
+                around.front.pieces_done(request, pieces, result);
+            }
+            Kind::Append { .. } | Kind::Activate => unreachable!("{kind:?} is answered by the log"),
+        }
+        self.close_run(around);
+    }
+
+    /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
+    /// its waiters, then lets the blocks take the step they owe.
+    pub(super) fn finish(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        mut each: impl FnMut(&mut Self, &mut Surroundings<'_>, EntryId),
+    ) {
+        let (key, count) = (self.transfers[t].key, u64::from(self.transfers[t].count));
+        // The blocks stay busy until all have moved on: nothing may start on them meanwhile.
+        for i in 0..count {
+            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
+                if self.index[id].transfer() == Some(t) {
+                    each(self, around, id);
+                }
+            }
+        }
+        for i in 0..count {
+            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
+                if self.index[id].transfer() == Some(t) {
+                    self.index[id].set_transfer(None);
+                }
+            }
+        }
+        let Transfer { mut waiters, bounce, .. } = self.transfers.remove(t);
+        self.room = true;
+        if let Some(slot) = bounce {
+            self.bounce.release(slot);
+        }
+        while let Some(w) = self.waiters.pop_front(&mut waiters) {
+            self.try_again(around, w);
+        }
+        for i in 0..count {
+            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
+                self.settle(around, id);
+            }
+        }
+    }
+
+    /// The step that a block without a transfer still owes: to the log for a flush, out of
+    /// DRAM, out of the index.
+    fn settle(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+        if self.index[id].transfer().is_some() {
+            return;
+        }
+        if self.index[id].has(WANTS_APPEND) {
+            self.index[id].clear(WANTS_APPEND);
+            if self.index[id].dirty == 0 {
+                self.flush_covered(id, true);
+            } else if self.has_flash {
+                // Handed to the log: the sync that follows covers it.
+                let handed = self.append(around, id, true).is_some();
+                self.flush_covered(id, handed);
+                if !handed {
+                    self.relist_dirty(id);
+                }
+                return;
+            } else {
+                self.persist(around, id, true);
+                return;
+            }
+        }
+        if self.index[id].has(LEAVING) {
+            self.try_leave(around, id);
+        } else {
+            self.forget_if_empty(id);
+        }
+    }
+
+    /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
+    fn finish_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
+        let mut waiters = self.transfers[t].waiters;
+        let mut others = crate::slab::Fifo::EMPTY;
+        let mut culprit = None;
+        while let Some(w) = self.waiters.pop_front(&mut waiters) {
+            let request = self.waiters[w].piece.request;
+            if *culprit.get_or_insert(request) == request {
+                self.waiters.remove(w);
+                around.front.pieces_done(request, 1, Err(error));
+            } else {
+                self.waiters.push_back(&mut others, w);
+            }
+        }
+        self.transfers[t].waiters = others;
+        self.finish(around, t, |_, _, _| {});
+    }
+
+    fn fetched(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+        if let Err(e) = result {
+            // The waiters of a run belong to one request or wait for the same bytes.
+            return self.finish_failed(around, t, e);
+        }
+        let bounce = self.transfers[t].bounce;
+        let all = self.all;
+        self.finish(around, t, |shard, around, id| {
+            if let Some(from) = bounce {
+                shard.merge(around, id, from, all);
+            }
+            shard.index[id].valid = all;
+        });
+    }
+
+    /// Copies into the slot those of `mask`'s granules that it lacks.
+    fn merge(&mut self, around: &mut Surroundings<'_>, id: EntryId, from: Slot, mask: u16) {
+        around.stats.merges += 1;
+        let e = &self.index[id];
+        let (slot, missing) = (e.slot().expect("a slot to merge into"), mask & !e.valid);
+        for (offset, length) in self.granule_runs(missing) {
+            let (from, to) = (Place::Slot { slot: from, offset }, Place::Slot { slot, offset });
+            around.effects.push(Effect::Copy { from, to, length });
+        }
+    }
+
+    // ---- flash reads ----
+
+    fn verify(&mut self, around: &mut Surroundings<'_>, t: u32, position: Position) {
+        let key = self.transfers[t].key;
+        let id = self.index.find(key).expect("a busy block has an entry");
+        let e = &self.index[id];
+        if e.position() != Some(position) {
+            return self.flash_read_ended(around, t, Ok(false));
+        }
+        let log = around.log.as_deref().expect("a record needs a log");
+        let seed = log.payload_seed(key, position);
+        let slot = self.transfers[t].bounce.or(e.slot()).expect("a slot was read into");
+        let segments = self.payload_segments(slot, e.flash_valid, false, 0);
+        let effect = Effect::Checksum { token: self.token(t), seed };
+        around.effects.push_with(effect, segments);
+    }
+
+    /// The driver has computed the checksum of what was read from flash.
+    pub fn handle_checksum(&mut self, around: &mut Surroundings<'_>, t: u32, value: u32) {
+        let key = self.transfers[t].key;
+        let id = self.index.find(key).expect("a busy block has an entry");
+        let good = self.index[id].checksum == value;
+        let end = if good { Ok(true) } else { Err(IoError::Corrupt) };
+        self.flash_read_ended(around, t, end);
+        self.close_run(around);
+    }
+
+    /// A read from flash ended: `Ok(true)` good, `Ok(false)` overtaken by reclaim.
+    fn flash_read_ended(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        end: Result<bool, IoError>,
+    ) {
+        let destage = matches!(self.transfers[t].kind, Kind::DestageRead { .. });
+        match end {
+            Ok(true) if destage => self.record_read(around, t),
+            Ok(true) => {
+                around.stats.promotions += 1;
+                let bounce = self.transfers[t].bounce;
+                self.finish(around, t, |shard, around, id| {
+                    let mask = shard.index[id].flash_valid;
+                    if let Some(from) = bounce {
+                        shard.merge(around, id, from, mask);
+                    }
+                    shard.index[id].valid |= mask;
+                });
+            }
+            Ok(false) => {
+                around.stats.flash_read_overtaken += 1;
+                self.finish(around, t, |_, _, _| {});
+            }
+            Err(error) => {
+                around.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
+                let key = self.transfers[t].key;
+                let id = self.index.find(key).expect("a busy block has an entry");
+                if destage {
+                    self.record_destage_ended(around, t, false);
+                } else if self.index[id].flash_dirty == 0 {
+                    // The backing store has it too. The entry stays, so that nobody writes past
+                    // the record that is still on flash.
+                    self.index[id].flash_valid = 0;
+                    self.finish(around, t, |_, _, _| {});
+                } else {
+                    self.finish_failed(around, t, error);
+                }
+            }
+        }
+    }
+
+    // ---- to the log ----
+
+    /// The log has written a record, and all before it.
+    pub fn appended(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        position: Position,
+        checksum: u32,
+    ) {
+        let Kind::Append { valid, dirty } = self.transfers[t].kind else {
+            unreachable!("the log answered a transfer it was not asked for")
+        };
+        self.finish_applied(around, t, Ok(()));
+        self.finish(around, t, |shard, around, id| {
+            let was = shard.index[id].is_dirty();
+            shard.index[id].dirty &= !dirty;
+            shard.count_dirty(id, was, around.front);
+            let to = Some((position, checksum, valid, dirty));
+            shard.set_record(around.log.as_deref(), id, to, around.front);
+        });
+        self.close_run(around);
+    }
+
+    /// The log could not write a record. Nothing is lost: the slot keeps it.
+    pub fn append_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
+        around.stats.transfer_errors += 1;
+        self.log_failed = true;
+        self.finish_applied(around, t, Err(error));
+        self.finish(around, t, |shard, around, id| {
+            shard.flush_covered(id, false);
+            shard.relist_dirty(id);
+        });
+        self.close_run(around);
+    }
+
+    /// The pieces whose data is in what a transfer has moved are done.
+    fn finish_applied(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+        let mut waiters = self.transfers[t].waiters;
+        let mut others = crate::slab::Fifo::EMPTY;
+        while let Some(w) = self.waiters.pop_front(&mut waiters) {
+            if self.waiters[w].applied {
+                let piece = self.waiters.remove(w).piece;
+                around.front.pieces_done(piece.request, 1, result);
+            } else {
+                self.waiters.push_back(&mut others, w);
+            }
+        }
+        self.transfers[t].waiters = others;
+    }
+
+    /// The extent of a block is durably marked: its record may be outdated.
+    pub fn activated(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+        if let Err(e) = result {
+            around.stats.transfer_errors += 1;
+            self.log_failed = true;
+            self.finish_failed(around, t, e);
+            return self.close_run(around);
+        }
+        let key = self.transfers[t].key;
+        self.finish(around, t, |shard, around, id| {
+            let key = shard.index[id].key();
+            let log = around.log.as_deref_mut().expect("a marked extent needs a log");
+            if shard.index[id].has(LEAVING) {
+                shard.index[id].set(MARKED);
+            } else if shard.index[id].position().is_some() {
+                around.stats.poisoned += 1;
+                log.poison(key);
+                shard.set_record(around.log.as_deref(), id, None, around.front);
+            }
+        });
+        around.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
+        self.close_run(around);
+    }
+
+    // ---- to the backing store ----
+
+    fn destaged(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+        if result.is_ok() && matches!(self.transfers[t].kind, Kind::Destage { rest } if rest != 0) {
+            let id = self.index.find(self.transfers[t].key).expect("a busy block has an entry");
+            let slot = self.index[id].slot().expect("a slot is being destaged");
+            self.destage_step(around, t, slot);
+            return;
+        }
+        let volume = self.transfers[t].key.volume();
+        around.front.direct_written(volume);
+        self.finish_applied(around, t, result);
+        self.finish(around, t, |shard, around, id| {
+            if result.is_ok() {
+                let was = shard.index[id].is_dirty();
+                let slot = shard.index[id].slot().expect("a slot was destaged");
+                shard.unlist_dirty(id, slot);
+                shard.index[id].dirty = 0;
+                around.stats.destaged += 1;
+                shard.count_dirty(id, was, around.front);
+            } else {
+                shard.relist_dirty(id);
+                if shard.index[id].has(LEAVING) {
+                    shard.stay(id);
+                }
+            }
+            if shard.index[id].has(FLUSHING) {
+                shard.flush_covered(id, result.is_ok());
+            }
+        });
+    }
+
+    fn direct_written(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        (request, pieces, keep): (u32, u32, bool),
+        result: Outcome,
+    ) {
+        let (start, end) = (self.transfers[t].start, self.transfers[t].end);
+        around.front.direct_written(self.transfers[t].key.volume());
+        let r = &around.front.requests[request];
+        let (id_of_request, base) = (r.id, r.offset);
+        self.finish(around, t, |shard, around, id| {
+            let block_start = shard.index[id].key().block().0 << shard.block_shift;
+            let from = start.max(block_start);
+            let to = end.min(block_start + u64::from(shard.block_size));
+            let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
+            let (touched, covered) = shard.masks(offset, length);
+            if result.is_err() || !keep {
+                // Who knows what the backing store holds now: it is asked anew.
+                let e = &mut shard.index[id];
+                e.valid &= !touched;
+                if e.valid == 0 && e.slot().is_some() {
+                    shard.release_slot(id);
+                }
+                return;
+            }
+            let slot = shard.index[id].slot().expect("a slot was ensured");
+            let at = (from - base) as u32;
+            let from = Place::Request { request: id_of_request, offset: at };
+            around.effects.push(Effect::Copy { from, to: Place::Slot { slot, offset }, length });
+            shard.index[id].valid |= covered;
+            shard.touch(around, id, slot);
+        });
+        around.front.pieces_done(request, pieces, result);
+    }
+}

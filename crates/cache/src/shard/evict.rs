@@ -1,0 +1,271 @@
+//! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
+//! policy names it; physically its slot stays until the data is where it must be.
+
+use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_flash::Append;
+
+use super::transfer::Kind;
+use super::{Shard, Surroundings};
+use crate::index::{EntryId, FLUSHING, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
+
+/// How a shard's part of a flush stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FlushState {
+    /// None is under way, or it was reported as done.
+    Idle,
+    /// There is more to start at once.
+    More,
+    /// Transfers must end first.
+    Waiting,
+    /// All is handed on, or some could not be.
+    Done { failed: bool },
+}
+
+/// A dirty block that cannot leave is put back; so many are tried before giving up.
+const VICTIMS_MAX: u32 = 8;
+
+impl Shard {
+    /// Makes blocks leave until DRAM holds no more than its size.
+    pub(super) fn shrink(&mut self, around: &mut Surroundings<'_>) {
+        for _ in 0..VICTIMS_MAX {
+            if self.replacement.len() <= self.dram_blocks {
+                return;
+            }
+            let local = self.replacement.evict().expect("not empty");
+            let id = self.slots.owner(local);
+            self.index[id].set(LEAVING);
+            if self.index[id].transfer().is_none() {
+                self.try_leave(around, id);
+            }
+        }
+    }
+
+    /// Takes the next step out of DRAM for a leaving block without a transfer.
+    pub(super) fn try_leave(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+        let e = &self.index[id];
+        debug_assert!(e.has(LEAVING) && e.transfer().is_none());
+        if e.dirty != 0 {
+            if self.persist(around, id, false).is_none() {
+                self.stay(id);
+            }
+            return;
+        }
+        if e.position().is_some() && e.valid & !e.flash_valid == 0 {
+            around.stats.demotions_free += 1;
+            self.release_slot(id);
+            return;
+        }
+        if self.has_flash && !self.log_failed && e.valid != 0 {
+            if !self.policy.write_back && around.front.owes_sync(e.key().volume()) {
+                // The backing store may yet lose what this slot holds. In an extent marked as
+                // active the record is not trusted after a power cut.
+                if !e.has(MARKED) {
+                    self.activate(around, id);
+                    return;
+                }
+            }
+            self.index[id].clear(MARKED);
+            around.stats.demotions += 1;
+            if self.append(around, id, false).is_some() {
+                return;
+            }
+        }
+        around.stats.evictions += 1;
+        self.release_slot(id);
+        self.forget_if_empty(id);
+    }
+
+    /// The block cannot leave: it counts as resident again.
+    pub(super) fn stay(&mut self, id: EntryId) {
+        let slot = self.index[id].slot().expect("a leaving block has a slot");
+        self.index[id].clear(LEAVING);
+        self.replacement.insert(self.slots.local(slot));
+    }
+
+    /// Starts to bring a dirty slot to where it is durable after a sync: the log, or without
+    /// one the backing store. `None` when that is impossible (the log has failed).
+    pub(super) fn persist(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.has_flash { self.append(around, id, urgent) } else { Some(self.destage(around, id)) }
+    }
+
+    /// Hands the slot to the log. The record carries all dirty granules, the older record's
+    /// included.
+    pub(super) fn append(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.log_failed {
+            return None;
+        }
+        let e = &self.index[id];
+        let (key, valid, mut dirty) = (e.key(), e.valid, e.dirty | e.flash_dirty);
+        if self.policy.write_back && around.front.owes_sync(key.volume()) {
+            // What the backing store holds may be undone by a power cut (a zeroed range that is
+            // not durable yet). A record called clean would then disagree with it: call it dirty.
+            dirty = valid;
+        }
+        let e = &self.index[id];
+        debug_assert!(dirty & !valid == 0, "a record would hide dirty granules of an older one");
+        let slot = e.slot().expect("a slot to append");
+        let t = self.start_on(id, Kind::Append { valid, dirty }, (0, 0));
+        self.unlist_dirty(id, slot);
+        self.index[id].clear(WANTS_APPEND);
+        let ticket = self.ticket(t);
+        let log = around.log.as_deref_mut().expect("a shard with flash has a log");
+        log.append(Append { ticket, key, valid, dirty, slot, urgent });
+        Some(t)
+    }
+
+    /// Writes the slot's dirty granules to the backing store (no flash tier).
+    fn destage(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> u32 {
+        let e = &self.index[id];
+        let (key, dirty) = (e.key(), e.dirty);
+        let slot = e.slot().expect("a slot to destage");
+        // It stays in the dirty list until it is written, so that a flush knows to wait for it.
+        self.index[id].clear(WANTS_APPEND);
+        let start = key.block().0 << self.block_shift;
+        let bytes = self.block_bytes(around, key);
+        if dirty == self.all {
+            let kind = Kind::Destage { rest: 0 };
+            let place = Place::Slot { slot, offset: 0 };
+            let segment = Some(Segment { place, length: bytes });
+            let range = (start, start + u64::from(bytes));
+            let t = self.run(around, key, range, kind, segment, |k| {
+                matches!(k, Kind::Destage { rest: 0 })
+            });
+            self.index[id].set_transfer(Some(t));
+            return t;
+        }
+        let t = self.start_on(id, Kind::Destage { rest: dirty }, (start, start + u64::from(bytes)));
+        self.destage_step(around, t, slot);
+        t
+    }
+
+    /// Writes the next run of granules of a destage that goes piece by piece; false when none
+    /// is left.
+    pub(super) fn destage_step(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        slot: Slot,
+    ) -> bool {
+        let (start, end) = (self.transfers[t].start, self.transfers[t].end);
+        let rest = match &mut self.transfers[t].kind {
+            Kind::Destage { rest } | Kind::DestageRecord { rest, .. } => rest,
+            other => unreachable!("{other:?} has no steps"),
+        };
+        let mask = *rest;
+        let shift = self.granule_shift;
+        let run = (mask != 0).then(|| {
+            let from = mask.trailing_zeros();
+            let count = (mask >> from).trailing_ones();
+            *rest &= !((((1_u32 << count) - 1) << from) as u16);
+            (from << shift, count << shift)
+        });
+        let Some((offset, length)) = run else { return false };
+        // The volume may end within the last granule.
+        let length = length.min((end - start) as u32 - offset);
+        let key = self.transfers[t].key;
+        let (token, device) = (self.token(t), Self::backing(key.volume()));
+        let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+        stats.backing_write_bytes += u64::from(length);
+        let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
+        around.effects.push_with(effect, [Segment { place: Place::Slot { slot, offset }, length }]);
+        true
+    }
+
+    pub(super) fn unlist_dirty(&mut self, id: EntryId, slot: Slot) {
+        if self.index[id].has(IN_DIRTY_LIST) {
+            self.index[id].clear(IN_DIRTY_LIST);
+            let volume = usize::from(self.index[id].key().volume());
+            self.slots.remove_dirty(slot, volume);
+        }
+    }
+
+    pub(super) fn relist_dirty(&mut self, id: EntryId) {
+        if self.index[id].dirty != 0 && !self.index[id].has(IN_DIRTY_LIST) {
+            let slot = self.index[id].slot().expect("dirty granules are in a slot");
+            self.index[id].set(IN_DIRTY_LIST);
+            let volume = usize::from(self.index[id].key().volume());
+            self.slots.push_dirty(slot, volume);
+        }
+    }
+
+    // ---- flush ----
+
+    /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
+    pub fn flush_begin(&mut self, volume: usize) {
+        let until = self.slots.dirtyings();
+        self.flushes[volume] = super::ShardFlush { active: true, until, waiting: 0, failed: false };
+    }
+
+    /// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
+    /// covers has been handed to the log, or, without one, is on the backing store.
+    pub fn flush_step(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        volume: usize,
+        budget: u32,
+    ) -> FlushState {
+        if !self.flushes[volume].active {
+            return FlushState::Idle;
+        }
+        for _ in 0..budget {
+            let Some((id, since)) = self.slots.oldest_dirty(volume) else { break };
+            if since > self.flushes[volume].until {
+                break;
+            }
+            if self.transfers.is_full() {
+                break;
+            }
+            let slot = self.index[id].slot().expect("dirty granules are in a slot");
+            if let Some(t) = self.index[id].transfer() {
+                // Destaged already, or appended when the transfer under way ends.
+                let destaging = matches!(self.transfers[t].kind, Kind::Destage { .. });
+                self.unlist_dirty(id, slot);
+                self.index[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+                self.flushes[volume].waiting += 1;
+            } else if self.has_flash {
+                if self.append(around, id, true).is_none() {
+                    self.flushes[volume].failed = true;
+                    self.flushes[volume].until = 0;
+                }
+            } else {
+                self.index[id].set(FLUSHING);
+                self.flushes[volume].waiting += 1;
+                self.unlist_dirty(id, slot);
+                self.destage(around, id);
+            }
+        }
+        self.close_run(around);
+        let left = self.slots.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
+        let full = self.transfers.is_full();
+        let flush = &mut self.flushes[volume];
+        if left <= flush.until {
+            return if full { FlushState::Waiting } else { FlushState::More };
+        }
+        if flush.waiting > 0 {
+            return FlushState::Waiting;
+        }
+        flush.active = false;
+        FlushState::Done { failed: flush.failed }
+    }
+
+    /// A block that the flush waits for has been handed on, or could not be.
+    pub(super) fn flush_covered(&mut self, id: EntryId, ok: bool) {
+        if self.index[id].has(FLUSHING) {
+            self.index[id].clear(FLUSHING);
+            let volume = self.index[id].key().volume();
+            let flush = &mut self.flushes[usize::from(volume)];
+            flush.waiting -= 1;
+            flush.failed |= !ok;
+        }
+    }
+}

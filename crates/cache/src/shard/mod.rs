@@ -1,0 +1,514 @@
+//! A shard: the index, the DRAM slots and the state of each block.
+//!
+//! **One transfer a block.** At most one device operation is under way on a block at any time;
+//! whatever else touches the block then waits, unless it can be answered from granules that
+//! the transfer does not change. When a transfer ends, each waiting piece is *evaluated anew*
+//! from the block's state: it is done, or it starts the one next transfer that brings it
+//! closer. There are no continuations, so there is no state in which a race could be forgotten:
+//!
+//! - two reads of a missing block share one fetch, because the second waits for the first's;
+//! - a slot under an outgoing transfer is never written, because the write waits;
+//! - a destage, an append and a direct write of one block cannot overtake each other.
+//!
+//! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
+
+mod clean;
+mod complete;
+mod evict;
+mod read;
+mod transfer;
+mod write;
+
+use forebay_block::{Op, Volume};
+use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_flash::{BlockKey, Log, Position};
+
+use crate::config::CacheConfig;
+use crate::front::Front;
+use crate::index::{EntryId, Index, NONE};
+use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::replacement::Replacement;
+use crate::slab::{Fifo, Slab};
+use crate::slots::Slots;
+use crate::stats::CacheStats;
+use crate::waiters::{Piece, Waiter};
+pub(crate) use clean::{Job, JobState};
+pub(crate) use evict::FlushState;
+use transfer::{Kind, Run, Transfer};
+
+/// What a shard needs of its surroundings during one call.
+pub(crate) struct Surroundings<'a> {
+    pub front: &'a mut Front,
+    pub log: Option<&'a mut Log>,
+    pub effects: &'a mut EffectQueue,
+    pub stats: &'a mut CacheStats,
+}
+
+/// What became of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Done, well or badly.
+    Done(Result<(), IoError>),
+    /// It waits, or a transfer answers for it.
+    Pending,
+    /// Nothing has happened: no room for a waiter. Try again later.
+    Full,
+}
+
+/// How an evaluation of a piece ended.
+enum Step {
+    Done(Result<(), IoError>),
+    /// Evaluate again when the transfer ends.
+    Wait(u32),
+    /// Done when the transfer (an append) ends well.
+    Applied(u32),
+    /// The transfer answers for the piece.
+    Joined,
+    /// Evaluate again when there is a slot, an index entry, or a transfer to be had.
+    NoRoom,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    number: u8,
+    index: Index,
+    slots: Slots,
+    /// Slots for copies on their way.
+    bounce: Slots,
+    replacement: Replacement,
+    dram_blocks: u32,
+    transfers: Slab<Transfer>,
+    waiters: Slab<Waiter>,
+    /// Pieces that wait for room.
+    starved: Fifo,
+    /// Something became free since the starved were last tried.
+    room: bool,
+    run: Option<Run>,
+    run_segments: Vec<Segment>,
+    /// Transfers that hold a range of blocks without entries; usually none.
+    ranges: Vec<u32>,
+    /// Head of the list of entries whose record lies in each region.
+    regions: Vec<u32>,
+    /// Entries that wait for a bounce slot to be destaged are simply retried by the job.
+    job: Option<Job>,
+    /// By volume: dirty blocks that the flush under way covers, and transfers it waits for.
+    flushes: Vec<ShardFlush>,
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+    partial: Partial,
+    block_size: u32,
+    block_shift: u32,
+    granule_shift: u32,
+    all: u16,
+    has_flash: bool,
+    log_failed: bool,
+    destage_depth: u32,
+    scratch: Vec<BlockKey>,
+}
+
+/// A shard's part in the flush of a volume.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShardFlush {
+    active: bool,
+    /// What became dirty up to this number is covered.
+    until: u64,
+    /// Blocks to wait for.
+    waiting: u32,
+    failed: bool,
+}
+
+impl Shard {
+    pub fn new(config: &CacheConfig, number: u8) -> Self {
+        let n = u32::from(config.shards);
+        let share = |total: u32| total / n + u32::from(u32::from(number) < total % n);
+        let base = |total: u32| (0..u32::from(number)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>();
+        let working = config.dram_blocks + config.spare_slots;
+        let (slots, bounce) = (share(working), share(config.bounce_slots));
+        assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
+        assert!(slots > share(config.dram_blocks), "each shard needs a spare slot");
+        assert!(bounce > 0, "each shard needs a bounce slot");
+        let entries = share(config.flash.as_ref().map_or(0, |f| f.entries_max)) + slots + 1;
+        let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
+        let granules = (config.block_size.bytes() / 512).min(16);
+        Shard {
+            number,
+            index: Index::new(entries),
+            slots: Slots::new(base(working), slots, 0),
+            bounce: Slots::new(working + base(config.bounce_slots), bounce, 0),
+            replacement: Replacement::new(config.replacement, slots),
+            dram_blocks: share(config.dram_blocks),
+            transfers: Slab::new(slots + bounce + 64),
+            waiters: Slab::new(config.waiters_max),
+            starved: Fifo::EMPTY,
+            room: false,
+            run: None,
+            run_segments: Vec::with_capacity(512),
+            ranges: Vec::with_capacity(64),
+            regions: vec![NONE; regions as usize],
+            job: None,
+            flushes: Vec::new(),
+            policy: config.write_policy,
+            acknowledge: config.acknowledge,
+            partial: config.partial,
+            block_size: config.block_size.bytes() as u32,
+            block_shift: config.block_size.shift(),
+            granule_shift: config.block_size.shift() - granules.trailing_zeros(),
+            all: ((1_u32 << granules) - 1) as u16,
+            has_flash: config.flash.is_some(),
+            log_failed: false,
+            destage_depth: config.destage_depth.min(bounce),
+            scratch: Vec::with_capacity(region_blocks as usize),
+        }
+    }
+
+    pub fn add_volume(&mut self) {
+        self.slots.add_volume();
+        self.flushes.push(ShardFlush::default());
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.slots.memory_bytes()
+    }
+
+    /// Whether nothing is under way and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.transfers.in_use() == 0 && self.waiters.in_use() == 0
+    }
+
+    /// Starts loading what an access to `key` will look at.
+    pub fn prefetch(&self, key: BlockKey) {
+        self.index.prefetch(key);
+    }
+
+    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_run`].
+    pub fn access(&mut self, around: &mut Surroundings<'_>, piece: Piece) -> Access {
+        if self.waiters.is_full() {
+            return Access::Full;
+        }
+        let mut piece = piece;
+        let step = self.evaluate(around, &mut piece);
+        self.settle_piece(around, piece, step, None)
+    }
+
+    /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
+    pub fn serve_starved(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if !core::mem::take(&mut self.room) || self.starved.is_empty() {
+            return false;
+        }
+        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+        while let Some(w) = self.waiters.pop_front(&mut starved) {
+            if !self.try_again(around, w) {
+                // Still no room: it keeps its place before the rest.
+                let mut rest = starved;
+                let mut own = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+                // `own` holds just this waiter, pushed last.
+                let last = self.waiters.pop_front(&mut own).expect("the starved piece");
+                self.waiters.push_front(&mut rest, last);
+                self.starved = rest;
+                break;
+            }
+        }
+        self.close_run(around);
+        true
+    }
+
+    /// Evaluates a waiter anew; false when it went back to the starved.
+    fn try_again(&mut self, around: &mut Surroundings<'_>, waiter: u32) -> bool {
+        let mut piece = self.waiters[waiter].piece;
+        let step = self.evaluate(around, &mut piece);
+        let starved = matches!(step, Step::NoRoom);
+        if let Access::Done(result) = self.settle_piece(around, piece, step, Some(waiter)) {
+            around.front.pieces_done(piece.request, 1, result);
+            return true;
+        }
+        !starved
+    }
+
+    fn settle_piece(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        piece: Piece,
+        step: Step,
+        waiter: Option<u32>,
+    ) -> Access {
+        let applied = matches!(step, Step::Applied(_));
+        let list = match step {
+            Step::Done(_) | Step::Joined => {
+                if let Some(w) = waiter {
+                    self.waiters.remove(w);
+                }
+                return match step {
+                    Step::Done(result) => Access::Done(result),
+                    _ => Access::Pending,
+                };
+            }
+            Step::Wait(t) | Step::Applied(t) => {
+                around.stats.waits_block += u64::from(!applied);
+                Some(t)
+            }
+            Step::NoRoom => {
+                if self.is_stuck() {
+                    // Nothing is on its way out and nothing can leave: say so, do not hang.
+                    if let Some(w) = waiter {
+                        self.waiters.remove(w);
+                    }
+                    return Access::Done(Err(IoError::Device));
+                }
+                around.stats.waits_room += 1;
+                if let Some(log) = around.log.as_deref_mut() {
+                    log.close_batch();
+                    if self.index.is_full() {
+                        log.reclaim();
+                    }
+                }
+                None
+            }
+        };
+        let w = match waiter {
+            Some(w) => {
+                self.waiters[w].piece = piece;
+                self.waiters[w].applied = applied;
+                w
+            }
+            None => self.waiters.insert(Waiter { piece, applied, next: NONE }),
+        };
+        match list {
+            Some(t) => {
+                let mut fifo = self.transfers[t].waiters;
+                self.waiters.push_back(&mut fifo, w);
+                self.transfers[t].waiters = fifo;
+            }
+            None => {
+                let mut fifo = self.starved;
+                self.waiters.push_back(&mut fifo, w);
+                self.starved = fifo;
+            }
+        }
+        Access::Pending
+    }
+
+    /// No transfer is under way that could make room, and flash takes no more.
+    fn is_stuck(&self) -> bool {
+        self.log_failed && self.transfers.in_use() == 0
+    }
+
+    fn evaluate(&mut self, around: &mut Surroundings<'_>, piece: &mut Piece) -> Step {
+        if self.transfers.is_full() {
+            return Step::NoRoom;
+        }
+        let (op, volume) = {
+            let r = &around.front.requests[piece.request];
+            (r.op, r.volume)
+        };
+        let key = BlockKey::new(volume, piece.block);
+        match op {
+            Op::Read => self.read(around, key, piece),
+            Op::Write if self.policy.write_back => self.write_back(around, key, piece, op),
+            Op::Write => self.write_direct(around, key, piece, op),
+            Op::Trim | Op::WriteZeroes => self.zero(around, key, piece, op),
+            Op::Flush => unreachable!("a flush has no pieces"),
+        }
+    }
+
+    // ---- granules and places ----
+
+    /// Granules touched by `length` bytes at `start` of a block, and those covered whole.
+    fn masks(&self, start: u32, length: u32) -> (u16, u16) {
+        let g = self.granule_shift;
+        let bits = |from: u32, to: u32| -> u16 {
+            if from >= to { 0 } else { (((1_u32 << (to - from)) - 1) << from) as u16 }
+        };
+        let end = start + length;
+        let touched = bits(start >> g, (end - 1 >> g) + 1);
+        let covered = bits((start + (1 << g) - 1) >> g, end >> g);
+        (touched, covered)
+    }
+
+    /// The runs of consecutive granules in `mask`, as byte ranges of the block.
+    fn granule_runs(&self, mask: u16) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let shift = self.granule_shift;
+        let mut rest = u32::from(mask);
+        core::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let from = rest.trailing_zeros();
+            let count = (rest >> from).trailing_ones();
+            rest &= !(((1_u32 << count) - 1) << from);
+            Some((from << shift, count << shift))
+        })
+    }
+
+    /// Bytes of a block that lie within its volume.
+    fn block_bytes(&self, around: &Surroundings<'_>, key: BlockKey) -> u32 {
+        let size = around.front.volumes[usize::from(key.volume())].size;
+        let start = key.block().0 << self.block_shift;
+        size.saturating_sub(start).min(u64::from(self.block_size)) as u32
+    }
+
+    fn request_place(&self, around: &Surroundings<'_>, piece: &Piece) -> Place {
+        let r = &around.front.requests[piece.request];
+        let at = (piece.block << self.block_shift) + u64::from(piece.start) - r.offset;
+        Place::Request { request: r.id, offset: at as u32 }
+    }
+
+    fn token(&self, transfer: u32) -> Token {
+        Token { owner: Owner::Shard(self.number), index: transfer }
+    }
+
+    // ---- entries, slots, regions ----
+
+    fn waiting_range(&self, key: BlockKey) -> Option<u32> {
+        self.ranges.iter().copied().find(|&t| self.transfers[t].covers(key))
+    }
+
+    /// An entry for `key`, new if need be.
+    fn entry(&mut self, key: BlockKey) -> Option<EntryId> {
+        self.index.find(key).or_else(|| self.index.insert(key))
+    }
+
+    /// Makes sure that the entry has a slot; false when there is none to be had.
+    fn ensure_slot(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> bool {
+        if self.index[id].slot().is_some() {
+            return true;
+        }
+        let Some(slot) = self.slots.take(id) else { return false };
+        self.index[id].set_slot(Some(slot));
+        self.replacement.insert(self.slots.local(slot));
+        let (key, size) = (self.index[id].key(), self.block_size);
+        let bytes = self.block_bytes(around, key);
+        if bytes < size {
+            // The part past the volume's end is zeroes, so that payloads are well defined.
+            let to = Place::Slot { slot, offset: bytes };
+            around.effects.push(Effect::Zero { to, length: size - bytes });
+        }
+        self.shrink(around);
+        true
+    }
+
+    /// The block was used: protect it, and take it back if it was leaving.
+    fn touch(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot) {
+        let local = self.slots.local(slot);
+        if self.index[id].has(crate::index::LEAVING) {
+            self.index[id].clear(crate::index::LEAVING);
+            around.stats.rescued += 1;
+            self.replacement.insert(local);
+            self.shrink(around);
+        } else {
+            self.replacement.touch(local);
+        }
+    }
+
+    fn release_slot(&mut self, id: EntryId) {
+        let e = &mut self.index[id];
+        let slot = e.slot().expect("a slot to release");
+        assert!(e.dirty == 0, "a dirty slot released");
+        let (leaving, listed) = (e.has(crate::index::LEAVING), e.has(crate::index::IN_DIRTY_LIST));
+        debug_assert!(!listed);
+        e.set_slot(None);
+        e.valid = 0;
+        e.clear(crate::index::LEAVING);
+        if !leaving {
+            self.replacement.remove(self.slots.local(slot));
+        }
+        self.slots.release(slot);
+        self.room = true;
+    }
+
+    /// The block's record moves to `position` (or there is none any more).
+    fn set_record(
+        &mut self,
+        log: Option<&Log>,
+        id: EntryId,
+        to: Option<(Position, u32, u16, u16)>,
+        front: &mut Front,
+    ) {
+        let was_dirty = self.index[id].is_dirty();
+        let log = log.expect("a record needs a log");
+        if let Some(old) = self.index[id].position() {
+            let region = log.region_of(old) as usize;
+            let (prev, next) = (self.index[id].prev, self.index[id].next);
+            match prev {
+                NONE => self.regions[region] = next,
+                p => self.index[p].next = next,
+            }
+            if next != NONE {
+                self.index[next].prev = prev;
+            }
+        }
+        let e = &mut self.index[id];
+        e.clear(crate::index::DESTAGED);
+        match to {
+            None => {
+                e.set_position(None);
+                (e.flash_valid, e.flash_dirty, e.prev, e.next) = (0, 0, NONE, NONE);
+            }
+            Some((position, checksum, valid, dirty)) => {
+                e.set_position(Some(position));
+                e.checksum = checksum;
+                (e.flash_valid, e.flash_dirty) = (valid, dirty);
+                let region = log.region_of(position) as usize;
+                let head = core::mem::replace(&mut self.regions[region], id);
+                (self.index[id].prev, self.index[id].next) = (NONE, head);
+                if head != NONE {
+                    self.index[head].prev = id;
+                }
+            }
+        }
+        self.count_dirty(id, was_dirty, front);
+    }
+
+    /// Keeps the volume's gauge of dirty blocks after a change to the entry.
+    fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
+        let e = &self.index[id];
+        let stats = &mut front.volumes[usize::from(e.key().volume())].stats;
+        match (was, e.is_dirty()) {
+            (false, true) => {
+                stats.dirty_blocks += 1;
+                stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
+            }
+            (true, false) => stats.dirty_blocks -= 1,
+            _ => {}
+        }
+    }
+
+    /// Forgets an entry that holds nothing any more.
+    fn forget_if_empty(&mut self, id: EntryId) {
+        let e = &self.index[id];
+        if e.slot().is_none() && e.position().is_none() && e.transfer().is_none() {
+            self.index.remove(id);
+            self.room = true;
+        }
+    }
+
+    fn backing(volume: u16) -> Device {
+        Device::Backing(Volume(volume.into()))
+    }
+
+    /// A record found by recovery. Records come in log order: a later one replaces.
+    pub fn recovered(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        position: Position,
+        checksum: u32,
+        masks: (u16, u16),
+    ) -> bool {
+        let Some(id) = self.entry(key) else { return false };
+        let to = Some((position, checksum, masks.0, masks.1));
+        self.set_record(around.log.as_deref(), id, to, around.front);
+        true
+    }
+
+    /// A tombstone found by recovery.
+    pub fn recovered_tombstone(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
+        if let Some(id) = self.index.find(key) {
+            if self.index[id].position().is_some() {
+                self.set_record(around.log.as_deref(), id, None, around.front);
+            }
+            self.forget_if_empty(id);
+        }
+    }
+}

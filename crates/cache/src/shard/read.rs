@@ -1,0 +1,191 @@
+//! Reads: from DRAM, from flash, from the backing store.
+
+use forebay_effect::{Effect, Place, Segment};
+use forebay_flash::BlockKey;
+
+use super::transfer::Kind;
+use super::{Shard, Step, Surroundings};
+use crate::index::EntryId;
+use crate::waiters::Piece;
+
+/// Where an access found its block, for the counters.
+#[derive(Clone, Copy)]
+pub(super) enum Found {
+    Tier1,
+    Tier2,
+    Nowhere,
+}
+
+impl Shard {
+    pub(super) fn read(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+    ) -> Step {
+        let (wanted, _) = self.masks(piece.start, piece.length);
+        let Some(id) = self.index.find(key) else {
+            self.count(around, piece, Found::Nowhere, false);
+            return self.read_absent(around, key, piece);
+        };
+        let e = &self.index[id];
+        if let (Some(slot), 0) = (e.slot(), wanted & !e.valid) {
+            let from = Place::Slot { slot, offset: piece.start };
+            let to = self.request_place(around, piece);
+            around.effects.push(Effect::Copy { from, to, length: piece.length });
+            self.count(around, piece, Found::Tier1, false);
+            self.touch(around, id, slot);
+            return Step::Done(Ok(()));
+        }
+        if let Some(t) = e.transfer() {
+            let found = self.found_in_flight(t);
+            self.count(around, piece, found, false);
+            return Step::Wait(t);
+        }
+        let on_flash = e.flash_valid & wanted & !e.valid != 0;
+        let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
+        self.count(around, piece, found, false);
+        if on_flash { self.read_flash(around, id) } else { self.fetch(around, id) }
+    }
+
+    fn read_absent(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+    ) -> Step {
+        if let Some(t) = self.waiting_range(key) {
+            around.stats.waits_range += 1;
+            return Step::Wait(t);
+        }
+        if !self.policy.allocate_on_read {
+            return self.read_around(around, key, piece);
+        }
+        let Some(id) = self.entry(key) else { return Step::NoRoom };
+        let step = self.fetch(around, id);
+        self.forget_if_empty(id);
+        step
+    }
+
+    /// Straight from the backing store to the client. Nothing of the block is cached.
+    fn read_around(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &Piece,
+    ) -> Step {
+        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let place = self.request_place(around, piece);
+        let segment = Segment { place, length: piece.length };
+        let request = piece.request;
+        let kind = Kind::DirectRead { request, pieces: 1 };
+        let range = (start, start + u64::from(piece.length));
+        self.run(around, key, range, kind, Some(segment), |k| match k {
+            Kind::DirectRead { request: r, pieces } if *r == request => {
+                *pieces += 1;
+                true
+            }
+            _ => false,
+        });
+        Step::Joined
+    }
+
+    /// A transfer that brings the rest of the block in from the backing store.
+    pub(super) fn fetch(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+        if !self.ensure_slot(around, id) {
+            return Step::NoRoom;
+        }
+        let e = &self.index[id];
+        let (key, slot) = (e.key(), e.slot().expect("just ensured"));
+        let start = key.block().0 << self.block_shift;
+        let length = self.block_bytes(around, key);
+        let range = (start, start + u64::from(length));
+        if e.valid == 0 {
+            let place = Place::Slot { slot, offset: 0 };
+            let segment = Some(Segment { place, length });
+            let t = self.run(around, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
+            self.index[id].set_transfer(Some(t));
+            return Step::Wait(t);
+        }
+        let Some(bounce) = self.take_bounce() else { return Step::NoRoom };
+        let t = self.start_on(id, Kind::Fetch, range);
+        self.transfers[t].bounce = Some(bounce);
+        let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+        stats.backing_read_bytes += u64::from(length);
+        let (token, device) = (self.token(t), Self::backing(key.volume()));
+        let place = Place::Slot { slot: bounce, offset: 0 };
+        let effect = Effect::Read { token, device, offset: start, length };
+        around.effects.push_with(effect, [Segment { place, length }]);
+        Step::Wait(t)
+    }
+
+    /// A transfer that brings the block's record in from flash.
+    pub(super) fn read_flash(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+        if !self.ensure_slot(around, id) {
+            return Step::NoRoom;
+        }
+        let e = &self.index[id];
+        let bounce = if e.valid == 0 {
+            None
+        } else {
+            let Some(slot) = self.take_bounce() else { return Step::NoRoom };
+            Some(slot)
+        };
+        let e = &self.index[id];
+        let position = e.position().expect("a record to read");
+        let target = bounce.or(e.slot()).expect("just ensured");
+        let t = self.start_on(id, Kind::FlashRead { position }, (0, 0));
+        self.transfers[t].bounce = bounce;
+        self.issue_flash_read(around, id, t, target);
+        Step::Wait(t)
+    }
+
+    pub(super) fn issue_flash_read(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        t: u32,
+        target: forebay_effect::Slot,
+    ) {
+        let log = around.log.as_deref().expect("a record needs a log");
+        let e = &self.index[id];
+        let page = log.geometry().page_size;
+        let offset = log.byte_offset(e.position().expect("a record to read"));
+        let bytes = e.flash_valid.count_ones() << self.granule_shift;
+        let length = bytes.next_multiple_of(page);
+        let token = self.token(t);
+        let effect = Effect::Read { token, device: forebay_effect::Device::Flash, offset, length };
+        let segments = self.payload_segments(target, e.flash_valid, true, page);
+        around.effects.push_with(effect, segments);
+    }
+
+    /// An access to a block under transfer counts by where the transfer finds it.
+    pub(super) fn found_in_flight(&self, t: u32) -> Found {
+        match self.transfers[t].kind {
+            Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
+            Kind::Fetch | Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
+            _ => Found::Tier1,
+        }
+    }
+
+    /// Counts an access once, however often its piece is evaluated.
+    pub(super) fn count(
+        &self,
+        around: &mut Surroundings<'_>,
+        piece: &mut Piece,
+        found: Found,
+        write: bool,
+    ) {
+        if core::mem::replace(&mut piece.counted, true) {
+            return;
+        }
+        let volume = around.front.requests[piece.request].volume;
+        let stats = &mut around.front.volumes[usize::from(volume)].stats;
+        let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };
+        match found {
+            Found::Tier1 => hits.tier1 += 1,
+            Found::Tier2 => hits.tier2 += 1,
+            Found::Nowhere => hits.miss += 1,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Transfers: device operations under way, and runs of blocks that share one.
+
+use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_flash::{BlockKey, Position};
+
+use super::{Shard, Surroundings};
+use crate::index::EntryId;
+use crate::slab::Fifo;
+
+/// What a transfer does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Backing store to slots, or by way of a bounce slot to merge.
+    Fetch,
+    /// Flash to a slot, or by way of a bounce slot to merge; then the checksum.
+    FlashRead { position: Position },
+    /// A slot to the log.
+    Append { valid: u16, dirty: u16 },
+    /// A slot to the backing store (no flash tier): blocks whose dirty granules leave.
+    Destage { rest: u16 },
+    /// A record's dirty granules, already in memory, to the backing store.
+    DestageRecord { rest: u16, from: Slot },
+    /// Flash to a bounce slot, on the way to the backing store.
+    DestageRead { position: Position },
+    /// A request's bytes to the backing store.
+    DirectWrite { request: u32, pieces: u32, keep: bool },
+    /// Zeroes to the backing store, over a block with an entry.
+    DirectZero { request: u32 },
+    /// Zeroes, or a request's bytes, to a range of the backing store without entries.
+    Range { request: u32, pieces: u32, zero: bool },
+    /// Backing store to a request's buffer; leaves nothing in the cache.
+    DirectRead { request: u32, pieces: u32 },
+    /// The durable mark without which a record must not be outdated by a direct write.
+    Activate,
+}
+
+/// A transfer under way on `count` consecutive blocks.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub kind: Kind,
+    pub key: BlockKey,
+    pub count: u32,
+    /// Byte range on the volume, for transfers that move one.
+    pub start: u64,
+    pub end: u64,
+    pub waiters: Fifo,
+    pub bounce: Option<Slot>,
+}
+
+impl Transfer {
+    pub fn covers(&self, key: BlockKey) -> bool {
+        key.volume() == self.key.volume()
+            && key.block() >= self.key.block()
+            && key.block().0 - self.key.block().0 < u64::from(self.count)
+    }
+}
+
+/// The run being collected: a transfer not yet given to the driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub transfer: u32,
+}
+
+/// Longest run, in blocks.
+const RUN_BLOCKS_MAX: u32 = 256;
+
+impl Shard {
+    pub(super) fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> u32 {
+        self.transfers.insert(Transfer {
+            kind,
+            key,
+            count: 1,
+            start: range.0,
+            end: range.1,
+            waiters: Fifo::EMPTY,
+            bounce: None,
+        })
+    }
+
+    /// Starts a transfer of one entry; the entry is busy from now on.
+    pub(super) fn start_on(&mut self, id: EntryId, kind: Kind, range: (u64, u64)) -> u32 {
+        let key = self.index[id].key();
+        let t = self.start(kind, key, range);
+        debug_assert!(self.index[id].transfer().is_none(), "two transfers on one block");
+        self.index[id].set_transfer(Some(t));
+        t
+    }
+
+    /// Joins the block to the open run if `alike` says its kind fits and the bytes follow on;
+    /// otherwise opens a new one.
+    pub(super) fn run(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        range: (u64, u64),
+        kind: Kind,
+        segment: Option<Segment>,
+        alike: impl Fn(&mut Kind) -> bool,
+    ) -> u32 {
+        if let Some(run) = self.run {
+            let t = &mut self.transfers[run.transfer];
+            let follows = t.key.volume() == key.volume()
+                && t.key.block().0 + u64::from(t.count) == key.block().0
+                && t.end == range.0
+                && t.count < RUN_BLOCKS_MAX;
+            if follows && alike(&mut t.kind) {
+                t.count += 1;
+                t.end = range.1;
+                self.run_segments.extend(segment);
+                return run.transfer;
+            }
+        }
+        self.close_run(around);
+        let transfer = self.start(kind, key, range);
+        self.run = Some(Run { transfer });
+        self.run_segments.extend(segment);
+        transfer
+    }
+
+    /// Gives the run being collected to the driver.
+    pub fn close_run(&mut self, around: &mut Surroundings<'_>) {
+        let Some(run) = self.run.take() else { return };
+        let t = &self.transfers[run.transfer];
+        let (token, device) = (self.token(run.transfer), Self::backing(t.key.volume()));
+        let (offset, length) = (t.start, t.end - t.start);
+        let stats = &mut around.front.volumes[usize::from(t.key.volume())].stats;
+        match t.kind {
+            Kind::Fetch | Kind::DirectRead { .. } => {
+                stats.backing_read_bytes += length;
+                let effect = Effect::Read { token, device, offset, length: length as u32 };
+                around.effects.push_with(effect, self.run_segments.drain(..));
+            }
+            Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {
+                stats.backing_write_bytes += length;
+                let effect = Effect::Write { token, device, offset, length: length as u32 };
+                around.effects.push_with(effect, self.run_segments.drain(..));
+            }
+            Kind::Range { request, .. } => {
+                stats.backing_zero_bytes += length;
+                let punch = around.front.may_punch(request);
+                around.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+            }
+            other => unreachable!("no run of {other:?}"),
+        }
+    }
+
+    /// Takes a bounce slot, if there is one.
+    pub(super) fn take_bounce(&mut self) -> Option<Slot> {
+        self.bounce.take(crate::index::NONE)
+    }
+
+    /// The segments of a record's payload in `slot`: its granules one after another, then
+    /// what fills the last page.
+    pub(super) fn payload_segments(
+        &self,
+        slot: Slot,
+        valid: u16,
+        padded: bool,
+        page: u32,
+    ) -> impl Iterator<Item = Segment> + use<> {
+        let bytes = valid.count_ones() << self.granule_shift;
+        let pad = if padded { bytes.next_multiple_of(page) - bytes } else { 0 };
+        self.granule_runs(valid)
+            .map(move |(offset, length)| Segment { place: Place::Slot { slot, offset }, length })
+            .chain((pad > 0).then_some(Segment { place: Place::Void, length: pad }))
+    }
+}

@@ -1,0 +1,277 @@
+//! Writes and zeroings: into the cache (write-back) or to the backing store (write-through and
+//! its kin).
+//!
+//! What keeps the flash log honest: under write-back every version of a block reaches the log
+//! before it reaches the backing store, and a block without an entry has no record that recovery
+//! would accept. A direct write over a block that has a record waits until the extent is
+//! durably marked as active, so that after a crash the record is not trusted.
+
+use forebay_block::{Flags, Op};
+use forebay_effect::{Effect, Place, Segment};
+use forebay_flash::BlockKey;
+
+use super::read::Found;
+use super::transfer::Kind;
+use super::{Acknowledge, Partial, Shard, Step, Surroundings};
+use crate::index::{EntryId, IN_DIRTY_LIST};
+use crate::waiters::Piece;
+
+impl Shard {
+    /// A write (or a zeroing of a cached block) that ends in the cache.
+    pub(super) fn write_back(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+        op: Op,
+    ) -> Step {
+        let (touched, covered) = self.masks(piece.start, piece.length);
+        let id = match self.index.find(key) {
+            Some(id) => id,
+            None => {
+                self.count(around, piece, Found::Nowhere, true);
+                if let Some(t) = self.waiting_range(key) {
+                    around.stats.waits_range += 1;
+                    return Step::Wait(t);
+                }
+                let Some(id) = self.index.insert(key) else { return Step::NoRoom };
+                id
+            }
+        };
+        let step = self.write_entry(around, id, piece, op, touched, covered);
+        self.forget_if_empty(id);
+        step
+    }
+
+    fn write_entry(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+        op: Op,
+        touched: u16,
+        covered: u16,
+    ) -> Step {
+        let e = &self.index[id];
+        self.count_write(around, piece, id);
+        if let Some(t) = e.transfer() {
+            match self.transfers[t].kind {
+                Kind::Fetch | Kind::FlashRead { .. } => around.stats.write_met_fetch += 1,
+                _ => around.stats.write_met_outgoing += 1,
+            }
+            return Step::Wait(t);
+        }
+        let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
+        let missing = !e.valid & !covered;
+        if e.flash_valid & missing != 0 {
+            // A newer record replaces the older as a whole: take in what only that one holds.
+            return self.read_flash(around, id);
+        }
+        let partial_edges = touched & missing != 0;
+        if partial_edges || (self.partial == Partial::Fill && self.all & missing != 0) {
+            around.stats.read_modify_writes += u64::from(partial_edges);
+            return self.fetch(around, id);
+        }
+        if !self.ensure_slot(around, id) {
+            return Step::NoRoom;
+        }
+        let slot = self.index[id].slot().expect("just ensured");
+        let to = Place::Slot { slot, offset: piece.start };
+        if op == Op::Write {
+            let from = self.request_place(around, piece);
+            around.effects.push(Effect::Copy { from, to, length: piece.length });
+        } else {
+            around.effects.push(Effect::Zero { to, length: piece.length });
+        }
+        let was_dirty = self.index[id].is_dirty();
+        let e = &mut self.index[id];
+        e.valid |= touched;
+        e.dirty |= touched;
+        let listed = e.has(IN_DIRTY_LIST);
+        e.set(IN_DIRTY_LIST);
+        self.count_dirty(id, was_dirty, around.front);
+        if !listed {
+            let volume = usize::from(self.index[id].key().volume());
+            self.slots.push_dirty(slot, volume);
+        }
+        self.touch(around, id, slot);
+        if fua || (self.has_flash && self.acknowledge == Acknowledge::Flash) {
+            return match self.persist(around, id, true) {
+                Some(t) => Step::Applied(t),
+                None => Step::Done(Err(forebay_effect::IoError::Device)),
+            };
+        }
+        Step::Done(Ok(()))
+    }
+
+    fn count_write(&self, around: &mut Surroundings<'_>, piece: &mut Piece, id: EntryId) {
+        let e = &self.index[id];
+        let found = match e.transfer() {
+            Some(t) => self.found_in_flight(t),
+            None if e.slot().is_some() => Found::Tier1,
+            None if e.flash_valid != 0 => Found::Tier2,
+            None => Found::Nowhere,
+        };
+        self.count(around, piece, found, true);
+    }
+
+    /// A write that is done when the backing store has it.
+    pub(super) fn write_direct(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+        op: Op,
+    ) -> Step {
+        let id = match self.index.find(key) {
+            Some(id) => id,
+            None => {
+                self.count(around, piece, Found::Nowhere, true);
+                if let Some(t) = self.waiting_range(key) {
+                    around.stats.waits_range += 1;
+                    return Step::Wait(t);
+                }
+                if !self.policy.allocate_on_write {
+                    return self.range(around, key, piece, false);
+                }
+                let Some(id) = self.index.insert(key) else { return Step::NoRoom };
+                id
+            }
+        };
+        self.count_write(around, piece, id);
+        let step = match self.index[id].transfer() {
+            Some(t) => {
+                match self.transfers[t].kind {
+                    Kind::Fetch | Kind::FlashRead { .. } => around.stats.write_met_fetch += 1,
+                    _ => around.stats.write_met_outgoing += 1,
+                }
+                Step::Wait(t)
+            }
+            None => self.direct(around, id, piece, op),
+        };
+        self.forget_if_empty(id);
+        step
+    }
+
+    /// A direct write or zeroing over an entry without a transfer.
+    fn direct(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        piece: &Piece,
+        op: Op,
+    ) -> Step {
+        let key = self.index[id].key();
+        if self.index[id].position().is_some() {
+            return self.activate(around, id);
+        }
+        let keep = self.policy.allocate_on_write;
+        if keep && op == Op::Write && !self.ensure_slot(around, id) {
+            return Step::NoRoom;
+        }
+        let (touched, _) = self.masks(piece.start, piece.length);
+        if !keep || op != Op::Write {
+            // What the cache holds of the range is outdated from now on, whatever happens.
+            let e = &mut self.index[id];
+            assert!(e.dirty & touched == 0, "direct write over dirty granules");
+            e.valid &= !touched;
+            if e.valid == 0 && e.slot().is_some() {
+                self.release_slot(id);
+            }
+        }
+        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let range = (start, start + u64::from(piece.length));
+        let request = piece.request;
+        if op != Op::Write {
+            let t = self.start_on(id, Kind::DirectZero { request }, range);
+            let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+            stats.backing_zero_bytes += u64::from(piece.length);
+            let punch = around.front.may_punch(request);
+            let (token, device) = (self.token(t), Self::backing(key.volume()));
+            let (offset, length) = (start, u64::from(piece.length));
+            around.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+            return Step::Joined;
+        }
+        let segment = Segment { place: self.request_place(around, piece), length: piece.length };
+        let kind = Kind::DirectWrite { request, pieces: 1, keep };
+        let t = self.run(around, key, range, kind, Some(segment), |k| match k {
+            Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
+                *pieces += 1;
+                true
+            }
+            _ => false,
+        });
+        self.index[id].set_transfer(Some(t));
+        Step::Joined
+    }
+
+    /// Has the extent of a block with a record durably marked before a direct write outdates
+    /// the record.
+    pub(super) fn activate(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+        assert!(self.index[id].flash_dirty == 0, "direct write over a dirty record");
+        if self.log_failed {
+            // The record cannot be disowned any more: the backing store must not move on.
+            return Step::Done(Err(forebay_effect::IoError::Device));
+        }
+        let key = self.index[id].key();
+        let t = self.start_on(id, Kind::Activate, (0, 0));
+        let ticket = self.ticket(t);
+        around.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
+        Step::Wait(t)
+    }
+
+    /// Trim and write-zeroes. Cached blocks take zeroes as a new version (write-back) or are
+    /// zeroed behind the cache; runs of blocks without an entry are zeroed as ranges.
+    pub(super) fn zero(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+        op: Op,
+    ) -> Step {
+        if self.index.find(key).is_some() {
+            if self.policy.write_back {
+                return self.write_back(around, key, piece, op);
+            }
+            return self.write_direct(around, key, piece, op);
+        }
+        self.count(around, piece, Found::Nowhere, true);
+        if let Some(t) = self.waiting_range(key) {
+            let open = self.run.is_some_and(|r| r.transfer == t);
+            debug_assert!(!open, "a block twice in one run");
+            around.stats.waits_range += 1;
+            return Step::Wait(t);
+        }
+        self.range(around, key, piece, true)
+    }
+
+    /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
+    /// it ends, whoever wants the block waits for it.
+    fn range(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &Piece,
+        zero: bool,
+    ) -> Step {
+        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let range = (start, start + u64::from(piece.length));
+        let request = piece.request;
+        let place = self.request_place(around, piece);
+        let segment = (!zero).then_some(Segment { place, length: piece.length });
+        let before = self.run.map(|r| r.transfer);
+        let kind = Kind::Range { request, pieces: 1, zero };
+        let t = self.run(around, key, range, kind, segment, |k| match k {
+            Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
+                *pieces += 1;
+                true
+            }
+            _ => false,
+        });
+        if before != Some(t) {
+            self.ranges.push(t);
+            around.stats.range_zeroes += u64::from(zero);
+        }
+        Step::Joined
+    }
+}

@@ -1,0 +1,106 @@
+//! DRAM slots: which are free, whose the others are, and which are dirty since when.
+
+use crate::index::{EntryId, NONE};
+use forebay_effect::Slot;
+
+#[derive(Clone, Copy, Debug)]
+struct SlotState {
+    entry: EntryId,
+    dirty_prev: u32,
+    dirty_next: u32,
+    /// When the slot's block became dirty, in dirtyings of this shard.
+    dirty_since: u64,
+}
+
+/// The slots of one shard. Numbers handed out are the driver's: `base + local`.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    base: u32,
+    states: Vec<SlotState>,
+    free: Vec<u32>,
+    /// Oldest and newest dirty slot of each volume.
+    dirty: Vec<(u32, u32)>,
+    dirtyings: u64,
+}
+
+impl Slots {
+    pub fn new(base: u32, count: u32, volumes: usize) -> Self {
+        let state = SlotState { entry: NONE, dirty_prev: NONE, dirty_next: NONE, dirty_since: 0 };
+        Slots {
+            base,
+            states: vec![state; count as usize],
+            free: (0..count).rev().collect(),
+            dirty: vec![(NONE, NONE); volumes],
+            dirtyings: 0,
+        }
+    }
+
+    pub fn local(&self, slot: Slot) -> u32 {
+        slot.0 - self.base
+    }
+    pub fn free_count(&self) -> usize {
+        self.free.len()
+    }
+    /// Takes a free slot for `entry` ([`NONE`] for a slot that holds a copy on its way).
+    pub fn take(&mut self, entry: EntryId) -> Option<Slot> {
+        let local = self.free.pop()?;
+        self.states[local as usize].entry = entry;
+        Some(Slot(self.base + local))
+    }
+    pub fn release(&mut self, slot: Slot) {
+        let local = self.local(slot);
+        debug_assert!(!self.free.contains(&local) || self.free.len() > 256, "slot freed twice");
+        self.states[local as usize].entry = NONE;
+        self.free.push(local);
+    }
+    /// The entry that owns a slot.
+    pub fn owner(&self, local: u32) -> EntryId {
+        self.states[local as usize].entry
+    }
+
+    /// Appends a slot to its volume's dirty list.
+    pub fn push_dirty(&mut self, slot: Slot, volume: usize) {
+        let local = self.local(slot);
+        let (head, tail) = self.dirty[volume];
+        self.dirtyings += 1;
+        let state = &mut self.states[local as usize];
+        (state.dirty_prev, state.dirty_next, state.dirty_since) = (tail, NONE, self.dirtyings);
+        match tail {
+            NONE => self.dirty[volume] = (local, local),
+            t => {
+                self.states[t as usize].dirty_next = local;
+                self.dirty[volume] = (head, local);
+            }
+        }
+    }
+    pub fn remove_dirty(&mut self, slot: Slot, volume: usize) {
+        let SlotState { dirty_prev, dirty_next, .. } = self.states[self.local(slot) as usize];
+        match dirty_prev {
+            NONE => self.dirty[volume].0 = dirty_next,
+            p => self.states[p as usize].dirty_next = dirty_next,
+        }
+        match dirty_next {
+            NONE => self.dirty[volume].1 = dirty_prev,
+            n => self.states[n as usize].dirty_prev = dirty_prev,
+        }
+    }
+    /// The entry longest in the volume's dirty list, and since when.
+    pub fn oldest_dirty(&self, volume: usize) -> Option<(EntryId, u64)> {
+        let head = self.dirty[volume].0;
+        (head != NONE).then(|| {
+            let s = &self.states[head as usize];
+            (s.entry, s.dirty_since)
+        })
+    }
+    /// The count of dirtyings so far: what became dirty until now has at most this number.
+    pub fn dirtyings(&self) -> u64 {
+        self.dirtyings
+    }
+    /// Makes room for one more volume.
+    pub fn add_volume(&mut self) {
+        self.dirty.push((NONE, NONE));
+    }
+    pub fn memory_bytes(&self) -> u64 {
+        (self.states.len() * size_of::<SlotState>() + self.free.capacity() * 4) as u64
+    }
+}

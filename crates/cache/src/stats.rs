@@ -1,0 +1,97 @@
+//! Counters. All only grow, but for the gauges said to be so.
+
+/// Block accesses of one volume, by where they were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Found in DRAM.
+    pub tier1: u64,
+    /// Found on flash.
+    pub tier2: u64,
+    /// Not found.
+    pub miss: u64,
+}
+
+/// What one volume has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeStats {
+    /// Read requests, write requests, trims and zeroings, flushes.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Trim and write-zeroes requests.
+    pub zeroes: u64,
+    /// Flush requests.
+    pub flushes: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Bytes read by clients.
+    pub read_bytes: u64,
+    /// Bytes written by clients.
+    pub write_bytes: u64,
+    /// Block accesses by reads.
+    pub read_hits: Hits,
+    /// Block accesses by writes, trims and zeroings.
+    pub write_hits: Hits,
+    /// Read from the backing store.
+    pub backing_read_bytes: u64,
+    /// Written to the backing store.
+    pub backing_write_bytes: u64,
+    /// Zeroed on the backing store.
+    pub backing_zero_bytes: u64,
+    /// Syncs of the backing store.
+    pub backing_syncs: u64,
+    /// Gauge: blocks newer than the backing store.
+    pub dirty_blocks: u64,
+    /// Largest value of that gauge.
+    pub dirty_blocks_max: u64,
+    /// Failed operations on the backing store.
+    pub backing_errors: u64,
+}
+
+/// What the cache as a whole has done; also the coverage counters of the adversary: each race
+/// and each rare branch has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Blocks moved from DRAM to flash.
+    pub demotions: u64,
+    /// Of those, blocks whose flash copy was still good: no flash write.
+    pub demotions_free: u64,
+    /// Blocks moved from flash to DRAM.
+    pub promotions: u64,
+    /// Blocks that left the cache.
+    pub evictions: u64,
+    /// Clean blocks dropped with their region.
+    pub reclaim_dropped: u64,
+    /// Blocks destaged from flash to the backing store.
+    pub destaged: u64,
+    /// Pieces that waited for a transfer of their block.
+    pub waits_block: u64,
+    /// Pieces that waited for a slot or an index entry.
+    pub waits_room: u64,
+    /// A write that found its slot pinned by an outgoing transfer.
+    pub write_met_outgoing: u64,
+    /// A write that arrived during a fetch of its block.
+    pub write_met_fetch: u64,
+    /// A block hit again while it was leaving DRAM.
+    pub rescued: u64,
+    /// Reads of flash whose checksum failed.
+    pub flash_corrupt: u64,
+    /// A read from flash overtaken by the reclaim of its region.
+    pub flash_read_overtaken: u64,
+    /// Merges of a block's parts from flash or backing store into a partly valid slot.
+    pub merges: u64,
+    /// Writes and zeroings of parts of granules that needed the rest first.
+    pub read_modify_writes: u64,
+    /// Zeroings that went to the backing store as ranges.
+    pub range_zeroes: u64,
+    /// Accesses that waited for such a range.
+    pub waits_range: u64,
+    /// Records poisoned by direct writes.
+    pub poisoned: u64,
+    /// Failed fetches, appends, destages and syncs.
+    pub transfer_errors: u64,
+    /// Destages of an older flash version while DRAM held a newer one.
+    pub destaged_under_newer: u64,
+    /// Destage rounds that had to be tried again.
+    pub destage_retries: u64,
+}

@@ -1,0 +1,33 @@
+//! Pieces of requests, a block each, that wait for a transfer or for room.
+
+use crate::slab::Linked;
+
+/// The part of a request that falls on one block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The request, by the front's number.
+    pub request: u32,
+    /// The block within the request's volume.
+    pub block: u64,
+    /// First byte within the block.
+    pub start: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Whether the access has been counted as a hit or a miss.
+    pub counted: bool,
+}
+
+/// A piece that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub piece: Piece,
+    /// Its data is in the slot: done when the append under way is.
+    pub applied: bool,
+    pub next: u32,
+}
+
+impl Linked for Waiter {
+    fn next(&mut self) -> &mut u32 {
+        &mut self.next
+    }
+}
