@@ -10,6 +10,8 @@ mod error;
 mod format;
 mod output;
 mod progress;
+mod reading;
+mod rows;
 
 use std::process::ExitCode;
 

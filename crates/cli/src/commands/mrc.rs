@@ -1,29 +1,55 @@
 //! `forebay mrc`: miss-ratio curves.
 
+use std::io::Write;
+
 use clap::ValueEnum;
-use forebay_block::BlockSize;
-use forebay_config::TimeSpan;
+use forebay_block::{BlockSize, Op};
+use forebay_config::{Size, TimeSpan};
+use forebay_locality::{
+    CurvePoint, LocalityOptions, MissRatioCurve, ReuseHistogram, Sampling, Scope, WorkloadLocality,
+};
+use forebay_report::{Axis, Lines, Report, Section, Unit};
+use serde::Serialize;
 
 use crate::args::{TraceArgs, block_size, rate};
 use crate::context::Context;
 use crate::error::CliError;
+use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
+use crate::reading::{Traces, read_traces};
+use crate::rows::Rows;
 
-/// Which distance the curve is made of.
+/// Points of a curve unless the user says otherwise.
+const POINTS: usize = 200;
+
+/// Which reuse distance the curve is made of.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Distance {
-    /// Traditional reuse distance: all accesses
+    /// Traditional reuse distance: all accesses, as an LRU cache of reads and writes sees them
     Trd,
-    /// Useful reuse distance: only what a read-only cache uses
+    /// Useful reuse distance: only reads can hit, after reads and after writes
     Urd,
-    /// Policy-optimised distance, read-only cache
+    /// Policy-optimised distance, read-only cache: writes invalidate
     PodRo,
-    /// Policy-optimised distance, write-back of writes only
+    /// Policy-optimised distance, write-back of writes only: only writes allocate
     PodWbwo,
-    /// Policy-optimised distance, write-back
+    /// Policy-optimised distance, write-back (the same as urd)
     PodWb,
-    /// Policy-optimised distance, write-through
+    /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
     PodWt,
+}
+
+impl From<Distance> for forebay_locality::Distance {
+    fn from(distance: Distance) -> Self {
+        match distance {
+            Distance::Trd => Self::Trd,
+            Distance::Urd => Self::Urd,
+            Distance::PodRo => Self::PodReadOnly,
+            Distance::PodWbwo => Self::PodWriteOnly,
+            Distance::PodWb => Self::PodWriteBack,
+            Distance::PodWt => Self::PodWriteThrough,
+        }
+    }
 }
 
 /// Arguments of `forebay mrc`.
@@ -37,29 +63,322 @@ pub struct Args {
     /// Which reuse distance to use
     #[arg(long, value_enum, default_value = "trd")]
     pub distance: Distance,
-    /// Sample this fraction of the blocks (SHARDS)
+    /// Look at this fraction of the blocks only (SHARDS)
     #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "max_blocks")]
     pub sample: Option<f64>,
-    /// Follow at most N blocks, lowering the rate as needed (fixed-size SHARDS)
-    #[arg(long, value_name = "N")]
+    /// Look at N blocks at most (256 or more), lowering the rate as needed (fixed-size SHARDS)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Count a request as a hit only if all its blocks hit
+    /// Count requests, not blocks: one hits only if all its blocks do
     #[arg(long)]
     pub request_level: bool,
-    /// Move data between tiers only every T
+    /// Blocks move into the cache only every T, instead of when they are accessed
     #[arg(long, value_name = "T")]
     pub migration_period: Option<TimeSpan>,
-    /// One curve per volume
+    /// One more curve for each volume by itself
     #[arg(long)]
     pub per_volume: bool,
     /// Size of a block
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
+    /// Points of a curve at most; a curve of fewer steps has a point for each
+    #[arg(long, value_name = "N", default_value_t = POINTS)]
+    pub points: usize,
+    /// More points, at these cache sizes (rounded down to blocks)
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
+    pub at: Vec<Size>,
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
+impl Args {
+    /// What to measure.
+    fn options(&self) -> Result<LocalityOptions, CliError> {
+        let by_request = self.request_level || self.migration_period.is_some();
+        if by_request && (self.sample.is_some() || self.max_blocks.is_some()) {
+            let what = "--request-level and --migration-period need all blocks, not a sample";
+            return Err(CliError::usage(what).next("leave --sample and --max-blocks out"));
+        }
+        if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
+            return Err(CliError::usage("--migration-period must be longer than 0"));
+        }
+        Ok(LocalityOptions {
+            block_size: self.block_size,
+            distance: self.distance.into(),
+            sampling: match (self.sample, self.max_blocks) {
+                (Some(rate), _) => Sampling::Rate(rate),
+                (None, Some(blocks)) => Sampling::MaxBlocks(blocks),
+                (None, None) => Sampling::All,
+            },
+            scope: if self.per_volume { Scope::Both } else { Scope::Together },
+            request_level: self.request_level,
+            migration_period: self.migration_period.map(TimeSpan::nanos),
+        })
+    }
+}
+
 /// Computes and prints the curves.
-pub fn run(args: Args, _ctx: &Context) -> Result<(), CliError> {
-    Err(CliError::failed(format_args!("not available in this build: {args:?}")))
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let options = args.options()?;
+    let mut workload = WorkloadLocality::new(options)?;
+    let mut without_data = 0;
+    let traces = read_traces(&args.traces, ctx, |request| {
+        without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+        Ok(workload.add(request)?)
+    })?;
+    if without_data > 0 {
+        let n = count(without_data);
+        ctx.note(format_args!("{n} trims and flushes are no accesses and were left out"));
+    }
+    let answer = Answer::new(&args, workload, traces)?;
+    if let Some(path) = &args.output.parquet {
+        answer.rows(args.block_size).write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        answer.report(&args).write_html(path)?;
+    }
+    args.output.emit(&answer.document(&args), |out| answer.print(&args, out))
+}
+
+/// The histograms under the names that the user knows.
+struct Answer {
+    requests: u64,
+    all: ReuseHistogram,
+    volumes: Vec<(String, ReuseHistogram)>,
+}
+
+impl Answer {
+    fn new(args: &Args, workload: WorkloadLocality, traces: Traces) -> Result<Self, CliError> {
+        let histograms = workload.finish()?;
+        let all = histograms.all.unwrap_or_default();
+        if all.accesses() == 0 {
+            let what = "there is not one read or write to measure";
+            let error = CliError::failed(what).kept("nothing was written");
+            let narrow = args.traces.limit.is_some() || !args.traces.volumes.is_empty();
+            return Err(if narrow { error.next("widen --limit or --volumes") } else { error });
+        }
+        let volumes = histograms.volumes.into_iter();
+        let volumes = volumes.map(|(v, h)| (traces.volume_name(v), h)).collect();
+        Ok(Self { requests: traces.requests, all, volumes })
+    }
+
+    fn document(&self, args: &Args) -> Document {
+        let volume = |(name, h): &(String, _)| VolumeCurve {
+            volume: name.clone(),
+            curve: Curve::new(h, args),
+        };
+        Document {
+            distance: forebay_locality::Distance::from(args.distance).name(),
+            block_size: args.block_size.bytes(),
+            requests: self.requests,
+            curve: Curve::new(&self.all, args),
+            volumes: args.per_volume.then(|| self.volumes.iter().map(volume).collect()),
+        }
+    }
+
+    /// Every step of every curve.
+    fn rows(&self, block_size: BlockSize) -> Rows {
+        let all = std::iter::once(("", &self.all));
+        let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
+        let rows: Vec<(&str, &ReuseHistogram, u64)> = all
+            .chain(volumes)
+            .flat_map(|(name, h)| h.breakpoints().map(move |size| (name, h, size)))
+            .collect();
+        let points: Vec<CurvePoint> = rows.iter().map(|&(_, h, c)| CurvePoint::at(h, c)).collect();
+        Rows::default()
+            .texts("volume", rows.iter().map(|row| row.0))
+            .integers("size_blocks", rows.iter().map(|row| row.2))
+            .integers("size_bytes", rows.iter().map(|row| row.2 * block_size.bytes()))
+            .integers("read_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Read, c)))
+            .integers("write_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Write, c)))
+            .integers("reads", rows.iter().map(|row| row.1.read.accesses()))
+            .integers("writes", rows.iter().map(|row| row.1.write.accesses()))
+            .reals("miss_ratio", points.iter().map(|p| p.miss_ratio))
+            .reals("read_miss_ratio", points.iter().map(|p| p.read_miss_ratio))
+            .reals("write_miss_ratio", points.iter().map(|p| p.write_miss_ratio))
+    }
+
+    fn report(&self, args: &Args) -> Report {
+        let lines = |title: &str| {
+            Lines::new(title).x(Axis::new("cache size", Unit::Bytes).log()).y(Axis::new(
+                "miss ratio",
+                Unit::Fraction,
+            )
+            .from_zero())
+        };
+        let points = points(&self.all, args);
+        let sizes = || points.iter().map(|p| (p.size_blocks * args.block_size.bytes()) as f64);
+        let mut curve = lines("Miss ratio by cache size").line(
+            "reads and writes",
+            sizes(),
+            points.iter().map(|p| p.miss_ratio),
+        );
+        if self.all.read.accesses() > 0 {
+            curve = curve.line("reads", sizes(), points.iter().map(|p| p.read_miss_ratio));
+        }
+        if self.all.write.accesses() > 0 && self.measures_writes(args) {
+            curve = curve.line("writes", sizes(), points.iter().map(|p| p.write_miss_ratio));
+        }
+        let mut section =
+            Section::new("All volumes").facts(self.facts(args)).figure(curve.figure().caption(
+                "The share of block accesses that an LRU cache of the size misses. The curve is \
+                 flat where more cache gains nothing.",
+            ));
+        if args.per_volume {
+            let mut figure = lines("Miss ratio of each volume with a cache of its own");
+            for (name, histogram) in &self.volumes {
+                let points = self::points(histogram, args);
+                let bytes = args.block_size.bytes();
+                figure = figure.line(
+                    name,
+                    points.iter().map(|p| (p.size_blocks * bytes) as f64),
+                    points.iter().map(|p| p.miss_ratio),
+                );
+            }
+            section = section.figure(figure.figure());
+        }
+        let files: Vec<String> =
+            args.traces.traces.iter().map(|path| path.display().to_string()).collect();
+        Report::new("Miss-ratio curves").subtitle(files.join(", ")).section(section)
+    }
+
+    fn measures_writes(&self, args: &Args) -> bool {
+        forebay_locality::Distance::from(args.distance).measures_writes()
+    }
+
+    fn facts(&self, args: &Args) -> Vec<(String, String)> {
+        let bytes = args.block_size.bytes();
+        let all = &self.all;
+        let reused = all.max_distance().map_or(0, |max| max + 1);
+        let mut facts = vec![
+            ("requests", count(self.requests)),
+            (if args.request_level { "accesses" } else { "block accesses" }, count(all.accesses())),
+            ("of these writes", percent(all.write.accesses() as f64 / all.accesses() as f64)),
+            ("distinct data", Size(all.distinct_blocks * bytes).to_string()),
+            ("every reuse fits in", Size(reused * bytes).to_string()),
+            ("miss ratio then", percent(CurvePoint::at(all, reused).miss_ratio)),
+            ("reuse distance", forebay_locality::Distance::from(args.distance).to_string()),
+            ("block size", args.block_size.to_string()),
+        ];
+        if all.sampled_rate.0 < 1.0 {
+            facts.push(("sampled", percent(all.sampled_rate.0)));
+        }
+        facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    fn print(&self, args: &Args, out: &mut dyn Write) -> std::io::Result<()> {
+        for (name, value) in self.facts(args) {
+            writeln!(out, "{name:<20} {value}")?;
+        }
+        writeln!(out, "\n{}", text_curve(&self.all, args).trim_end())?;
+        for (name, histogram) in &self.volumes {
+            writeln!(out, "\nvolume {name}\n{}", text_curve(histogram, args).trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A curve as a table: powers of two, the sizes asked for, and the size at which it ends.
+fn text_curve(histogram: &ReuseHistogram, args: &Args) -> String {
+    let full = histogram.max_distance().map_or(1, |max| max + 1);
+    let shift = args.block_size.shift();
+    // Not below 1 MiB, where a curve is about the trace's last few requests.
+    let first = (20u32.saturating_sub(shift)).min(full.ilog2());
+    let mut sizes: Vec<u64> = (first..64).map(|s| 1 << s).take_while(|&s| s < full).collect();
+    sizes.extend(asked(args).chain([full]));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let rows: Vec<Vec<String>> = sizes
+        .into_iter()
+        .map(|size| {
+            let p = CurvePoint::at(histogram, size);
+            let ratio = |value: f64, of: u64| match of {
+                0 => "-".to_string(),
+                _ => format!("{value:.4}"),
+            };
+            let writes = match forebay_locality::Distance::from(args.distance).measures_writes() {
+                true => histogram.write.accesses(),
+                false => 0,
+            };
+            vec![
+                Size(size * args.block_size.bytes()).to_string()
+                    + if size == full { " (all reuses)" } else { "" },
+                ratio(p.miss_ratio, histogram.accesses()),
+                ratio(p.read_miss_ratio, histogram.read.accesses()),
+                ratio(p.write_miss_ratio, writes),
+            ]
+        })
+        .collect();
+    table(&["cache size", "miss ratio", "of reads", "of writes"], &rows)
+}
+
+/// The sizes that the user asked for, in blocks.
+fn asked(args: &Args) -> impl Iterator<Item = u64> + '_ {
+    args.at.iter().map(|size| size.bytes() >> args.block_size.shift())
+}
+
+fn points(histogram: &ReuseHistogram, args: &Args) -> Vec<CurvePoint> {
+    let mut points = MissRatioCurve::new(histogram, args.points).points;
+    points.extend(asked(args).map(|size| CurvePoint::at(histogram, size)));
+    points.sort_unstable_by_key(|p| p.size_blocks);
+    points.dedup_by_key(|p| p.size_blocks);
+    points
+}
+
+#[derive(Serialize)]
+struct Document {
+    distance: &'static str,
+    block_size: u64,
+    requests: u64,
+    #[serde(flatten)]
+    curve: Curve,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volumes: Option<Vec<VolumeCurve>>,
+}
+
+#[derive(Serialize)]
+struct VolumeCurve {
+    volume: String,
+    #[serde(flatten)]
+    curve: Curve,
+}
+
+#[derive(Serialize)]
+struct Curve {
+    accesses: u64,
+    reads: u64,
+    writes: u64,
+    distinct_blocks: u64,
+    /// In blocks; null without reuse.
+    max_distance: Option<u64>,
+    sampled_rate: f64,
+    points: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    size_blocks: u64,
+    miss_ratio: f64,
+    read_miss_ratio: f64,
+    write_miss_ratio: f64,
+}
+
+impl Curve {
+    fn new(histogram: &ReuseHistogram, args: &Args) -> Self {
+        let point = |p: CurvePoint| Point {
+            size_blocks: p.size_blocks,
+            miss_ratio: p.miss_ratio,
+            read_miss_ratio: p.read_miss_ratio,
+            write_miss_ratio: p.write_miss_ratio,
+        };
+        Self {
+            accesses: histogram.accesses(),
+            reads: histogram.read.accesses(),
+            writes: histogram.write.accesses(),
+            distinct_blocks: histogram.distinct_blocks,
+            max_distance: histogram.max_distance(),
+            sampled_rate: histogram.sampled_rate.0,
+            points: points(histogram, args).into_iter().map(point).collect(),
+        }
+    }
 }

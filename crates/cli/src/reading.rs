@@ -1,0 +1,107 @@
+//! Reading traces on behalf of a command: progress, interruption, and what was passed over.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use forebay_block::Request;
+use forebay_trace::{Batch, Counters, Metadata, OpenOptions, TraceError, TraceReader, open_all};
+
+use crate::args::TraceArgs;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::count;
+use crate::progress::{Progress, Unit};
+
+/// Batches that may be read ahead of the work done on them.
+const READ_AHEAD: usize = 4;
+
+/// What is known about traces once they have been read.
+pub struct Traces {
+    /// Volumes by number, among others.
+    pub metadata: Metadata,
+    /// Requests read.
+    pub requests: u64,
+}
+
+impl Traces {
+    /// The name of a volume.
+    pub fn volume_name(&self, volume: forebay_block::Volume) -> String {
+        let info = self.metadata.volumes.get(volume.0 as usize);
+        info.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
+    }
+}
+
+/// Reads traces from beginning to end and hands every request to `work`, reading ahead in a
+/// thread of its own. Tells the user what was skipped.
+pub fn read_traces(
+    args: &TraceArgs,
+    ctx: &Context,
+    mut work: impl FnMut(&Request) -> Result<(), CliError>,
+) -> Result<Traces, CliError> {
+    let reader = open_all(&args.traces, &options(args))?;
+    let progress = ctx.progress("reading", Unit::Bytes, reader.progress().bytes_total);
+    let (sender, batches) = sync_channel(READ_AHEAD);
+    let (returner, empty) = sync_channel(READ_AHEAD);
+    let mut requests = 0;
+    let reader = thread::scope(|scope| -> Result<_, CliError> {
+        // Owned here, so that an early return ends the reading thread too.
+        let (batches, returner) = (batches, returner);
+        let progress = &progress;
+        let reading = scope.spawn(move || read(reader, progress, &sender, &empty));
+        for batch in &batches {
+            ctx.check()?;
+            let batch: Batch = batch?;
+            batch.requests().try_for_each(|request| work(&request))?;
+            requests += batch.len() as u64;
+            // A full channel only means that this batch is not used again.
+            let _ = returner.try_send(batch);
+        }
+        reading.join().map_err(|_| CliError::failed("the reader of traces panicked"))
+    })?;
+    progress.finish();
+    tell_counters(ctx, reader.counters());
+    Ok(Traces { metadata: reader.metadata().clone(), requests })
+}
+
+/// How to open the traces that a command line names.
+pub fn options(args: &TraceArgs) -> OpenOptions {
+    OpenOptions {
+        format: args.format.clone(),
+        skip_bad_lines: args.skip_bad_lines,
+        volumes: args.volumes.clone(),
+        limit: args.limit,
+        ..OpenOptions::default()
+    }
+}
+
+fn read(
+    mut reader: Box<dyn TraceReader>,
+    progress: &Progress,
+    batches: &SyncSender<Result<Batch, TraceError>>,
+    empty: &Receiver<Batch>,
+) -> Box<dyn TraceReader> {
+    loop {
+        let mut batch = empty.try_recv().unwrap_or_default();
+        let next = match reader.read_batch(&mut batch) {
+            Ok(0) => break,
+            Ok(_) => Ok(batch),
+            Err(error) => Err(error),
+        };
+        progress.set(reader.progress().bytes_read);
+        let failed = next.is_err();
+        if batches.send(next).is_err() || failed {
+            break;
+        }
+    }
+    reader
+}
+
+fn tell_counters(ctx: &Context, counters: Counters) {
+    if counters.bad > 0 {
+        ctx.note(format_args!("skipped {} bad lines or records", count(counters.bad)));
+    }
+    if counters.out_of_order > 0 {
+        let moved = count(counters.out_of_order);
+        ctx.note(format_args!("{moved} requests came out of order; they count as simultaneous"));
+    }
+}
