@@ -1,1 +1,47 @@
-//! Device catalogue, cost model and tier sizing.
+//! Which cache tiers to buy: device catalogue, cost model and search for tier sizes.
+//!
+//! A plan starts from what a workload *is* ([`HitCounts`]: hits by cache size, measured by
+//! [`ProfileBuilder`]), what devices *cost and take* ([`Catalogue`], [`CostModel`]) and what may
+//! be spent. [`plan()`] answers for every combination of devices at once; [`exhaustive`] and
+//! [`cydonia`] search one. Everything is arithmetic on constant-time lookups, so a whole
+//! catalogue over a whole range of budgets is a matter of seconds.
+//!
+//! The model: tiers are exclusive, each block is in one of them; blocks enter tier 1, are demoted
+//! tier by tier as they age, and devices are accessed one after another. The formulas and their
+//! derivation are in `docs/planning.md`. Source: P. Bhandari, *Optimizing Block Storage Servers
+//! Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below as
+//! Bhandari (2024).
+
+mod breakeven;
+mod budget;
+mod catalogue;
+mod cost;
+mod counts;
+mod device;
+mod error;
+mod evaluate;
+mod hierarchy;
+mod pareto;
+mod plan;
+mod profile;
+mod ratio;
+mod search;
+mod space;
+#[cfg(test)]
+mod testing;
+
+pub use breakeven::BreakEven;
+pub use budget::{Budget, BudgetError, budget_range, full_usd};
+pub use catalogue::{Catalogue, Combination};
+pub use cost::{CostModel, Units};
+pub use counts::HitCounts;
+pub use device::{Device, DeviceKind};
+pub use error::{BoxError, PlanError};
+pub use evaluate::{Analytic, Evaluator};
+pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
+pub use pareto::{ParetoPoint, pareto_front};
+pub use plan::{Choice, Class, Method, Plan, PlanOptions, Purchase, Tier, plan, plan_with};
+pub use profile::{Profile, ProfileBuilder, ProfileOptions};
+pub use ratio::{HitMiss, Tradeoff, hit_miss_curve};
+pub use search::{CydoniaOptions, Found, cydonia, exhaustive};
+pub use space::Space;

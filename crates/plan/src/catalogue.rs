@@ -1,0 +1,304 @@
+//! The catalogue: which devices can be bought, and which of them are combined.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
+
+use crate::device::{Device, DeviceKind};
+use crate::error::PlanError;
+
+/// Devices and the combinations of them that are considered.
+///
+/// ```
+/// use forebay_plan::Catalogue;
+/// let catalogue = Catalogue::default();
+/// assert_eq!(catalogue.devices().len(), 7);
+/// assert_eq!(catalogue.combinations().len(), 17);
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Catalogue {
+    devices: Vec<Device>,
+    combinations: Vec<Combination>,
+}
+
+/// Tiers, fastest first, in front of a backing store: names of devices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Combination {
+    /// The tiers' devices, tier 1 first.
+    pub tiers: Vec<String>,
+    /// The backing store's device.
+    pub backing: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: Vec<Device>,
+    #[serde(default)]
+    combination: Vec<Combinations>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Combinations {
+    tiers: Vec<String>,
+    backing: Vec<String>,
+}
+
+const FILE_KEYS: [&str; 2] = ["device", "combination"];
+const COMBINATION_KEYS: [&str; 2] = ["tiers", "backing"];
+
+impl Default for Catalogue {
+    /// The devices and 17 combinations of Bhandari (2024), tables 3.1 and 3.2.
+    fn default() -> Self {
+        Self::parse(Self::DEFAULT_TOML).expect("the embedded catalogue is valid; a test parses it")
+    }
+}
+
+impl Catalogue {
+    /// The default catalogue's file, to be copied and edited.
+    pub const DEFAULT_TOML: &str = include_str!("catalogue.toml");
+
+    /// Reads a catalogue from a TOML file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is not a valid catalogue.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, PlanError> {
+        let path = path.as_ref();
+        let failed = |source| PlanError::ReadCatalogue { path: path.to_path_buf(), source };
+        Self::parse(&fs::read_to_string(path).map_err(failed)?)
+    }
+
+    /// Reads a catalogue from TOML text.
+    ///
+    /// # Errors
+    /// If the text is not TOML, has an unknown key, names a device twice or not at all, or holds
+    /// a value that cannot be, such as a price below zero.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        check_keys(text)?;
+        let file: File = toml::from_str(text).map_err(|e| syntax(text, &e))?;
+        let mut catalogue = Self { devices: file.device, combinations: Vec::new() };
+        catalogue.check_devices()?;
+        for group in file.combination {
+            if group.tiers.is_empty() || group.backing.is_empty() {
+                return Err(wrong("a combination needs at least one tier and one backing store"));
+            }
+            for backing in group.backing {
+                let combination = Combination { tiers: group.tiers.clone(), backing };
+                catalogue.check_names(&combination)?;
+                catalogue.combinations.push(combination);
+            }
+        }
+        if catalogue.combinations.is_empty() {
+            catalogue.combinations = catalogue.sensible_pairs();
+        }
+        Ok(catalogue)
+    }
+
+    /// All devices, in the order of the file.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// All combinations, in the order of the file.
+    pub fn combinations(&self) -> &[Combination] {
+        &self.combinations
+    }
+
+    /// The device called `name`.
+    ///
+    /// # Errors
+    /// If there is none; the message names the nearest.
+    pub fn device(&self, name: &str) -> Result<&Device, PlanError> {
+        self.devices.iter().find(|d| d.name == name).ok_or_else(|| {
+            let names = self.devices.iter().map(|d| d.name.as_str());
+            wrong(format!("there is no device `{name}`{}", suggestion(name, names)))
+        })
+    }
+
+    /// The first DRAM device, by whose price budgets in percent are understood; the first device
+    /// where there is no DRAM.
+    pub fn reference_device(&self) -> Option<&Device> {
+        self.devices.iter().find(|d| d.kind == DeviceKind::Dram).or(self.devices.first())
+    }
+
+    fn check_devices(&self) -> Result<(), PlanError> {
+        if self.devices.is_empty() {
+            return Err(wrong("it has no [[device]]"));
+        }
+        for (index, device) in self.devices.iter().enumerate() {
+            if let Some((key, should)) = device.impossible_value() {
+                return Err(wrong(format!("{key} of device `{}` must {should}", device.name)));
+            }
+            if self.devices[..index].iter().any(|d| d.name == device.name) {
+                return Err(wrong(format!("there are two devices called `{}`", device.name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_names(&self, combination: &Combination) -> Result<(), PlanError> {
+        for (index, name) in combination.tiers.iter().enumerate() {
+            self.device(name)?;
+            if combination.tiers[..index].contains(name) || *name == combination.backing {
+                return Err(wrong(format!("a combination uses device `{name}` twice")));
+            }
+        }
+        self.device(&combination.backing).map(|_| ())
+    }
+
+    /// Every pair of a DRAM tier and a slower DRAM or flash tier, in front of every slower
+    /// device that keeps its contents; single tiers where no second tier is slower.
+    fn sensible_pairs(&self) -> Vec<Combination> {
+        let slower = |a: &Device, b: &Device| a.read_latency_us > b.read_latency_us;
+        let mut found = Vec::new();
+        for first in self.devices.iter().filter(|d| d.kind == DeviceKind::Dram) {
+            let stores =
+                || self.devices.iter().filter(|d| d.kind != DeviceKind::Dram && slower(d, first));
+            for backing in stores() {
+                let before = found.len();
+                for second in self.devices.iter().filter(|d| d.kind != DeviceKind::Hdd) {
+                    if slower(second, first) && slower(backing, second) {
+                        found.push(Combination {
+                            tiers: vec![first.name.clone(), second.name.clone()],
+                            backing: backing.name.clone(),
+                        });
+                    }
+                }
+                if found.len() == before {
+                    found.push(Combination {
+                        tiers: vec![first.name.clone()],
+                        backing: backing.name.clone(),
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Refuses unknown keys by name, line and nearest known key.
+fn check_keys(text: &str) -> Result<(), PlanError> {
+    let root = DeTable::parse(text).map_err(|e| syntax(text, &e))?;
+    known(text, root.get_ref(), &FILE_KEYS)?;
+    for (list, keys) in [("device", &Device::KEYS[..]), ("combination", &COMBINATION_KEYS[..])] {
+        if let Some(DeValue::Array(items)) = root.get_ref().get(list).map(|v| v.get_ref()) {
+            for item in items.iter() {
+                if let DeValue::Table(table) = item.get_ref() {
+                    known(text, table, keys)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn known(text: &str, table: &DeTable<'_>, keys: &[&str]) -> Result<(), PlanError> {
+    for key in table.keys() {
+        let name: &str = key.get_ref();
+        if !keys.contains(&name) {
+            let near = suggestion(name, keys.iter().copied());
+            return Err(PlanError::Catalogue {
+                line: Some(line_of(text, key.span().start)),
+                what: format!("unknown key `{name}`{near}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count() + 1
+}
+
+fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let score =
+        |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
+    let nearest = known.max_by(|a, b| score(a).total_cmp(&score(b)));
+    nearest.map(|n| format!("; the nearest known is `{n}`")).unwrap_or_default()
+}
+
+fn syntax(text: &str, error: &toml::de::Error) -> PlanError {
+    let line = error.span().map(|span| line_of(text, span.start));
+    PlanError::Catalogue { line, what: error.message().to_string() }
+}
+
+fn wrong(what: impl Into<String>) -> PlanError {
+    PlanError::Catalogue { line: None, what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, kind: &str, us: f64) -> String {
+        format!(
+            "[[device]]\nname = \"{name}\"\nkind = \"{kind}\"\nprice_usd = 1\ncapacity_gb = 1\n\
+             read_latency_us = {us}\nwrite_latency_us = {us}\n"
+        )
+    }
+
+    fn message(text: &str) -> String {
+        Catalogue::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_is_the_papers_tables() {
+        let c = Catalogue::default();
+        let optane = c.device("FastSSD").unwrap();
+        assert_eq!((optane.price_usd, optane.capacity_gb), (1120.0, 375.0));
+        assert_eq!((optane.read_latency_us, optane.write_latency_us), (1.82, 2.0));
+        let disk = c.device("SlowHDD").unwrap();
+        assert_eq!((disk.read_latency_us, disk.write_latency_us), (1661.1, 1037.3));
+        let behind =
+            |backing: &str| c.combinations().iter().filter(|x| x.backing == backing).count();
+        assert_eq!((behind("FastHDD"), behind("SlowHDD"), behind("SlowSSD")), (7, 7, 3));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_line_with_the_nearest() {
+        let text = device("a", "dram", 0.1) + "prize_usd = 3\n";
+        let error = message(&text);
+        assert!(error.contains("line 8") && error.contains("`prize_usd`"), "{error}");
+        assert!(error.contains("`price_usd`"), "{error}");
+        assert!(message("[[devices]]\n").contains("nearest known is `device`"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let a = device("a", "dram", 0.1);
+        let cases = [
+            (String::new(), "no [[device]]"),
+            (a.clone() + &a, "two devices called `a`"),
+            (a.replace("price_usd = 1", "price_usd = -1"), "price_usd of device `a`"),
+            (a.replace("capacity_gb = 1", "capacity_gb = 0"), "capacity_gb of device `a`"),
+            (a.replace("read_latency_us = 0.1", "read_latency_us = nan"), "read_latency_us"),
+            (a.replace("\"dram\"", "\"tape\""), "line 3"),
+            (a.clone() + "x = [", "line 8"),
+            (a.clone() + "[[combination]]\ntiers = [\"a\"]\nbacking = [\"b\"]", "no device `b`"),
+            (a.clone() + "[[combination]]\ntiers = [\"a\"]\nbacking = [\"a\"]", "`a` twice"),
+            (a.clone() + "[[combination]]\ntiers = []\nbacking = [\"a\"]", "at least one tier"),
+        ];
+        for (text, part) in cases {
+            let error = message(&text);
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn without_combinations_every_sensible_pair_is_considered() {
+        let text = device("ram", "dram", 0.1)
+            + &device("ssd", "flash", 10.0)
+            + &device("disk", "hdd", 1000.0);
+        let c = Catalogue::parse(&text).unwrap();
+        let names: Vec<String> = c
+            .combinations()
+            .iter()
+            .map(|x| format!("{}|{}", x.tiers.join("+"), x.backing))
+            .collect();
+        assert_eq!(names, ["ram|ssd", "ram+ssd|disk"]);
+    }
+}

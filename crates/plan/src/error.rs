@@ -1,0 +1,70 @@
+//! What can go wrong in planning.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Whatever an evaluator reports.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A plan could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The catalogue could not be read.
+    #[error("cannot read the device catalogue {}: {source}", path.display())]
+    ReadCatalogue {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The catalogue says something that cannot be.
+    #[error("device catalogue{}: {what}", line.map(|l| format!(", line {l}")).unwrap_or_default())]
+    Catalogue {
+        /// The line, where it is known.
+        line: Option<usize>,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// The budget is too small for any of the combinations.
+    #[error(
+        "a budget of ${budget_usd} buys nothing: the smallest tier, {unit_bytes} bytes of \
+         {device} with its metadata, costs ${needed_usd:.6}"
+    )]
+    BuysNothing {
+        /// What may be spent.
+        budget_usd: f64,
+        /// What the cheapest first tier costs.
+        needed_usd: f64,
+        /// Of which device.
+        device: String,
+        /// The allocation unit.
+        unit_bytes: u64,
+    },
+    /// The budget is no amount of money.
+    #[error("{0} is no budget: it must be an amount above zero")]
+    NotABudget(f64),
+    /// There is nothing to serve.
+    #[error("the workload reads and writes no block, so there is nothing to plan for")]
+    NoAccesses,
+    /// There is nothing to choose from.
+    #[error("no combination of devices is left to choose from: {0}")]
+    NoCombination(String),
+    /// Cydonia is defined for two tiers.
+    #[error("Cydonia searches two tiers, but {0} tiers are combined; use exhaustive search")]
+    CydoniaTiers(usize),
+    /// An evaluation failed.
+    #[error("evaluating {what} failed: {source}")]
+    Evaluation {
+        /// The sizes tried.
+        what: String,
+        /// What the evaluator said.
+        source: BoxError,
+    },
+    /// Measuring the workload failed.
+    #[error(transparent)]
+    Locality(#[from] forebay_locality::LocalityError),
+    /// The sampling rate is no rate.
+    #[error("{0} is no sampling rate: it must be above 0 and at most 1")]
+    SampleRate(f64),
+}

@@ -1,0 +1,59 @@
+//! Evaluators: how a search learns what one choice of sizes is worth.
+
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::error::BoxError;
+use crate::hierarchy::Hierarchy;
+
+/// Judges sizes. The analytic one is [`Analytic`]; a simulation or a replay is handed in by the
+/// caller as a closure, so that this crate depends on neither.
+///
+/// ```
+/// use forebay_plan::{Evaluator, Hierarchy, Units};
+/// let mut tried = 0;
+/// let mut simulate = |_: &Hierarchy, sizes: &[Units]| {
+///     tried += 1;
+///     Ok(1000.0 / (1 + sizes[0].0) as f64)
+/// };
+/// fn takes_one(_: &mut impl Evaluator) {}
+/// takes_one(&mut simulate);
+/// ```
+pub trait Evaluator {
+    /// Mean latency per block access in microseconds, of a hierarchy whose tiers have `sizes`.
+    ///
+    /// # Errors
+    /// Whatever keeps it from telling; the search then stops.
+    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError>;
+}
+
+impl<F> Evaluator for F
+where
+    F: FnMut(&Hierarchy, &[Units]) -> Result<f64, BoxError>,
+{
+    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
+        self(hierarchy, sizes)
+    }
+}
+
+/// Judges sizes by the formulas, in constant time.
+#[derive(Debug)]
+pub struct Analytic<'a, H: ?Sized> {
+    counts: &'a H,
+    unit_blocks: u64,
+    blocks: Vec<u64>,
+}
+
+impl<'a, H: HitCounts + ?Sized> Analytic<'a, H> {
+    /// For a workload with these `counts`, of blocks of `cost`'s size.
+    pub fn new(counts: &'a H, cost: &CostModel) -> Self {
+        Self { counts, unit_blocks: cost.unit_blocks(), blocks: Vec::new() }
+    }
+}
+
+impl<H: HitCounts + ?Sized> Evaluator for Analytic<'_, H> {
+    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
+        self.blocks.clear();
+        self.blocks.extend(sizes.iter().map(|s| s.0 * self.unit_blocks));
+        Ok(hierarchy.mean_latency_us(self.counts, &self.blocks))
+    }
+}

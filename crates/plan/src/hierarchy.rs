@@ -1,0 +1,314 @@
+//! A hierarchy of tiers and its latencies: exclusive tiers, accessed one after another.
+//!
+//! The formulas are those of Bhandari (2024), section 3.2.3, carried on to any number of tiers;
+//! those for write-back, which the paper does not give, are derived in `docs/planning.md`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::{Catalogue, Combination};
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::device::{Device, DeviceKind};
+use crate::error::PlanError;
+
+/// When a write reaches the backing store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WritePolicy {
+    /// At once: every write is answered by the backing store.
+    #[default]
+    WriteThrough,
+    /// When the block leaves the cache.
+    WriteBack,
+}
+
+/// Devices of the tiers, fastest first, in front of a backing store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hierarchy {
+    /// The tiers' devices, tier 1 first; at least one.
+    pub tiers: Vec<Device>,
+    /// What the cache stands in front of; unbounded.
+    pub backing: Device,
+    /// When writes reach it.
+    pub policy: WritePolicy,
+}
+
+/// What a hierarchy of given sizes does for a workload, by the formulas. Counts are of block
+/// accesses.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Evaluation {
+    /// Mean latency of all accesses, in microseconds; write-backs are spread over all of them.
+    pub mean_latency_us: f64,
+    /// Mean latency of reads, in microseconds, without write-backs; 0 without reads.
+    pub read_latency_us: f64,
+    /// Mean latency of writes, in microseconds, without write-backs; 0 without writes.
+    pub write_latency_us: f64,
+    /// Read hits per tier.
+    pub read_hits: Vec<u64>,
+    /// Write hits per tier.
+    pub write_hits: Vec<u64>,
+    /// Blocks written per tier: fills, promotions, demotions and the writes themselves.
+    pub blocks_written: Vec<u64>,
+    /// Dirty blocks written to the backing store; 0 with write-through, which writes at once.
+    pub write_backs: u64,
+}
+
+impl Hierarchy {
+    /// The hierarchy that `combination` names.
+    ///
+    /// # Errors
+    /// If the catalogue has no such device, or there is no tier.
+    pub fn new(
+        catalogue: &Catalogue,
+        combination: &Combination,
+        policy: WritePolicy,
+    ) -> Result<Self, PlanError> {
+        let tiers = combination.tiers.iter().map(|name| catalogue.device(name).cloned());
+        let tiers: Vec<Device> = tiers.collect::<Result<_, _>>()?;
+        if tiers.is_empty() {
+            return Err(PlanError::NoCombination("a combination without tiers".into()));
+        }
+        Ok(Self { tiers, backing: catalogue.device(&combination.backing)?.clone(), policy })
+    }
+
+    /// Mean latency per block access in microseconds, tiers being `blocks` large (fastest first;
+    /// a tier of size 0 is not there). 0 without accesses.
+    pub fn mean_latency_us<H: HitCounts + ?Sized>(&self, counts: &H, blocks: &[u64]) -> f64 {
+        let accesses = counts.reads() + counts.writes();
+        if accesses == 0 {
+            return 0.0;
+        }
+        let mut total_us = 0.0;
+        let walk = self.walk(counts, blocks, |part| {
+            total_us += part.reads as f64 * part.read_us + part.writes as f64 * part.write_us;
+        });
+        total_us += walk.write_backs as f64 * walk.write_back_us;
+        total_us / accesses as f64
+    }
+
+    /// Everything the formulas say about tiers of `blocks` blocks, fastest first.
+    pub fn evaluate<H: HitCounts + ?Sized>(&self, counts: &H, blocks: &[u64]) -> Evaluation {
+        let (reads, writes) = (counts.reads(), counts.writes());
+        let tiers = self.tiers.len();
+        let mut e = Evaluation {
+            read_hits: vec![0; tiers],
+            write_hits: vec![0; tiers],
+            blocks_written: vec![0; tiers],
+            ..Evaluation::default()
+        };
+        let (mut read_us, mut write_us) = (0.0, 0.0);
+        let walk = self.walk(counts, blocks, |part| {
+            read_us += part.reads as f64 * part.read_us;
+            write_us += part.writes as f64 * part.write_us;
+            if let Some(tier) = part.tier {
+                e.read_hits[tier] = part.reads;
+                e.write_hits[tier] = part.writes;
+            }
+        });
+        e.write_backs = walk.write_backs;
+        e.blocks_written = blocks_written(&e, reads, writes, blocks);
+        let mean = |us: f64, n: u64| if n == 0 { 0.0 } else { us / n as f64 };
+        e.read_latency_us = mean(read_us, reads);
+        e.write_latency_us = mean(write_us, writes);
+        let write_back_us = walk.write_backs as f64 * walk.write_back_us;
+        e.mean_latency_us = mean(read_us + write_us + write_back_us, reads + writes);
+        e
+    }
+
+    /// Goes down the tiers and says, for each and for the misses, how many accesses end there
+    /// and what one takes.
+    ///
+    /// An access that finds its block in tier k, or nowhere, brings it to tier 1. Tier 1 is full,
+    /// so it demotes its oldest block to the next tier (read there, write here), and so on down
+    /// to the tier where the accessed block has left room, or, after a miss, out of the last.
+    fn walk<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        blocks: &[u64],
+        mut part: impl FnMut(Part),
+    ) -> WriteBacks {
+        let through_us = match self.policy {
+            WritePolicy::WriteThrough => self.backing.write_latency_us,
+            WritePolicy::WriteBack => 0.0,
+        };
+        let (mut first, mut last): (Option<&Device>, Option<&Device>) = (None, None);
+        let (mut held, mut read_hits, mut write_hits, mut demotion_us) = (0_u64, 0, 0, 0.0);
+        for (tier, device) in self.tiers.iter().enumerate() {
+            let size = blocks.get(tier).copied().unwrap_or(0);
+            if size == 0 {
+                continue;
+            }
+            held = held.saturating_add(size);
+            let (r, w) = (counts.read_hits(held), counts.write_hits(held));
+            let (read_us, write_us) = match (first, last) {
+                (Some(first), Some(above)) => {
+                    demotion_us += above.read_latency_us + device.write_latency_us;
+                    let write_us = first.write_latency_us + demotion_us;
+                    (device.read_latency_us + write_us, write_us)
+                }
+                _ => (device.read_latency_us, device.write_latency_us),
+            };
+            part(Part {
+                tier: Some(tier),
+                reads: r - read_hits,
+                writes: w - write_hits,
+                read_us,
+                write_us: write_us + through_us,
+            });
+            (read_hits, write_hits) = (r, w);
+            (first, last) = (first.or(Some(device)), Some(device));
+        }
+        let (Some(first), Some(last)) = (first, last) else {
+            part(Part {
+                tier: None,
+                reads: counts.reads(),
+                writes: counts.writes(),
+                read_us: self.backing.read_latency_us,
+                write_us: self.backing.write_latency_us,
+            });
+            return WriteBacks::default();
+        };
+        let fill_us = first.write_latency_us + demotion_us;
+        part(Part {
+            tier: None,
+            reads: counts.reads() - read_hits,
+            writes: counts.writes() - write_hits,
+            read_us: self.backing.read_latency_us + fill_us,
+            write_us: fill_us + through_us,
+        });
+        match self.policy {
+            WritePolicy::WriteThrough => WriteBacks::default(),
+            WritePolicy::WriteBack => WriteBacks {
+                write_backs: counts.writes() - counts.rewrite_hits(held),
+                write_back_us: last.read_latency_us + self.backing.write_latency_us,
+            },
+        }
+    }
+
+    /// Bytes written to flash, of blocks of `cost`'s size.
+    pub fn flash_bytes_written(&self, evaluation: &Evaluation, cost: &CostModel) -> u64 {
+        let flash = |(device, _): &(&Device, &u64)| device.kind == DeviceKind::Flash;
+        let tiers = self.tiers.iter().zip(&evaluation.blocks_written);
+        tiers.filter(flash).map(|(_, &blocks)| blocks * cost.block_size.bytes()).sum()
+    }
+
+    /// The devices' names, tiers first: `FastDRAM + FastSSD / SlowHDD`.
+    pub fn label(&self) -> String {
+        let tiers: Vec<&str> = self.tiers.iter().map(|d| d.name.as_str()).collect();
+        format!("{} / {}", tiers.join(" + "), self.backing.name)
+    }
+
+    /// Sizes in words, for messages: `16 MiB of FastDRAM, 0 MiB of FastSSD`.
+    pub(crate) fn describe(&self, sizes: &[Units], cost: &CostModel) -> String {
+        let part = |(device, size): (&Device, &Units)| {
+            format!("{} MiB of {}", (size.0 * cost.unit_bytes) >> 20, device.name)
+        };
+        self.tiers.iter().zip(sizes).map(part).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Accesses that end in the same place and take the same time.
+struct Part {
+    /// The tier that has the block; `None` for misses.
+    tier: Option<usize>,
+    reads: u64,
+    writes: u64,
+    read_us: f64,
+    write_us: f64,
+}
+
+#[derive(Default)]
+struct WriteBacks {
+    write_backs: u64,
+    write_back_us: f64,
+}
+
+/// The first tier is written by every write and filled by every read that misses it; a later
+/// one by every access that found its block further down, or nowhere.
+fn blocks_written(e: &Evaluation, reads: u64, writes: u64, sizes: &[u64]) -> Vec<u64> {
+    let (mut beyond, mut first) = (reads + writes, true);
+    let mut written = vec![0; e.read_hits.len()];
+    for (tier, out) in written.iter_mut().enumerate() {
+        if sizes.get(tier).copied().unwrap_or(0) == 0 {
+            continue;
+        }
+        let hits = e.read_hits[tier] + e.write_hits[tier];
+        *out = if first { writes + (reads - e.read_hits[tier]) } else { beyond };
+        beyond -= hits;
+        first = false;
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Steps, hierarchy};
+
+    /// 100 reads and 50 writes; 40 and 20 hit up to 256 blocks, 70 and 30 up to 1024.
+    fn counts() -> Steps {
+        Steps { reads: 100, writes: 50, at: vec![(256, 40, 20), (1024, 70, 30)], footprint: 2000 }
+    }
+
+    #[test]
+    fn write_through_takes_what_the_paper_says() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
+        let (r1, w1, r2, w2) = (0.0619, 0.0619, 1.82, 2.0);
+        let (rs, ws) = (1661.1, 1037.3);
+        let two = 40.0 * r1
+            + 30.0 * (r1 + w1 + r2 + w2)
+            + 30.0 * (rs + w1 + r1 + w2)
+            + 20.0 * (w1 + ws)
+            + 30.0 * (ws + r1 + w1 + w2);
+        assert!((h.mean_latency_us(&counts(), &[256, 768]) - two / 150.0).abs() < 1e-9);
+        let one = 40.0 * r1 + 60.0 * (rs + w1) + 50.0 * (ws + w1);
+        assert!((h.mean_latency_us(&counts(), &[256, 0]) - one / 150.0).abs() < 1e-9);
+        let none = (100.0 * rs + 50.0 * ws) / 150.0;
+        assert!((h.mean_latency_us(&counts(), &[0, 0]) - none).abs() < 1e-9);
+    }
+
+    #[test]
+    fn write_back_pays_the_backing_store_once_per_dirty_block() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let (r1, w1, r2, w2) = (0.0619, 0.0619, 1.82, 2.0);
+        let (rs, ws) = (1661.1, 1037.3);
+        let two = 40.0 * r1
+            + 30.0 * (r1 + w1 + r2 + w2)
+            + 30.0 * (rs + w1 + r1 + w2)
+            + 20.0 * w1
+            + 30.0 * (w1 + r1 + w2)
+            + 20.0 * (r2 + ws);
+        assert!((h.mean_latency_us(&counts(), &[256, 768]) - two / 150.0).abs() < 1e-9);
+        let one = 40.0 * r1 + 60.0 * (rs + w1) + 50.0 * w1 + 30.0 * (r1 + ws);
+        assert!((h.mean_latency_us(&counts(), &[256, 0]) - one / 150.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_tier_of_size_zero_is_not_there() {
+        for policy in [WritePolicy::WriteThrough, WritePolicy::WriteBack] {
+            let three = hierarchy(["FastDRAM", "SlowDRAM", "FastSSD"], "FastHDD", policy);
+            let two = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", policy);
+            let one = hierarchy(["SlowDRAM"], "FastHDD", policy);
+            let c = counts();
+            assert_eq!(
+                three.mean_latency_us(&c, &[256, 0, 768]),
+                two.mean_latency_us(&c, &[256, 768])
+            );
+            assert_eq!(three.mean_latency_us(&c, &[0, 300, 0]), one.mean_latency_us(&c, &[300]));
+        }
+    }
+
+    #[test]
+    fn every_access_is_counted_once_and_demotions_are_writes() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let e = h.evaluate(&counts(), &[256, 768]);
+        assert_eq!((e.read_hits, e.write_hits), (vec![40, 30], vec![20, 10]));
+        // Tier 1: 50 writes and 60 fills; tier 2: every access but the 60 that hit tier 1.
+        assert_eq!(e.blocks_written, [110, 90]);
+        assert_eq!(e.write_backs, 20);
+        let mean = (100.0 * e.read_latency_us + 50.0 * e.write_latency_us + 20.0 * (1.82 + 1037.3))
+            / 150.0;
+        assert!((e.mean_latency_us - mean).abs() < 1e-9);
+        assert_eq!(e.mean_latency_us, h.mean_latency_us(&counts(), &[256, 768]));
+    }
+}

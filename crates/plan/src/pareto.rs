@@ -1,0 +1,151 @@
+//! The Pareto front: plans that are not worse than another in everything.
+
+use serde::Serialize;
+
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::hierarchy::Hierarchy;
+
+/// Sizes per tier that a front is drawn from.
+const SIZES_PER_TIER: usize = 64;
+
+/// One plan of the front. Lower is better in cost, latency and flash writes.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ParetoPoint {
+    /// Index of the hierarchy among those given.
+    pub hierarchy: usize,
+    /// Bytes per tier, tier 1 first.
+    pub tier_bytes: Vec<u64>,
+    /// Cost of the tiers with their metadata, in US dollars.
+    pub cost_usd: f64,
+    /// Mean latency per block access, in microseconds.
+    pub mean_latency_us: f64,
+    /// Bytes written to flash over the whole workload.
+    pub flash_bytes_written: u64,
+}
+
+/// The plans within `budget_usd`, over all `hierarchies` (which should have the same backing
+/// store), that no other plan beats in one of cost, latency and flash writes without losing in
+/// another. By ascending cost. Sizes are taken from a logarithmic grid per tier, of two tiers at
+/// most; further tiers stay empty.
+pub fn pareto_front<H: HitCounts + ?Sized>(
+    counts: &H,
+    hierarchies: &[Hierarchy],
+    cost: &CostModel,
+    budget_usd: f64,
+) -> Vec<ParetoPoint> {
+    let grid = grid(cost.units_for(counts.useful_blocks()).0);
+    let mut points = Vec::new();
+    for (index, hierarchy) in hierarchies.iter().enumerate() {
+        let second: &[u64] = if hierarchy.tiers.len() > 1 { &grid } else { &[0] };
+        for &tier1 in grid.iter().filter(|&&units| units > 0) {
+            for &tier2 in second {
+                let sizes = [Units(tier1), Units(tier2)];
+                let cost_usd = cost.usd(&hierarchy.tiers, &sizes);
+                if cost_usd <= budget_usd {
+                    points.push(point(counts, index, hierarchy, cost, &sizes, cost_usd));
+                }
+            }
+        }
+    }
+    front(points)
+}
+
+fn point<H: HitCounts + ?Sized>(
+    counts: &H,
+    index: usize,
+    hierarchy: &Hierarchy,
+    cost: &CostModel,
+    sizes: &[Units],
+    cost_usd: f64,
+) -> ParetoPoint {
+    let tiers = hierarchy.tiers.len();
+    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).take(tiers).collect();
+    let evaluation = hierarchy.evaluate(counts, &blocks);
+    let size = |tier: usize| sizes.get(tier).map_or(0, |s| s.0 * cost.unit_bytes);
+    ParetoPoint {
+        hierarchy: index,
+        tier_bytes: (0..tiers).map(size).collect(),
+        cost_usd,
+        mean_latency_us: evaluation.mean_latency_us,
+        flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
+    }
+}
+
+/// 0, 1, and on to `most` in steps that grow with the size.
+fn grid(most: u64) -> Vec<u64> {
+    let most = most.max(1);
+    let ratio = (most as f64).powf(1.0 / (SIZES_PER_TIER - 2) as f64);
+    let mut sizes: Vec<u64> =
+        (0..SIZES_PER_TIER - 1).map(|k| ratio.powi(k as i32).round() as u64).collect();
+    sizes.extend([0, most]);
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes.retain(|&units| units <= most);
+    sizes
+}
+
+/// The points that no other dominates. In order of cost, a point is dominated iff a cheaper one
+/// is at most as slow and writes at most as much; `stairs` holds, of the cheaper ones, those
+/// that matter: by ascending latency, writes descend.
+fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
+    points.sort_by(|a, b| {
+        let by_cost = a.cost_usd.total_cmp(&b.cost_usd);
+        by_cost
+            .then(a.mean_latency_us.total_cmp(&b.mean_latency_us))
+            .then(a.flash_bytes_written.cmp(&b.flash_bytes_written))
+    });
+    let mut stairs: Vec<(f64, u64)> = Vec::new();
+    points.retain(|p| {
+        let slower = stairs.partition_point(|s| s.0 <= p.mean_latency_us);
+        if slower > 0 && stairs[slower - 1].1 <= p.flash_bytes_written {
+            return false;
+        }
+        let covered = stairs[slower..].iter().take_while(|s| s.1 >= p.flash_bytes_written).count();
+        stairs.splice(slower..slower + covered, [(p.mean_latency_us, p.flash_bytes_written)]);
+        true
+    });
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn dominates(a: &ParetoPoint, b: &ParetoPoint) -> bool {
+        let no_worse = a.cost_usd <= b.cost_usd
+            && a.mean_latency_us <= b.mean_latency_us
+            && a.flash_bytes_written <= b.flash_bytes_written;
+        no_worse && a != b
+    }
+
+    proptest! {
+        #[test]
+        fn the_front_is_what_nothing_dominates(
+            raw in prop::collection::vec((0u8..12, 0u8..12, 0u64..12), 1..80)
+        ) {
+            let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, writes)| ParetoPoint {
+                hierarchy: 0, tier_bytes: vec![], cost_usd: cost.into(),
+                mean_latency_us: us.into(), flash_bytes_written: writes,
+            }).collect();
+            let kept = front(points.clone());
+            points.retain(|p| !raw.is_empty() && !kept.contains(p));
+            for p in &points {
+                prop_assert!(kept.iter().any(|k| dominates(k, p)), "{:?} is missing", p);
+            }
+            for (i, a) in kept.iter().enumerate() {
+                prop_assert!(kept.iter().enumerate().all(|(j, b)| i == j || !dominates(b, a)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_grid_has_nothing_and_everything() {
+        for most in [1, 2, 63, 64, 1052, 1 << 30] {
+            let sizes = grid(most);
+            assert_eq!((sizes[0], *sizes.last().unwrap()), (0, most));
+            assert!(sizes.len() <= SIZES_PER_TIER && sizes.windows(2).all(|w| w[0] < w[1]));
+        }
+    }
+}

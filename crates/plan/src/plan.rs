@@ -1,0 +1,418 @@
+//! Plans: the best purchase for a budget, over every combination of a catalogue.
+
+use forebay_block::Nanos;
+use serde::Serialize;
+
+use crate::breakeven::BreakEven;
+use crate::catalogue::{Catalogue, Combination};
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::device::DeviceKind;
+use crate::error::PlanError;
+use crate::evaluate::{Analytic, Evaluator};
+use crate::hierarchy::{Hierarchy, WritePolicy};
+use crate::ratio::{HitMiss, Tradeoff};
+use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
+use crate::space::Space;
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+/// How sizes are searched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Every size. Of more than two tiers so many that about `points_max` points are tried.
+    Exhaustive {
+        /// Points per combination; two tiers are always searched in full.
+        points_max: u64,
+    },
+    /// A few evaluations guided by hit-miss ratios; for two tiers.
+    Cydonia(CydoniaOptions),
+}
+
+/// What to plan for, apart from the workload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanOptions {
+    /// The write policy.
+    pub policy: WritePolicy,
+    /// How sizes are searched.
+    pub method: Method,
+    /// How sizes become dollars.
+    pub cost: CostModel,
+    /// How long the workload took: turns bytes written into bytes per day. Zero: not known.
+    pub duration: Nanos,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            policy: WritePolicy::default(),
+            method: Method::Exhaustive { points_max: 1 << 20 },
+            cost: CostModel::default(),
+            duration: Nanos(0),
+        }
+    }
+}
+
+/// The best purchases for one budget.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Plan {
+    /// What may be spent, in US dollars.
+    pub budget_usd: f64,
+    /// The best sizes of each combination, by ascending mean latency.
+    pub choices: Vec<Choice>,
+    /// The single tier of the same cost that the first choice competes with.
+    pub baseline: Purchase,
+    /// How many points were evaluated, the single tiers not counted.
+    pub evaluations: u64,
+    /// Combinations of which the budget does not buy one unit of tier 1.
+    pub unaffordable: Vec<String>,
+}
+
+/// The best that one combination of devices gives for the budget.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Choice {
+    /// What is bought.
+    #[serde(flatten)]
+    pub purchase: Purchase,
+    /// The single tier of the same cost, of the same tier-1 device.
+    pub baseline: Purchase,
+    /// By how much the latency is below the baseline's, as a fraction of the baseline's.
+    pub latency_reduction: f64,
+    /// Hit-miss ratio of adding this tier 2 to this tier 1; none without a second tier, or
+    /// where it is infinite.
+    pub hit_miss_ratio: Option<f64>,
+    /// Overhead-gain ratio of the devices; none where tier 2 never gains.
+    pub overhead_gain_ratio: Option<f64>,
+    /// Whether growing tier 1 instead would have been cheaper.
+    pub break_even: Option<BreakEven>,
+    /// How many points were evaluated, the single tier not counted.
+    pub evaluations: u64,
+}
+
+/// Tiers of given sizes, what they cost and what they do.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Purchase {
+    /// The tiers, tier 1 first; a tier of 0 bytes is not bought.
+    pub tiers: Vec<Tier>,
+    /// The backing store's device.
+    pub backing: String,
+    /// Cost of the tiers with their metadata, in US dollars.
+    pub cost_usd: f64,
+    /// Mean latency per block access in microseconds, as the evaluator judged it.
+    pub mean_latency_us: f64,
+    /// By the formulas: mean latency of reads, in microseconds.
+    pub read_latency_us: f64,
+    /// By the formulas: mean latency of writes, in microseconds, without write-backs.
+    pub write_latency_us: f64,
+    /// The shape of the hierarchy.
+    pub class: Class,
+    /// Share of all block accesses that hit in each tier.
+    pub hit_ratio: Vec<f64>,
+    /// Share of reads that hit in each tier.
+    pub read_hit_ratio: Vec<f64>,
+    /// Share of writes that hit in each tier.
+    pub write_hit_ratio: Vec<f64>,
+    /// Bytes written to flash tiers per day; none where the duration is not known.
+    pub flash_bytes_written_per_day: Option<f64>,
+    /// The share of its rated endurance at which the most worn flash tier is written; above 1
+    /// it wears out before its time. None where the duration or the rating is not known.
+    pub endurance_used: Option<f64>,
+}
+
+/// One tier of a purchase.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Tier {
+    /// The device's name in the catalogue.
+    pub device: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The shape of a hierarchy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// One tier only.
+    Single,
+    /// Every further tier is larger than the one above it.
+    Pyramidal,
+    /// Some further tier is not.
+    NonPyramidal,
+}
+
+impl Class {
+    /// Of tiers of these sizes, in any unit; tiers of size 0 do not count.
+    ///
+    /// ```
+    /// use forebay_plan::Class;
+    /// assert_eq!(Class::of(&[5, 0]), Class::Single);
+    /// assert_eq!(Class::of(&[5, 6]), Class::Pyramidal);
+    /// assert_eq!(Class::of(&[5, 5]), Class::NonPyramidal);
+    /// ```
+    pub fn of(sizes: &[u64]) -> Self {
+        let there: Vec<u64> = sizes.iter().copied().filter(|&s| s > 0).collect();
+        match there.len() {
+            0 | 1 => Self::Single,
+            _ if there.windows(2).all(|w| w[1] > w[0]) => Self::Pyramidal,
+            _ => Self::NonPyramidal,
+        }
+    }
+
+    /// As written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Pyramidal => "pyramidal",
+            Self::NonPyramidal => "non-pyramidal",
+        }
+    }
+}
+
+/// Plans for each of `combinations` and puts the fastest first, judging sizes by the formulas.
+///
+/// # Errors
+/// If the workload has no accesses, the budget buys nothing of any combination, or a
+/// combination names a device that the catalogue has not.
+pub fn plan<H: HitCounts + ?Sized>(
+    counts: &H,
+    catalogue: &Catalogue,
+    combinations: &[Combination],
+    budget_usd: f64,
+    options: &PlanOptions,
+) -> Result<Plan, PlanError> {
+    let mut analytic = Analytic::new(counts, &options.cost);
+    plan_with(counts, catalogue, combinations, budget_usd, options, &mut analytic)
+}
+
+/// The same as [`plan`], with an evaluator of the caller's.
+///
+/// # Errors
+/// As [`plan`], and as soon as an evaluation fails.
+pub fn plan_with<H: HitCounts + ?Sized>(
+    counts: &H,
+    catalogue: &Catalogue,
+    combinations: &[Combination],
+    budget_usd: f64,
+    options: &PlanOptions,
+    evaluator: &mut dyn Evaluator,
+) -> Result<Plan, PlanError> {
+    if counts.reads() + counts.writes() == 0 {
+        return Err(PlanError::NoAccesses);
+    }
+    let (mut choices, mut unaffordable, mut refused) = (Vec::new(), Vec::new(), None);
+    for combination in combinations {
+        let hierarchy = Hierarchy::new(catalogue, combination, options.policy)?;
+        match Space::new(counts, &hierarchy, &options.cost, budget_usd) {
+            Ok(space) => choices.push(choose(counts, &space, options, evaluator)?),
+            Err(error @ PlanError::BuysNothing { .. }) => {
+                unaffordable.push(hierarchy.label());
+                refused = Some(cheaper(refused, error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    choices.sort_by(|a, b| {
+        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
+        us.then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
+    });
+    let Some(first) = choices.first() else {
+        let none = || PlanError::NoCombination("none was given".into());
+        return Err(refused.unwrap_or_else(none));
+    };
+    Ok(Plan {
+        budget_usd,
+        baseline: first.baseline.clone(),
+        evaluations: choices.iter().map(|c| c.evaluations).sum(),
+        choices,
+        unaffordable,
+    })
+}
+
+/// The refusal that names the lower price.
+fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
+    let usd = |e: &PlanError| match e {
+        PlanError::BuysNothing { needed_usd, .. } => *needed_usd,
+        _ => f64::INFINITY,
+    };
+    before.filter(|b| usd(b) <= usd(&error)).unwrap_or(error)
+}
+
+fn choose<H: HitCounts + ?Sized>(
+    counts: &H,
+    space: &Space<'_>,
+    options: &PlanOptions,
+    evaluator: &mut dyn Evaluator,
+) -> Result<Choice, PlanError> {
+    let found = match options.method {
+        Method::Exhaustive { points_max } => {
+            let two = space.hierarchy().tiers.len() <= 2;
+            let step = if two { 1 } else { space.step_for(points_max) };
+            exhaustive(space, step, evaluator)?
+        }
+        Method::Cydonia(how) => cydonia(counts, space, how, evaluator)?,
+    };
+    let Found { sizes, mean_latency_us, baseline_us, evaluations } = found;
+    let single = space.single_tier();
+    let finite = |ratio: f64| ratio.is_finite().then_some(ratio);
+    let measured = match sizes.as_slice() {
+        [tier1, tier2, ..] if tier2.0 > 0 => {
+            let sizes = (*tier1, *tier2);
+            Some(HitMiss::measure(counts, space.hierarchy(), space.cost(), sizes))
+        }
+        _ => None,
+    };
+    let reduction = 1.0 - mean_latency_us / baseline_us;
+    Ok(Choice {
+        purchase: purchase(counts, space, options, &sizes, mean_latency_us),
+        baseline: purchase(counts, space, options, &single[..1], baseline_us),
+        latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
+        hit_miss_ratio: measured.and_then(|m| finite(m.ratio())),
+        overhead_gain_ratio: Tradeoff::of(space.hierarchy())
+            .and_then(|t| finite(t.overhead_gain_ratio())),
+        break_even: BreakEven::of(counts, space.hierarchy(), space.cost(), &sizes),
+        evaluations,
+    })
+}
+
+fn purchase<H: HitCounts + ?Sized>(
+    counts: &H,
+    space: &Space<'_>,
+    options: &PlanOptions,
+    sizes: &[Units],
+    mean_latency_us: f64,
+) -> Purchase {
+    let (hierarchy, cost) = (space.hierarchy(), space.cost());
+    let units: Vec<u64> = sizes.iter().map(|s| s.0).collect();
+    let blocks: Vec<u64> = units.iter().map(|u| u * cost.unit_blocks()).collect();
+    let evaluation = hierarchy.evaluate(counts, &blocks);
+    let (reads, writes) = (counts.reads(), counts.writes());
+    let ratio = |hits: u64, of: u64| if of == 0 { 0.0 } else { hits as f64 / of as f64 };
+    let (r, w) = (&evaluation.read_hits[..units.len()], &evaluation.write_hits[..units.len()]);
+    let tiers = hierarchy.tiers.iter().zip(&units);
+    let days = options.duration.as_secs_f64() / SECONDS_PER_DAY;
+    let per_day = |bytes: f64| (days > 0.0).then(|| bytes / days);
+    let wear =
+        tiers.clone().zip(&evaluation.blocks_written).filter_map(|((device, &u), &blocks)| {
+            let rated = device.drive_writes_per_day.filter(|_| device.kind == DeviceKind::Flash)?;
+            let daily = per_day((blocks * cost.block_size.bytes()) as f64)?;
+            (u > 0).then(|| daily / ((u * cost.unit_bytes) as f64 * rated))
+        });
+    Purchase {
+        tiers: tiers
+            .clone()
+            .map(|(d, u)| Tier { device: d.name.clone(), bytes: u * cost.unit_bytes })
+            .collect(),
+        backing: hierarchy.backing.name.clone(),
+        cost_usd: cost.usd(&hierarchy.tiers, sizes),
+        mean_latency_us,
+        read_latency_us: evaluation.read_latency_us,
+        write_latency_us: evaluation.write_latency_us,
+        class: Class::of(&units),
+        hit_ratio: r.iter().zip(w).map(|(r, w)| ratio(r + w, reads + writes)).collect(),
+        read_hit_ratio: r.iter().map(|&r| ratio(r, reads)).collect(),
+        write_hit_ratio: w.iter().map(|&w| ratio(w, writes)).collect(),
+        flash_bytes_written_per_day: per_day(
+            hierarchy.flash_bytes_written(&evaluation, cost) as f64
+        ),
+        endurance_used: wear.reduce(f64::max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Steps;
+
+    fn counts() -> Steps {
+        let at = vec![(10 * 256, 3000, 500), (100 * 256, 6000, 1200), (400 * 256, 9000, 1900)];
+        Steps { reads: 10_000, writes: 2_000, at, footprint: 500 * 256 }
+    }
+
+    fn options() -> PlanOptions {
+        PlanOptions { duration: Nanos(3_600_000_000_000), ..PlanOptions::default() }
+    }
+
+    #[test]
+    fn all_seventeen_combinations_are_answered_fastest_first() {
+        let c = Catalogue::default();
+        let plan = plan(&counts(), &c, c.combinations(), 1.0, &options()).unwrap();
+        assert_eq!(plan.choices.len(), 17);
+        let us: Vec<f64> = plan.choices.iter().map(|c| c.purchase.mean_latency_us).collect();
+        assert!(us.is_sorted());
+        for choice in &plan.choices {
+            assert!(choice.purchase.cost_usd <= 1.0 && choice.baseline.cost_usd <= 1.0);
+            assert!(choice.latency_reduction >= 0.0);
+            assert_eq!(choice.purchase.class == Class::Single, choice.purchase.tiers[1].bytes == 0);
+            assert_eq!(choice.baseline.tiers.len(), 1);
+        }
+        assert_eq!(plan.baseline, plan.choices[0].baseline);
+    }
+
+    #[test]
+    fn flash_writes_and_wear_are_per_day() {
+        let c = Catalogue::default();
+        let of = |tiers: [&str; 2]| Combination {
+            tiers: tiers.map(String::from).to_vec(),
+            backing: "SlowHDD".into(),
+        };
+        let flash = plan(&counts(), &c, &[of(["FastDRAM", "SlowSSD"])], 0.5, &options()).unwrap();
+        let bought = &flash.choices[0].purchase;
+        let missed_tier1 = 12_000.0 * (1.0 - bought.hit_ratio[0]);
+        let daily = bought.flash_bytes_written_per_day.unwrap();
+        assert!((daily - missed_tier1 * 4096.0 * 24.0).abs() < 1e-3, "{daily}");
+        let rated = bought.tiers[1].bytes as f64;
+        assert!((bought.endurance_used.unwrap() - daily / rated).abs() < 1e-9);
+        let dram = plan(&counts(), &c, &[of(["FastDRAM", "SlowDRAM"])], 0.5, &options()).unwrap();
+        assert_eq!(dram.choices[0].purchase.flash_bytes_written_per_day, Some(0.0));
+        assert_eq!(dram.choices[0].purchase.endurance_used, None);
+    }
+
+    #[test]
+    fn three_tiers_are_never_worse_than_two_of_them() {
+        let c = Catalogue::default();
+        let of = |tiers: &[&str]| Combination {
+            tiers: tiers.iter().map(|t| t.to_string()).collect(),
+            backing: "SlowHDD".into(),
+        };
+        let best = |combination| {
+            plan(&counts(), &c, &[combination], 1.5, &options()).unwrap().choices[0].clone()
+        };
+        let three = best(of(&["FastDRAM", "SlowDRAM", "SlowSSD"]));
+        for two in [&["FastDRAM", "SlowDRAM"], &["FastDRAM", "SlowSSD"]] {
+            let two = best(of(two));
+            assert!(three.purchase.mean_latency_us <= two.purchase.mean_latency_us * (1.0 + 1e-9));
+        }
+    }
+
+    #[test]
+    fn a_plan_reads_as_documented() {
+        let c = Catalogue::default();
+        let method = Method::Cydonia(CydoniaOptions::default());
+        let options = PlanOptions { method, ..PlanOptions::default() };
+        let plan = plan(&counts(), &c, c.combinations(), 0.5, &options).unwrap();
+        assert!(plan.evaluations <= 170);
+        let json = serde_json::to_value(&plan).unwrap();
+        let choice = &json["choices"][0];
+        for key in ["tiers", "cost_usd", "mean_latency_us", "class", "hit_ratio"] {
+            assert!(!choice[key].is_null() && !json["baseline"][key].is_null(), "{key}");
+        }
+        assert!(choice["tiers"][0]["device"].is_string() && choice["tiers"][0]["bytes"].is_u64());
+        // Without a duration there is no "per day".
+        assert!(choice["flash_bytes_written_per_day"].is_null());
+        assert!(choice.as_object().unwrap().contains_key("flash_bytes_written_per_day"));
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        let c = Catalogue::default();
+        let none = Steps { reads: 0, writes: 0, at: vec![], footprint: 0 };
+        let message = |counts: &Steps, combinations: &[Combination], usd| {
+            plan(counts, &c, combinations, usd, &options()).unwrap_err().to_string()
+        };
+        assert!(message(&none, c.combinations(), 1.0).contains("no block"));
+        assert!(message(&counts(), &[], 1.0).contains("none was given"));
+        // The cheapest way in is named.
+        let error = message(&counts(), c.combinations(), 0.001);
+        assert!(error.contains("SlowDRAM") && error.contains("0.00449"), "{error}");
+    }
+}

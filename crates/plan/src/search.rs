@@ -1,0 +1,286 @@
+//! Searches for the best sizes a budget buys: exhaustive, and Cydonia.
+
+use crate::cost::Units;
+use crate::counts::HitCounts;
+use crate::error::PlanError;
+use crate::evaluate::Evaluator;
+use crate::ratio::{HitMiss, Tradeoff, hit_miss_curve};
+use crate::space::Space;
+
+/// Latencies this close, relative to each other, are the same but for rounding.
+const SAME: f64 = 1e-9;
+
+/// The best sizes that a search found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// Size of each tier, tier 1 first.
+    pub sizes: Vec<Units>,
+    /// Its mean latency, in microseconds, as the evaluator judged it.
+    pub mean_latency_us: f64,
+    /// Mean latency of the single tier that the budget buys, as the evaluator judged it.
+    pub baseline_us: f64,
+    /// How many points were evaluated, the single tier not counted.
+    pub evaluations: u64,
+}
+
+/// How Cydonia goes about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CydoniaOptions {
+    /// At most so many two-tier sizes are evaluated; at least 1.
+    pub evaluations_max: u64,
+    /// Of the sizes in order of hit-miss ratio, every so many-th is evaluated; at least 1.
+    pub step: usize,
+}
+
+impl Default for CydoniaOptions {
+    /// Ten evaluations, as in the paper, of the sizes with the highest hit-miss ratios.
+    fn default() -> Self {
+        Self { evaluations_max: 10, step: 1 }
+    }
+}
+
+/// Evaluates every point of the budget (every `step`-th size of all tiers but the last) and
+/// takes the fastest; among equally fast ones, the cheapest.
+///
+/// # Errors
+/// As soon as an evaluation fails.
+pub fn exhaustive(
+    space: &Space<'_>,
+    step: u64,
+    evaluator: &mut dyn Evaluator,
+) -> Result<Found, PlanError> {
+    let mut best: Option<Best> = None;
+    let points = space.visit(step, |sizes| {
+        let us = evaluate(space, evaluator, sizes)?;
+        match &mut best {
+            None => best = Some(Best::new(space, sizes, us)),
+            Some(best) => best.consider(space, sizes, us),
+        }
+        Ok::<_, PlanError>(())
+    })?;
+    let best = best.expect("the single tier is always visited");
+    Ok(Found { evaluations: points - 1, ..best.found })
+}
+
+/// Cydonia (Bhandari 2024, algorithm 1), for two tiers: evaluates a handful of sizes in order of
+/// their hit-miss ratio. Worth it where one evaluation is a simulation or a replay.
+///
+/// If the size of the highest ratio beats the single tier of the same cost, only smaller first
+/// tiers are tried after it, otherwise only larger ones. (The listing's comparison signs are
+/// garbled in the published text; these are the text's words.) Where no size has a ratio above
+/// the devices' overhead-gain ratio, the answer is the single tier.
+///
+/// It does badly where the latency has several minima over tier 1's size: it looks to one side
+/// of the highest ratio only.
+///
+/// # Errors
+/// If the hierarchy has more than two tiers, or as soon as an evaluation fails.
+pub fn cydonia<H: HitCounts + ?Sized>(
+    counts: &H,
+    space: &Space<'_>,
+    options: CydoniaOptions,
+    evaluator: &mut dyn Evaluator,
+) -> Result<Found, PlanError> {
+    let single = space.single_tier();
+    if single.len() > 2 {
+        return Err(PlanError::CydoniaTiers(single.len()));
+    }
+    let baseline_us = evaluate(space, evaluator, &single)?;
+    let mut best = Best::new(space, &single, baseline_us);
+    let candidates = promising(counts, space);
+    let Some(first) = candidates.first() else { return Ok(best.found) };
+    let first_us = best.try_sizes(space, evaluator, first)?;
+    let keep = |c: &&HitMiss| {
+        if first_us < baseline_us { c.tier1 < first.tier1 } else { c.tier1 > first.tier1 }
+    };
+    for candidate in candidates.iter().filter(keep).step_by(options.step.max(1)) {
+        if best.found.evaluations >= options.evaluations_max {
+            break;
+        }
+        best.try_sizes(space, evaluator, candidate)?;
+    }
+    Ok(best.found)
+}
+
+/// The sizes whose hit-miss ratio is above the overhead-gain ratio, highest ratio first; of
+/// equal ratios, the smaller tier 1 first.
+fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMiss> {
+    let Some(tradeoff) = Tradeoff::of(space.hierarchy()) else { return Vec::new() };
+    let ogr = tradeoff.overhead_gain_ratio();
+    let mut sizes = hit_miss_curve(counts, space);
+    sizes.retain(|s| s.ratio() > ogr);
+    sizes.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.tier1.cmp(&b.tier1)));
+    sizes
+}
+
+fn evaluate(
+    space: &Space<'_>,
+    evaluator: &mut dyn Evaluator,
+    sizes: &[Units],
+) -> Result<f64, PlanError> {
+    evaluator.mean_latency_us(space.hierarchy(), sizes).map_err(|source| PlanError::Evaluation {
+        what: space.hierarchy().describe(sizes, space.cost()),
+        source,
+    })
+}
+
+/// The best so far.
+struct Best {
+    found: Found,
+    cost_usd: f64,
+    /// The lowest latency seen, which the cheapest of the fastest may miss by rounding.
+    lowest_us: f64,
+}
+
+impl Best {
+    fn new(space: &Space<'_>, sizes: &[Units], us: f64) -> Self {
+        let found =
+            Found { sizes: sizes.to_vec(), mean_latency_us: us, baseline_us: us, evaluations: 0 };
+        Self { found, cost_usd: space.cost().usd(&space.hierarchy().tiers, sizes), lowest_us: us }
+    }
+
+    fn try_sizes(
+        &mut self,
+        space: &Space<'_>,
+        evaluator: &mut dyn Evaluator,
+        candidate: &HitMiss,
+    ) -> Result<f64, PlanError> {
+        let sizes = [candidate.tier1, candidate.tier2];
+        let us = evaluate(space, evaluator, &sizes)?;
+        self.found.evaluations += 1;
+        self.consider(space, &sizes, us);
+        Ok(us)
+    }
+
+    fn consider(&mut self, space: &Space<'_>, sizes: &[Units], us: f64) {
+        if us > self.lowest_us * (1.0 + SAME) {
+            return;
+        }
+        let cost_usd = space.cost().usd(&space.hierarchy().tiers, sizes);
+        if us < self.lowest_us * (1.0 - SAME) || cost_usd < self.cost_usd {
+            self.found.sizes.clear();
+            self.found.sizes.extend_from_slice(sizes);
+            self.found.mean_latency_us = us;
+            self.cost_usd = cost_usd;
+        }
+        self.lowest_us = self.lowest_us.min(us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Steps, any_hierarchy, hierarchy, steps};
+    use crate::{Analytic, CostModel, WritePolicy};
+    use proptest::prelude::*;
+
+    const COST: CostModel = CostModel::with_block_size(forebay_block::BlockSize::KIB_4);
+
+    /// The lowest latency over *every* pair of sizes that the money buys, part of it spent or
+    /// all, computed without any of the search's shortcuts.
+    fn brute_force(counts: &Steps, space: &Space<'_>, units: u64) -> f64 {
+        let h = space.hierarchy();
+        let mut lowest = f64::INFINITY;
+        for tier1 in 1..=units {
+            for tier2 in 0..=units {
+                if COST.usd(&h.tiers, &[Units(tier1), Units(tier2)]) <= space.budget_usd() {
+                    lowest = lowest.min(h.mean_latency_us(counts, &[tier1 * 256, tier2 * 256]));
+                }
+            }
+        }
+        lowest
+    }
+
+    proptest! {
+        #[test]
+        fn exhaustive_search_finds_what_brute_force_finds(
+            counts in steps(24), h in any_hierarchy(), budget in 0.01..0.25f64,
+        ) {
+            let space = Space::new(&counts, &h, &COST, budget).unwrap();
+            let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
+            let lowest = brute_force(&counts, &space, 26);
+            prop_assert!((found.mean_latency_us - lowest).abs() <= 1e-8 * lowest,
+                "{} against {}: {:?}", found.mean_latency_us, lowest, found.sizes);
+            prop_assert!(COST.usd(&h.tiers, &found.sizes) <= budget * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn cydonia_never_beats_exhaustive_search_nor_loses_to_the_single_tier(
+            counts in steps(60), h in any_hierarchy(), budget in 0.01..0.6f64,
+        ) {
+            let space = Space::new(&counts, &h, &COST, budget).unwrap();
+            let mut analytic = Analytic::new(&counts, &COST);
+            let best = exhaustive(&space, 1, &mut analytic).unwrap();
+            let found = cydonia(&counts, &space, CydoniaOptions::default(), &mut analytic).unwrap();
+            prop_assert!(found.mean_latency_us >= best.mean_latency_us * (1.0 - 1e-8));
+            prop_assert!(found.mean_latency_us <= found.baseline_us * (1.0 + 1e-8));
+            prop_assert!(found.evaluations <= 10);
+            prop_assert_eq!(found.baseline_us, best.baseline_us);
+        }
+
+        /// One working set, so that one size is best and the ratio falls away from it.
+        #[test]
+        fn cydonia_is_exact_where_there_is_one_working_set(
+            h in any_hierarchy(), units in 4u64..60, reads in 100u64..1000, cold in 1u64..50,
+        ) {
+            let at = vec![(units * 256, reads, 0)];
+            let counts = Steps { reads: reads + cold, writes: 0, at, footprint: units * 256 };
+            let budget = COST.unit_usd(&h.tiers[0], &h.tiers[0]) * units as f64 * 0.97;
+            let space = Space::new(&counts, &h, &COST, budget).unwrap();
+            let mut analytic = Analytic::new(&counts, &COST);
+            let best = exhaustive(&space, 1, &mut analytic).unwrap();
+            let found = cydonia(&counts, &space, CydoniaOptions::default(), &mut analytic).unwrap();
+            prop_assert!((found.mean_latency_us - best.mean_latency_us).abs()
+                <= 1e-8 * best.mean_latency_us, "{:?} against {:?}", found, best);
+        }
+    }
+
+    #[test]
+    fn a_second_tier_that_never_gains_is_never_bought() {
+        let h = hierarchy(["FastDRAM", "MediumSSD"], "SlowSSD", WritePolicy::WriteThrough);
+        let counts = Steps {
+            reads: 100,
+            writes: 10,
+            at: vec![(256, 10, 1), (2560, 90, 9)],
+            footprint: 2560,
+        };
+        let space = Space::new(&counts, &h, &COST, 0.03).unwrap();
+        let mut analytic = Analytic::new(&counts, &COST);
+        for found in [
+            exhaustive(&space, 1, &mut analytic).unwrap(),
+            cydonia(&counts, &space, CydoniaOptions::default(), &mut analytic).unwrap(),
+        ] {
+            assert_eq!(found.sizes[1], Units(0));
+        }
+    }
+
+    #[test]
+    fn cydonia_turns_to_larger_first_tiers_when_the_highest_ratio_disappoints() {
+        // Sizes tried are recorded; the evaluator likes the single tier best of all.
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
+        let at = vec![(10 * 256, 400, 0), (40 * 256, 900, 0)];
+        let counts = Steps { reads: 1000, writes: 0, at, footprint: 40 * 256 };
+        let space = Space::new(&counts, &h, &COST, 0.2).unwrap();
+        for single_is_best in [true, false] {
+            let mut tried = Vec::new();
+            let mut judge = |_: &crate::Hierarchy, sizes: &[Units]| {
+                tried.push(sizes[0].0);
+                Ok(if (sizes[1].0 == 0) == single_is_best { 1.0 } else { 2.0 })
+            };
+            let found = cydonia(&counts, &space, CydoniaOptions::default(), &mut judge).unwrap();
+            assert_eq!(found.sizes[1].0 == 0, single_is_best);
+            let (first, rest) = (tried[1], &tried[2..]);
+            assert!(rest.iter().all(|&t| if single_is_best { t > first } else { t < first }));
+        }
+    }
+
+    #[test]
+    fn an_evaluation_that_fails_ends_the_search_and_says_where() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
+        let counts = Steps { reads: 1, writes: 0, at: vec![], footprint: 2560 };
+        let space = Space::new(&counts, &h, &COST, 0.03).unwrap();
+        let mut fails = |_: &crate::Hierarchy, _: &[Units]| Err("no such device".into());
+        let error = exhaustive(&space, 1, &mut fails).unwrap_err().to_string();
+        assert!(error.contains("3 MiB of FastDRAM") && error.contains("no such device"), "{error}");
+    }
+}

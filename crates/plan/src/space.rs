@@ -1,0 +1,200 @@
+//! What a budget can buy: the sizes among which a search chooses.
+
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::error::PlanError;
+use crate::hierarchy::Hierarchy;
+
+/// The affordable sizes of one hierarchy.
+///
+/// A search chooses the sizes of all tiers but the last, which gets the rest of the money: a
+/// last tier that is larger costs no access any time, if it is faster than the backing store.
+/// No tier grows beyond the size at which the workload has every hit there is to be had.
+#[derive(Clone, Debug)]
+pub struct Space<'a> {
+    hierarchy: &'a Hierarchy,
+    cost: &'a CostModel,
+    budget_usd: f64,
+    unit_usd: Vec<f64>,
+    useful: u64,
+}
+
+impl<'a> Space<'a> {
+    /// What `budget_usd` buys for a workload with these `counts`.
+    ///
+    /// # Errors
+    /// If the budget is no positive amount, or does not buy one unit of tier 1.
+    pub fn new<H: HitCounts + ?Sized>(
+        counts: &H,
+        hierarchy: &'a Hierarchy,
+        cost: &'a CostModel,
+        budget_usd: f64,
+    ) -> Result<Self, PlanError> {
+        if !(budget_usd.is_finite() && budget_usd > 0.0) {
+            return Err(PlanError::NotABudget(budget_usd));
+        }
+        let tier1 = &hierarchy.tiers[0];
+        let unit_usd = hierarchy.tiers.iter().map(|d| cost.unit_usd(d, tier1)).collect();
+        let useful = cost.units_for(counts.useful_blocks()).0.max(1);
+        let space = Self { hierarchy, cost, budget_usd, unit_usd, useful };
+        if space.tier1_max().0 == 0 {
+            return Err(PlanError::BuysNothing {
+                budget_usd,
+                needed_usd: space.unit_usd[0],
+                device: tier1.name.clone(),
+                unit_bytes: cost.unit_bytes,
+            });
+        }
+        Ok(space)
+    }
+
+    /// The hierarchy whose sizes these are.
+    pub fn hierarchy(&self) -> &'a Hierarchy {
+        self.hierarchy
+    }
+    /// What units cost.
+    pub fn cost(&self) -> &'a CostModel {
+        self.cost
+    }
+    /// What may be spent, in US dollars.
+    pub fn budget_usd(&self) -> f64 {
+        self.budget_usd
+    }
+
+    /// The largest tier 1: the single tier that all the money buys, if that much is of use.
+    pub fn tier1_max(&self) -> Units {
+        Units(CostModel::affordable(self.budget_usd, self.unit_usd[0]).min(self.useful))
+    }
+
+    /// The baseline: all the money for tier 1.
+    pub fn single_tier(&self) -> Vec<Units> {
+        let mut sizes = vec![Units(0); self.hierarchy.tiers.len()];
+        sizes[0] = self.tier1_max();
+        sizes
+    }
+
+    /// The largest next tier once the tiers above have these sizes.
+    pub fn rest(&self, above: &[Units]) -> Units {
+        let Some(&unit_usd) = self.unit_usd.get(above.len()) else { return Units(0) };
+        let spent: f64 = above.iter().zip(&self.unit_usd).map(|(s, usd)| s.0 as f64 * usd).sum();
+        let bought: u64 = above.iter().map(|s| s.0).sum();
+        let left = (self.budget_usd - spent).max(0.0);
+        Units(CostModel::affordable(left, unit_usd).min(self.useful.saturating_sub(bought)))
+    }
+
+    /// Visits every point, the single tier first: sizes of all tiers but the last `step` units
+    /// apart, and the rest of the money for the last. Returns how many points there were.
+    ///
+    /// # Errors
+    /// As soon as `visit` fails.
+    pub fn visit<E>(
+        &self,
+        step: u64,
+        mut visit: impl FnMut(&[Units]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let single = self.single_tier();
+        visit(&single)?;
+        let tiers = self.hierarchy.tiers.len();
+        let (mut sizes, mut points) = (vec![Units(0); tiers], 1);
+        if tiers > 1 {
+            self.descend(0, step.max(1), &mut sizes, &mut |sizes| {
+                // All for tier 1 is the single tier, seen already.
+                if sizes != single {
+                    points += 1;
+                    visit(sizes)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(points)
+    }
+
+    /// The step at which [`Space::visit`] sees at most about `points` points.
+    pub fn step_for(&self, points: u64) -> u64 {
+        let free = self.hierarchy.tiers.len().saturating_sub(1);
+        match free {
+            0 => 1,
+            _ => {
+                let per_tier = (points.max(1) as f64).powf(1.0 / free as f64).max(1.0);
+                (self.tier1_max().0 as f64 / per_tier).ceil().max(1.0) as u64
+            }
+        }
+    }
+
+    fn descend<E>(
+        &self,
+        tier: usize,
+        step: u64,
+        sizes: &mut [Units],
+        visit: &mut impl FnMut(&[Units]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let most = if tier == 0 { self.tier1_max() } else { self.rest(&sizes[..tier]) };
+        if tier + 1 == sizes.len() {
+            sizes[tier] = most;
+            return visit(sizes);
+        }
+        let mut size = u64::from(tier == 0);
+        while size <= most.0 {
+            sizes[tier] = Units(size);
+            self.descend(tier + 1, step, sizes, visit)?;
+            size += step;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WritePolicy;
+    use crate::testing::{Steps, hierarchy};
+
+    fn counts(units: u64) -> Steps {
+        Steps { reads: 2, writes: 0, at: vec![(units * 256, 1, 0)], footprint: units * 256 }
+    }
+
+    #[test]
+    fn every_point_is_affordable_and_no_larger_one_is() {
+        let h = hierarchy(["FastDRAM", "SlowDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let (cost, c) = (CostModel::default(), counts(1000));
+        let space = Space::new(&c, &h, &cost, 0.1).unwrap();
+        let points = space.visit(1, |sizes| {
+            let usd = cost.usd(&h.tiers, sizes);
+            assert!(usd <= 0.1 + 1e-12, "{sizes:?} costs {usd}");
+            let bought: u64 = sizes.iter().map(|s| s.0).sum();
+            assert!(
+                sizes[2].0 == 0 && bought == space.tier1_max().0
+                    || usd + cost.unit_usd(&h.tiers[2], &h.tiers[0]) > 0.1
+            );
+            Ok::<_, ()>(())
+        });
+        assert_eq!(space.tier1_max(), Units(12));
+        assert!(points.unwrap() > 100);
+    }
+
+    #[test]
+    fn nothing_is_bought_that_is_of_no_use() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let (cost, c) = (CostModel::default(), counts(5));
+        let space = Space::new(&c, &h, &cost, 1e6).unwrap();
+        let mut seen = Vec::new();
+        space
+            .visit(1, |sizes| {
+                seen.push((sizes[0].0, sizes[1].0));
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+        assert_eq!(seen, [(5, 0), (1, 4), (2, 3), (3, 2), (4, 1)]);
+    }
+
+    #[test]
+    fn a_budget_that_buys_nothing_says_what_would_buy_something() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let cost = CostModel::default();
+        let error = Space::new(&counts(5), &h, &cost, 0.001).unwrap_err().to_string();
+        assert!(error.contains("FastDRAM") && error.contains("0.0079"), "{error}");
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Space::new(&counts(5), &h, &cost, bad).is_err());
+        }
+    }
+}
