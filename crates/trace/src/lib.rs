@@ -30,6 +30,7 @@ mod open;
 mod parquet;
 mod reader;
 mod source;
+mod synth;
 
 pub use batch::{Batch, Record};
 pub use error::{Position, Result, TraceError};
@@ -40,3 +41,4 @@ pub use open::{Align, OpenOptions, open, open_all};
 pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
 pub use reader::{Requests, TraceReader};
 pub use source::Progress;
+pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};

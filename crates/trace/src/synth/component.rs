@@ -1,0 +1,177 @@
+//! One component at work.
+
+use super::{
+    address::{Blocks, Scatter},
+    random::{Random, Weighted},
+    spec::{Component, Pattern, ZoneShare},
+    zipf::Zipf,
+};
+use crate::{Result, TraceError};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
+
+/// Makes the requests of a component.
+pub(super) struct Maker {
+    random: Random,
+    volume: Volume,
+    start: u64,
+    blocks: u64,
+    block: u64,
+    addresses: Blocks,
+    size_weights: Weighted,
+    /// Bytes, and the blocks they touch.
+    sizes: Vec<(u64, u64)>,
+    write: f64,
+    trim: f64,
+    fua: f64,
+    flush_every: Option<u64>,
+    writes: u64,
+}
+
+impl Maker {
+    /// `stream` numbers the component, so that each has random numbers of its own.
+    pub(super) fn new(c: &Component, seed: u64, stream: u64, volume: Volume) -> Result<Self> {
+        let wrong = |what: &str| TraceError::Options(format!("workload, {:?}: {what}", c.pattern));
+        let block = c.block.bytes();
+        let blocks = c.blocks.unwrap_or(1 << 20);
+        let end = block.checked_mul(blocks).and_then(|n| n.checked_add(c.start.bytes()));
+        if block == 0 || blocks == 0 || end.is_none_or(|e| e > i64::MAX as u64) {
+            return Err(wrong("blocks and block must be at least 1 and end below 8 EiB"));
+        }
+        if !(c.write >= 0.0
+            && c.trim >= 0.0
+            && c.write + c.trim <= 1.0
+            && (0.0..=1.0).contains(&c.fua))
+        {
+            return Err(wrong(
+                "write, trim and fua are shares from 0 to 1, write + trim at most 1",
+            ));
+        }
+        if c.flush_every == Some(0) || c.run == Some(0) {
+            return Err(wrong("flush_every and run must be at least 1"));
+        }
+        let mut sizes: Vec<(u64, u64)> =
+            c.size.iter().map(|s| (s.size.bytes(), s.size.bytes().div_ceil(block))).collect();
+        let mut shares: Vec<f64> = c.size.iter().map(|s| s.share).collect();
+        if sizes.is_empty() {
+            (sizes, shares) = (vec![(block, 1)], vec![1.0]);
+        }
+        if sizes.iter().any(|(bytes, n)| *bytes == 0 || *n > blocks) {
+            return Err(wrong("sizes must be at least 1 byte and at most the whole region"));
+        }
+        let size_weights = Weighted::new(shares.into_iter())
+            .ok_or_else(|| wrong("the shares of sizes add up to nothing"))?;
+        let addresses = addresses(c, blocks, seed, stream).map_err(wrong)?;
+        Ok(Maker {
+            random: Random::new(seed, stream),
+            volume,
+            start: c.start.bytes(),
+            blocks,
+            block,
+            addresses,
+            size_weights,
+            sizes,
+            write: c.write,
+            trim: c.trim,
+            fua: c.fua,
+            flush_every: c.flush_every,
+            writes: 0,
+        })
+    }
+
+    /// The end of its region.
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.blocks * self.block
+    }
+
+    /// The next request, at `time`.
+    #[inline]
+    pub(super) fn next(&mut self, time: Nanos) -> Request {
+        let (volume, none) = (self.volume, Flags::NONE);
+        if self.flush_every.is_some_and(|n| self.writes >= n) {
+            self.writes = 0;
+            return Request { time, volume, op: Op::Flush, flags: none, offset: 0, length: 0 };
+        }
+        let (length, length_blocks) = self.sizes[self.size_weights.choose(&mut self.random)];
+        let at = self.addresses.next(&mut self.random, length_blocks);
+        // A request that would leave the region ends at its end.
+        let at = at.min(self.blocks - length_blocks);
+        let op = if self.write == 0.0 && self.trim == 0.0 {
+            Op::Read
+        } else {
+            match self.random.unit() {
+                u if u < self.write => Op::Write,
+                u if u < self.write + self.trim => Op::Trim,
+                _ => Op::Read,
+            }
+        };
+        let mut flags = none;
+        if op == Op::Write {
+            self.writes += 1;
+            if self.random.chance(self.fua) {
+                flags = Flags::FUA;
+            }
+        }
+        Request { time, volume, op, flags, offset: self.start + at * self.block, length }
+    }
+}
+
+fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Blocks, &'static str> {
+    let foreign = match c.pattern {
+        Pattern::Zipf => c.run.is_some() || !c.zones.is_empty(),
+        Pattern::Zoned => c.run.is_some() || c.theta.is_some(),
+        Pattern::Uniform => c.run.is_some() || c.theta.is_some() || !c.zones.is_empty(),
+        Pattern::Sequential => c.theta.is_some() || !c.zones.is_empty(),
+    };
+    if foreign {
+        return Err("theta belongs to zipf, zones to zoned, run to sequential");
+    }
+    let scatter = || {
+        if !c.scatter {
+            return Scatter::identity();
+        }
+        // A stream of its own: the addresses' layout does not depend on how requests are drawn.
+        Scatter::new(blocks, c.extent.unwrap_or(1), &mut Random::new(seed, stream | 1 << 63))
+    };
+    Ok(match c.pattern {
+        Pattern::Zipf => {
+            let theta = c.theta.unwrap_or(0.99);
+            if !(0.0..=100.0).contains(&theta) {
+                return Err("theta must be from 0 to 100");
+            }
+            Blocks::Zipf(Zipf::new(blocks, theta), scatter())
+        }
+        Pattern::Zoned => {
+            let default =
+                [(0.2, 0.8), (0.8, 0.2)].map(|(blocks, access)| ZoneShare { blocks, access });
+            let zones = if c.zones.is_empty() { &default[..] } else { &c.zones };
+            let (weights, zones) =
+                lay_out(zones, blocks).ok_or("the zones have impossible shares")?;
+            Blocks::Zoned(weights, zones, scatter())
+        }
+        Pattern::Uniform => {
+            let weights = Weighted::new([1.0].into_iter()).ok_or("no weight")?;
+            Blocks::Zoned(weights, vec![(0, blocks)], Scatter::identity())
+        }
+        Pattern::Sequential => Blocks::Sequential { blocks, run: c.run, next: 0, left: 0 },
+    })
+}
+
+/// Zones as blocks; every zone has at least one.
+fn lay_out(zones: &[ZoneShare], blocks: u64) -> Option<(Weighted, Vec<(u64, u64)>)> {
+    // Only the check: the bounds are computed from exact sums below.
+    Weighted::new(zones.iter().map(|z| z.blocks))?;
+    let sum: f64 = zones.iter().map(|z| z.blocks).sum();
+    let (mut first, mut share, mut laid) = (0, 0.0, Vec::new());
+    for (n, zone) in zones.iter().enumerate() {
+        share += zone.blocks;
+        let rest = (zones.len() - 1 - n) as u64;
+        let end = ((share / sum * blocks as f64).round() as u64).min(blocks.checked_sub(rest)?);
+        let end = if rest == 0 { blocks } else { end };
+        if end <= first {
+            return None;
+        }
+        laid.push((first, end - first));
+        first = end;
+    }
+    Some((Weighted::new(zones.iter().map(|z| z.access))?, laid))
+}

@@ -1,0 +1,66 @@
+//! Workloads on one line: `PATTERN:key=value,... + PATTERN:... then PATTERN:...`.
+
+use super::spec::Spec;
+use toml::{Table, Value};
+
+/// Keys that belong to a phase, not to a component.
+const PHASE_KEYS: [&str; 6] = ["requests", "duration", "arrival", "rate", "clients", "service"];
+/// Keys whose values are always text.
+const TEXT_KEYS: [&str; 2] = ["volume", "pattern"];
+
+/// Turns the line into the same table that a TOML file would be.
+pub(super) fn parse(text: &str) -> Result<Spec, String> {
+    let mut spec = Table::new();
+    let mut phases = Vec::new();
+    for phase_text in text.split(" then ") {
+        let mut phase = Table::new();
+        let mut components = Vec::new();
+        for part in phase_text.split('+') {
+            components.push(Value::Table(component(part.trim(), &mut phase, &mut spec)?));
+        }
+        phase.insert("component".to_owned(), Value::Array(components));
+        phases.push(Value::Table(phase));
+    }
+    spec.insert("phase".to_owned(), Value::Array(phases));
+    Value::Table(spec).try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+}
+
+fn component(part: &str, phase: &mut Table, spec: &mut Table) -> Result<Table, String> {
+    let (pattern, keys) = part.split_once(':').unwrap_or((part, ""));
+    let mut table = Table::new();
+    table.insert("pattern".to_owned(), Value::String(pattern.trim().to_owned()));
+    for pair in keys.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| format!("`{pair}` is not of the form key=value"))?;
+        let (key, value) = (key.trim(), value.trim());
+        let target = match key {
+            "seed" => &mut *spec,
+            key if PHASE_KEYS.contains(&key) => &mut *phase,
+            _ => &mut table,
+        };
+        let value = to_value(key, value);
+        if target.get(key).is_some_and(|old| *old != value) {
+            return Err(format!("`{key}` is given twice"));
+        }
+        target.insert(key.to_owned(), value);
+    }
+    Ok(table)
+}
+
+fn to_value(key: &str, text: &str) -> Value {
+    if TEXT_KEYS.contains(&key) {
+        return Value::String(text.to_owned());
+    }
+    if let Ok(n) = text.parse() {
+        return match key {
+            "weight" | "write" | "trim" | "fua" | "theta" => Value::Float(n as f64),
+            _ => Value::Integer(n),
+        };
+    }
+    match (text.parse::<f64>(), text) {
+        (Ok(x), _) => Value::Float(x),
+        (_, "yes" | "true") => Value::Boolean(true),
+        (_, "no" | "false") => Value::Boolean(false),
+        _ => Value::String(text.to_owned()),
+    }
+}

@@ -1,0 +1,171 @@
+//! Goal: workloads are what their description says and never change for a seed.
+//! Method: counting the requests that come out; a digest pinned for each pattern.
+
+use std::collections::{HashMap, HashSet};
+
+use forebay_block::{Flags, Op, Request};
+use forebay_trace::{Batch, Spec, Synth, TraceReader};
+
+fn make(text: &str) -> Vec<Request> {
+    Synth::new(&Spec::parse(text).unwrap()).unwrap().collect()
+}
+
+fn share(requests: &[Request], of: impl Fn(&Request) -> bool) -> f64 {
+    requests.iter().filter(|r| of(r)).count() as f64 / requests.len() as f64
+}
+
+/// FNV-1a over all fields.
+fn digest(requests: &[Request]) -> u64 {
+    let mut h = 0xcbf2_9ce4_8422_2325_u64;
+    for r in requests {
+        let fields =
+            [r.time.0, r.volume.0.into(), r.op as u64, r.flags.0.into(), r.offset, r.length];
+        for byte in fields.iter().flat_map(|f| f.to_le_bytes()) {
+            h = (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    h
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_for_ever() {
+    for (text, expected) in [
+        ("zipf:blocks=100k,theta=1,requests=10k,write=0.3,seed=1", "fea8ce884de08cd7"),
+        ("zoned:requests=10k,size=4KiB@0.5/64KiB@0.5,arrival=poisson,seed=2", "9f9c39d4885fff6d"),
+        (
+            "sequential:run=8,fua=0.5,write=1,flush_every=10,requests=10k,arrival=closed",
+            "20d227a07f24ca25",
+        ),
+    ] {
+        assert_eq!(format!("{:016x}", digest(&make(text))), expected, "{text}");
+    }
+}
+
+#[test]
+fn another_seed_gives_another_trace() {
+    let a = make("zipf:requests=1000,seed=1");
+    assert_eq!(a.len(), 1000);
+    assert_ne!(a, make("zipf:requests=1000,seed=2"));
+}
+
+#[test]
+fn shares_of_operations_sizes_and_flags_are_as_asked() {
+    let r = make("uniform:requests=100k,write=0.3,trim=0.1,fua=0.5,size=4KiB@3/64KiB@1,seed=5");
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 0.01, "{a} {b}");
+    close(share(&r, |r| r.op == Op::Write), 0.3);
+    close(share(&r, |r| r.op == Op::Trim), 0.1);
+    close(share(&r, |r| r.flags == Flags::FUA), 0.15);
+    close(share(&r, |r| r.length == 65536), 0.25);
+    assert!(r.iter().all(|r| r.offset % 4096 == 0 && r.offset + r.length <= 4096 << 20));
+}
+
+#[test]
+fn zones_get_their_shares_so_that_a_cache_of_the_hot_zone_hits_as_often() {
+    let r = make("zoned:blocks=10k,zones=0.1@0.8/0.9@0.2,scatter=no,requests=100k");
+    let hits = share(&r, |r| r.offset < 1000 * 4096);
+    assert!((hits - 0.8).abs() < 0.01, "{hits}");
+    let scattered = make("zoned:blocks=10k,zones=0.1@0.8/0.9@0.2,requests=100k");
+    let mut counts = HashMap::new();
+    scattered.iter().for_each(|r| *counts.entry(r.offset).or_insert(0) += 1);
+    let mut counts: Vec<i32> = counts.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let hot: i32 = counts[..1000].iter().sum();
+    assert!((f64::from(hot) / 1e5 - 0.8).abs() < 0.01, "{hot}");
+}
+
+#[test]
+fn mixes_phases_and_volumes_follow_the_description() {
+    let text = "
+        seed = 9
+        rate = 1000
+        [[phase]]
+        requests = 1000
+        component = [
+            { pattern = \"zipf\", weight = 3, volume = \"a\", blocks = \"1Ki\" },
+            { pattern = \"sequential\", weight = 1, volume = \"b\", write = 1, blocks = 100 },
+        ]
+        [[phase]]
+        duration = \"2s\"
+        rate = 500
+        component = [ { pattern = \"uniform\", volume = \"a\", start = \"1GiB\", blocks = 10 } ]
+    ";
+    let mut synth = Synth::new(&Spec::parse(text).unwrap()).unwrap();
+    let (mut batch, mut r) = (Batch::default(), Vec::new());
+    while synth.read_batch(&mut batch).unwrap() > 0 {
+        r.extend(batch.requests());
+    }
+    let volumes: Vec<_> =
+        synth.metadata().volumes.iter().map(|v| (v.name.as_str(), v.bytes.unwrap())).collect();
+    assert_eq!(volumes, [("a", (1 << 30) + 40960), ("b", 409_600)]);
+    assert_eq!(r.len(), 2000);
+    let (first, second) = r.split_at(1000);
+    let b = share(first, |r| r.volume.0 == 1);
+    assert!((b - 0.25).abs() < 0.05, "{b}");
+    assert!(second.iter().all(|r| r.volume.0 == 0 && r.offset >= 1 << 30));
+    assert_eq!((first[999].time.0, second[0].time.0), (999_000_000, 999_000_000));
+    assert_eq!(second[1].time.0 - second[0].time.0, 2_000_000);
+    assert!(r.is_sorted_by_key(|r| r.time));
+}
+
+#[test]
+fn arrival_processes_have_their_rates() {
+    for text in ["uniform:rate=2k,requests=20k,arrival=poisson", "uniform:rate=2k,requests=20k"] {
+        let seconds = make(text).last().unwrap().time.as_secs_f64();
+        assert!((seconds - 10.0).abs() < 0.5, "{text}: {seconds}");
+    }
+    // 8 clients, 1 ms each: 8 requests a millisecond.
+    let closed = make("uniform:arrival=closed,clients=8,service=1ms,requests=20k");
+    let seconds = closed.last().unwrap().time.as_secs_f64();
+    assert!((seconds - 2.5).abs() < 0.2, "{seconds}");
+    assert!(closed.is_sorted_by_key(|r| r.time));
+}
+
+#[test]
+fn flushes_follow_the_writes() {
+    let r = make("sequential:write=1,flush_every=4,requests=20,blocks=100");
+    let flushes: Vec<usize> = (0..20).filter(|i| r[*i].op == Op::Flush).collect();
+    assert_eq!(flushes, [4, 9, 14, 19]);
+    assert!(r.iter().filter(|r| r.op == Op::Flush).all(|r| (r.offset, r.length) == (0, 0)));
+}
+
+#[test]
+fn scattered_zipf_touches_distinct_blocks_all_over() {
+    let r = make("zipf:blocks=1M,theta=1,requests=100k");
+    let distinct: HashSet<u64> = r.iter().map(|r| r.offset).collect();
+    assert!(distinct.len() > 30_000);
+    let upper = distinct.iter().filter(|o| **o > 4096 * 500_000).count() as f64;
+    assert!((upper / distinct.len() as f64 - 0.5).abs() < 0.02);
+}
+
+#[test]
+fn bad_descriptions_are_refused_with_the_reason() {
+    for (text, reason) in [
+        ("zipff", "zipff"),
+        ("zipf:blcks=3", "blcks"),
+        ("zipf:blocks", "key=value"),
+        ("zipf:blocks=0", "at least 1"),
+        ("zipf:blocks=1.5", "number"),
+        ("zipf:write=1.5", "shares"),
+        ("zipf:write=nan", "shares"),
+        ("zipf:theta=-1", "theta"),
+        ("zipf:run=3", "belongs"),
+        ("zipf:weight=0", "weights"),
+        ("zipf:size=4K", "ambiguous"),
+        ("zipf:size=8GiB", "region"),
+        ("zipf:size=4KiB@x", "SIZE@SHARE"),
+        ("zoned:zones=1", "BLOCKS@ACCESS"),
+        ("zoned:blocks=2,zones=1@1/1@1/1@1", "impossible"),
+        ("zipf:rate=0", "rate"),
+        ("zipf:arrival=closed,clients=0", "clients"),
+        ("zipf:rate=5 + uniform:rate=6", "twice"),
+        ("zipf:start=9EiB", "8 EiB"),
+        ("", "pattern"),
+        ("a\n[b", "TOML"),
+        ("seed=1\nrequests=5\n", "component"),
+        ("none.toml", "none.toml"),
+    ] {
+        let made = Spec::parse(text).and_then(|s| Synth::new(&s).map(|_| ()));
+        let error = made.expect_err(text).to_string();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
