@@ -17,8 +17,12 @@ const BLOCK_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 const DRAM_BLOCKS_MIN: u64 = 64;
 /// Sizes of a region of the flash log.
 const REGION_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+/// Sizes of a page of flash.
+const PAGE_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
+/// Batches are encoded in memory.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
 /// A log needs regions to write, to reclaim and to keep in reserve.
-const REGIONS_MIN: u64 = 8;
+const REGIONS_MIN: u64 = 4;
 /// What the NBD protocol allows for a name.
 const NAME_BYTES_MAX: usize = 4096;
 
@@ -106,29 +110,38 @@ fn cache(config: &Config, problems: &mut Problems) {
 }
 
 fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
-    let region = flash.region_size.bytes();
     let block = config.cache.block_size.bytes();
     if flash.path.as_os_str().is_empty() {
         problems.add("flash.path", "is empty: give a device or a file");
     }
-    if !region.is_power_of_two() || !REGION_BYTES.contains(&region) || region < 2 * block {
-        let message = format!(
-            "{} is no region size: a power of two from 64KiB to 1GiB, at least two blocks",
-            flash.region_size
-        );
-        problems.add("flash.region_size", message);
-    } else if let Some(size) = flash.size {
-        let least = Size(REGIONS_MIN * region);
-        let message = format!(
-            "{size} is too small: {least} is the least, {REGIONS_MIN} regions of {}",
-            flash.region_size
-        );
-        problems.unless(size >= least, "flash.size", message);
+    let page = flash.page_size.bytes();
+    let page_good = page.is_power_of_two() && PAGE_BYTES.contains(&page);
+    problems.unless(page_good, "flash.page_size", "must be a power of two from 4KiB to 64KiB");
+    let region = flash.region_size.map(Size::bytes);
+    let least = region.unwrap_or(*REGION_BYTES.start()).saturating_mul(REGIONS_MIN);
+    if let Some(size) = flash.size.filter(|size| size.bytes() < least) {
+        let message = format!("{size} is too small: {} is the least", Size(least));
+        problems.add("flash.size", message);
     }
     let batch = flash.batch_size.bytes();
-    if batch < 2 * block || batch > region {
-        let message = format!("{} must be at least two blocks and at most a region", Size(batch));
-        problems.add("flash.batch_size", message);
+    if batch < block || batch > BATCH_BYTES_MAX {
+        problems.add("flash.batch_size", "must be at least a block and at most 64MiB");
+    }
+    if let Some(region) = region {
+        let large = 4 * block.max(page);
+        if !region.is_power_of_two() || !REGION_BYTES.contains(&region) || region < large {
+            let message = "must be a power of two from 64KiB to 1GiB, at least four blocks";
+            problems.add("flash.region_size", message);
+        } else if batch > region {
+            problems.add("flash.batch_size", "must be at most a region");
+        }
+    }
+    for (key, value, most) in [
+        ("flash.regions_reserved", flash.regions_reserved, 1 << 16),
+        ("flash.batches_in_flight", flash.batches_in_flight, 255),
+        ("flash.activity_extents", flash.activity_extents, 1 << 15),
+    ] {
+        problems.unless((1..=most).contains(&value), key, format!("must be from 1 to {most}"));
     }
     let extent = flash.activity_extent.bytes();
     if !extent.is_power_of_two() || !(1 << 20..=1 << 30).contains(&extent) {
@@ -207,10 +220,13 @@ fn policies(config: &Config, problems: &mut Problems) {
     {
         problems.unless(fraction(value), key, "must be a fraction from 0 to 1");
     }
-    let order = flush.dirty_low <= flush.dirty_high;
+    let both = fraction(flush.dirty_low) && fraction(flush.dirty_high);
+    let order = !both || flush.dirty_low <= flush.dirty_high;
     problems.unless(order, "flush.dirty_low", "must not be above dirty_high");
     problems.unless(flush.parallel >= 1, "flush.parallel", "must be at least 1");
     let workers = &config.workers;
+    let requests = (1..=1 << 20).contains(&workers.requests_max);
+    problems.unless(requests, "workers.requests_max", "must be from 1 to 1048576");
     let message = format!("must be at most {SHARDS_MAX}");
     problems.unless(workers.shards <= SHARDS_MAX, "workers.shards", message);
     if workers.lookup == Lookup::OneShard && workers.shards > 1 {

@@ -41,8 +41,8 @@ section! {
 /// Shards for each worker thread, where their number is left open: with four, two threads
 /// seldom want the same one.
 const SHARDS_PER_THREAD: u32 = 4;
-/// Effects name shards by one byte.
-pub(crate) const SHARDS_MAX: u32 = 256;
+/// What the cache can hold.
+pub(crate) const SHARDS_MAX: u32 = 64;
 
 impl Config {
     /// When a write is acknowledged, with the default that depends on the flash tier filled in;
@@ -138,12 +138,12 @@ mod tests {
         let mut config = Config::default();
         assert_eq!((config.threads(2), config.shards(2)), (2, 8));
         assert_eq!((config.threads(0), config.shards(0)), (1, 4));
-        assert_eq!(config.shards(1000), 256);
+        assert_eq!(config.shards(1000), 64);
         config.workers.lookup = Lookup::OneShard;
         assert_eq!((config.threads(2), config.shards(2)), (2, 1));
         config.workers.lookup = Lookup::OneWorker;
         assert_eq!((config.threads(2), config.shards(2)), (1, 1));
-        config.workers = Workers { threads: 3, shards: 5, lookup: Lookup::ManyShards };
+        config.workers = Workers { threads: 3, shards: 5, ..Workers::default() };
         assert_eq!((config.threads(2), config.shards(2)), (3, 5));
     }
 

@@ -42,12 +42,10 @@ certificate = "server.pem"
 key = "server.key"
 
 [replacement]
-dram = "s3-fifo"
-flash = "sieve"
+policy = "lru"
 
 [admission]
-policy = "nhit"
-hits = 3
+policy = "always"
 
 [flush]
 policy = "aggressive"
@@ -148,7 +146,7 @@ const CASES: &[Case] = &[
         "cache.write_policy",
         "the nearest is `write-back`",
     ),
-    ("an unknown replacement", "[replacement]\ndram = 'lur'", 2, "replacement.dram", "`lru`"),
+    ("an unknown replacement", "[replacement]\npolicy = 'lur'", 2, "replacement.policy", "`lru`"),
     (
         "a policy like nothing",
         "[flush]\npolicy = 'x'",
@@ -203,10 +201,10 @@ const CASES: &[Case] = &[
     ("an empty path", "[flash]\npath = ''", 2, "flash.path", "empty"),
     (
         "a small flash",
-        "[flash]\npath = 'f'\nsize = '16MiB'",
+        "[flash]\npath = 'f'\nsize = '128KiB'",
         3,
         "flash.size",
-        "128 MiB is the least",
+        "256 KiB is the least",
     ),
     (
         "an odd region",
@@ -217,8 +215,8 @@ const CASES: &[Case] = &[
     ),
     (
         "a batch over a region",
-        "[flash]\npath = 'f'\nbatch_size = '32MiB'",
-        3,
+        "[flash]\npath = 'f'\nregion_size = '16MiB'\nbatch_size = '32MiB'",
+        4,
         "flash.batch_size",
         "at most a region",
     ),
@@ -247,10 +245,9 @@ const CASES: &[Case] = &[
     ),
     ("no address", "[serve]\nnbd = '/run/nbd.sock'", 2, "serve.nbd", "unix:/path"),
     ("a fraction over one", "[flush]\ndirty_high = 1.5", 2, "flush.dirty_high", "from 0 to 1"),
-    ("not a number", "[admission]\nprobability = nan", 2, "admission.probability", "from 0 to 1"),
-    ("no hits", "[admission]\nhits = 0", 2, "admission.hits", "at least 1"),
+    ("not a number", "[flush]\ndirty_low = nan", 2, "flush.dirty_low", "from 0 to 1"),
     ("nothing in parallel", "[flush]\nparallel = 0", 2, "flush.parallel", "at least 1"),
-    ("too many shards", "[workers]\nshards = 257", 2, "workers.shards", "at most 256"),
+    ("too many shards", "[workers]\nshards = 65", 2, "workers.shards", "at most 64"),
     ("a time without a unit", "[flush]\nidle = '10'", 2, "flush.idle", "10ms"),
     ("a wild spread", "[shape.a]\nsigma = inf", 2, "shape.a.sigma", "from 0 to 5"),
     ("no parallelism", "[shape.a]\nparallelism = 0", 2, "shape.a.parallelism", "at least 1"),
@@ -367,7 +364,7 @@ fn all_mistakes_are_reported_together_in_the_order_of_the_file() {
     let error = Config::from_toml(file).unwrap_err();
     let lines: Vec<_> = error.problems.iter().map(|p| p.line.unwrap()).collect();
     assert_eq!(lines, [2, 3, 5], "{error}");
-    let file = "[cache]\nblock_size = 1\n[flush]\nparallel = 0\n[admission]\nhits = 0";
+    let file = "[cache]\nblock_size = 1\n[flush]\nparallel = 0\n[workers]\nrequests_max = 0";
     assert_eq!(Config::from_toml(file).unwrap_err().problems.len(), 3);
 }
 

@@ -43,7 +43,7 @@ choice! {
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks pass by.
         WriteOnly = "write-only",
-        /// Reads are cached; a write goes to the backing store and updates only cached blocks.
+        /// The same as read-only, by the name that other caches give it: writes go around.
         WriteAround = "write-around",
         /// Writes are kept in the cache and reach the backing store later, in any order.
         WriteBack = "write-back",

@@ -14,13 +14,23 @@ section! {
         size: Option<Size> = unset;
         /// How blocks are laid out.
         layout: FlashLayout = "log";
-        /// How much is filled, sealed and reclaimed as one: a power of two, whole blocks.
-        region_size: Size = "16MiB";
-        /// The most that is written as one batch with one header.
-        batch_size: Size = "256KiB";
+        /// Unit of writing, to which headers and data are aligned: a power of two from 4KiB to
+        /// 64KiB, best the device's page.
+        page_size: Size = "4KiB";
+        /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
+        /// and less on a device that would have fewer than 16 regions.
+        region_size: Option<Size> = unset;
+        /// Regions kept free, so that a log full of dirty blocks can still be reclaimed.
+        regions_reserved: u32 = 2;
+        /// The most data that is written as one batch with one header.
+        batch_size: Size = "1MiB";
+        /// Most batches being written at once, 1 to 255.
+        batches_in_flight: u32 = 4;
         /// How much of the backing store one entry of the activity log covers: extents that
         /// take writes around the log are marked durably first.
         activity_extent: Size = "8MiB";
+        /// Most extents marked at once, 1 to 32768.
+        activity_extents: u32 = 64;
         /// A `[shape.NAME]` or a device of the catalogue to slow it down to.
         shape: Option<String> = unset;
     }

@@ -6,10 +6,9 @@ use crate::schema::{choice, section};
 section! {
     /// Which block leaves when room is needed.
     pub struct Replacement {
-        /// The policy of the first tier, memory.
-        dram: ReplacementPolicy = "lru";
-        /// The policy of the second tier, flash.
-        flash: ReplacementPolicy = "lru";
+        /// The policy of the first tier, memory. The flash log reclaims its regions in the
+        /// order in which they were written.
+        policy: ReplacementPolicy = "lru";
     }
 }
 
@@ -19,14 +18,14 @@ choice! {
         /// Least recently used.
         Lru = "lru",
         /// Adaptive replacement cache: balances recency and frequency by itself.
-        Arc = "arc",
+        Arc = "arc" later,
         /// Least frequently used, with aging.
-        Lfu = "lfu",
+        Lfu = "lfu" later,
         /// SIEVE: a hand that spares what was visited; simple, and good where popularity is
         /// skewed, bad at scans that repeat.
-        Sieve = "sieve",
+        Sieve = "sieve" later,
         /// S3-FIFO: a small queue filters what is seen once.
-        S3Fifo = "s3-fifo",
+        S3Fifo = "s3-fifo" later,
         /// Enters blocks at a position given by the hit ratio of their surroundings.
         HrLru = "hr-lru" later,
         /// As hr-lru, and by the volume's priority.
@@ -40,9 +39,9 @@ section! {
         /// The policy.
         policy: AdmissionPolicy = "always";
         /// How many accesses a block needs, under `nhit`.
-        hits: u32 = 2;
+        hits: u32 = 2, later;
         /// Share of blocks admitted, under `random`: a fraction from 0 to 1.
-        probability: f64 = 0.5;
+        probability: f64 = 0.5, later;
     }
 }
 
@@ -52,11 +51,11 @@ choice! {
         /// All.
         Always = "always",
         /// Those with a number of accesses behind them.
-        Nhit = "nhit",
+        Nhit = "nhit" later,
         /// Stochastic multi-queue.
         Smq = "smq" later,
         /// A random share.
-        Random = "random",
+        Random = "random" later,
         /// Those that are popular enough.
         Popularity = "popularity" later,
     }
@@ -74,8 +73,8 @@ section! {
         dirty_low: f64 = 0.1;
         /// How long no request must have come for the cache to count as idle.
         idle: TimeSpan = "100ms";
-        /// Most writes to a backing store under way at once.
-        parallel: u32 = 16;
+        /// Most blocks of a shard on their way to a backing store at once.
+        parallel: u32 = 32;
     }
 }
 
@@ -122,11 +121,13 @@ section! {
     pub struct Workers {
         /// Worker threads; 0 means one per processor.
         threads: u32 = 0;
-        /// Shards of the cache, 1 to 256; 0 means four per worker thread where `lookup` is
+        /// Shards of the cache, 1 to 64; 0 means four per worker thread where `lookup` is
         /// `many-shards`, and one otherwise.
         shards: u32 = 0;
         /// Who may look blocks up at the same time.
         lookup: Lookup = "many-shards";
+        /// Most requests under way at once; further ones wait outside the cache.
+        requests_max: u32 = 1024;
     }
 }
 
