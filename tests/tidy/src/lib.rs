@@ -6,6 +6,7 @@
 
 pub mod arrows;
 pub mod bans;
+pub mod licences;
 pub mod links;
 pub mod text;
 pub mod tree;

@@ -1,8 +1,9 @@
 //! Runs every house rule over the whole repository.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use forebay_tidy::{Violation, arrows, bans, links, text, tree};
+use forebay_tidy::{Violation, arrows, bans, licences, links, text, tree};
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
 fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
@@ -60,4 +61,18 @@ fn links_in_the_documentation_lead_somewhere_and_every_page_is_reached() {
 fn the_changelog_has_a_place_for_what_is_not_released() {
     let changelog = std::fs::read_to_string(tree::root().join("CHANGELOG.md")).unwrap();
     assert!(changelog.contains("## [Unreleased]"), "CHANGELOG.md lacks `## [Unreleased]`");
+}
+
+#[test]
+fn every_dependency_has_a_licence_that_is_allowed() {
+    let root = tree::root();
+    let deny = std::fs::read_to_string(root.join("deny.toml")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata = String::from_utf8(output.stdout).unwrap();
+    none(licences::check(&metadata, &licences::allowed(&deny).unwrap()).unwrap());
 }
