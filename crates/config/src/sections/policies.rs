@@ -65,14 +65,14 @@ section! {
     /// When dirty blocks are written to the backing store.
     pub struct Flush {
         /// The policy.
-        policy: FlushPolicy = "lazy";
+        policy: FlushPolicy = "on-demand";
         /// Above this share of dirty blocks they are written even while clients are busy: a
         /// fraction of the tier's capacity from 0 to 1.
-        dirty_high: f64 = 0.5;
+        dirty_high: f64 = 0.5, later;
         /// Below this share writing stops: a fraction from 0 to 1, below `dirty_high`.
-        dirty_low: f64 = 0.1;
+        dirty_low: f64 = 0.1, later;
         /// How long no request must have come for the cache to count as idle.
-        idle: TimeSpan = "100ms";
+        idle: TimeSpan = "100ms", later;
         /// Most blocks of a shard on their way to a backing store at once.
         parallel: u32 = 32;
     }
@@ -81,10 +81,13 @@ section! {
 choice! {
     /// When dirty blocks are written to the backing store.
     pub enum FlushPolicy: "flush policy" {
+        /// When the room is needed: a region of the log is to be used again, memory has to be
+        /// freed, or a client or `forebay ctl` asks for it.
+        OnDemand = "on-demand",
         /// When the cache is idle, or too much is dirty.
-        Lazy = "lazy",
+        Lazy = "lazy" later,
         /// As soon as possible.
-        Aggressive = "aggressive",
+        Aggressive = "aggressive" later,
     }
 }
 
