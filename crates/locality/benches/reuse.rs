@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use forebay_block::Op;
-use forebay_locality::{Distance, MissRatioCurve, ReuseDistances, Sampling};
+use forebay_locality::{CurvePoint, Distance, ReuseDistances, ReuseHistogram, Sampling};
 
 struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -142,6 +142,7 @@ fn main() {
         (Distance::Trd, Sampling::MaxBlocks(8192)),
     ];
     println!("{} requests, zipf {}, {} objects", a.requests, a.alpha, a.objects);
+    let mut exact: Option<ReuseHistogram> = None;
     for (distance, sampling) in distances {
         let mut rates = Vec::new();
         let (mut peak, mut reported, mut histogram) = (0, 0, None);
@@ -161,11 +162,18 @@ fn main() {
         rates.sort_by(f64::total_cmp);
         let histogram = histogram.unwrap();
         let blocks = histogram.distinct_blocks;
-        let curve = MissRatioCurve::new(&histogram, 100);
-        let tenth = forebay_locality::CurvePoint::at(&histogram, blocks / 10);
+        let miss_ratio = |h: &ReuseHistogram, size| CurvePoint::at(h, size).miss_ratio;
+        let exact = exact.get_or_insert_with(|| histogram.clone());
+        let sizes = (1..=100).map(|i| exact.distinct_blocks * i / 100);
+        let errors =
+            sizes.map(|size| (miss_ratio(&histogram, size) - miss_ratio(exact, size)).abs());
+        let error = match sampling {
+            Sampling::All => String::new(),
+            _ => format!("  mean error {:.4}", errors.sum::<f64>() / 100.0),
+        };
         println!(
             "{:9} {:16} {:6.2} M/s (of {:.1?})  {:8} blocks  peak {:5.1} B/block, {:.1} reported  \
-             miss ratio at 10 % {:.4}  {} points",
+             miss ratio at 10 % {:.4}{error}",
             distance.name(),
             format!("{sampling:?}"),
             rates[rates.len() / 2],
@@ -173,8 +181,7 @@ fn main() {
             blocks,
             peak as f64 / blocks as f64,
             reported as f64 / blocks as f64,
-            tenth.miss_ratio,
-            curve.points.len(),
+            miss_ratio(&histogram, blocks / 10),
         );
     }
 }
