@@ -31,6 +31,7 @@ mod parquet;
 mod reader;
 mod source;
 mod synth;
+mod write;
 
 pub use batch::{Batch, Record};
 pub use error::{Position, Result, TraceError};
@@ -42,3 +43,4 @@ pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Writte
 pub use reader::{Requests, TraceReader};
 pub use source::Progress;
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
+pub use write::{TraceWriter, create, writable_formats};

@@ -1,47 +1,12 @@
 //! Goal: what goes into our own format comes out unchanged, and damaged files are refused.
 //! Method: random requests with every optional column; files cut and bent.
 
+mod common;
+
+use common::{Owned, records};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
-use proptest::{collection::vec, option, prelude::*};
-
-#[derive(Clone, Debug)]
-struct Owned {
-    request: Request,
-    latency: Option<u64>,
-    result: Option<u8>,
-    hashes: Vec<u8>,
-}
-
-impl Owned {
-    fn record(&self) -> Record<'_> {
-        Record {
-            request: self.request,
-            latency: self.latency.map(Nanos),
-            result: self.result,
-            hashes: &self.hashes,
-        }
-    }
-}
-
-fn owned() -> impl Strategy<Value = Owned> {
-    let request = (any::<u32>(), 0u32..5, 0u8..5, any::<u8>(), 0u64..i64::MAX as u64, any::<u32>());
-    (request, option::of(any::<u64>()), option::of(any::<u8>()), vec(any::<u8>(), 0..40)).prop_map(
-        |((gap, volume, op, flags, offset, length), latency, result, hashes)| Owned {
-            request: Request {
-                time: Nanos(gap.into()),
-                volume: Volume(volume),
-                op: Op::from_u8(op).unwrap(),
-                flags: Flags(flags),
-                offset: offset - offset.min(length.into()),
-                length: length.into(),
-            },
-            latency,
-            result,
-            hashes,
-        },
-    )
-}
+use proptest::prelude::*;
 
 fn metadata() -> Metadata {
     Metadata {
@@ -73,12 +38,7 @@ fn write(path: &std::path::Path, records: &[Owned], metadata: &Metadata) -> Writ
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn what_is_written_is_read(mut records in vec(owned(), 0..300)) {
-        let mut time = 0;
-        for r in &mut records {
-            time += r.request.time.0;
-            r.request.time.0 = time;
-        }
+    fn what_is_written_is_read(records in records(300)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.parquet");
         let written = write(&path, &records, &metadata());

@@ -159,7 +159,7 @@ fn bad_descriptions_are_refused_with_the_reason() {
         ("zipf:arrival=closed,clients=0", "clients"),
         ("zipf:rate=5 + uniform:rate=6", "twice"),
         ("zipf:start=9EiB", "8 EiB"),
-        ("", "pattern"),
+        ("", "zipf"),
         ("a\n[b", "TOML"),
         ("seed=1\nrequests=5\n", "component"),
         ("none.toml", "none.toml"),

@@ -1,8 +1,6 @@
 //! Writing the format, as a stream.
 
 use std::{
-    fs::File,
-    io::{BufWriter, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,7 +17,7 @@ use parquet::{
 };
 
 use super::{Column, SCHEMA, metadata};
-use crate::{Batch, Metadata, Record, Result, TraceError};
+use crate::{Batch, Metadata, Record, Result, TraceError, write::PartialFile};
 
 /// Requests per row group: what a writer holds in memory, about 8 MiB without hashes.
 const ROW_GROUP_REQUESTS: usize = 256 << 10;
@@ -60,9 +58,8 @@ pub struct Written {
 /// ```
 pub struct ParquetTraceWriter {
     path: PathBuf,
-    partial: PathBuf,
-    /// `None` once finished or failed.
-    writer: Option<SerializedFileWriter<BufWriter<File>>>,
+    /// `None` once a write has failed.
+    writer: Option<SerializedFileWriter<PartialFile>>,
     pending: Batch,
     requests: u64,
 }
@@ -73,20 +70,11 @@ impl ParquetTraceWriter {
     /// # Errors
     /// If the file beside it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial).map_err(|source| TraceError::Io {
-            path: partial.clone(),
-            doing: "create",
-            source,
-        })?;
-        let buffered = BufWriter::with_capacity(1 << 18, file);
-        let writer = SerializedFileWriter::new(buffered, SCHEMA.clone(), Arc::new(properties()))
-            .map_err(|e| error(&partial, e))?;
+        let file = PartialFile::create(path)?;
+        let writer = SerializedFileWriter::new(file, SCHEMA.clone(), Arc::new(properties()))
+            .map_err(|e| error(path, e))?;
         Ok(ParquetTraceWriter {
             path: path.to_owned(),
-            partial,
             writer: Some(writer),
             pending: Batch::default(),
             requests: 0,
@@ -129,24 +117,8 @@ impl ParquetTraceWriter {
         for pair in metadata::to_pairs(metadata) {
             writer.append_key_value_metadata(pair);
         }
-        let done = writer.finish().map_err(|e| error(&self.partial, e));
-        let io = |doing| {
-            let path = self.partial.clone();
-            move |source| TraceError::Io { path, doing, source }
-        };
-        let finished = done.and_then(|_| {
-            let buffered = writer.inner_mut();
-            buffered.flush().map_err(io("write"))?;
-            let file = buffered.get_ref();
-            file.sync_all().map_err(io("sync"))?;
-            let bytes = file.metadata().map_err(io("inspect"))?.len();
-            std::fs::rename(&self.partial, &self.path).map_err(io("rename"))?;
-            Ok(Written { requests: self.requests, bytes })
-        });
-        if finished.is_err() {
-            let _ = std::fs::remove_file(&self.partial);
-        }
-        finished
+        let file = writer.into_inner().map_err(|e| error(&self.path, e))?;
+        Ok(Written { requests: self.requests, bytes: file.finish()? })
     }
 
     fn failed_before(&self) -> TraceError {
@@ -175,18 +147,7 @@ impl ParquetTraceWriter {
                 self.pending.clear();
                 Ok(())
             }
-            Err(e) => {
-                let _ = std::fs::remove_file(&self.partial);
-                Err(error(&self.partial, e))
-            }
-        }
-    }
-}
-
-impl Drop for ParquetTraceWriter {
-    fn drop(&mut self) {
-        if self.writer.is_some() {
-            let _ = std::fs::remove_file(&self.partial);
+            Err(e) => Err(error(&self.path, e)),
         }
     }
 }
@@ -207,10 +168,10 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
+type RowGroup<'a> = SerializedRowGroupWriter<'a, PartialFile>;
 
 fn write_row_group(
-    writer: &mut SerializedFileWriter<BufWriter<File>>,
+    writer: &mut SerializedFileWriter<PartialFile>,
     batch: &Batch,
 ) -> Result<(), ParquetError> {
     let n = batch.len();

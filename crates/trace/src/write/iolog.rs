@@ -1,0 +1,100 @@
+//! fio's I/O logs, to be replayed with `fio --read_iolog`.
+//!
+//! fio knows no write-zeroes: they become writes. FUA is lost. Times are cut to microseconds.
+
+use std::{collections::HashSet, io::Write, path::Path};
+
+use super::{PartialFile, TraceWriter};
+use crate::{Batch, Metadata, Result, Written, formats::iolog};
+use forebay_block::{Op, Request};
+
+pub(super) struct Writer {
+    file: PartialFile,
+    timed: bool,
+    target: Option<String>,
+    /// The files opened so far, in order.
+    opened: Vec<String>,
+    known: HashSet<String>,
+    requests: u64,
+    last_us: u64,
+    lines: String,
+}
+
+impl Writer {
+    /// `timed` for version 3; `target` instead of the volumes' names.
+    pub(super) fn create(path: &Path, timed: bool, target: Option<String>) -> Result<Self> {
+        let mut file = PartialFile::create(path)?;
+        let version = if timed { iolog::VERSION_3 } else { iolog::VERSION_2 };
+        file.write_all(&[version, b"\n"].concat()).map_err(|e| file.error(e))?;
+        Ok(Writer {
+            file,
+            timed,
+            target,
+            opened: Vec::new(),
+            known: HashSet::new(),
+            requests: 0,
+            last_us: 0,
+            lines: String::new(),
+        })
+    }
+
+    fn line(&mut self, us: u64, text: &str) {
+        if self.timed {
+            self.lines += &us.to_string();
+            self.lines.push(' ');
+        }
+        self.lines += text;
+        self.lines.push('\n');
+    }
+
+    fn request(&mut self, r: &Request, name: &str) {
+        let us = r.time.0 / 1_000;
+        if self.known.insert(name.to_owned()) {
+            self.opened.push(name.to_owned());
+            self.line(us, &format!("{name} add"));
+            self.line(us, &format!("{name} open"));
+        }
+        if !self.timed && us > self.last_us {
+            self.line(us, &format!("{name} wait {} 0", us - self.last_us));
+        }
+        self.last_us = us;
+        let action = match r.op {
+            Op::Read => "read",
+            Op::Write | Op::WriteZeroes => "write",
+            Op::Trim => "trim",
+            Op::Flush => "sync",
+        };
+        self.line(us, &format!("{name} {action} {} {}", r.offset, r.length));
+    }
+}
+
+impl TraceWriter for Writer {
+    fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()> {
+        let target = self.target.clone();
+        let name = |volume: u32| match (&target, metadata.volumes.get(volume as usize)) {
+            (Some(target), _) => target.clone(),
+            (None, Some(v)) => v.name.replace(char::is_whitespace, "_"),
+            (None, None) => volume.to_string(),
+        };
+        let names: Vec<String> = (0..metadata.volumes.len() as u32).map(name).collect();
+        self.lines.clear();
+        for r in batch.requests() {
+            match names.get(r.volume.0 as usize) {
+                Some(name) => self.request(&r, name),
+                None => self.request(&r, &name(r.volume.0)),
+            }
+        }
+        self.requests += batch.len() as u64;
+        self.file.write_all(self.lines.as_bytes()).map_err(|e| self.file.error(e))
+    }
+
+    fn finish(mut self: Box<Self>, _: &Metadata) -> Result<Written> {
+        self.lines.clear();
+        for name in std::mem::take(&mut self.opened) {
+            self.line(self.last_us, &format!("{name} close"));
+        }
+        self.file.write_all(self.lines.as_bytes()).map_err(|e| self.file.error(e))?;
+        let Writer { file, requests, .. } = *self;
+        Ok(Written { requests, bytes: file.finish()? })
+    }
+}

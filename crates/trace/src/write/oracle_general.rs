@@ -1,0 +1,116 @@
+//! libCacheSim's oracleGeneral, with every record's next access.
+//!
+//! The object is the address in sectors of 512 B, or with `block=N` the number of a block, and
+//! then a request becomes one record for each of its blocks. Volumes take the bits from 44 up.
+//! Operations are lost; flushes are left out. The next accesses are filled in by a second pass
+//! over the file, backwards, with a map of all objects: about 24 bytes of memory for each.
+
+use std::{
+    collections::HashMap,
+    io::{Read, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+use super::{PartialFile, TraceWriter};
+use crate::{Batch, Metadata, Result, TraceError, Written};
+use forebay_block::{Request, SECTOR_BYTES};
+
+const RECORD_BYTES: usize = 24;
+const VOLUME_SHIFT: u32 = 44;
+/// Records of a step of the second pass.
+const STEP: u64 = 64 << 10;
+
+pub(super) struct Writer {
+    file: PartialFile,
+    /// 0: whole requests.
+    block: u64,
+    records: u64,
+    requests: u64,
+}
+
+impl Writer {
+    pub(super) fn create(path: &Path, block: u64) -> Result<Self> {
+        let file = PartialFile::create(path)?;
+        if !file.is_regular() {
+            return Err(TraceError::Options(format!(
+                "{}: oracleGeneral needs a regular file, as it is written in two passes",
+                path.display()
+            )));
+        }
+        Ok(Writer { file, block, records: 0, requests: 0 })
+    }
+
+    fn record(&mut self, r: &Request, address: u64, size: u64) -> Result<()> {
+        let cannot = |what: &str| {
+            TraceError::Options(format!(
+                "{}: oracleGeneral cannot hold a request {what}",
+                self.file.path().display()
+            ))
+        };
+        let time = u32::try_from(r.time.0 / 1_000_000_000)
+            .map_err(|_| cannot("later than 136 years after the first"))?;
+        let size = u32::try_from(size).map_err(|_| cannot("of 4 GiB or more"))?;
+        if address >> VOLUME_SHIFT != 0 || r.volume.0 >> (63 - VOLUME_SHIFT) != 0 {
+            return Err(cannot("beyond address 2^44 or volume 2^19"));
+        }
+        let object = u64::from(r.volume.0) << VOLUME_SHIFT | address;
+        let mut bytes = [0xff; RECORD_BYTES];
+        bytes[..4].copy_from_slice(&time.to_le_bytes());
+        bytes[4..12].copy_from_slice(&object.to_le_bytes());
+        bytes[12..16].copy_from_slice(&size.to_le_bytes());
+        self.records += 1;
+        self.file.write_all(&bytes).map_err(|e| self.file.error(e))
+    }
+
+    /// Goes backwards over the file and fills in the next accesses.
+    fn fill_in(&mut self) -> std::io::Result<()> {
+        let records = self.records;
+        let file = self.file.flushed()?;
+        let mut next: HashMap<u64, u64> = HashMap::new();
+        let mut end = records;
+        let mut buffer = Vec::new();
+        while end > 0 {
+            let start = end.saturating_sub(STEP);
+            buffer.resize((end - start) as usize * RECORD_BYTES, 0);
+            file.seek(SeekFrom::Start(start * RECORD_BYTES as u64))?;
+            file.read_exact(&mut buffer)?;
+            let chunks = buffer.chunks_exact_mut(RECORD_BYTES);
+            for (i, record) in chunks.enumerate().rev() {
+                let mut object = [0; 8];
+                object.copy_from_slice(&record[4..12]);
+                // Counted from 1, as in the published traces.
+                let number = start + i as u64 + 1;
+                if let Some(later) = next.insert(u64::from_le_bytes(object), number) {
+                    record[16..].copy_from_slice(&later.to_le_bytes());
+                }
+            }
+            file.seek(SeekFrom::Start(start * RECORD_BYTES as u64))?;
+            file.write_all(&buffer)?;
+            end = start;
+        }
+        Ok(())
+    }
+}
+
+impl TraceWriter for Writer {
+    fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
+        for r in batch.requests().filter(|r| r.length > 0) {
+            if self.block == 0 {
+                self.record(&r, r.offset / SECTOR_BYTES, r.length)?;
+            } else {
+                let (first, last) = (r.offset / self.block, (r.offset + r.length - 1) / self.block);
+                for block in first..=last {
+                    self.record(&r, block, self.block)?;
+                }
+            }
+        }
+        self.requests += batch.len() as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, _: &Metadata) -> Result<Written> {
+        self.fill_in().map_err(|e| self.file.error(e))?;
+        let Writer { file, records, .. } = *self;
+        Ok(Written { requests: records, bytes: file.finish()? })
+    }
+}

@@ -1,0 +1,173 @@
+//! Goal: what is written in another format is read back as far as that format can express it.
+//! Method: random requests out and in again; oracleGeneral's next accesses against a plain count.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Owned, records};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_trace::*;
+use proptest::prelude::*;
+
+fn metadata() -> Metadata {
+    let volume = |n: u64| VolumeInfo { name: format!("vm-{n}"), bytes: None };
+    Metadata {
+        volumes: (0..5).map(volume).collect(),
+        hashes: Some(HashInfo { algorithm: "md5".into(), unit_bytes: 512, digest_bytes: 16 }),
+        ..Metadata::default()
+    }
+}
+
+fn write(path: &Path, format: Option<&str>, records: &[Owned]) -> Written {
+    let mut writer = create(path, format).unwrap();
+    for part in records.chunks(100) {
+        let mut batch = Batch::default();
+        part.iter().for_each(|r| batch.push_record(r.record()));
+        writer.write_batch(&batch, &metadata()).unwrap();
+    }
+    assert!(!path.exists(), "the file appears only when it is complete");
+    writer.finish(&metadata()).unwrap()
+}
+
+/// What is in the file, its volumes numbered as ours.
+fn read(path: &Path) -> (Vec<Owned>, Metadata) {
+    let mut reader = open(path, &OpenOptions::default()).unwrap();
+    let (mut batch, mut found) = (Batch::default(), Vec::new());
+    while reader.read_batch(&mut batch).unwrap() > 0 {
+        for i in 0..batch.len() {
+            let r = batch.record(i);
+            let name = &reader.metadata().volumes[r.request.volume.0 as usize].name;
+            let volume = name.strip_prefix("vm-").map_or(0, |n| n.parse().unwrap());
+            found.push(Owned {
+                request: Request { volume: Volume(volume), ..r.request },
+                latency: r.latency.map(|l| l.0),
+                result: r.result,
+                hashes: r.hashes.to_vec(),
+            });
+        }
+    }
+    (found, reader.metadata().clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn csv_keeps_everything(records in records(300)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.csv");
+        let written = write(&path, None, &records);
+        prop_assert_eq!(written.requests, records.len() as u64);
+        prop_assert_eq!(written.bytes, path.metadata().unwrap().len());
+        let (found, about) = read(&path);
+        prop_assert_eq!(found.len(), records.len());
+        for (f, r) in found.iter().zip(&records) {
+            prop_assert_eq!(f.record(), r.record());
+        }
+        if !records.is_empty() {
+            prop_assert_eq!(about.hashes, metadata().hashes);
+        }
+    }
+
+    #[test]
+    fn iologs_keep_what_fio_knows(records in records(300), version in 2..=3) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        write(&path, Some(&format!("iolog:version={version}")), &records);
+        let (found, about) = read(&path);
+        prop_assert_eq!(about.format, "iolog");
+        prop_assert_eq!(found.len(), records.len());
+        for (f, r) in found.iter().zip(&records) {
+            let mut e = r.request;
+            e.flags = Flags::NONE;
+            e.time = Nanos(e.time.0 / 1000 * 1000);
+            if e.op == Op::WriteZeroes {
+                e.op = Op::Write;
+            }
+            if e.op == Op::Flush {
+                (e.offset, e.length) = (0, 0);
+            }
+            prop_assert_eq!(f.request, e);
+        }
+    }
+
+    #[test]
+    fn oracle_general_knows_every_next_access(
+        blocks in proptest::collection::vec((0u64..50, 1u64..4), 1..400),
+        split: bool,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.oracleGeneral");
+        let records: Vec<Owned> = (0..).zip(&blocks).map(|(n, (block, length))| Owned {
+            request: Request {
+                time: Nanos(n * 1_000_000_000),
+                volume: Volume(0),
+                op: Op::Read,
+                flags: Flags::NONE,
+                offset: block * 4096,
+                length: length * 4096,
+            },
+            latency: None,
+            result: None,
+            hashes: Vec::new(),
+        }).collect();
+        let format = if split { "oracleGeneral:block=4096" } else { "oracleGeneral" };
+        let written = write(&path, Some(format), &records);
+        let bytes = std::fs::read(&path).unwrap();
+        prop_assert_eq!(written.bytes, bytes.len() as u64);
+        let objects: Vec<(u64, i64)> = bytes
+            .chunks(24)
+            .map(|r| {
+                let object = u64::from_le_bytes(r[4..12].try_into().unwrap());
+                (object, i64::from_le_bytes(r[16..].try_into().unwrap()))
+            })
+            .collect();
+        let expected: Vec<u64> = blocks
+            .iter()
+            .flat_map(|(b, n)| if split { *b..b + n } else { b * 8..b * 8 + 1 })
+            .collect();
+        prop_assert_eq!(objects.iter().map(|o| o.0).collect::<Vec<_>>(), expected.clone());
+        prop_assert_eq!(written.requests, expected.len() as u64);
+        for (n, (object, next)) in objects.iter().enumerate() {
+            let later = (n + 1..expected.len()).find(|m| expected[*m] == *object);
+            prop_assert_eq!(*next, later.map_or(-1, |m| m as i64 + 1));
+        }
+    }
+}
+
+#[test]
+fn a_format_that_cannot_be_written_is_refused_with_those_that_can() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, format) in [("x.txt", None), ("x.csv", Some("msr")), ("x", None)] {
+        let error = create(&dir.path().join(name), format).err().unwrap().to_string();
+        assert!(error.contains("oracleGeneral"), "{error}");
+    }
+    for format in ["csv:a=b", "iolog:version=1", "oracleGeneral:block=x", "csv:a"] {
+        assert!(create(&dir.path().join("x"), Some(format)).is_err(), "{format}");
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+    assert!(create(&dir.path().join("none/x.csv"), None).is_err());
+}
+
+#[test]
+fn volumes_keep_apart_in_oracle_general() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.bin");
+    let record = |volume| Owned {
+        request: Request {
+            time: Nanos(0),
+            volume: Volume(volume),
+            op: Op::Write,
+            flags: Flags::NONE,
+            offset: 512,
+            length: 512,
+        },
+        latency: None,
+        result: None,
+        hashes: Vec::new(),
+    };
+    write(&path, None, &[record(0), record(3), record(0)]);
+    let offsets: Vec<u64> = read(&path).0.iter().map(|r| r.request.offset).collect();
+    assert_eq!(offsets, [512, ((3 << 44) + 1) * 512, 512]);
+}
