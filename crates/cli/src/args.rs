@@ -1,9 +1,11 @@
 //! Arguments that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_block::BlockSize;
-use forebay_config::Size;
+use forebay_config::{Config, Size};
+
+use crate::error::CliError;
 
 /// Which traces to read, and how.
 #[derive(clap::Args, Clone, Debug)]
@@ -25,6 +27,25 @@ pub struct TraceArgs {
     pub skip_bad_lines: bool,
 }
 
+/// Which configuration file to use.
+#[derive(clap::Args, Clone, Debug)]
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub struct ConfigArgs {
+    /// The configuration file, TOML
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Reads a configuration file; whatever is wrong with it is bad usage, exit status 2.
+#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
+pub fn load_config(file: &Path) -> Result<Config, CliError> {
+    Config::load(file).map_err(|error| {
+        CliError::usage(error)
+            .kept("nothing was opened or written")
+            .next("docs/configuration.md lists every key")
+    })
+}
+
 /// Reads a block size such as `4KiB`; for clap's `value_parser`.
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn block_size(text: &str) -> Result<BlockSize, String> {
@@ -44,6 +65,16 @@ pub fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_in_a_configuration_is_bad_usage_and_names_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[cache]\ndarm = '1GiB'\n").unwrap();
+        let error = load_config(file.path()).unwrap_err();
+        assert_eq!(error.exit_code(), std::process::ExitCode::from(2));
+        let text = error.to_string();
+        assert!(text.contains(":2: cache.darm") && text.contains("`dram`"), "{text}");
+    }
 
     #[test]
     fn block_sizes_and_rates_outside_their_range_are_refused() {

@@ -1,5 +1,6 @@
 //! What every command is handed: messages, progress, and whether the user wants to stop.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,9 @@ impl Context {
         let handler = move || {
             if flag.swap(true, Ordering::SeqCst) {
                 std::process::exit(1);
+            }
+            if !quiet {
+                note("stopping; a second signal stops at once");
             }
         };
         // Without a handler a signal ends the process, which is the second-best answer.
@@ -50,10 +54,14 @@ impl Context {
     }
 
     /// A message on standard error about something the user should know, such as an assumption.
-    #[allow(clippy::print_stderr)]
     pub fn note(&self, message: impl std::fmt::Display) {
         if !self.quiet {
-            eprintln!("forebay: {message}");
+            note(message);
         }
     }
+}
+
+/// Writes a line to standard error; that it cannot be written is nobody's concern.
+fn note(message: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "forebay: {message}");
 }
