@@ -23,13 +23,16 @@ if [ -n "${wanted// /}" ] && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; t
     say "installing: $wanted"
     export DEBIAN_FRONTEND=noninteractive
     # Without a mirror within reach the tests that need these programs skip and say so.
+    log="$(mktemp)"
+    patience="-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=120"
     # shellcheck disable=SC2086
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends $wanted; } \
-        >/tmp/forebay-setup.$$ 2>&1; then
-        tail -n 3 /tmp/forebay-setup.$$
+    if ! { timeout 300 apt-get $patience update -qq &&
+        timeout 600 apt-get $patience install -y -qq --no-install-recommends $wanted; } \
+        >"$log" 2>&1; then
+        tail -n 3 "$log"
         say "installing failed"
     fi
-    rm -f /tmp/forebay-setup.$$
+    rm -f "$log"
 fi
 
 status=0
