@@ -6,7 +6,12 @@
 //! `EINTR` and `EAGAIN`, alignment, zeroing that is not supported, bounded retries) is handled
 //! once, in the executor, so a backend may be as clumsy as a real device is. Backends:
 //!
+//! - [`RealDevices`]: files and block devices ([`file::Target`]) through io_uring ([`uring`]) or
+//!   a pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
+//!
+//! Others (a remote NBD export) are further implementations of [`Devices`]. All that ring one
+//! [`Doorbell`] can be waited for at once.
 //!
 //! Invariants: a failed sync is never retried (the kernel may have dropped the data it could not
 //! write, so a second success proves nothing); memory handed to a backend stays valid until the
@@ -18,12 +23,17 @@ pub mod choices;
 mod devices;
 mod doorbell;
 mod executor;
+pub mod file;
 pub mod memory;
+mod real;
 mod requests;
+pub mod threads;
+pub mod uring;
 
 pub use buffer::{AlignedBuffer, Arena, ArenaError, HugePages};
 pub use devices::{Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb};
 pub use doorbell::Doorbell;
 pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;
+pub use real::{Backend, RealDevices, UnknownBackend};
 pub use requests::{OwnedRequests, Requests};

@@ -1,0 +1,61 @@
+//! Sizes and alignments, as the kernel reports them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// `ioctl` numbers of `linux/fs.h`.
+const BLKSSZGET: libc::c_ulong = 0x1268;
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+
+/// What suits every device when the kernel does not say.
+const SAFE_ALIGNMENT: u32 = 4096;
+
+/// Bytes of a file or block device.
+pub(super) fn size(file: &File, block_device: bool) -> io::Result<u64> {
+    if !block_device {
+        return Ok(file.metadata()?.len());
+    }
+    let mut bytes = 0u64;
+    // SAFETY: the request writes 8 bytes to the address.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64 as _, &raw mut bytes) };
+    if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Alignment of offsets and lengths, and of memory, for `O_DIRECT`.
+pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32)> {
+    let reported = reported_alignment(file);
+    if !block_device {
+        return Ok(reported.unwrap_or((SAFE_ALIGNMENT, SAFE_ALIGNMENT)));
+    }
+    let mut block: libc::c_int = 0;
+    // SAFETY: the request writes an int to the address.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET as _, &raw mut block) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let block = u32::try_from(block).ok().filter(|block| block.is_power_of_two());
+    let block = block.unwrap_or(SAFE_ALIGNMENT).max(512);
+    let memory = reported.map_or(block, |(_, memory)| memory);
+    Ok((block, memory))
+}
+
+/// What `statx` says (`STATX_DIOALIGN`, Linux 6.1).
+fn reported_alignment(file: &File) -> Option<(u32, u32)> {
+    // SAFETY: all-zero bytes are a valid `statx`.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an empty path means the file descriptor; the kernel fills in the structure.
+    let result = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut statx,
+        )
+    };
+    let (offset, memory) = (statx.stx_dio_offset_align, statx.stx_dio_mem_align);
+    let told = result == 0 && statx.stx_mask & libc::STATX_DIOALIGN != 0;
+    (told && offset.is_power_of_two() && memory.is_power_of_two())
+        .then(|| (offset.max(512), memory))
+}

@@ -1,0 +1,77 @@
+use super::*;
+
+fn image(size: u64) -> (tempfile::TempDir, OpenOptions) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = OpenOptions::existing(directory.path().join("image"));
+    options.create = Some(size);
+    (directory, options)
+}
+
+#[test]
+fn a_file_is_created_once_and_then_left_as_long_as_it_is() {
+    let (_directory, mut options) = image(1 << 20);
+    options.allocate = true;
+    let (target, _) = Target::open(&options).unwrap();
+    assert_eq!(target.size(), 1 << 20);
+    drop(target);
+    options.create = Some(1 << 22);
+    assert_eq!(Target::open(&options).unwrap().0.size(), 1 << 20);
+}
+
+#[test]
+fn a_target_in_use_is_refused_with_the_holders_name() {
+    let (_directory, options) = image(1 << 20);
+    let (first, _) = Target::open(&options).unwrap();
+    let error = Target::open(&options).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }));
+    assert!(error.to_string().contains("in use by this very process"), "{error}");
+    drop(first);
+    assert!(Target::open(&options).is_ok());
+}
+
+#[test]
+fn readers_share_and_exclude_writers() {
+    let (_directory, options) = image(1 << 20);
+    drop(Target::open(&options).unwrap());
+    let read_only = OpenOptions { read_only: true, create: None, ..options.clone() };
+    let _first = Target::open(&read_only).unwrap();
+    let _second = Target::open(&read_only).unwrap();
+    assert!(matches!(Target::open(&options), Err(OpenError::InUse { .. })));
+}
+
+#[test]
+fn what_is_missing_too_small_or_no_file_is_refused_and_not_created() {
+    let (directory, mut options) = image(0);
+    assert!(matches!(Target::open(&options), Err(OpenError::TooSmall { .. })));
+    assert!(!options.path.exists() || std::fs::remove_file(&options.path).is_ok());
+    options.create = None;
+    let error = Target::open(&options).unwrap_err();
+    assert!(matches!(&error, OpenError::Io { action: "open", .. }), "{error}");
+    options.path = directory.path().to_owned();
+    assert!(matches!(Target::open(&options), Err(OpenError::Kind { .. })));
+    options.path = "/dev/null".into();
+    assert!(matches!(Target::open(&options), Err(OpenError::Kind { .. })));
+}
+
+#[test]
+fn a_window_shifts_offsets_and_must_fit() {
+    let (_directory, mut options) = image(1 << 20);
+    options.direct = DirectIo::Never;
+    let open = || Target::open(&options).unwrap().0;
+    let target = open().window(4096, 8192).unwrap();
+    assert_eq!((target.size(), target.raw().1), (8192, 4096));
+    drop(target);
+    let error = open().window(4096, 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("4096+1048576"), "{error}");
+    assert!(open().window(u64::MAX, 2).is_err());
+}
+
+#[test]
+fn buffered_files_are_announced_and_need_no_alignment() {
+    let (_directory, mut options) = image((1 << 20) + 100);
+    options.direct = DirectIo::Never;
+    let (target, notice) = Target::open(&options).unwrap();
+    assert!(matches!(notice, Some(Notice::Buffered { .. })));
+    assert_eq!(target.size(), (1 << 20) + 100);
+    assert_eq!(target.capabilities().logical_block, 1);
+}

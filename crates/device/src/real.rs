@@ -1,0 +1,191 @@
+//! Real devices through the best backend that this machine allows.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use forebay_effect::Device;
+
+use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice};
+use crate::doorbell::Doorbell;
+use crate::file::{Notice, Target};
+use crate::threads::{THREADS_DEFAULT, ThreadDevices};
+use crate::uring::{self, UringDevices};
+
+/// Which backend to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backend {
+    /// io_uring, or threads with a [`Notice`] where it is forbidden.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// A pool of threads.
+    Threads,
+}
+
+impl Backend {
+    /// The choices' names.
+    pub const NAMES: [&str; 3] = ["auto", "io_uring", "threads"];
+
+    /// The environment variable that [`from_environment`](Backend::from_environment) reads.
+    pub const VARIABLE: &str = "FOREBAY_IO";
+
+    /// What `FOREBAY_IO` says; [`Backend::Auto`] when it is not set.
+    ///
+    /// # Errors
+    /// If it is set to something else than one of the names.
+    pub fn from_environment() -> Result<Backend, UnknownBackend> {
+        match std::env::var(Self::VARIABLE) {
+            Ok(name) => name.parse(),
+            Err(_) => Ok(Backend::Auto),
+        }
+    }
+}
+
+/// A name that is no backend's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no I/O backend `{0}`; use `auto`, `io_uring` or `threads`")]
+pub struct UnknownBackend(pub String);
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+    fn from_str(name: &str) -> Result<Backend, UnknownBackend> {
+        match name {
+            "auto" => Ok(Backend::Auto),
+            "io_uring" => Ok(Backend::Uring),
+            "threads" => Ok(Backend::Threads),
+            _ => Err(UnknownBackend(name.to_owned())),
+        }
+    }
+}
+
+/// Files and block devices, served by io_uring or by threads.
+#[derive(Debug)]
+pub struct RealDevices {
+    inner: Inner,
+}
+
+enum Inner {
+    Uring(Box<UringDevices>),
+    Threads(ThreadDevices),
+}
+
+impl RealDevices {
+    /// A backend without devices that rings `bell` for completions.
+    ///
+    /// # Errors
+    /// If it cannot be had; with [`Backend::Auto`], if not even threads can.
+    pub fn new(
+        backend: Backend,
+        options: uring::Options,
+        bell: Arc<Doorbell>,
+    ) -> io::Result<(RealDevices, Option<Notice>)> {
+        let threads = |bell| {
+            ThreadDevices::new(THREADS_DEFAULT, bell)
+                .map(|threads| RealDevices { inner: Inner::Threads(threads) })
+        };
+        match backend {
+            Backend::Threads => Ok((threads(bell)?, None)),
+            Backend::Uring | Backend::Auto => match UringDevices::new(options, bell.clone()) {
+                Ok(ring) => Ok((RealDevices { inner: Inner::Uring(Box::new(ring)) }, None)),
+                Err(error) if backend == Backend::Uring => Err(error),
+                Err(error) => {
+                    let notice = Notice::Threads { reason: error.to_string() };
+                    Ok((threads(bell)?, Some(notice)))
+                }
+            },
+        }
+    }
+
+    /// Adds a device; volumes may come at any time.
+    ///
+    /// # Panics
+    /// If there is one of that name.
+    pub fn add(&mut self, device: Device, target: Target) {
+        match &mut self.inner {
+            Inner::Uring(ring) => ring.add(device, target),
+            Inner::Threads(threads) => threads.add(device, target),
+        }
+    }
+
+    /// Removes a device, if it is there. It is closed when its last operation has ended.
+    pub fn remove(&mut self, device: Device) -> bool {
+        match &mut self.inner {
+            Inner::Uring(ring) => ring.remove(device),
+            Inner::Threads(threads) => threads.remove(device),
+        }
+    }
+
+    /// The name of the backend in use, one of [`Backend::NAMES`].
+    pub fn backend(&self) -> &'static str {
+        match self.inner {
+            Inner::Uring(_) => "io_uring",
+            Inner::Threads(_) => "threads",
+        }
+    }
+
+    fn get(&self) -> &dyn Devices {
+        match &self.inner {
+            Inner::Uring(ring) => &**ring,
+            Inner::Threads(threads) => threads,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Devices {
+        match &mut self.inner {
+            Inner::Uring(ring) => &mut **ring,
+            Inner::Threads(threads) => threads,
+        }
+    }
+}
+
+impl Devices for RealDevices {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        self.get().capabilities(device)
+    }
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.get_mut().submit(io) }
+    }
+    fn flush(&mut self) {
+        self.get_mut().flush();
+    }
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        self.get_mut().reap(done);
+    }
+    fn abandon(&mut self) {
+        self.get_mut().abandon();
+    }
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        self.get().doorbell()
+    }
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.get_mut().register(memory) }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inner::Uring(ring) => ring.fmt(f),
+            Inner::Threads(threads) => threads.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_backend_and_others_are_refused_with_the_names() {
+        for name in Backend::NAMES {
+            assert!(name.parse::<Backend>().is_ok(), "{name}");
+        }
+        let error = "aio".parse::<Backend>().unwrap_err().to_string();
+        assert!(Backend::NAMES.iter().all(|name| error.contains(name)), "{error}");
+    }
+}

@@ -1,0 +1,371 @@
+//! Real devices through io_uring.
+//!
+//! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system
+//! call at [`flush`](Devices::flush). Completions ring the doorbell through the ring's eventfd.
+//! Files are registered with the ring, memory on request ([`Options::register_memory`]): it is
+//! then pinned and its pages need not be looked up for each operation.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use forebay_effect::Device;
+use io_uring::{IoUring, opcode, types};
+
+use crate::devices::{
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
+};
+use crate::doorbell::Doorbell;
+use crate::file::{Target, zeroing_mode};
+
+/// Files that can be registered; further ones work unregistered.
+const FILES_MAX: u32 = 256;
+
+/// The kernel takes registered memory in pieces of at most 1 GiB.
+const REGISTERED_PIECE_BYTES: usize = 1 << 30;
+
+/// How a ring is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Operations that one system call can submit; more are submitted in several.
+    pub entries: u32,
+    /// Whether to register the slots' memory with the kernel. It is pinned then: all of it is
+    /// allocated at once, and counts against the limit on locked memory where there is one.
+    pub register_memory: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { entries: 256, register_memory: false }
+    }
+}
+
+/// The submission queue entry of an operation. A macro, because the two kinds of file have no
+/// public trait in common.
+macro_rules! queue_entry {
+    ($file:expr, $io:expr, $at:expr, $pieces:expr, $fixed:expr) => {{
+        let (file, io, at, pieces) = ($file, $io, $at, &$pieces[..]);
+        let vectors = pieces.as_ptr().cast::<libc::iovec>();
+        let count = pieces.len() as u32;
+        match (io.verb, pieces, $fixed) {
+            (Verb::Read, [one], Some(buffer)) => {
+                opcode::ReadFixed::new(file, one.pointer, short(one.length), buffer)
+                    .offset(at)
+                    .build()
+            }
+            (Verb::Read, [one], None) => {
+                opcode::Read::new(file, one.pointer, short(one.length)).offset(at).build()
+            }
+            (Verb::Read, ..) => opcode::Readv::new(file, vectors, count).offset(at).build(),
+            (Verb::Write, [one], Some(buffer)) => {
+                opcode::WriteFixed::new(file, one.pointer, short(one.length), buffer)
+                    .offset(at)
+                    .build()
+            }
+            (Verb::Write, [one], None) => {
+                opcode::Write::new(file, one.pointer, short(one.length)).offset(at).build()
+            }
+            (Verb::Write, ..) => opcode::Writev::new(file, vectors, count).offset(at).build(),
+            (Verb::WriteZeroes { punch }, ..) => {
+                opcode::Fallocate::new(file, io.length).offset(at).mode(zeroing_mode(punch)).build()
+            }
+            (Verb::Sync, ..) => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+        }
+    }};
+}
+
+struct Entry {
+    device: Device,
+    target: Target,
+    registered: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    tag: Option<IoTag>,
+    verb: Option<Verb>,
+    length: u64,
+    file: u32,
+    memory: Vec<MemorySlice>,
+}
+
+/// A ring and the devices it works on.
+pub struct UringDevices {
+    ring: IoUring,
+    /// By number of registered file; removed ones leave a gap.
+    files: Vec<Option<Entry>>,
+    /// Removed devices whose operations have not all ended.
+    leaving: Vec<(u32, Entry)>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    in_flight: usize,
+    unsent: bool,
+    memory: Vec<MemorySlice>,
+    refused: Vec<Completion>,
+    options: Options,
+    bell: Arc<Doorbell>,
+}
+
+// SAFETY: the ring's memory is used through `&mut self` only; the memory of operations may be
+// sent by the contract of `Devices::submit`.
+unsafe impl Send for UringDevices {}
+
+impl UringDevices {
+    /// A ring that rings `bell` for completions.
+    ///
+    /// # Errors
+    /// If the kernel has no io_uring, forbids it, or lacks an operation that is needed.
+    pub fn new(options: Options, bell: Arc<Doorbell>) -> io::Result<UringDevices> {
+        let ring = IoUring::builder()
+            .setup_clamp()
+            .setup_cqsize(options.entries.saturating_mul(4))
+            .build(options.entries)?;
+        let mut probe = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Readv::CODE,
+            opcode::Writev::CODE,
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Fsync::CODE,
+            opcode::Fallocate::CODE,
+        ];
+        if needed.iter().any(|&code| !probe.is_supported(code))
+            || !ring.params().is_feature_nodrop()
+        {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        ring.submitter().register_eventfd(bell.as_raw_fd())?;
+        // Without registered files every operation looks its file up: slower, not wrong.
+        let can_register = ring.submitter().register_files_sparse(FILES_MAX).is_ok();
+        let files = Vec::with_capacity(if can_register { FILES_MAX as usize } else { 0 });
+        Ok(UringDevices {
+            ring,
+            files,
+            leaving: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            unsent: false,
+            memory: Vec::new(),
+            refused: Vec::new(),
+            options,
+            bell,
+        })
+    }
+
+    /// Adds a device.
+    ///
+    /// # Panics
+    /// If there is one of that name.
+    pub fn add(&mut self, device: Device, target: Target) {
+        assert!(self.entry(device).is_none(), "{device:?} exists");
+        let used = |file: usize| self.leaving.iter().any(|(number, _)| *number as usize == file);
+        let gap = (0..self.files.len()).find(|&file| self.files[file].is_none() && !used(file));
+        let file = gap.unwrap_or_else(|| {
+            self.files.push(None);
+            self.files.len() - 1
+        });
+        let registered = file < FILES_MAX as usize
+            && (self.ring.submitter())
+                .register_files_update(file as u32, &[target.raw().0])
+                .is_ok();
+        self.files[file] = Some(Entry { device, target, registered });
+    }
+
+    /// Removes a device. It is closed when its last operation has ended.
+    pub fn remove(&mut self, device: Device) -> bool {
+        let Some((file, _)) = self.entry(device) else { return false };
+        if let Some(entry) = self.files[file as usize].take() {
+            self.leaving.push((file, entry));
+            self.close_leaving();
+        }
+        true
+    }
+
+    fn entry(&self, device: Device) -> Option<(u32, &Entry)> {
+        (self.files.iter().zip(0..))
+            .filter_map(|(entry, file)| Some((file, entry.as_ref()?)))
+            .find(|(_, entry)| entry.device == device)
+    }
+
+    fn close_leaving(&mut self) {
+        let slots = &self.slots;
+        let submitter = self.ring.submitter();
+        self.leaving.retain(|(file, entry)| {
+            let busy = slots.iter().any(|slot| slot.tag.is_some() && slot.file == *file);
+            if !busy && entry.registered {
+                // Should it fail, the file stays open until the ring is closed.
+                let _ = submitter.register_files_update(*file, &[-1]);
+            }
+            busy
+        });
+    }
+
+    fn registered_memory(&self, slice: MemorySlice) -> Option<u16> {
+        let at = self.memory.iter().position(|piece| {
+            let start = piece.pointer as usize;
+            let end = start + piece.length;
+            slice.pointer as usize >= start && slice.pointer as usize + slice.length <= end
+        })?;
+        u16::try_from(at).ok()
+    }
+
+    /// Submits what is queued. What the kernel cannot take now is kept for the next time.
+    fn send(&mut self) {
+        while self.unsent {
+            match self.ring.submit() {
+                Ok(_) => self.unsent = !self.ring.submission().is_empty(),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => {
+                    // Busy (completions are waiting to be reaped) or short of memory: whoever
+                    // waits on the bell comes back and tries again.
+                    self.bell.ring();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn collect(&mut self, done: &mut Vec<Completion>) {
+        let mut any_leaving = false;
+        for cqe in self.ring.completion() {
+            let index = cqe.user_data() as u32;
+            let slot = &mut self.slots[index as usize];
+            let Some(tag) = slot.tag.take() else { continue };
+            let result = match (cqe.result(), slot.verb) {
+                (error, _) if error < 0 => Err(DeviceError::from_errno(-error)),
+                (bytes, Some(Verb::Read | Verb::Write)) => Ok(bytes as u64),
+                _ => Ok(slot.length),
+            };
+            done.push(Completion { tag, result });
+            self.free.push(index);
+            self.in_flight -= 1;
+            any_leaving |= !self.leaving.is_empty();
+        }
+        if any_leaving {
+            self.close_leaving();
+        }
+    }
+}
+
+impl Devices for UringDevices {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        self.entry(device).map(|(_, entry)| entry.target.capabilities())
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        let Some((file, entry)) = self.entry(io.device) else {
+            self.refused.push(Completion { tag: io.tag, result: Err(DeviceError::Gone) });
+            self.bell.ring();
+            return;
+        };
+        let (fd, base) = entry.target.raw();
+        let registered = entry.registered;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.tag = Some(io.tag);
+        slot.verb = Some(io.verb);
+        slot.length = io.length;
+        slot.file = file;
+        // The list of pieces has to stay in place until the kernel has taken the operation.
+        slot.memory.clear();
+        slot.memory.extend_from_slice(io.memory);
+        let fixed = match *io.memory {
+            [slice] if !self.memory.is_empty() => self.registered_memory(slice),
+            _ => None,
+        };
+        let pieces = &self.slots[index as usize].memory;
+        let sqe = if registered {
+            queue_entry!(types::Fixed(file), io, base + io.offset, pieces, fixed)
+        } else {
+            queue_entry!(types::Fd(fd), io, base + io.offset, pieces, fixed)
+        };
+        let sqe = sqe.user_data(index.into());
+        self.in_flight += 1;
+        self.unsent = true;
+        loop {
+            // SAFETY: the memory is valid by the contract of this function, the list of pieces
+            // as just said, and the file is closed after its last operation.
+            if unsafe { self.ring.submission().push(&sqe) }.is_ok() {
+                return;
+            }
+            self.send();
+            if self.unsent {
+                // The kernel refuses more until completions are taken; take them aside.
+                let mut done = std::mem::take(&mut self.refused);
+                self.collect(&mut done);
+                self.refused = done;
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.send();
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.refused);
+        self.collect(done);
+    }
+
+    fn abandon(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight > 0 {
+            // Errors (interrupted, busy) are overcome by trying again: operations do end.
+            let _ = self.ring.submit_and_wait(1);
+            self.collect(&mut done);
+        }
+        self.unsent = false;
+        self.refused.clear();
+    }
+
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        Some(self.bell.clone())
+    }
+
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        if !self.options.register_memory {
+            return;
+        }
+        let mut pieces: Vec<MemorySlice> = Vec::new();
+        let mut at = 0;
+        while at < memory.length {
+            let length = REGISTERED_PIECE_BYTES.min(memory.length - at);
+            pieces.push(MemorySlice { pointer: memory.pointer.wrapping_add(at), length });
+            at += length;
+        }
+        let vectors: Vec<libc::iovec> = (pieces.iter())
+            .map(|piece| libc::iovec { iov_base: piece.pointer.cast(), iov_len: piece.length })
+            .collect();
+        // SAFETY: the memory outlives the backend by the contract of this function.
+        if unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok() {
+            self.memory = pieces;
+        }
+    }
+}
+
+impl Drop for UringDevices {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl std::fmt::Debug for UringDevices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let targets: Vec<_> = self.files.iter().flatten().map(|e| (e.device, &e.target)).collect();
+        f.debug_struct("UringDevices")
+            .field("targets", &targets)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The kernel moves at most 2 GiB - 4 KiB at once; the executor goes on from there.
+fn short(length: usize) -> u32 {
+    length.min(0x7FFF_F000) as u32
+}

@@ -1,0 +1,274 @@
+//! The real backends against a model: whatever the sequence of effects, io_uring and threads,
+//! direct and buffered, leave the same bytes on the device and in memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_device::file::{DirectIo, OpenOptions, Target};
+use forebay_device::{
+    Arena, Backend, Devices, Doorbell, Executor, HugePages, Machine, OwnedRequests, RealDevices,
+    Requests, uring,
+};
+use forebay_effect::{
+    Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
+};
+use proptest::prelude::*;
+
+const SIZE: u64 = 256 << 10;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset: u64, length: u32, byte: u8 },
+    Read { offset: u64, length: u32 },
+    Zero { offset: u64, length: u64, punch: bool },
+    Sync,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // In units of 512 B, so that 4 KiB blocks are met at every alignment.
+    let range = (0..SIZE / 512, 1..40u64).prop_map(|(start, length)| {
+        let length = length.min(SIZE / 512 - start);
+        (start * 512, length * 512)
+    });
+    let step = prop_oneof![
+        4 => (range.clone(), any::<u8>())
+            .prop_map(|((offset, length), byte)| Step::Write { offset, length: length as u32, byte }),
+        4 => range.clone()
+            .prop_map(|(offset, length)| Step::Read { offset, length: length as u32 }),
+        2 => (range, any::<bool>())
+            .prop_map(|((offset, length), punch)| Step::Zero { offset, length, punch }),
+        1 => Just(Step::Sync),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// Hands out the effects it is given and keeps the outcomes.
+#[derive(Default)]
+struct Script {
+    queue: EffectQueue,
+    told: Vec<(u32, Outcome)>,
+}
+
+impl Machine for Script {
+    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        self.queue.pop(segments)
+    }
+    fn handle_completion(&mut self, token: Token, outcome: Outcome) {
+        self.told.push((token.index, outcome));
+    }
+    fn handle_checksum(&mut self, _: Token, _: u32) {}
+    fn meta(&self, _: MetaBuffer) -> &[u8] {
+        &[]
+    }
+    fn meta_mut(&mut self, _: MetaBuffer) -> &mut [u8] {
+        &mut []
+    }
+}
+
+struct World {
+    executor: Executor<RealDevices>,
+    bell: Arc<Doorbell>,
+    script: Script,
+    requests: OwnedRequests,
+    _directory: tempfile::TempDir,
+    target_path: std::path::PathBuf,
+}
+
+impl World {
+    fn new(backend: Backend, direct: DirectIo, register_memory: bool) -> World {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = OpenOptions::existing(directory.path().join("image"));
+        options.create = Some(SIZE + 8192);
+        options.direct = direct;
+        let (target, _) = Target::open(&options).unwrap();
+        let bell = Arc::new(Doorbell::new().unwrap());
+        let ring = uring::Options { entries: 8, register_memory };
+        let (mut devices, notice) = RealDevices::new(backend, ring, bell.clone()).unwrap();
+        assert!(notice.is_none() || backend == Backend::Auto);
+        devices.add(Device::Flash, target.window(4096, SIZE).unwrap());
+        let arena = Arena::new(4, 4096, HugePages::Never).unwrap();
+        World {
+            executor: Executor::new(devices, arena),
+            bell,
+            script: Script::default(),
+            requests: OwnedRequests::default(),
+            target_path: options.path,
+            _directory: directory,
+        }
+    }
+
+    /// Runs until nothing is in flight.
+    fn settle(&mut self) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while self.executor.run(&mut self.script, &mut self.requests).more
+            || self.executor.in_flight() > 0
+        {
+            assert!(Instant::now() < give_up, "an operation never completes");
+            self.bell.wait(Some(give_up));
+        }
+    }
+
+    fn token(index: usize) -> Token {
+        Token { owner: Owner::Front, index: index as u32 }
+    }
+
+    fn request(id: usize, offset: u32, length: u32) -> Segment {
+        Segment { place: Place::Request { request: RequestId(id as u64), offset }, length }
+    }
+
+    /// Performs one step; returns what was read.
+    fn step(&mut self, id: usize, step: &Step) -> Vec<u8> {
+        let (token, device) = (World::token(id), Device::Flash);
+        let request = RequestId(id as u64);
+        let mut result = Vec::new();
+        match *step {
+            Step::Write { offset, length, byte } => {
+                self.requests.open(request, length as usize).fill(byte);
+                // In two pieces with a gap of zeroes.
+                let third = length / 3 / 512 * 512;
+                let pieces = [
+                    World::request(id, 0, third),
+                    Segment { place: Place::Void, length: third },
+                    World::request(id, 2 * third, length - 2 * third),
+                ];
+                let effect = Effect::Write { token, device, offset, length };
+                self.script.queue.push_with(effect, pieces);
+            }
+            Step::Read { offset, length } => {
+                self.requests.open(request, length as usize);
+                let effect = Effect::Read { token, device, offset, length };
+                self.script.queue.push_with(effect, [World::request(id, 0, length)]);
+            }
+            Step::Zero { offset, length, punch } => {
+                let effect = Effect::WriteZeroes { token, device, offset, length, punch };
+                self.script.queue.push(effect);
+            }
+            Step::Sync => self.script.queue.push(Effect::Sync { token, device }),
+        }
+        self.settle();
+        assert_eq!(self.script.told.pop(), Some((id as u32, Ok(()))), "{step:?}");
+        if matches!(step, Step::Read { .. } | Step::Write { .. }) {
+            self.requests.reply(request, Ok(()));
+            let data = self.requests.take_data(request).unwrap();
+            if matches!(step, Step::Read { .. }) {
+                result = data.to_vec();
+            }
+        }
+        result
+    }
+}
+
+/// What a step does to the bytes of a device; returns what it reads.
+fn apply(step: &Step, image: &mut [u8]) -> Vec<u8> {
+    let range = |offset: u64, length: u64| offset as usize..(offset + length) as usize;
+    match *step {
+        Step::Write { offset, length, byte } => {
+            image[range(offset, length.into())].fill(byte);
+            let third = u64::from(length / 3 / 512 * 512);
+            image[range(offset + third, third)].fill(0);
+            Vec::new()
+        }
+        Step::Read { offset, length } => image[range(offset, length.into())].to_vec(),
+        Step::Zero { offset, length, .. } => {
+            image[range(offset, length)].fill(0);
+            Vec::new()
+        }
+        Step::Sync => Vec::new(),
+    }
+}
+
+fn check(backend: Backend, direct: DirectIo, register: bool, steps: &[Step]) {
+    let mut world = World::new(backend, direct, register);
+    let mut image = vec![0; SIZE as usize];
+    for (id, step) in steps.iter().enumerate() {
+        let read = world.step(id, step);
+        assert!(read == apply(step, &mut image), "{step:?} read something else");
+    }
+    let path = world.target_path.clone();
+    let size = world.executor.devices().capabilities(Device::Flash).unwrap().size;
+    assert_eq!(size, SIZE);
+    world.executor.devices_mut().abandon();
+    let file = std::fs::read(path).unwrap();
+    assert!(file[4096..][..SIZE as usize] == image, "the file holds something else");
+    assert!(file[..4096].iter().all(|&byte| byte == 0), "bytes before the window changed");
+    assert!(file[4096 + SIZE as usize..].iter().all(|&byte| byte == 0));
+}
+
+fn uring_is_allowed() -> bool {
+    let bell = Arc::new(Doorbell::new().unwrap());
+    let allowed = RealDevices::new(Backend::Uring, uring::Options::default(), bell).is_ok();
+    if !allowed {
+        eprintln!("io_uring is not available here: only threads are tested");
+    }
+    allowed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_backend_does_what_the_model_does(steps in steps()) {
+        for direct in [DirectIo::Prefer, DirectIo::Never] {
+            check(Backend::Threads, direct, false, &steps);
+            if uring_is_allowed() {
+                check(Backend::Uring, direct, false, &steps);
+            }
+        }
+        if uring_is_allowed() {
+            check(Backend::Uring, DirectIo::Prefer, true, &steps);
+        }
+    }
+}
+
+#[test]
+fn more_operations_in_flight_than_the_ring_has_entries_all_complete() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let mut world = World::new(backend, DirectIo::Prefer, false);
+        for id in 0..500usize {
+            world.requests.open(RequestId(id as u64), 512).fill(id as u8);
+            let offset = id as u64 * 512;
+            let effect = Effect::Write {
+                token: World::token(id),
+                device: Device::Flash,
+                offset,
+                length: 512,
+            };
+            world.script.queue.push_with(effect, [World::request(id, 0, 512)]);
+        }
+        world.settle();
+        let mut told = std::mem::take(&mut world.script.told);
+        told.sort_unstable();
+        assert_eq!(told, (0..500).map(|id| (id, Ok(()))).collect::<Vec<_>>());
+        let file = std::fs::read(&world.target_path).unwrap();
+        for id in 0..500usize {
+            assert!(file[4096 + id * 512..][..512].iter().all(|&byte| byte == id as u8), "{id}");
+        }
+    }
+}
+
+#[test]
+fn a_device_can_be_removed_with_operations_in_flight_and_added_again() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let mut world = World::new(backend, DirectIo::Prefer, false);
+        for round in 0..20usize {
+            for id in 0..32usize {
+                world.requests.open(RequestId((round * 32 + id) as u64), 4096).fill(7);
+                let token = World::token(id);
+                let offset = id as u64 * 4096;
+                let effect = Effect::Write { token, device: Device::Flash, offset, length: 4096 };
+                let pieces = [World::request(round * 32 + id, 0, 4096)];
+                world.script.queue.push_with(effect, pieces);
+            }
+            world.executor.run(&mut world.script, &mut world.requests);
+            assert!(world.executor.devices_mut().remove(Device::Flash));
+            assert!(!world.executor.devices_mut().remove(Device::Flash));
+            world.settle();
+            let told = std::mem::take(&mut world.script.told);
+            assert!(told.len() == 32 && told.iter().all(|(_, outcome)| outcome.is_ok()));
+            let options = OpenOptions::existing(&world.target_path);
+            let target = Target::open(&options).expect("the lock is released").0;
+            let target = target.window(4096, SIZE).unwrap();
+            world.executor.devices_mut().add(Device::Flash, target);
+        }
+    }
+}
