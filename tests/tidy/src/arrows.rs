@@ -5,9 +5,10 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 18] = [
+const LEVELS: [(&str, u32); 19] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
+    ("forebay-model", 1),
     ("forebay-locality", 1),
     ("forebay-config", 1),
     ("forebay-report", 1),

@@ -1,0 +1,183 @@
+//! What a device is like, in numbers; and devices by name.
+
+use forebay_block::Nanos;
+
+use crate::distribution::{Latency, LatencyError};
+
+/// A device in numbers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Profile {
+    /// A read, without waiting, seek and transfer.
+    pub read: Latency,
+    /// A write, a zeroing or a trim, likewise.
+    pub write: Latency,
+    /// A sync, from when the writes before it have ended.
+    pub sync: Latency,
+    /// Bytes per second read; 0 means that transfers take no time.
+    pub read_bytes_per_s: u64,
+    /// Bytes per second written, in the long run; 0 means that transfers take no time.
+    pub write_bytes_per_s: u64,
+    /// Bytes that a write cache takes in before `write_bytes_per_s` holds.
+    pub write_burst_bytes: u64,
+    /// Operations per second, all kinds together; 0 means no limit.
+    pub operations_per_s: u64,
+    /// Operations carried out at the same time, others wait; 0 means no limit. Of a device with
+    /// [`disk`](Profile::disk), the spindles count instead.
+    pub parallelism: u32,
+    /// Rotating disks.
+    pub disk: Option<Disk>,
+}
+
+/// One or more equal rotating disks, striped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disk {
+    /// A seek to a neighbouring track.
+    pub seek_min: Nanos,
+    /// A seek over the whole disk. In between, seeks grow with the square root of the distance
+    /// (Ruemmler and Wilkes, "An introduction to disk drive modeling", 1994, for the part that
+    /// accelerates).
+    pub seek_max: Nanos,
+    /// One rotation; an operation that is not sequential waits a random part of it.
+    pub rotation: Nanos,
+    /// Number of disks.
+    pub spindles: u32,
+    /// Bytes on one disk before the next one's turn.
+    pub stripe_bytes: u64,
+}
+
+const fn micros(us: u64) -> Nanos {
+    Nanos::from_micros(us)
+}
+
+const MB: u64 = 1_000_000;
+
+impl Profile {
+    /// A device that takes no time.
+    pub const INSTANT: Profile = Profile {
+        read: Latency::NONE,
+        write: Latency::NONE,
+        sync: Latency::NONE,
+        read_bytes_per_s: 0,
+        write_bytes_per_s: 0,
+        write_burst_bytes: 0,
+        operations_per_s: 0,
+        parallelism: 0,
+        disk: None,
+    };
+
+    /// The names that [`named`](Profile::named) knows.
+    pub const NAMES: [&str; 12] = [
+        "FastDRAM",
+        "SlowDRAM",
+        "FastSSD",
+        "MediumSSD",
+        "SlowSSD",
+        "FastHDD",
+        "SlowHDD",
+        "hdd-7200",
+        "hdd-array",
+        "sata-ssd",
+        "nvme",
+        "san",
+    ];
+
+    /// A device by name.
+    ///
+    /// `FastDRAM` to `SlowHDD` are the catalogue of Bhandari 2024, table 3.1: the measured mean
+    /// latencies of a 4 KiB page, fixed, transfer included, with nothing known of their spread.
+    /// The others are typical devices with spread, seeks and limits, for trying things out; they
+    /// are nobody's measurement.
+    pub fn named(name: &str) -> Option<Profile> {
+        Some(match name {
+            "FastDRAM" => Profile::fixed(Nanos(62), Nanos(62), 0),
+            "SlowDRAM" => Profile::fixed(Nanos(77), Nanos(77), 0),
+            "FastSSD" => Profile::fixed(Nanos(1_820), Nanos(2_000), 16),
+            "MediumSSD" => Profile::fixed(Nanos(13_330), Nanos(27_770), 16),
+            "SlowSSD" => Profile::fixed(Nanos(18_180), Nanos(33_330), 16),
+            "FastHDD" => Profile::fixed(Nanos(120_800), Nanos(974_600), 1),
+            "SlowHDD" => Profile::fixed(Nanos(1_661_100), Nanos(1_037_300), 1),
+            "hdd-7200" => Profile::disks(1),
+            "hdd-array" => Profile::disks(8),
+            "sata-ssd" => Profile {
+                read: Latency::Lognormal { mean: micros(95), sigma: 0.3 },
+                write: Latency::Lognormal { mean: micros(60), sigma: 0.5 },
+                sync: Latency::Lognormal { mean: micros(900), sigma: 0.5 },
+                read_bytes_per_s: 540 * MB,
+                write_bytes_per_s: 450 * MB,
+                parallelism: 8,
+                ..Profile::INSTANT
+            },
+            "nvme" => Profile {
+                read: Latency::Lognormal { mean: micros(80), sigma: 0.2 },
+                write: Latency::Lognormal { mean: micros(20), sigma: 0.4 },
+                sync: Latency::Lognormal { mean: micros(30), sigma: 0.5 },
+                read_bytes_per_s: 3_200 * MB,
+                write_bytes_per_s: 1_800 * MB,
+                parallelism: 64,
+                ..Profile::INSTANT
+            },
+            "san" => Profile {
+                read: Latency::Lognormal { mean: micros(900), sigma: 0.8 },
+                write: Latency::Lognormal { mean: micros(600), sigma: 0.4 },
+                sync: Latency::Lognormal { mean: micros(300), sigma: 0.3 },
+                read_bytes_per_s: 1_100 * MB,
+                write_bytes_per_s: 400 * MB,
+                write_burst_bytes: 512 << 20,
+                operations_per_s: 50_000,
+                parallelism: 32,
+                disk: None,
+            },
+            _ => return None,
+        })
+    }
+
+    /// A device of fixed latencies and no transfer times.
+    pub fn fixed(read: Nanos, write: Nanos, parallelism: u32) -> Profile {
+        Profile {
+            read: Latency::Fixed(read),
+            write: Latency::Fixed(write),
+            parallelism,
+            ..Profile::INSTANT
+        }
+    }
+
+    /// Checks that the numbers make sense.
+    ///
+    /// # Errors
+    /// If a latency does not.
+    pub fn check(&self) -> Result<(), LatencyError> {
+        [&self.read, &self.write, &self.sync].into_iter().try_for_each(Latency::check)
+    }
+
+    /// Disks of 7,200 rotations per minute without write cache.
+    fn disks(spindles: u32) -> Profile {
+        Profile {
+            read: Latency::Fixed(micros(100)),
+            write: Latency::Fixed(micros(100)),
+            sync: Latency::Fixed(micros(100)),
+            read_bytes_per_s: 200 * MB,
+            write_bytes_per_s: 200 * MB,
+            disk: Some(Disk {
+                seek_min: micros(500),
+                seek_max: micros(16_000),
+                rotation: micros(8_333),
+                spindles,
+                stripe_bytes: 256 << 10,
+            }),
+            ..Profile::INSTANT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_profile_that_makes_sense() {
+        for name in Profile::NAMES {
+            assert_eq!(Profile::named(name).expect(name).check(), Ok(()), "{name}");
+        }
+        assert_eq!(Profile::named("floppy"), None);
+    }
+}
