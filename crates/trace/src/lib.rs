@@ -19,10 +19,11 @@
 //!
 //! What holds for every reader: times never go back and count from the trace's first request;
 //! volumes are numbered from 0 in the order in which they appear; offset + length of a request
-//! fits an `i64`; no input makes a reader panic.
+//! fits an `i64` and reads and writes are of 4 GiB at most; no input makes a reader panic.
 
 mod batch;
 mod error;
+mod features;
 mod formats;
 mod merged;
 mod metadata;
@@ -35,6 +36,7 @@ mod write;
 
 pub use batch::{Batch, Record};
 pub use error::{Position, Result, TraceError};
+pub use features::{ByOp, Collector, Distribution, Features, TraceInfo, VolumeUse};
 pub use formats::{FORMATS, Format};
 pub use merged::Merged;
 pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};

@@ -23,7 +23,7 @@ mod text;
 mod vscsi;
 
 pub(crate) use params::Params;
-pub(crate) use text::END_MAX;
+pub(crate) use text::is_possible;
 
 use std::path::Path;
 

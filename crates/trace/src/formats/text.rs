@@ -16,7 +16,18 @@ const READ_BYTES: usize = 256 << 10;
 /// A batch with this many bytes of content hashes is full, so that memory stays bounded.
 const BATCH_HASH_BYTES: usize = 16 << 20;
 /// Addresses beyond what any device has: offset + length stays within an `i64`.
-pub(crate) const END_MAX: u64 = i64::MAX as u64;
+const END_MAX: u64 = i64::MAX as u64;
+/// No device takes a longer read or write; larger lengths in a file are damage.
+const TRANSFER_MAX: u64 = 1 << 32;
+
+/// Whether a request can be meant, so that users of traces need not fear overflow or endless
+/// loops.
+#[inline]
+pub(crate) fn is_possible(op: Op, offset: u64, length: u64) -> bool {
+    let transfers = matches!(op, Op::Read | Op::Write);
+    offset.checked_add(length).is_some_and(|end| end <= END_MAX)
+        && !(transfers && length > TRANSFER_MAX)
+}
 
 /// How a format's requests say which volume they are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +93,7 @@ impl Out<'_> {
         offset: u64,
         length: u64,
     ) -> Option<()> {
-        let end = offset.checked_add(length)?;
-        if end > END_MAX {
+        if !is_possible(op, offset, length) {
             return None;
         }
         self.batch.push(Request {

@@ -14,7 +14,7 @@ const HASHES: &str = "forebay.trace.hashes";
 const PROVENANCE: &str = "forebay.trace.provenance";
 
 /// More volumes than this in a file's metadata are taken for damage.
-const VOLUMES_MAX: u32 = 1 << 24;
+const VOLUMES_MAX: u32 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct VolumeEntry {

@@ -13,7 +13,7 @@ use parquet::{
 use super::{Column, FORMAT_VERSION, metadata};
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
-    formats::END_MAX,
+    formats::is_possible,
     reader::BATCH_REQUESTS,
     source::{Source, stem},
 };
@@ -133,13 +133,11 @@ impl ParquetTraceReader {
             }
             self.last_ns = *time;
         }
-        let ranges = batch.offset.iter().zip(&batch.length);
-        let far = |(o, l): (&u64, &u64)| o.checked_add(*l).is_none_or(|end| end > END_MAX);
-        if let Some(i) = ranges.into_iter().position(far) {
-            return Err(format!(
-                "a request for {} bytes at {} lies beyond any device",
-                batch.length[i], batch.offset[i]
-            ));
+        let requests = batch.op.iter().zip(batch.offset.iter().zip(&batch.length));
+        for (op, (offset, length)) in requests {
+            if !is_possible(*op, *offset, *length) {
+                return Err(format!("no device has a request for {length} bytes at {offset}"));
+            }
         }
         if let Some(max) = batch.volume.iter().copied().max() {
             metadata::name_volumes_up_to(&mut self.metadata.volumes, max);

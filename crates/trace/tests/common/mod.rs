@@ -1,5 +1,7 @@
 //! Random requests with everything that a trace may know about them.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::Record;
 use proptest::{collection::vec, option, prelude::*};

@@ -1,0 +1,138 @@
+//! Distributions in bounded memory.
+
+/// Buckets for each power of two: values are kept to 1 part in 128.
+const SUB_BITS: u32 = 7;
+/// Below this every value has its own bucket.
+const EXACT: u64 = 2 << SUB_BITS;
+
+/// A distribution of whole numbers, exact below 256 in size and to 0.8 % (towards 0) above;
+/// the smallest and the largest are exact.
+///
+/// A log-linear histogram (as in Tene's HdrHistogram), one for each sign.
+///
+/// ```
+/// use forebay_trace::Distribution;
+/// let mut d = Distribution::default();
+/// (1..=100).for_each(|n| d.add(n));
+/// assert_eq!((d.quantile(0.5), d.quantile(1.0), d.mean()), (50.0, 100.0, 50.5));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Distribution {
+    positive: Vec<u64>,
+    negative: Vec<u64>,
+    count: u64,
+    sum: f64,
+    min: i64,
+    max: i64,
+}
+
+impl Distribution {
+    /// Adds a number.
+    #[inline]
+    pub fn add(&mut self, value: i64) {
+        self.add_many(value, 1);
+    }
+
+    /// Adds a number `times` times.
+    #[inline]
+    pub fn add_many(&mut self, value: i64, times: u64) {
+        if times == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.min, self.max) = (value, value);
+        }
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.count += times;
+        self.sum += value as f64 * times as f64;
+        let side = if value < 0 { &mut self.negative } else { &mut self.positive };
+        let at = bucket(value.unsigned_abs());
+        if at >= side.len() {
+            side.resize(at + 1, 0);
+        }
+        side[at] += times;
+    }
+
+    /// How many numbers there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; 0 if there are none.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+
+    /// The smallest number that a share `q` of all is not above; 0 if there are none.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        if self.count == 0 {
+            return 0.0;
+        }
+        if rank == 1 || rank == self.count {
+            return if rank == 1 { self.min as f64 } else { self.max as f64 };
+        }
+        let mut seen = 0;
+        let negative = self.negative.iter().enumerate().rev().map(|(at, n)| (-lower(at), *n));
+        let positive = self.positive.iter().enumerate().map(|(at, n)| (lower(at), *n));
+        for (value, n) in negative.chain(positive) {
+            seen += n;
+            if seen >= rank {
+                return value.clamp(self.min as f64, self.max as f64);
+            }
+        }
+        self.max as f64
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let exponent = value.ilog2();
+    let sub = (value >> (exponent - SUB_BITS)) - (1 << SUB_BITS);
+    (EXACT + (u64::from(exponent - SUB_BITS - 1) << SUB_BITS) + sub) as usize
+}
+
+/// The smallest value of a bucket.
+fn lower(bucket: usize) -> f64 {
+    let bucket = bucket as u64;
+    if bucket < EXACT {
+        return bucket as f64;
+    }
+    let (exponent, sub) = ((bucket - EXACT) >> SUB_BITS, (bucket - EXACT) & ((1 << SUB_BITS) - 1));
+    (((1u64 << SUB_BITS) + sub) as f64) * ((2u64 << exponent) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_begin_where_they_say() {
+        for value in (0..70_000).chain((16..63).map(|n| 1 << n)).chain([u64::MAX >> 1]) {
+            let low = lower(bucket(value));
+            assert!(low <= value as f64 && low >= value as f64 * (1.0 - 1.0 / 128.0), "{value}");
+        }
+        assert_eq!(lower(bucket(1 << 40)), (1u64 << 40) as f64);
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_a_hundredth_of_the_sorted_numbers(
+            mut values in proptest::collection::vec(-1_000_000i64..1_000_000, 1..200),
+            q in 0.0..=1.0,
+        ) {
+            let mut d = Distribution::default();
+            values.iter().for_each(|v| d.add(*v));
+            values.sort_unstable();
+            let rank = f64::ceil(q * values.len() as f64) as usize;
+            let rank = rank.clamp(1, values.len());
+            let exact = values[rank - 1] as f64;
+            prop_assert!((d.quantile(q) - exact).abs() <= exact.abs() / 100.0);
+            prop_assert_eq!(d.quantile(0.0), values[0] as f64);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The answer: what is in a trace.
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+/// A figure for reads, for writes, and for both together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByOp<T> {
+    /// Reads.
+    pub read: T,
+    /// Writes, write-zeroes among them.
+    pub write: T,
+    /// Both. (Not always the sum: a block may be read and written.)
+    pub all: T,
+}
+
+/// What is in a trace.
+///
+/// Reads and writes are what the cache serves; write-zeroes count as writes. Trims and flushes
+/// count as requests only.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct TraceInfo {
+    /// Name of the trace's format.
+    pub format: String,
+    /// All requests.
+    pub requests: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that write, write-zeroes among them.
+    pub writes: u64,
+    /// Requests that trim.
+    pub trims: u64,
+    /// Requests that flush.
+    pub flushes: u64,
+    /// Of the writes, those that write zeroes.
+    pub write_zeroes: u64,
+    /// Requests with forced unit access.
+    pub fua: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// From the first request to the last.
+    pub duration_s: f64,
+    /// When the trace began, in seconds since 1970, if it tells.
+    pub epoch_unix_s: Option<f64>,
+    /// Volumes that have requests.
+    pub volumes: u64,
+    /// Size of the blocks of all figures in blocks.
+    pub block_size: u64,
+    /// Accesses to blocks, after splitting requests.
+    pub block_accesses: ByOp<u64>,
+    /// Distinct blocks.
+    pub footprint_blocks: ByOp<u64>,
+    /// Reads and writes that do not begin and end on the bounds of blocks.
+    pub misaligned: ByOp<u64>,
+    /// Bad lines or records passed over.
+    pub bad_lines: u64,
+    /// Requests that came with a time before their predecessor's.
+    pub out_of_order: u64,
+    /// Each volume.
+    pub per_volume: Vec<VolumeUse>,
+    /// The features.
+    pub features: Features,
+}
+
+/// What is in a trace for one volume.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct VolumeUse {
+    /// Its name.
+    pub volume: String,
+    /// All requests.
+    pub requests: u64,
+    /// Bytes read and written.
+    pub bytes: ByOp<u64>,
+    /// Distinct blocks.
+    pub footprint_blocks: ByOp<u64>,
+    /// The byte after the last that is addressed: its size is at least that.
+    pub end_bytes: u64,
+}
+
+/// The table of features, each with a name: `[read_|write_]FEATURE[_STATISTIC]`.
+///
+/// Single figures: `block_req_count` requests, `cache_req_count` accesses to blocks,
+/// `io_req_byte` bytes, `seq_count` requests that begin where the volume's last ended,
+/// `misalignment_byte` bytes by which requests miss the bounds of blocks, `wss` bytes of distinct
+/// blocks; `write_..._split` is the writes' part of the whole; `range` and `min_offset` in bytes.
+///
+/// Distributions, with `_p0`, `_p1`, `_p5`, `_p10` and so on by fives to `_p95`, `_p99`, `_p100`
+/// and `_avg`: `size` bytes; `jd` jump distance, bytes from the end of the volume's last request
+/// (of the same operation) to the beginning of the next; `scan` blocks of a run of requests
+/// without a jump; `iat` inter-arrival time in µs; `page_popularity` a block's share of all
+/// accesses (of the operation).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Features(pub Vec<(String, f64)>);
+
+impl Features {
+    /// The feature of this name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+}
+
+impl Serialize for Features {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
