@@ -11,12 +11,21 @@
 //! What is deliberately absent: clocks, threads, files, locks, randomness, iteration over
 //! unordered maps. The same calls give the same effects and events, anywhere.
 
+mod activity;
+mod batches;
+mod commit;
+mod epochs;
 pub mod format;
 mod geometry;
 mod key;
 mod log;
+mod probe;
+mod recovery;
+mod regions;
 mod types;
+mod walk;
 
+pub use epochs::EpochStart;
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use log::Log;

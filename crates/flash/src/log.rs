@@ -1,122 +1,458 @@
-//! The flash log: the public machine.
+//! The flash log: the public machine. What it decides is in the sibling modules, each an
+//! `impl Log` around one part of the state.
 
+use crate::activity::Activity;
+use crate::batches::{Batches, Queue, Queued};
+use crate::commit::{Commit, SuperblockWriter};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
-use crate::types::{Append, Binding, Event, ExtentId, LogStats, Options, Start};
-use forebay_effect::{Effect, EffectQueue, MetaBuffer, Outcome, Segment};
+use crate::recovery::Recovery;
+use crate::regions::Regions;
+use crate::types::{Append, Binding, Event, ExtentId, LogStats, Options, RecoveryReport, Start};
+use forebay_effect::{
+    Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, Segment, Token,
+};
 use std::collections::VecDeque;
 
 /// The flash log of one device.
 ///
-/// In: the calls below and the driver's `handle_checksum` and `handle_completion` (for tokens
-/// with `Owner::Log`). Out: `poll_effect` and `poll_event`, each until empty, after every call.
-/// Call `start` once first; append only after [`Event::Ready`].
+/// **In**: the calls below, and the driver's [`handle_checksum`](Log::handle_checksum) and
+/// [`handle_completion`](Log::handle_completion) for tokens with `Owner::Log`. **Out**:
+/// [`poll_effect`](Log::poll_effect) and [`poll_event`](Log::poll_event), each until empty,
+/// after every call. Call [`start`](Log::start) once, first; the other calls are for after
+/// [`Event::Ready`].
+///
+/// **Order.** `Appended` events come in the order of the appends, and a record is durable only
+/// with all before it: what survives a power cut is a prefix of what was appended, at least up
+/// to the last `Synced`. Regions are reclaimed strictly in the order in which they were filled,
+/// so an older record of a block never outlives a newer one.
+///
+/// **Failure.** After a failed write or sync the log latches: it writes nothing more, every
+/// waiting or later call ends with the error, and records already on flash stay readable.
+///
+/// **Direct writes** (write-through, where every record is clean): before a block is written to
+/// its backing store past the log, its extent must be marked
+/// ([`mark_active`](Log::mark_active)); when the write has ended,
+/// [`direct_done`](Log::direct_done). After an unclean stop, clean records in marked extents are
+/// not trusted. Where records may be dirty, append a tombstone (or the newer record) and sync
+/// instead.
+///
+/// A metadata buffer named by a write is filled when the write is polled and stays until its
+/// completion.
 pub struct Log {
-    geometry: Geometry,
-    options: Options,
-    effects: EffectQueue,
-    events: VecDeque<Event>,
-    stats: LogStats,
+    pub(crate) geometry: Geometry,
+    pub(crate) options: Options,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) phase: Phase,
+    /// Why nothing is written any more.
+    pub(crate) error: Option<IoError>,
+    pub(crate) effects: EffectQueue,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) buffers: Vec<Box<[u8]>>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) queue: Queue,
+    pub(crate) batches: Batches,
+    pub(crate) regions: Regions,
+    pub(crate) commit: Commit,
+    pub(crate) superblock: SuperblockWriter,
+    pub(crate) activity: Activity,
+    pub(crate) recovery: Option<Box<Recovery>>,
+    pub(crate) stats: LogStats,
 }
 
-#[allow(unused_variables, clippy::todo)]
+/// Where the log is in its life.
+pub(crate) enum Phase {
+    /// Not started.
+    New,
+    /// Reading what the device holds.
+    Recovering,
+    /// The superblock of this epoch (a version of it) is being made durable.
+    Opening { version: u64, report: Box<RecoveryReport> },
+    /// Taking appends.
+    Running,
+    /// Waiting for everything appended to complete.
+    Draining,
+    /// The last tombstones are being made durable.
+    Flushing { serial: u64, remove: bool },
+    /// The clean superblock is being made durable.
+    Closing { version: u64 },
+    /// Stopped, failed to start, or checked.
+    Closed,
+}
+
+/// What a token stands for; the upper four bits of its index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Batch = 0,
+    Checksum = 1,
+    Sync = 2,
+    Superblock = 3,
+    Recovery = 4,
+}
+
+/// The token for `what` of a kind.
+pub(crate) fn token(kind: Kind, what: u32) -> Token {
+    Token { owner: Owner::Log, index: (kind as u32) << 28 | what }
+}
+
+/// The metadata buffer that the superblock is written from (and its first copy read into).
+pub(crate) const SUPERBLOCK_BUFFER: usize = 0;
+/// The buffer that the second copy is read into.
+pub(crate) const SUPERBLOCK_OTHER: usize = 1;
+/// The first of the batches' buffers.
+pub(crate) const BATCH_BUFFERS: usize = 2;
+
 impl Log {
     /// A log that has not been started.
     ///
     /// # Panics
-    /// If the geometry is invalid ([`Geometry::validate`]) or the reserve leaves fewer than two
-    /// regions for use.
+    /// If the geometry is invalid ([`Geometry::validate`]).
     pub fn new(geometry: Geometry, options: Options) -> Log {
-        geometry.validate().expect("the geometry was validated");
+        if let Err(error) = geometry.validate() {
+            panic!("{error}");
+        }
+        let superblock_bytes = (geometry.superblock_pages * geometry.page_size) as usize;
+        let mut sizes = vec![superblock_bytes; BATCH_BUFFERS];
+        sizes.extend((0..geometry.inflight_batches_max).map(|_| 2 * geometry.page_size as usize));
+        crate::recovery::buffer_sizes(&geometry, &mut sizes);
+        let queue_max = (options.slots + geometry.batch_entries_max) as usize;
         Log {
             geometry,
             options,
+            uuid: [0; 16],
+            phase: Phase::New,
+            error: None,
             effects: EffectQueue::default(),
-            events: VecDeque::new(),
-            stats: LogStats::default(),
+            events: VecDeque::with_capacity(queue_max),
+            buffers: sizes.into_iter().map(|n| vec![0; n].into_boxed_slice()).collect(),
+            segments: Vec::new(),
+            queue: Queue::new(queue_max),
+            batches: Batches::new(&geometry),
+            regions: Regions::new(&geometry, &options),
+            commit: Commit::new(options.slots as usize),
+            superblock: SuperblockWriter::default(),
+            activity: Activity::new(&geometry, options.slots as usize),
+            recovery: None,
+            stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
         }
     }
-    /// Formats, recovers or checks. `Recovered*` events, then `Ready` or `Failed` follow.
-    pub fn start(&mut self, how: Start) {}
-    /// Appends a record; never refused, but queued while no region is free.
-    pub fn append(&mut self, append: Append) {}
+
+    /// Formats, recovers or checks. `Recovered` and `RecoveredTombstone` events in log order,
+    /// then `Ready` or `Failed` follow.
+    ///
+    /// # Panics
+    /// If the log was started before, or a format binds more volumes than the superblock holds.
+    pub fn start(&mut self, how: Start) {
+        assert!(matches!(self.phase, Phase::New), "a log is started once");
+        match how {
+            Start::Format { uuid, bindings } => self.format(uuid, bindings),
+            Start::Recover => self.begin_recovery(false),
+            Start::Check => self.begin_recovery(true),
+        }
+        self.pump();
+    }
+
+    /// Appends a record. Never refused: it waits while no region is free.
+    ///
+    /// # Panics
+    /// If a mask has granules that a block has not, or dirty ones that are not valid.
+    pub fn append(&mut self, append: Append) {
+        let Append { ticket, key, valid, dirty, slot, urgent } = append;
+        assert!(valid & !self.geometry.full_mask() == 0, "more granules than a block has");
+        assert!(dirty & !valid == 0, "dirty granules must be valid");
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::AppendFailed { ticket, error });
+            return;
+        }
+        self.activity.record_appended(key);
+        let serial =
+            self.queue.push(Queued { serial: 0, ticket: Some(ticket), key, valid, dirty, slot });
+        if urgent {
+            self.queue.close_through = serial;
+        }
+        self.pump();
+    }
+
     /// Writes what is open as soon as no batch is being written.
-    pub fn close_batch(&mut self) {}
-    /// `Synced` once everything appended before this call is durable.
-    pub fn sync(&mut self, ticket: u64) {}
-    /// Asks for the oldest region to be reclaimed (the index is full).
-    pub fn reclaim(&mut self) {}
+    pub fn close_batch(&mut self) {
+        self.queue.close_through = self.queue.last_serial;
+        self.pump();
+    }
+
+    /// `Synced` once everything appended before this call is durable. Closes the open batch.
+    pub fn sync(&mut self, ticket: u64) {
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            return;
+        }
+        self.queue.close_through = self.queue.last_serial;
+        self.commit.tickets.push_back((self.queue.last_serial, ticket));
+        self.grant_syncs();
+        self.pump();
+    }
+
+    /// Asks for the oldest region to be reclaimed, because the index is full. Nothing happens
+    /// when one is being reclaimed already, or nothing is on flash.
+    pub fn reclaim(&mut self) {
+        self.regions.ask();
+        self.pump();
+    }
+
     /// Nothing in the region is owed any more: every block in it is clean with its backing
     /// store durable, or dropped, or superseded by a record whose `Appended` has been polled. (A
     /// newer version that is only in DRAM, or whose append is not complete, supersedes nothing.)
     /// No read of the region is in flight. The log makes the superseding records durable, then
     /// the advanced tail, then uses the region again.
-    pub fn region_released(&mut self, region: u32) {}
+    ///
+    /// # Panics
+    /// If the region is not being reclaimed.
+    pub fn region_released(&mut self, region: u32) {
+        self.regions.release(region, self.commit.complete_serial);
+        self.pump();
+    }
+
     /// Asks to write `key` directly to its backing store: `Active` once its extent is durably
-    /// marked. Poisons the block.
-    pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {}
-    /// The direct write granted by `Active` has ended, however it ended. Poisons the block.
-    pub fn direct_done(&mut self, key: BlockKey) {}
-    /// The record of this block on flash is stale.
-    pub fn poison(&mut self, key: BlockKey) {}
-    /// The backing store is durable for the extent of an [`Event::Retire`].
-    pub fn extent_released(&mut self, extent: ExtentId) {}
-    /// Declares every record appended before now clean: `CleanMarked` once durable.
-    pub fn clean_before_now(&mut self, ticket: u64) {}
-    /// Replaces the table of bound volumes: `Bound` once durable.
-    pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {}
-    /// Clean stop: `Stopped` follows.
-    pub fn stop(&mut self) {}
+    /// marked, which may be at once. The block's record on flash counts as stale from then on.
+    ///
+    /// When the table of extents is full, [`Event::Retire`] asks for some to be given up.
+    pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::Active { ticket, result: Err(error) });
+            return;
+        }
+        if !self.grant_at_once(key, ticket) {
+            self.activity.pending.push_back((key, ticket));
+            self.activity.changed = true;
+        }
+        self.pump();
+    }
+
+    /// The direct write granted by `Active` has ended, well or not. The block's record on flash
+    /// counts as stale, unless one is appended after this call.
+    ///
+    /// # Panics
+    /// If no direct write to the block's extent was granted.
+    pub fn direct_done(&mut self, key: BlockKey) {
+        self.activity.direct_done(key);
+        self.pump();
+    }
+
+    /// The record of this block on flash is stale. Where the block's extent is active, that is
+    /// remembered until the extent is retired; elsewhere a tombstone is appended. Call it when a
+    /// granted direct write is issued, if a record of the block was appended since the grant.
+    pub fn poison(&mut self, key: BlockKey) {
+        if self.refusal().is_none() && !self.poison_active(key) {
+            self.append_tombstone(key);
+        }
+        self.pump();
+    }
+
+    /// The backing store is durable for the extent of an [`Event::Retire`]. Ignored when the
+    /// extent was marked again meanwhile.
+    pub fn extent_released(&mut self, extent: ExtentId) {
+        self.activity.released(extent);
+        self.pump();
+    }
+
+    /// Declares every record appended before now clean: `CleanMarked` once durable. Every dirty
+    /// block must be durable on its backing store.
+    pub fn clean_before_now(&mut self, ticket: u64) {
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::CleanMarked { ticket, result: Err(error) });
+            return;
+        }
+        self.request_clean_mark(ticket);
+        self.pump();
+    }
+
+    /// Replaces the table of bound volumes: `Bound` once durable, or with
+    /// [`IoError::NoSpace`] when the superblock cannot hold so many.
+    pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
+        let fits =
+            bindings.len() <= crate::format::superblock::bindings_max(&self.geometry) as usize;
+        let refusal = self.refusal().or(if fits { None } else { Some(IoError::NoSpace) });
+        if let Some(error) = refusal {
+            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            return;
+        }
+        self.request_binding(bindings, ticket);
+        self.pump();
+    }
+
+    /// The volumes bound.
+    pub fn bindings(&self) -> &[Binding] {
+        &self.superblock.contents.bindings
+    }
+
+    /// Clean stop: writes what is queued, tombstones for stale records, and a superblock that
+    /// says so; `Stopped` follows. Make the backing stores durable and end direct writes first.
+    /// (Extents with a direct write still granted stay marked.)
+    pub fn stop(&mut self) {
+        match self.refusal() {
+            Some(error) => {
+                self.phase = Phase::Closed;
+                self.events.push_back(Event::Stopped { result: Err(error) });
+            }
+            None => self.begin_stop(),
+        }
+        self.pump();
+    }
+
     /// The answer to an `Effect::Checksum`.
-    pub fn handle_checksum(&mut self, index: u32, value: u32) {}
-    /// The end of a device effect.
-    pub fn handle_completion(&mut self, index: u32, result: Outcome) {}
+    pub fn handle_checksum(&mut self, index: u32, value: u32) {
+        assert_eq!(index >> 28, Kind::Checksum as u32, "not a token of a checksum");
+        self.checksum_done((index >> 16 & 0xff) as usize, (index & 0xffff) as usize, value);
+        self.pump();
+    }
+
+    /// The end of a device effect. After a read, the bytes must be in the metadata buffer.
+    ///
+    /// # Panics
+    /// If `index` is of no device effect of this log.
+    pub fn handle_completion(&mut self, index: u32, result: Outcome) {
+        let what = index & 0x0fff_ffff;
+        match index >> 28 {
+            k if k == Kind::Batch as u32 => self.batch_written(what as usize, result),
+            k if k == Kind::Sync as u32 => self.sync_done(result),
+            k if k == Kind::Superblock as u32 => self.superblock_written(result),
+            k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
+            _ => panic!("completion {index:#x} is of no device effect of the log"),
+        }
+        self.pump();
+    }
+
     /// The next effect; its memory operands replace what `segments` holds.
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         self.effects.pop(segments)
     }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
+
     /// The bytes of a metadata buffer.
     pub fn meta(&self, buffer: MetaBuffer) -> &[u8] {
-        &[]
+        &self.buffers[buffer.0 as usize]
     }
+
     /// The bytes of a metadata buffer, for the driver to fill when a read completes.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
-        &mut []
+        &mut self.buffers[buffer.0 as usize]
     }
+
     /// Where on the device, in bytes, a position lies.
     pub fn byte_offset(&self, position: Position) -> u64 {
         u64::from(position.0) * u64::from(self.geometry.page_size)
     }
+
     /// The number of the region that a position lies in.
     pub fn region_of(&self, position: Position) -> u32 {
         (position.0 - self.geometry.first_region_page()) / self.geometry.region_pages
     }
+
     /// Bytes of a payload with these valid granules.
     pub fn payload_bytes(&self, valid: u16) -> u32 {
         self.geometry.payload_bytes(valid)
     }
+
     /// Pages of a payload with these valid granules.
     pub fn payload_pages(&self, valid: u16) -> u32 {
         self.geometry.payload_pages(valid)
     }
-    /// What the checksum of a payload continues from.
+
+    /// What the checksum of a payload continues from. It depends on the log's UUID, the epoch
+    /// and sequence of the region, the block and the position, so that a stale, misdirected or
+    /// foreign payload fails. Ask before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
-        0
+        self.regions.payload_seed(self.region_of(position), key, position)
     }
+
     /// The geometry in force (after a recovery: as stored).
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
+
     /// The options in force.
     pub fn options(&self) -> &Options {
         &self.options
     }
+
+    /// Why the log has latched, if it has.
+    pub fn error(&self) -> Option<IoError> {
+        self.error
+    }
+
     /// Counters.
     pub fn stats(&self) -> &LogStats {
         &self.stats
+    }
+}
+
+impl Log {
+    /// Why nothing new is taken, if so.
+    ///
+    /// # Panics
+    /// Before `Ready`.
+    fn refusal(&self) -> Option<IoError> {
+        match self.phase {
+            Phase::New | Phase::Recovering | Phase::Opening { .. } => {
+                panic!("the log is not ready yet")
+            }
+            Phase::Running => self.error,
+            _ => Some(self.error.unwrap_or(IoError::Shutdown)),
+        }
+    }
+
+    /// Does everything that can be done now.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            let progress = self.pump_activity()
+                | self.pump_batches()
+                | self.pump_regions()
+                | self.pump_superblock()
+                | self.pump_sync()
+                | self.pump_phase();
+            if !progress {
+                break;
+            }
+        }
+        self.stats.regions_total = self.geometry.regions;
+        self.stats.regions_free = self.regions.free();
+    }
+
+    /// Latches: nothing is written from now on, everything that waits fails.
+    pub(crate) fn latch(&mut self, error: IoError) {
+        if self.error.is_some() {
+            return;
+        }
+        self.error = Some(error);
+        self.fail_queue(error);
+        self.fail_commits(error);
+        self.fail_marks(error);
+        match core::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Opening { .. } => {
+                self.events.push_back(Event::Failed(crate::types::LogError::Io(error)));
+            }
+            Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
+                self.events.push_back(Event::Stopped { result: Err(error) });
+            }
+            other => self.phase = other,
+        }
+    }
+
+    /// Asks for a write of the flash device; the segments are those in `self.segments`.
+    pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
+        let page_size = self.geometry.page_size;
+        let length = pages * page_size;
+        debug_assert_eq!(self.segments.iter().map(|s| s.length).sum::<u32>(), length);
+        let offset = u64::from(page) * u64::from(page_size);
+        let effect = Effect::Write { token, device: Device::Flash, offset, length };
+        self.effects.push_with(effect, self.segments.iter().copied());
+    }
+
+    /// A run of bytes in a metadata buffer.
+    pub(crate) fn meta_segment(buffer: usize, offset: u32, length: u32) -> Segment {
+        Segment { place: Place::Meta { buffer: MetaBuffer(buffer as u32), offset }, length }
     }
 }

@@ -38,6 +38,8 @@ pub struct Options {
     pub on_damage: OnDamage,
     /// How records are placed when formatting.
     pub layout: Layout,
+    /// Bytes of the flash device; recovery refuses a log that would reach beyond.
+    pub device_bytes: u64,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
             layout: Layout::Log,
+            device_bytes: u64::MAX,
         }
     }
 }
@@ -92,7 +95,8 @@ pub struct Append {
     /// [`Position::NONE`].
     pub valid: u16,
     /// Dirty granules, a subset of the valid ones. They must be *all* dirty granules of the
-    /// block: a newer record replaces an older one as a whole.
+    /// block: a newer record replaces an older one as a whole. A granule appended as clean says
+    /// that the backing store durably holds the same, or that the block's extent is active.
     pub dirty: u16,
     /// Where the block lies in DRAM; pinned until the event.
     pub slot: Slot,
@@ -218,9 +222,6 @@ pub struct Damage {
     pub batches: Vec<(u64, u64)>,
     /// Records whose payload fails its checksum (reading them fails, too).
     pub payloads: Vec<(BlockKey, Position)>,
-    /// Dirty records in extents marked for direct writes, which cannot be told from stale ones.
-    /// They are given as recovered.
-    pub contradictions: Vec<BlockKey>,
     /// Parts that a redundant copy made good (a superblock copy, a region header): where, as a
     /// page number. Nothing is lost.
     pub repaired: Vec<u32>,
@@ -229,7 +230,7 @@ pub struct Damage {
 impl Damage {
     /// Whether nothing is lost.
     pub fn is_harmless(&self) -> bool {
-        self.batches.is_empty() && self.payloads.is_empty() && self.contradictions.is_empty()
+        self.batches.is_empty() && self.payloads.is_empty()
     }
     /// Number of batches whose header is gone.
     pub fn batches_lost(&self) -> u64 {
@@ -258,6 +259,9 @@ pub struct RecoveryReport {
     pub tombstones: u64,
     /// Clean records not trusted because their extent was open for direct writes.
     pub distrusted: u64,
+    /// Dirty records in such extents, given as recovered: they were appended after the volume
+    /// had gone back to write-back, whose direct writes are guarded by tombstones.
+    pub dirty_in_active: u64,
     /// Whole batches found behind the end of the log and dropped for good: nothing in them was
     /// known to be durable.
     pub batches_dropped: u64,
@@ -337,11 +341,10 @@ impl fmt::Display for LogError {
             }
             LogError::Damaged(report) => write!(
                 f,
-                "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
-                 contradictory; nothing was written",
+                "the flash tier is damaged: {} durable batches lost, {} records unreadable; \
+                 nothing was written",
                 report.damage.batches_lost(),
-                report.damage.payloads.len(),
-                report.damage.contradictions.len()
+                report.damage.payloads.len()
             ),
             LogError::Io(error) => write!(f, "the flash device failed: {error}"),
         }

@@ -1,5 +1,196 @@
-//! x
-/// x
-pub fn entries_max(page_size: u32) -> u32 {
-    (page_size - 96) / 24
+//! The header page of a batch; the payloads follow it, each from a page boundary on.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 20 | prefix, magic `FBATCH\r\n`, small number = number of entries, covering the page |
+//! | 20 | 4 | page number of this page on the device |
+//! | 24 | 16 | UUID of the log |
+//! | 40 | 8 | epoch |
+//! | 48 | 8 | batch sequence: +1 each, across regions |
+//! | 56 | 8 | region sequence |
+//! | 64 | 8 | highest batch sequence known to be durable |
+//! | 72 | 8 | superblock generation known to be durable |
+//! | 80 | 4 | pages of the batch, this one included |
+//! | 84 | 12 | zeroes |
+//! | 96 | 24 each | entries |
+//!
+//! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone), a
+//! zero (1), pages from this page to its payload (2), CRC-32C of its payload (4), zeroes (4).
+//! The payload is the valid granules one behind the other.
+
+use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
+use crate::geometry::Geometry;
+use crate::key::BlockKey;
+
+/// Magic number of a batch header.
+pub const MAGIC: [u8; 8] = *b"FBATCH\r\n";
+const ENTRIES_AT: usize = 96;
+const ENTRY_BYTES: usize = 24;
+
+/// Largest number of entries that a header page holds.
+pub const fn entries_max(page_size: u32) -> u32 {
+    (page_size - ENTRIES_AT as u32) / ENTRY_BYTES as u32
+}
+
+/// A batch header, decoded, without its entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchHeader {
+    /// UUID of the log.
+    pub uuid: [u8; 16],
+    /// Page number of the header on the device.
+    pub page: u32,
+    /// Epoch in which it was written.
+    pub epoch: u64,
+    /// Batch sequence.
+    pub sequence: u64,
+    /// Sequence of the region it was written into.
+    pub region_sequence: u64,
+    /// Highest batch sequence known to be durable when it was written.
+    pub synced: u64,
+    /// Superblock generation known to be durable when it was written.
+    pub generation: u64,
+    /// Pages, the header's included.
+    pub pages: u32,
+}
+
+/// What an entry does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Holds granules of its block.
+    Data,
+    /// Voids every older record of its block.
+    Tombstone,
+}
+
+/// An entry of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Which block.
+    pub key: BlockKey,
+    /// What it does.
+    pub kind: Kind,
+    /// Valid granules; 0 in a tombstone.
+    pub valid: u16,
+    /// Dirty granules, a subset.
+    pub dirty: u16,
+    /// Pages from the header to the payload; 0 in a tombstone.
+    pub offset: u16,
+    /// CRC-32C of the payload; 0 in a tombstone.
+    pub checksum: u32,
+}
+
+impl BatchHeader {
+    /// Fills `page` with the header and its entries.
+    ///
+    /// # Panics
+    /// If there are more entries than [`entries_max`].
+    pub fn encode(&self, entries: impl Iterator<Item = Entry>, page: &mut [u8]) {
+        page.fill(0);
+        put(page, 20, &self.page.to_le_bytes());
+        put(page, 24, &self.uuid);
+        for (at, value) in [
+            (40, self.epoch),
+            (48, self.sequence),
+            (56, self.region_sequence),
+            (64, self.synced),
+            (72, self.generation),
+        ] {
+            put(page, at, &value.to_le_bytes());
+        }
+        put(page, 80, &self.pages.to_le_bytes());
+        let mut count = 0;
+        for entry in entries {
+            entry.encode(&mut page[ENTRIES_AT + usize::from(count) * ENTRY_BYTES..][..ENTRY_BYTES]);
+            count += 1;
+        }
+        seal(page, &MAGIC, count);
+    }
+
+    /// The header in `page`, which was read from page number `number` of the log `uuid`; its
+    /// entries replace what `entries` holds (and are to be ignored after an error).
+    ///
+    /// # Errors
+    /// If the page holds no batch header of this log written for this place, or one that makes
+    /// no sense under `geometry`.
+    pub fn decode(
+        page: &[u8],
+        uuid: &[u8; 16],
+        number: u32,
+        geometry: &Geometry,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Self, FormatError> {
+        entries.clear();
+        let (count, bytes) = open(page, &MAGIC)?;
+        let count = usize::from(count);
+        if bytes.len() < ENTRIES_AT + count * ENTRY_BYTES {
+            return Err(FormatError::Invalid("length"));
+        }
+        let header = BatchHeader {
+            uuid: array_at(bytes, 24),
+            page: u32_at(bytes, 20),
+            epoch: sequence_at(bytes, 40)?,
+            sequence: sequence_at(bytes, 48)?,
+            region_sequence: sequence_at(bytes, 56)?,
+            synced: sequence_at(bytes, 64)?,
+            generation: sequence_at(bytes, 72)?,
+            pages: u32_at(bytes, 80),
+        };
+        if header.uuid != *uuid {
+            return Err(FormatError::Foreign);
+        }
+        if header.page != number {
+            return Err(FormatError::Misplaced);
+        }
+        let mut next = 1;
+        for at in (0..count).map(|n| ENTRIES_AT + n * ENTRY_BYTES) {
+            let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
+            if entry.kind == Kind::Data {
+                if u32::from(entry.offset) != next {
+                    return Err(FormatError::Invalid("payload offset"));
+                }
+                next += geometry.payload_pages(entry.valid);
+            }
+            entries.push(entry);
+        }
+        if count == 0 || header.pages != next {
+            return Err(FormatError::Invalid("number of pages"));
+        }
+        Ok(header)
+    }
+}
+
+impl Entry {
+    fn encode(&self, bytes: &mut [u8]) {
+        put(bytes, 0, &self.key.0.to_le_bytes());
+        put(bytes, 8, &self.valid.to_le_bytes());
+        put(bytes, 10, &self.dirty.to_le_bytes());
+        bytes[12] = match self.kind {
+            Kind::Data => 0,
+            Kind::Tombstone => 1,
+        };
+        put(bytes, 14, &self.offset.to_le_bytes());
+        put(bytes, 16, &self.checksum.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8], geometry: &Geometry) -> Result<Entry, FormatError> {
+        let entry = Entry {
+            key: BlockKey(u64_at(bytes, 0)),
+            kind: match bytes[12] {
+                0 => Kind::Data,
+                1 => Kind::Tombstone,
+                _ => return Err(FormatError::Invalid("kind of entry")),
+            },
+            valid: u16_at(bytes, 8),
+            dirty: u16_at(bytes, 10),
+            offset: u16_at(bytes, 14),
+            checksum: u32_at(bytes, 16),
+        };
+        let granules_ok =
+            entry.valid & !geometry.full_mask() == 0 && entry.dirty & !entry.valid == 0;
+        let kind_ok = match entry.kind {
+            Kind::Data => entry.valid != 0,
+            Kind::Tombstone => entry.valid == 0 && entry.offset == 0 && entry.checksum == 0,
+        };
+        if granules_ok && kind_ok { Ok(entry) } else { Err(FormatError::Invalid("entry")) }
+    }
 }

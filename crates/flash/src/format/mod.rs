@@ -1,8 +1,129 @@
 //! What lies on flash, byte for byte. Decoders take arbitrary bytes and never panic.
 //!
-//! All numbers are little endian. Every structure starts with the same 20 bytes, which stay
-//! the same in all versions: magic (8), version (2), a small count or kind (2), length covered
-//! by the checksum (4), CRC-32C of that length with its own field as zeroes (4).
+//! All numbers are little endian. Every structure starts with the same 20 bytes, which stay as
+//! they are in all versions, so that a later version is recognised rather than taken for
+//! damage:
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 8 | magic |
+//! | 8 | 2 | version, [`VERSION`] |
+//! | 10 | 2 | a small number: layout, or number of entries |
+//! | 12 | 4 | bytes covered by the checksum, from offset 0 |
+//! | 16 | 4 | CRC-32C of those bytes, these four taken as zeroes |
 
 pub mod batch;
+pub mod region;
 pub mod superblock;
+
+use core::fmt;
+
+/// The version written, and the newest one understood.
+pub const VERSION: u16 = 1;
+/// Bytes of the prefix that all versions share.
+const PREFIX_BYTES: usize = 20;
+/// Sequences stay below this (at a billion a second: for over a century), so that arithmetic on
+/// them cannot overflow whatever is decoded.
+const SEQUENCE_MAX: u64 = 1 << 62;
+
+/// Why bytes are not the structure looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The magic number is missing: something else, or nothing, is there.
+    Missing,
+    /// The checksum fails: torn or damaged.
+    Checksum,
+    /// Written by a newer version.
+    Version(u16),
+    /// It belongs to another log (another UUID).
+    Foreign,
+    /// It was written for another place.
+    Misplaced,
+    /// The checksum holds, but the named part makes no sense.
+    Invalid(&'static str),
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FormatError::Missing => f.write_str("no magic number"),
+            FormatError::Checksum => f.write_str("the checksum fails"),
+            FormatError::Version(v) => write!(f, "version {v} is newer than {VERSION}"),
+            FormatError::Foreign => f.write_str("it belongs to another log"),
+            FormatError::Misplaced => f.write_str("it was written for another place"),
+            FormatError::Invalid(what) => write!(f, "impossible {what}"),
+        }
+    }
+}
+
+impl std::error::Error for FormatError {}
+
+/// Writes the shared prefix over zeroed `bytes` whose rest is filled in, covering all of them.
+fn seal(bytes: &mut [u8], magic: &[u8; 8], small: u16) {
+    bytes[..8].copy_from_slice(magic);
+    bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[10..12].copy_from_slice(&small.to_le_bytes());
+    let length = bytes.len() as u32;
+    bytes[12..16].copy_from_slice(&length.to_le_bytes());
+    let crc = checksum(bytes);
+    bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Checks the shared prefix; gives the small number and the bytes covered.
+fn open<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<(u16, &'a [u8]), FormatError> {
+    if bytes.len() < PREFIX_BYTES || bytes[..8] != magic[..] {
+        return Err(FormatError::Missing);
+    }
+    let length = u32_at(bytes, 12) as usize;
+    if length < PREFIX_BYTES || length > bytes.len() {
+        return Err(FormatError::Checksum);
+    }
+    let covered = &bytes[..length];
+    if checksum(covered) != u32_at(bytes, 16) {
+        return Err(FormatError::Checksum);
+    }
+    match u16_at(bytes, 8) {
+        VERSION => Ok((u16_at(bytes, 10), covered)),
+        v if v > VERSION => Err(FormatError::Version(v)),
+        _ => Err(FormatError::Invalid("version")),
+    }
+}
+
+/// CRC-32C with the checksum's own field taken as zeroes.
+fn checksum(bytes: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&bytes[..16]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    crc32c::crc32c_append(crc, &bytes[PREFIX_BYTES..])
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+/// `N` bytes from `at` on, which the caller knows to be there.
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+/// A sequence, epoch or generation.
+fn sequence_at(bytes: &[u8], at: usize) -> Result<u64, FormatError> {
+    match u64_at(bytes, at) {
+        n if n < SEQUENCE_MAX => Ok(n),
+        _ => Err(FormatError::Invalid("sequence")),
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}

@@ -1,5 +1,209 @@
-//! x
-/// x
-pub fn bindings_max(g: &crate::Geometry) -> u32 {
-    (g.superblock_pages * g.page_size).saturating_sub(128 + 64 * 16 + g.active_extents_max * 8) / 32
+//! The superblock: what the log as a whole must remember. Two copies at the start of the device.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 20 | prefix, magic `FOREBAY\n`, small number = layout (0: log), covering whole pages |
+//! | 20 | 4 | flags: 1 = stopped cleanly |
+//! | 24 | 16 | UUID of the log |
+//! | 40 | 8 | generation: +1 for each update |
+//! | 48 | 8 | epoch: +1 for each start |
+//! | 56 | 4 | block size in bytes |
+//! | 60 | 4 | page size in bytes |
+//! | 64 | 4 | pages of a region |
+//! | 68 | 4 | number of regions |
+//! | 72 | 4 | pages of a superblock copy |
+//! | 76 | 4 | zeroes |
+//! | 80 | 8 | bytes of an extent of the activity log |
+//! | 88 | 8 | tail: sequence of the oldest region that counts |
+//! | 96 | 8 | sequence of the tail region's first batch |
+//! | 104 | 8 | highest batch sequence known to be durable |
+//! | 112 | 8 | `clean_before`: records of batches up to this one are clean |
+//! | 120 | 2 | number of epochs |
+//! | 122 | 2 | number of active extents |
+//! | 124 | 2 | number of bound volumes |
+//! | 126 | 2 | zeroes |
+//! | 128 | 16 each | epochs: sequence of the first batch (8), epoch (8); ascending |
+//! | | 8 each | active extents: key of the first block |
+//! | | 32 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8) |
+
+use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
+use crate::epochs::{EPOCHS_MAX, EpochStart};
+use crate::geometry::Geometry;
+use crate::key::BlockKey;
+use crate::types::Binding;
+
+/// Magic number of a superblock.
+pub const MAGIC: [u8; 8] = *b"FOREBAY\n";
+const TABLES_AT: usize = 128;
+const EPOCH_BYTES: usize = 16;
+const ACTIVE_BYTES: usize = 8;
+const BINDING_BYTES: usize = 32;
+const CLEAN: u32 = 1;
+
+/// Largest number of volumes that can be bound under this geometry.
+pub fn bindings_max(geometry: &Geometry) -> u32 {
+    let room = geometry.superblock_pages as usize * geometry.page_size as usize;
+    let used =
+        TABLES_AT + EPOCHS_MAX * EPOCH_BYTES + geometry.active_extents_max as usize * ACTIVE_BYTES;
+    (room.saturating_sub(used) / BINDING_BYTES).min(usize::from(u16::MAX)) as u32
+}
+
+/// A superblock, decoded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Superblock {
+    /// How records are placed: 0 = log.
+    pub layout: u16,
+    /// Whether the last run stopped cleanly.
+    pub clean: bool,
+    /// UUID of the log.
+    pub uuid: [u8; 16],
+    /// Number of this update.
+    pub generation: u64,
+    /// Number of the run that wrote it.
+    pub epoch: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Pages of a region.
+    pub region_pages: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// Pages of a superblock copy.
+    pub superblock_pages: u32,
+    /// Bytes of an extent of the activity log.
+    pub extent_bytes: u64,
+    /// Sequence of the oldest region that counts.
+    pub tail_region: u64,
+    /// Sequence of the tail region's first batch.
+    pub tail_batch: u64,
+    /// Highest batch sequence known to be durable.
+    pub synced: u64,
+    /// Records of batches up to this one are clean.
+    pub clean_before: u64,
+    /// Which epoch wrote which batches.
+    pub epochs: Vec<EpochStart>,
+    /// First blocks of the extents open for direct writes.
+    pub active: Vec<BlockKey>,
+    /// Volumes bound.
+    pub bindings: Vec<Binding>,
+}
+
+impl Superblock {
+    /// Fills the start of `bytes`, a multiple of the page size; gives the number of bytes used,
+    /// whole pages.
+    ///
+    /// # Panics
+    /// If the tables do not fit; their sizes are checked where they grow.
+    pub fn encode(&self, bytes: &mut [u8]) -> usize {
+        let length = (TABLES_AT
+            + self.epochs.len() * EPOCH_BYTES
+            + self.active.len() * ACTIVE_BYTES
+            + self.bindings.len() * BINDING_BYTES)
+            .next_multiple_of(self.page_size as usize);
+        let bytes = &mut bytes[..length];
+        bytes.fill(0);
+        put(bytes, 20, &(if self.clean { CLEAN } else { 0 }).to_le_bytes());
+        put(bytes, 24, &self.uuid);
+        put(bytes, 40, &self.generation.to_le_bytes());
+        put(bytes, 48, &self.epoch.to_le_bytes());
+        for (at, value) in [
+            (56, self.block_size),
+            (60, self.page_size),
+            (64, self.region_pages),
+            (68, self.regions),
+            (72, self.superblock_pages),
+        ] {
+            put(bytes, at, &value.to_le_bytes());
+        }
+        for (at, value) in [
+            (80, self.extent_bytes),
+            (88, self.tail_region),
+            (96, self.tail_batch),
+            (104, self.synced),
+            (112, self.clean_before),
+        ] {
+            put(bytes, at, &value.to_le_bytes());
+        }
+        put(bytes, 120, &(self.epochs.len() as u16).to_le_bytes());
+        put(bytes, 122, &(self.active.len() as u16).to_le_bytes());
+        put(bytes, 124, &(self.bindings.len() as u16).to_le_bytes());
+        let mut at = TABLES_AT;
+        for start in &self.epochs {
+            put(bytes, at, &start.first_batch.to_le_bytes());
+            put(bytes, at + 8, &start.epoch.to_le_bytes());
+            at += EPOCH_BYTES;
+        }
+        for key in &self.active {
+            put(bytes, at, &key.0.to_le_bytes());
+            at += ACTIVE_BYTES;
+        }
+        for binding in &self.bindings {
+            put(bytes, at, &binding.index.to_le_bytes());
+            put(bytes, at + 8, &binding.uuid);
+            put(bytes, at + 24, &binding.generation.to_le_bytes());
+            at += BINDING_BYTES;
+        }
+        seal(bytes, &MAGIC, self.layout);
+        length
+    }
+
+    /// The superblock at the start of `bytes`.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged or of a newer version.
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
+        let (layout, bytes) = open(bytes, &MAGIC)?;
+        if bytes.len() < TABLES_AT {
+            return Err(FormatError::Invalid("length"));
+        }
+        let [epochs, active, bindings] = [120, 122, 124].map(|at| usize::from(u16_at(bytes, at)));
+        let active_at = TABLES_AT + epochs * EPOCH_BYTES;
+        let bindings_at = active_at + active * ACTIVE_BYTES;
+        if bytes.len() < bindings_at + bindings * BINDING_BYTES {
+            return Err(FormatError::Invalid("length of the tables"));
+        }
+        let epochs: Vec<_> = (0..epochs)
+            .map(|n| TABLES_AT + n * EPOCH_BYTES)
+            .map(|at| EpochStart { first_batch: u64_at(bytes, at), epoch: u64_at(bytes, at + 8) })
+            .collect();
+        let ascending =
+            |w: &[EpochStart]| w[0].first_batch < w[1].first_batch && w[0].epoch < w[1].epoch;
+        let epoch = sequence_at(bytes, 48)?;
+        if epochs.last().is_none_or(|last| last.epoch != epoch)
+            || epochs.len() > EPOCHS_MAX
+            || !epochs.windows(2).all(ascending)
+        {
+            return Err(FormatError::Invalid("table of epochs"));
+        }
+        Ok(Superblock {
+            layout,
+            clean: u32_at(bytes, 20) & CLEAN != 0,
+            uuid: array_at(bytes, 24),
+            generation: sequence_at(bytes, 40)?,
+            epoch,
+            block_size: u32_at(bytes, 56),
+            page_size: u32_at(bytes, 60),
+            region_pages: u32_at(bytes, 64),
+            regions: u32_at(bytes, 68),
+            superblock_pages: u32_at(bytes, 72),
+            extent_bytes: u64_at(bytes, 80),
+            tail_region: sequence_at(bytes, 88)?,
+            tail_batch: sequence_at(bytes, 96)?,
+            synced: sequence_at(bytes, 104)?,
+            clean_before: sequence_at(bytes, 112)?,
+            epochs,
+            active: (0..active)
+                .map(|n| BlockKey(u64_at(bytes, active_at + n * ACTIVE_BYTES)))
+                .collect(),
+            bindings: (0..bindings)
+                .map(|n| bindings_at + n * BINDING_BYTES)
+                .map(|at| Binding {
+                    index: u16_at(bytes, at),
+                    uuid: array_at(bytes, at + 8),
+                    generation: u64_at(bytes, at + 24),
+                })
+                .collect(),
+        })
+    }
 }

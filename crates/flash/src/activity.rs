@@ -1,0 +1,417 @@
+//! The activity log: extents open for writes that go past the log.
+//!
+//! A direct write makes the block's record on flash stale. To void it with a tombstone and a
+//! sync for each write would cost a flash sync per write; instead the extent is marked once,
+//! durably, before its first direct write, and after an unclean stop no clean record in a
+//! marked extent is trusted. While the extent is marked, a bitmap remembers which of its blocks
+//! have a stale record.
+//!
+//! An extent leaves the table in four steps, each durable before the next: the cache makes the
+//! backing store durable (else a record appended since a direct write could survive a power cut
+//! that the direct write does not, and reads would change when the record is dropped); every
+//! record appended so far; tombstones for the stale blocks; the superblock without the extent.
+//! An extent with a direct write in flight does not leave. Several leave together.
+
+use crate::commit::Commit;
+use crate::geometry::Geometry;
+use crate::key::BlockKey;
+use crate::log::{Log, Phase};
+use crate::types::{Event, ExtentId};
+use forebay_effect::IoError;
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// In the table from this version of the superblock on.
+    Marking(u64),
+    /// Durably marked.
+    Active,
+    /// The cache has been asked to make the backing store durable.
+    Retiring,
+    /// Tombstones for stale blocks are being appended; once none is left, everything up to this
+    /// serial must become durable.
+    Flushing(Option<u64>),
+    /// Not in the table from this version of the superblock on.
+    Removing(u64),
+}
+
+struct Extent {
+    first: BlockKey,
+    state: State,
+    /// Direct writes granted and not ended.
+    granted: u32,
+    /// When it was last marked.
+    used: u64,
+    /// Number of its retirements, so that a late answer is recognised.
+    retirement: u64,
+}
+
+/// The table of active extents.
+pub(crate) struct Activity {
+    extents: Vec<Extent>,
+    /// Stale blocks, `words` words for each extent.
+    stale: Vec<u64>,
+    words: usize,
+    blocks: u64,
+    /// Extents in use by first block, sorted.
+    index: Vec<(BlockKey, u32)>,
+    free: Vec<u32>,
+    flushing: Vec<u32>,
+    /// Marks that wait (block, ticket).
+    pub pending: VecDeque<(BlockKey, u64)>,
+    /// Something happened that may let a pending mark go on.
+    pub changed: bool,
+    clock: u64,
+    candidates: Vec<(u64, u32)>,
+    batch_entries: u32,
+}
+
+impl Activity {
+    pub fn new(geometry: &Geometry, pending: usize) -> Activity {
+        let count = geometry.active_extents_max as usize;
+        let blocks = geometry.extent_blocks();
+        let words = blocks.div_ceil(64) as usize;
+        let extent = || Extent {
+            first: BlockKey(0),
+            state: State::Free,
+            granted: 0,
+            used: 0,
+            retirement: 0,
+        };
+        Activity {
+            extents: (0..count).map(|_| extent()).collect(),
+            stale: vec![0; words * count],
+            words,
+            blocks,
+            index: Vec::with_capacity(count),
+            free: (0..count as u32).rev().collect(),
+            flushing: Vec::with_capacity(count),
+            pending: VecDeque::with_capacity(pending),
+            changed: false,
+            clock: 0,
+            candidates: Vec::with_capacity(count),
+            batch_entries: geometry.batch_entries_max,
+        }
+    }
+
+    /// Takes over the table of the last run.
+    pub fn load(&mut self, table: &[BlockKey]) {
+        for &first in table {
+            let first = self.first_of(first);
+            if let Err(at) = self.index.binary_search_by_key(&first, |e| e.0) {
+                let n = self.free.pop().expect("the table was sized for it");
+                self.extents[n as usize].first = first;
+                self.extents[n as usize].state = State::Active;
+                self.index.insert(at, (first, n));
+            }
+        }
+    }
+
+    /// The extents that the superblock is to name.
+    pub fn list(&self, out: &mut Vec<BlockKey>) {
+        out.clear();
+        let listed = |n: u32| !matches!(self.extents[n as usize].state, State::Removing(_));
+        out.extend(self.index.iter().filter(|e| listed(e.1)).map(|e| e.0));
+    }
+
+    fn first_of(&self, key: BlockKey) -> BlockKey {
+        BlockKey::new(key.volume(), key.block().0 / self.blocks * self.blocks)
+    }
+
+    fn find(&self, key: BlockKey) -> Option<usize> {
+        if self.index.is_empty() {
+            return None;
+        }
+        let first = self.first_of(key);
+        let at = self.index.binary_search_by_key(&first, |e| e.0).ok()?;
+        Some(self.index[at].1 as usize)
+    }
+
+    /// Whether the block's extent is in the table.
+    pub fn contains(&self, key: BlockKey) -> bool {
+        self.find(key).is_some()
+    }
+
+    fn bit(&self, n: usize, key: BlockKey) -> (usize, u64) {
+        let block = key.block().0 % self.blocks;
+        (n * self.words + (block / 64) as usize, 1 << (block % 64))
+    }
+
+    /// Notes that the block's record is stale, in extent `n`.
+    fn set_stale(&mut self, n: usize, key: BlockKey) {
+        let (word, bit) = self.bit(n, key);
+        self.stale[word] |= bit;
+        if let State::Flushing(serial) = &mut self.extents[n].state {
+            *serial = None;
+        }
+    }
+
+    /// Notes that the block's record is stale, if its extent is in the table. For recovery.
+    pub fn distrust(&mut self, key: BlockKey) {
+        if let Some(n) = self.find(key) {
+            self.set_stale(n, key);
+        }
+    }
+
+    /// A newer record of the block is behind everything appended so far.
+    pub fn record_appended(&mut self, key: BlockKey) {
+        if let Some(n) = self.find(key) {
+            let (word, bit) = self.bit(n, key);
+            self.stale[word] &= !bit;
+        }
+    }
+
+    /// The next stale block of extent `n`, which counts as taken.
+    fn take_stale(&mut self, n: usize) -> Option<BlockKey> {
+        let words = &mut self.stale[n * self.words..(n + 1) * self.words];
+        let at = words.iter().position(|w| *w != 0)?;
+        let bit = words[at].trailing_zeros();
+        words[at] &= words[at] - 1;
+        let block = self.extents[n].first.block().0 + at as u64 * 64 + u64::from(bit);
+        Some(BlockKey::new(self.extents[n].first.volume(), block))
+    }
+
+    fn stale_count(&self, n: usize) -> u64 {
+        let words = &self.stale[n * self.words..(n + 1) * self.words];
+        words.iter().map(|w| u64::from(w.count_ones())).sum()
+    }
+
+    pub fn direct_done(&mut self, key: BlockKey) {
+        let n = self.find(key).filter(|&n| self.extents[n].granted > 0);
+        let n = n.expect("no direct write to this extent was granted");
+        self.set_stale(n, key);
+        self.extents[n].granted -= 1;
+        self.changed |= self.extents[n].granted == 0 && !self.pending.is_empty();
+    }
+
+    pub fn released(&mut self, id: ExtentId) {
+        let n = (id.0 & 0xffff) as usize;
+        let known = self.extents.get(n).is_some_and(|e| {
+            e.state == State::Retiring && e.retirement == id.0 >> 16 && e.granted == 0
+        });
+        if known {
+            self.extents[n].state = State::Flushing(None);
+            self.flushing.push(n as u32);
+        }
+    }
+
+    /// Whether a sync would let an extent go on.
+    pub fn wants_sync(&self, commit: &Commit) -> bool {
+        self.flushing.iter().any(|&n| match self.extents[n as usize].state {
+            State::Flushing(Some(serial)) => commit.would_cover(serial),
+            _ => false,
+        })
+    }
+
+    /// A version of the superblock is durable.
+    pub fn superblock_durable(&mut self, version: u64) {
+        for at in (0..self.index.len()).rev() {
+            let n = self.index[at].1;
+            let extent = &mut self.extents[n as usize];
+            match extent.state {
+                State::Marking(v) if v <= version => extent.state = State::Active,
+                State::Removing(v) if v <= version => self.remove(at),
+                _ => continue,
+            }
+            self.changed = true;
+        }
+    }
+
+    /// Takes the extent at `at` of the index out of the table.
+    fn remove(&mut self, at: usize) {
+        let (_, n) = self.index.remove(at);
+        self.extents[n as usize].state = State::Free;
+        self.stale[n as usize * self.words..(n as usize + 1) * self.words].fill(0);
+        self.free.push(n);
+    }
+
+    /// Takes every extent without a granted write out of the table, for a clean stop.
+    pub fn remove_idle(&mut self) {
+        for at in (0..self.index.len()).rev() {
+            if self.extents[self.index[at].1 as usize].granted == 0 {
+                self.remove(at);
+            }
+        }
+    }
+
+    /// Chooses extents to retire: a quarter of the table, least recently marked first.
+    fn choose(&mut self) {
+        self.candidates.clear();
+        for &(_, n) in &self.index {
+            let extent = &self.extents[n as usize];
+            match extent.state {
+                State::Active if extent.granted == 0 => self.candidates.push((extent.used, n)),
+                State::Retiring | State::Flushing(_) | State::Removing(_) => {
+                    return self.candidates.clear();
+                }
+                _ => {}
+            }
+        }
+        self.candidates.sort_unstable();
+        self.candidates.truncate((self.extents.len() / 4).max(1));
+    }
+}
+
+impl Log {
+    /// Grants a direct write if the extent is durably marked.
+    pub(crate) fn grant_at_once(&mut self, key: BlockKey, ticket: u64) -> bool {
+        let Some(n) = self.activity.find(key) else { return false };
+        match self.activity.extents[n].state {
+            State::Active | State::Retiring => {}
+            State::Flushing(_) => self.activity.flushing.retain(|&f| f as usize != n),
+            State::Removing(version) if !self.superblock.is_encoded(version) => {}
+            State::Free | State::Marking(_) | State::Removing(_) => return false,
+        }
+        let a = &mut self.activity;
+        a.clock += 1;
+        a.changed |= a.extents[n].state != State::Active && !a.pending.is_empty();
+        a.extents[n].state = State::Active;
+        a.extents[n].used = a.clock;
+        a.extents[n].granted += 1;
+        a.set_stale(n, key);
+        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+        true
+    }
+
+    /// Notes a stale record in an extent that stays marked; false where there is none.
+    pub(crate) fn poison_active(&mut self, key: BlockKey) -> bool {
+        let Some(n) = self.activity.find(key) else { return false };
+        if let State::Removing(version) = self.activity.extents[n].state {
+            if self.superblock.is_encoded(version) {
+                return false;
+            }
+            self.activity.extents[n].state = State::Flushing(None);
+            self.activity.flushing.push(n as u32);
+        }
+        self.activity.set_stale(n, key);
+        true
+    }
+
+    /// Goes on with extents that leave the table and with marks that wait.
+    pub(crate) fn pump_activity(&mut self) -> bool {
+        if self.error.is_some() || !matches!(self.phase, Phase::Running) {
+            return false;
+        }
+        let mut progress = false;
+        for at in (0..self.activity.flushing.len()).rev() {
+            progress |= self.flush_extent(at);
+        }
+        if self.activity.changed {
+            self.activity.changed = false;
+            self.retry_marks();
+            progress = true;
+        }
+        progress
+    }
+
+    /// Goes on with a leaving extent: its stale blocks' tombstones, then their durability.
+    fn flush_extent(&mut self, at: usize) -> bool {
+        let n = self.activity.flushing[at] as usize;
+        let State::Flushing(serial) = self.activity.extents[n].state else {
+            panic!("an extent in the list of flushing ones is not flushing")
+        };
+        if let Some(serial) = serial {
+            if self.commit.durable_serial < serial {
+                return false;
+            }
+            self.activity.flushing.swap_remove(at);
+            self.activity.extents[n].state = State::Removing(self.superblock.touch());
+            return true;
+        }
+        let mut progress = false;
+        while self.queue.internal < self.activity.batch_entries {
+            let Some(key) = self.activity.take_stale(n) else {
+                let serial = self.queue.last_serial;
+                self.activity.extents[n].state = State::Flushing(Some(serial));
+                self.queue.close_through = serial;
+                return true;
+            };
+            self.append_tombstone(key);
+            self.queue.close_through = self.queue.last_serial;
+            progress = true;
+        }
+        progress
+    }
+
+    /// Tries every waiting mark; asks for extents to be retired when the table is full.
+    fn retry_marks(&mut self) {
+        let mut full = false;
+        for _ in 0..self.activity.pending.len() {
+            let (key, ticket) = self.activity.pending.pop_front().expect("counted");
+            if self.grant_at_once(key, ticket) {
+                continue;
+            }
+            self.activity.pending.push_back((key, ticket));
+            let a = &mut self.activity;
+            if a.contains(key) {
+                continue;
+            }
+            let Some(n) = a.free.pop() else {
+                full = true;
+                continue;
+            };
+            let first = a.first_of(key);
+            let at = a.index.partition_point(|e| e.0 < first);
+            a.index.insert(at, (first, n));
+            let extent = &mut a.extents[n as usize];
+            extent.first = first;
+            extent.granted = 0;
+            extent.state = State::Marking(self.superblock.touch());
+        }
+        if full {
+            self.retire();
+        }
+    }
+
+    /// Asks the cache to make room in the table.
+    fn retire(&mut self) {
+        let a = &mut self.activity;
+        a.choose();
+        for at in 0..a.candidates.len() {
+            let n = a.candidates[at].1;
+            let extent = &mut a.extents[n as usize];
+            extent.state = State::Retiring;
+            extent.retirement += 1;
+            let id = ExtentId(extent.retirement << 16 | u64::from(n));
+            self.events.push_back(Event::Retire { extent: id, first: extent.first });
+        }
+    }
+
+    /// A clean stop begins: no more direct writes, and no extent leaves on its own.
+    pub(crate) fn stop_marks(&mut self) {
+        self.fail_marks(IoError::Shutdown);
+        let a = &mut self.activity;
+        for n in a.flushing.drain(..) {
+            a.extents[n as usize].state = State::Active;
+        }
+    }
+
+    pub(crate) fn fail_marks(&mut self, error: IoError) {
+        for (_, ticket) in self.activity.pending.drain(..) {
+            self.events.push_back(Event::Active { ticket, result: Err(error) });
+        }
+    }
+
+    /// Appends tombstones for the stale blocks of every extent that can leave the table at a
+    /// clean stop; false if there is no room for them, in which case all stay marked.
+    pub(crate) fn append_last_tombstones(&mut self) -> bool {
+        let idle = |a: &Activity, at: usize| {
+            let n = a.index[at].1 as usize;
+            (a.extents[n].granted == 0).then_some(n)
+        };
+        let a = &self.activity;
+        let count = (0..a.index.len()).filter_map(|at| idle(a, at)).map(|n| a.stale_count(n));
+        let batches = count.sum::<u64>().div_ceil(u64::from(a.batch_entries));
+        if batches > self.regions.pages_left() {
+            return false;
+        }
+        for at in 0..self.activity.index.len() {
+            let Some(n) = idle(&self.activity, at) else { continue };
+            while let Some(key) = self.activity.take_stale(n) {
+                self.append_tombstone(key);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,422 @@
+//! Batches: from queued appends to completed writes, in order.
+//!
+//! Appends wait in one queue. A batch is formed from its front when a full one is there, or
+//! when someone waits and no batch is being written (classic group commit: what arrives during
+//! a write shares the next one). Forming it fixes its place and sequence; then each payload is
+//! checksummed, the header encoded, and all written in one go.
+//!
+//! **Prefix rule**: a batch counts as complete when its write is and all before it do.
+
+use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
+use crate::format::region::RegionHeader;
+use crate::geometry::Geometry;
+use crate::key::{BlockKey, Position};
+use crate::log::{BATCH_BUFFERS, Kind, Log, token};
+use crate::types::Event;
+use forebay_effect::{Effect, IoError, Outcome, Place, Segment, Slot};
+use std::collections::VecDeque;
+
+/// An append that waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Queued {
+    /// Order of arrival, from 1.
+    pub serial: u64,
+    /// The caller's name for it; none for the log's own tombstones.
+    pub ticket: Option<u64>,
+    pub key: BlockKey,
+    pub valid: u16,
+    pub dirty: u16,
+    pub slot: Slot,
+}
+
+/// Appends that are in no batch yet.
+pub(crate) struct Queue {
+    pub items: VecDeque<Queued>,
+    /// Serial of the newest append.
+    pub last_serial: u64,
+    /// Someone waits for appends up to this serial.
+    pub close_through: u64,
+    /// Tombstones of the log's own among the items.
+    pub internal: u32,
+    /// Batches end at these serials: what follows is not covered by the clean mark (serial,
+    /// ticket).
+    pub barriers: VecDeque<(u64, u64)>,
+    /// How much of the front fits the next batch, as far as measured.
+    fill: Fill,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Fill {
+    /// Pages the batch may have, header included; what follows was measured against it.
+    room: u32,
+    count: usize,
+    payload_pages: u32,
+    /// Nothing more would fit.
+    full: bool,
+}
+
+impl Queue {
+    pub fn new(capacity: usize) -> Queue {
+        Queue {
+            items: VecDeque::with_capacity(capacity),
+            last_serial: 0,
+            close_through: 0,
+            internal: 0,
+            barriers: VecDeque::new(),
+            fill: Fill::default(),
+        }
+    }
+
+    /// Queues an append; gives its serial.
+    pub fn push(&mut self, item: Queued) -> u64 {
+        self.last_serial += 1;
+        self.internal += u32::from(item.ticket.is_none());
+        self.items.push_back(Queued { serial: self.last_serial, ..item });
+        self.last_serial
+    }
+
+    /// Ends the batch that the newest append will be in right behind it.
+    pub fn push_barrier(&mut self, ticket: u64) {
+        self.barriers.push_back((self.last_serial, ticket));
+        self.fill = Fill::default();
+    }
+
+    /// Measures how much of the front fits a batch of `room` pages.
+    fn measure(&mut self, room: u32, geometry: &Geometry) -> Fill {
+        let limit = room.min(geometry.batch_pages_max) - 1;
+        let mut fill = self.fill;
+        if fill.room != room {
+            fill = Fill { room, ..Fill::default() };
+        }
+        let barrier = self.barriers.front().map_or(u64::MAX, |b| b.0);
+        while !fill.full && fill.count < self.items.len() {
+            let item = &self.items[fill.count];
+            let pages = geometry.payload_pages(item.valid);
+            if fill.payload_pages + pages > limit {
+                fill.full = true;
+                break;
+            }
+            fill.count += 1;
+            fill.payload_pages += pages;
+            fill.full = fill.count == geometry.batch_entries_max as usize
+                || fill.payload_pages == limit
+                || item.serial >= barrier;
+        }
+        self.fill = fill;
+        fill
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Waiting for the payloads' checksums.
+    Summing,
+    Writing,
+    Written,
+    Failed,
+}
+
+/// A batch between forming and completion.
+struct Batch {
+    state: State,
+    sequence: u64,
+    /// First page of the write on the device.
+    page: u32,
+    /// Pages, batch header included, region header not.
+    pages: u32,
+    /// Whether the region's header goes in front.
+    opens_region: bool,
+    region_sequence: u64,
+    entries: Vec<InBatch>,
+    sums_missing: usize,
+    last_serial: u64,
+}
+
+struct InBatch {
+    ticket: Option<u64>,
+    slot: Slot,
+    entry: Entry,
+}
+
+/// The batches in flight.
+pub(crate) struct Batches {
+    all: Vec<Batch>,
+    /// In flight, oldest first.
+    order: VecDeque<usize>,
+    free: Vec<usize>,
+    /// Sequence of the next batch.
+    pub next_sequence: u64,
+    /// The log has latched: no batch counts any more.
+    broken: bool,
+}
+
+impl Batches {
+    pub fn new(geometry: &Geometry) -> Batches {
+        let count = geometry.inflight_batches_max as usize;
+        let batch = || Batch {
+            state: State::Free,
+            sequence: 0,
+            page: 0,
+            pages: 0,
+            opens_region: false,
+            region_sequence: 0,
+            entries: Vec::with_capacity(geometry.batch_entries_max as usize),
+            sums_missing: 0,
+            last_serial: 0,
+        };
+        Batches {
+            all: (0..count).map(|_| batch()).collect(),
+            order: VecDeque::with_capacity(count),
+            free: (0..count).rev().collect(),
+            next_sequence: 1,
+            broken: false,
+        }
+    }
+
+    /// Whether no batch is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+/// The valid granules of a slot as runs of bytes.
+pub(crate) fn payload_segments(g: &Geometry, slot: Slot, valid: u16, out: &mut Vec<Segment>) {
+    let granule = g.granule_bytes();
+    let mut rest = u32::from(valid);
+    while rest != 0 {
+        let first = rest.trailing_zeros();
+        let run = (rest >> first).trailing_ones();
+        rest &= !(((1u32 << run) - 1) << first);
+        let place = Place::Slot { slot, offset: first * granule };
+        out.push(Segment { place, length: run * granule });
+    }
+}
+
+impl Log {
+    /// Appends a tombstone of the log's own.
+    pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
+        let slot = Slot(u32::MAX);
+        self.queue.push(Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot });
+    }
+
+    /// Forms batches while there is reason and room to.
+    pub(crate) fn pump_batches(&mut self) -> bool {
+        let mut progress = false;
+        while self.error.is_none() && !self.batches.free.is_empty() {
+            let Some(front) = self.queue.items.front().copied() else { break };
+            let needed = 1 + self.geometry.payload_pages(front.valid);
+            let Some(room) = self.regions.room(needed, self.batches.next_sequence - 1) else {
+                break;
+            };
+            let fill = self.queue.measure(room, &self.geometry);
+            let waited_for = self.queue.close_through >= front.serial;
+            if !fill.full && !(waited_for && self.batches.is_idle()) {
+                break;
+            }
+            self.form_batch(fill);
+            progress = true;
+        }
+        progress
+    }
+
+    /// Takes the measured front of the queue into a batch and asks for its checksums.
+    fn form_batch(&mut self, fill: Fill) {
+        let sequence = self.batches.next_sequence;
+        self.batches.next_sequence += 1;
+        let pages = 1 + fill.payload_pages;
+        let epoch = self.superblock.contents.epoch;
+        let (region_sequence, page, opens_region) =
+            self.regions.take(pages, sequence, &self.uuid, epoch);
+        let slot = self.batches.free.pop().expect("a batch is free");
+        self.batches.order.push_back(slot);
+        let mut batch = core::mem::replace(&mut self.batches.all[slot].entries, Vec::new());
+        batch.clear();
+        let header_page = page + u32::from(opens_region);
+        let mut offset = 1;
+        let mut sums_missing = 0;
+        let mut last_serial = 0;
+        for item in self.queue.items.drain(..fill.count) {
+            last_serial = item.serial;
+            self.queue.internal -= u32::from(item.ticket.is_none());
+            let data = item.valid != 0;
+            if data {
+                self.segments.clear();
+                payload_segments(&self.geometry, item.slot, item.valid, &mut self.segments);
+                let position = Position(header_page + offset);
+                let region = (region_sequence % u64::from(self.geometry.regions)) as u32;
+                let seed = self.regions.payload_seed(region, item.key, position);
+                let name = (slot as u32) << 16 | batch.len() as u32;
+                let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
+                self.effects.push_with(effect, self.segments.iter().copied());
+                sums_missing += 1;
+            }
+            batch.push(InBatch {
+                ticket: item.ticket,
+                slot: item.slot,
+                entry: Entry {
+                    key: item.key,
+                    kind: if data { EntryKind::Data } else { EntryKind::Tombstone },
+                    valid: item.valid,
+                    dirty: item.dirty,
+                    offset: if data { offset as u16 } else { 0 },
+                    checksum: 0,
+                },
+            });
+            offset += self.geometry.payload_pages(item.valid);
+        }
+        self.batches.all[slot] = Batch {
+            state: State::Summing,
+            sequence,
+            page,
+            pages,
+            opens_region,
+            region_sequence,
+            entries: batch,
+            sums_missing,
+            last_serial,
+        };
+        self.queue.fill = Fill::default();
+        while self.queue.barriers.front().is_some_and(|b| b.0 <= last_serial) {
+            let (_, ticket) = self.queue.barriers.pop_front().expect("there is one");
+            self.mark_clean(sequence, ticket);
+        }
+        if sums_missing == 0 {
+            self.write_batch(slot);
+        }
+    }
+
+    /// A payload's checksum is known.
+    pub(crate) fn checksum_done(&mut self, slot: usize, entry: usize, value: u32) {
+        let batch = &mut self.batches.all[slot];
+        assert!(batch.state == State::Summing, "no checksum of this batch is missing");
+        batch.entries[entry].entry.checksum = value;
+        batch.sums_missing -= 1;
+        if batch.sums_missing == 0 {
+            self.write_batch(slot);
+        }
+    }
+
+    /// Encodes the headers and asks for the write.
+    fn write_batch(&mut self, slot: usize) {
+        if self.error.is_some() {
+            self.batches.all[slot].state = State::Failed;
+            return self.resolve_batches();
+        }
+        let page_size = self.geometry.page_size as usize;
+        let batch = &mut self.batches.all[slot];
+        batch.state = State::Writing;
+        let (synced, generation) = (self.commit.durable_sequence, self.superblock.known());
+        let epoch = self.superblock.contents.epoch;
+        let buffer = BATCH_BUFFERS + slot;
+        let (region_page, batch_page) = self.buffers[buffer].split_at_mut(page_size);
+        if batch.opens_region {
+            RegionHeader {
+                uuid: self.uuid,
+                page: batch.page,
+                epoch,
+                sequence: batch.region_sequence,
+                first_batch: batch.sequence,
+                synced,
+                generation,
+            }
+            .encode(region_page);
+        }
+        let header = BatchHeader {
+            uuid: self.uuid,
+            page: batch.page + u32::from(batch.opens_region),
+            epoch,
+            sequence: batch.sequence,
+            region_sequence: batch.region_sequence,
+            synced,
+            generation,
+            pages: batch.pages,
+        };
+        header.encode(batch.entries.iter().map(|e| e.entry), batch_page);
+        self.segments.clear();
+        let headers = 1 + u32::from(batch.opens_region);
+        let first = if batch.opens_region { 0 } else { self.geometry.page_size };
+        let length = headers * self.geometry.page_size;
+        self.segments.push(Log::meta_segment(buffer, first, length));
+        for e in batch.entries.iter().filter(|e| e.entry.kind == EntryKind::Data) {
+            let valid = e.entry.valid;
+            payload_segments(&self.geometry, e.slot, valid, &mut self.segments);
+            let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
+            let length = bytes - self.geometry.payload_bytes(valid);
+            if length != 0 {
+                self.segments.push(Segment { place: Place::Void, length });
+            }
+        }
+        let (page, pages) = (batch.page, batch.pages + u32::from(batch.opens_region));
+        self.stats.header_pages += u64::from(headers);
+        self.stats.payload_pages += u64::from(batch.pages - 1);
+        self.push_write(token(Kind::Batch, slot as u32), page, pages);
+    }
+
+    /// A batch's write has ended.
+    pub(crate) fn batch_written(&mut self, slot: usize, result: Outcome) {
+        let batch = &mut self.batches.all[slot];
+        assert!(batch.state == State::Writing, "this batch is not being written");
+        match result {
+            Ok(()) => batch.state = State::Written,
+            Err(error) => {
+                batch.state = State::Failed;
+                self.latch(error);
+            }
+        }
+        self.resolve_batches();
+    }
+
+    /// Gives the events of batches that are complete with all before them.
+    fn resolve_batches(&mut self) {
+        while let Some(&slot) = self.batches.order.front() {
+            let batch = &mut self.batches.all[slot];
+            match batch.state {
+                State::Written | State::Failed => {}
+                State::Free | State::Summing | State::Writing => break,
+            }
+            let error = self.error.filter(|_| self.batches.broken);
+            for e in &batch.entries {
+                if error.is_none() {
+                    self.stats.entries += 1;
+                    self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
+                    self.stats.payload_bytes +=
+                        u64::from(self.geometry.payload_bytes(e.entry.valid));
+                }
+                let Some(ticket) = e.ticket else { continue };
+                let header = batch.page + u32::from(batch.opens_region);
+                let position = match e.entry.kind {
+                    EntryKind::Data => Position(header + u32::from(e.entry.offset)),
+                    EntryKind::Tombstone => Position::NONE,
+                };
+                self.events.push_back(match error {
+                    Some(error) => Event::AppendFailed { ticket, error },
+                    None => Event::Appended { ticket, position, checksum: e.entry.checksum },
+                });
+            }
+            if error.is_none() {
+                self.commit.complete_serial = batch.last_serial;
+                self.commit.complete_sequence = batch.sequence;
+                self.stats.batches += 1;
+            }
+            batch.state = State::Free;
+            self.batches.order.pop_front();
+            self.batches.free.push(slot);
+        }
+    }
+
+    /// Fails every append that is in no batch yet; those in flight follow when they end.
+    pub(crate) fn fail_queue(&mut self, error: IoError) {
+        self.batches.broken = true;
+        for item in self.queue.items.drain(..) {
+            if let Some(ticket) = item.ticket {
+                self.events.push_back(Event::AppendFailed { ticket, error });
+            }
+        }
+        self.queue.internal = 0;
+        self.queue.fill = Fill::default();
+        for (_, ticket) in self.queue.barriers.drain(..) {
+            self.events.push_back(Event::CleanMarked { ticket, result: Err(error) });
+        }
+    }
+}

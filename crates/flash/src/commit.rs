@@ -1,0 +1,380 @@
+//! What makes things durable: syncs of the device, and updates of the superblock.
+//!
+//! One sync is in flight at a time. It covers what was complete when it was asked for; whoever
+//! comes later waits for the next. One update of the superblock is under way at a time, and
+//! changes that arrive meanwhile share the next one:
+//!
+//! ```text
+//! write one copy -> sync: durable, what depends on it happens -> write the other copy -> idle
+//! ```
+//!
+//! The next update starts with the copy that was written second. So at every instant one copy
+//! is durable and untouched, and between updates both hold the newest, so that the loss of
+//! either loses nothing.
+
+use crate::epochs;
+use crate::format::superblock::Superblock;
+use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
+use crate::types::{Binding, Event, Layout, RecoveryReport};
+use forebay_effect::{Device, Effect, IoError, Outcome};
+use std::collections::VecDeque;
+
+/// What is complete, what is durable, and who waits.
+pub(crate) struct Commit {
+    /// Newest append complete with all before it.
+    pub complete_serial: u64,
+    /// Newest batch complete with all before it.
+    pub complete_sequence: u64,
+    pub durable_serial: u64,
+    pub durable_sequence: u64,
+    /// Calls of `sync` (serial, ticket).
+    pub tickets: VecDeque<(u64, u64)>,
+    in_flight: bool,
+    covers: Covers,
+}
+
+/// What the sync in flight makes durable.
+#[derive(Clone, Copy, Default)]
+struct Covers {
+    serial: u64,
+    sequence: u64,
+    superblock: bool,
+    mirrored: u64,
+}
+
+impl Commit {
+    pub fn new(capacity: usize) -> Commit {
+        Commit {
+            complete_serial: 0,
+            complete_sequence: 0,
+            durable_serial: 0,
+            durable_sequence: 0,
+            tickets: VecDeque::with_capacity(capacity),
+            in_flight: false,
+            covers: Covers::default(),
+        }
+    }
+
+    /// Whether a sync now would make `serial` durable, which it is not yet.
+    pub fn would_cover(&self, serial: u64) -> bool {
+        (self.durable_serial + 1..=self.complete_serial).contains(&serial)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Step {
+    #[default]
+    Idle,
+    /// The first copy is being written.
+    Writing,
+    /// It is written and wants a sync.
+    Written,
+    /// The second copy is being written.
+    Mirroring,
+}
+
+/// A caller that waits for a version of the superblock.
+enum Mark {
+    Clean(u64),
+    Bound(u64),
+}
+
+/// The superblock as it should be, and how far it is on flash. Versions count the states of the
+/// contents since the start.
+#[derive(Default)]
+pub(crate) struct SuperblockWriter {
+    pub contents: Superblock,
+    /// Version that holds every change so far.
+    wanted: u64,
+    /// Version encoded last.
+    encoded: u64,
+    /// Version durable in one copy at least.
+    pub durable: u64,
+    /// Version written to both copies, and made durable in both.
+    mirrored: u64,
+    pub settled: u64,
+    /// Version that someone wants to be durable in both.
+    pub settle: u64,
+    /// Generation known to be durable.
+    durable_generation: u64,
+    step: Step,
+    /// The copy that the next update (or the one under way) writes first.
+    pub copy: u32,
+    pages: u32,
+    /// Tail in the version encoded last.
+    tail: u64,
+    marks: VecDeque<(u64, Mark)>,
+}
+
+impl SuperblockWriter {
+    /// The contents have changed; gives the version that will hold the change.
+    pub fn touch(&mut self) -> u64 {
+        self.wanted = self.encoded + 1;
+        self.wanted
+    }
+
+    /// Whether `version` has been encoded, so that it cannot change any more.
+    pub fn is_encoded(&self, version: u64) -> bool {
+        version <= self.encoded
+    }
+
+    /// The generation known to be durable.
+    pub fn known(&self) -> u64 {
+        self.durable_generation
+    }
+}
+
+impl Log {
+    /// Sets up an empty log.
+    pub(crate) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
+        let g = &self.geometry;
+        let room = crate::format::superblock::bindings_max(g) as usize;
+        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
+        let Layout::Log = self.options.layout;
+        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
+        epochs::begin(&mut starts, 1, 1, 1);
+        self.uuid = uuid;
+        self.superblock.contents = Superblock {
+            layout: 0,
+            clean: false,
+            uuid,
+            generation: 0,
+            epoch: 1,
+            block_size: g.block_size,
+            page_size: g.page_size,
+            region_pages: g.region_pages,
+            regions: g.regions,
+            superblock_pages: g.superblock_pages,
+            extent_bytes: g.extent_bytes,
+            tail_region: 0,
+            tail_batch: 1,
+            synced: 0,
+            clean_before: 0,
+            epochs: starts,
+            active: Vec::with_capacity(g.active_extents_max as usize),
+            bindings,
+        };
+        self.open(Box::new(RecoveryReport { uuid, clean: true, ..RecoveryReport::default() }));
+    }
+
+    /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
+    pub(crate) fn open(&mut self, mut report: Box<RecoveryReport>) {
+        report.epoch = self.superblock.contents.epoch;
+        report.bindings.clone_from(&self.superblock.contents.bindings);
+        let version = self.superblock.touch();
+        self.superblock.settle = version;
+        self.phase = Phase::Opening { version, report };
+    }
+
+    /// Clean stop, first step.
+    pub(crate) fn begin_stop(&mut self) {
+        self.queue.close_through = self.queue.last_serial;
+        self.phase = Phase::Draining;
+        self.stop_marks();
+    }
+
+    pub(crate) fn request_clean_mark(&mut self, ticket: u64) {
+        if self.queue.items.is_empty() {
+            self.mark_clean(self.batches.next_sequence - 1, ticket);
+        } else {
+            self.queue.push_barrier(ticket);
+            self.queue.close_through = self.queue.last_serial;
+        }
+    }
+
+    /// Records of batches up to `sequence` are clean.
+    pub(crate) fn mark_clean(&mut self, sequence: u64, ticket: u64) {
+        self.superblock.contents.clean_before = sequence;
+        let version = self.superblock.touch();
+        self.superblock.marks.push_back((version, Mark::Clean(ticket)));
+    }
+
+    pub(crate) fn request_binding(&mut self, bindings: Vec<Binding>, ticket: u64) {
+        self.superblock.contents.bindings = bindings;
+        let version = self.superblock.touch();
+        self.superblock.marks.push_back((version, Mark::Bound(ticket)));
+    }
+
+    /// Starts an update when one is wanted and none is under way.
+    pub(crate) fn pump_superblock(&mut self) -> bool {
+        let s = &mut self.superblock;
+        if self.error.is_some() || s.step != Step::Idle || s.wanted <= s.encoded {
+            return false;
+        }
+        s.encoded = s.wanted;
+        s.tail = self.regions.tail_wanted;
+        let c = &mut s.contents;
+        c.generation += 1;
+        c.tail_region = self.regions.tail_wanted;
+        c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
+        c.synced = self.commit.durable_sequence;
+        self.activity.list(&mut c.active);
+        let bytes = c.encode(&mut self.buffers[SUPERBLOCK_BUFFER]);
+        s.pages = bytes as u32 / self.geometry.page_size;
+        s.step = Step::Writing;
+        self.write_superblock();
+        true
+    }
+
+    fn write_superblock(&mut self) {
+        let (copy, pages) = (self.superblock.copy, self.superblock.pages);
+        let length = pages * self.geometry.page_size;
+        self.segments.clear();
+        self.segments.push(Log::meta_segment(SUPERBLOCK_BUFFER, 0, length));
+        self.stats.superblock_pages += u64::from(pages);
+        let page = copy * self.geometry.superblock_pages;
+        self.push_write(token(Kind::Superblock, 0), page, pages);
+    }
+
+    /// A copy of the superblock is written.
+    pub(crate) fn superblock_written(&mut self, result: Outcome) {
+        if let Err(error) = result {
+            return self.latch(error);
+        }
+        let s = &mut self.superblock;
+        match s.step {
+            Step::Writing => s.step = Step::Written,
+            Step::Mirroring => {
+                s.step = Step::Idle;
+                s.mirrored = s.encoded;
+            }
+            Step::Idle | Step::Written => panic!("no superblock is being written"),
+        }
+    }
+
+    /// Asks for a sync when one would help somebody and none is in flight.
+    pub(crate) fn pump_sync(&mut self) -> bool {
+        let (c, s) = (&self.commit, &self.superblock);
+        if self.error.is_some() || c.in_flight {
+            return false;
+        }
+        let flushing = match self.phase {
+            Phase::Flushing { serial, .. } => c.would_cover(serial),
+            _ => false,
+        };
+        let wanted = s.step == Step::Written
+            || s.settle > s.settled && s.mirrored >= s.settle
+            || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
+            || c.would_cover(self.regions.release_serial)
+            || self.activity.wants_sync(c)
+            || flushing;
+        if !wanted {
+            return false;
+        }
+        self.commit.covers = Covers {
+            serial: c.complete_serial,
+            sequence: c.complete_sequence,
+            superblock: s.step == Step::Written,
+            mirrored: s.mirrored,
+        };
+        self.commit.in_flight = true;
+        let token = token(Kind::Sync, 0);
+        self.effects.push(Effect::Sync { token, device: Device::Flash });
+        true
+    }
+
+    /// A sync has ended.
+    pub(crate) fn sync_done(&mut self, result: Outcome) {
+        if self.recovery.is_some() {
+            return self.recovery_step(usize::MAX, result);
+        }
+        assert!(self.commit.in_flight, "no sync is in flight");
+        self.commit.in_flight = false;
+        if let Err(error) = result {
+            return self.latch(error);
+        }
+        if self.error.is_some() {
+            return;
+        }
+        let covers = self.commit.covers;
+        self.stats.syncs += 1;
+        self.commit.durable_serial = covers.serial;
+        self.commit.durable_sequence = covers.sequence;
+        self.superblock.settled = covers.mirrored;
+        self.grant_syncs();
+        if covers.superblock {
+            self.superblock_durable();
+        }
+    }
+
+    /// Answers the calls of `sync` whose records are durable.
+    pub(crate) fn grant_syncs(&mut self) {
+        while let Some(&(serial, ticket)) = self.commit.tickets.front() {
+            if serial > self.commit.durable_serial {
+                break;
+            }
+            self.commit.tickets.pop_front();
+            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+        }
+    }
+
+    /// The update is durable in its first copy: what depends on it happens, and the second copy
+    /// follows.
+    fn superblock_durable(&mut self) {
+        let s = &mut self.superblock;
+        s.durable = s.encoded;
+        s.durable_generation = s.contents.generation;
+        s.copy ^= 1;
+        s.step = Step::Mirroring;
+        self.stats.superblock_updates += 1;
+        self.stats.regions_reclaimed += s.tail - self.regions.tail;
+        self.regions.tail = s.tail;
+        while s.marks.front().is_some_and(|m| m.0 <= s.durable) {
+            let (_, mark) = s.marks.pop_front().expect("there is one");
+            self.events.push_back(match mark {
+                Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
+                Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
+            });
+        }
+        self.activity.superblock_durable(self.superblock.durable);
+        self.write_superblock();
+    }
+
+    /// Goes on with a start or a stop when what it waits for has happened.
+    pub(crate) fn pump_phase(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Opening { version, report } if self.superblock.settled >= *version => {
+                let report = core::mem::take(report);
+                self.events.push_back(Event::Ready(report));
+                self.phase = Phase::Running;
+                true
+            }
+            Phase::Draining if self.queue.items.is_empty() && self.batches.is_idle() => {
+                let remove = self.append_last_tombstones();
+                let serial = self.queue.last_serial;
+                self.queue.close_through = serial;
+                self.phase = Phase::Flushing { serial, remove };
+                true
+            }
+            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial >= serial => {
+                if remove {
+                    self.activity.remove_idle();
+                }
+                self.superblock.contents.clean = true;
+                let version = self.superblock.touch();
+                self.superblock.settle = version;
+                self.phase = Phase::Closing { version };
+                true
+            }
+            Phase::Closing { version } if self.superblock.settled >= *version => {
+                self.phase = Phase::Closed;
+                self.events.push_back(Event::Stopped { result: Ok(()) });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Fails everyone who waits for something to become durable.
+    pub(crate) fn fail_commits(&mut self, error: IoError) {
+        for (_, ticket) in self.commit.tickets.drain(..) {
+            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+        }
+        for (_, mark) in self.superblock.marks.drain(..) {
+            self.events.push_back(match mark {
+                Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Err(error) },
+                Mark::Bound(ticket) => Event::Bound { ticket, result: Err(error) },
+            });
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The first page of a region, written together with the region's first batch.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 20 | prefix, magic `FBREGION`, small number 0, covering the page |
+//! | 20 | 4 | page number of this page on the device |
+//! | 24 | 16 | UUID of the log |
+//! | 40 | 8 | epoch |
+//! | 48 | 8 | region sequence |
+//! | 56 | 8 | sequence of the region's first batch |
+//! | 64 | 8 | highest batch sequence known to be durable |
+//! | 72 | 8 | superblock generation known to be durable |
+//! | 80 | | zeroes |
+//!
+//! Recovery can do without it: the first batch's header says the same.
+
+use super::{FormatError, array_at, open, put, seal, sequence_at, u32_at};
+
+/// Magic number of a region header.
+pub const MAGIC: [u8; 8] = *b"FBREGION";
+
+/// A region header, decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionHeader {
+    /// UUID of the log.
+    pub uuid: [u8; 16],
+    /// Page number of the header on the device.
+    pub page: u32,
+    /// Epoch in which the region was opened.
+    pub epoch: u64,
+    /// Region sequence: +1 for each region opened.
+    pub sequence: u64,
+    /// Sequence of its first batch.
+    pub first_batch: u64,
+    /// Highest batch sequence known to be durable when it was written.
+    pub synced: u64,
+    /// Superblock generation known to be durable when it was written.
+    pub generation: u64,
+}
+
+impl RegionHeader {
+    /// Fills `page` with the header.
+    pub fn encode(&self, page: &mut [u8]) {
+        page.fill(0);
+        put(page, 20, &self.page.to_le_bytes());
+        put(page, 24, &self.uuid);
+        for (at, value) in [
+            (40, self.epoch),
+            (48, self.sequence),
+            (56, self.first_batch),
+            (64, self.synced),
+            (72, self.generation),
+        ] {
+            put(page, at, &value.to_le_bytes());
+        }
+        seal(page, &MAGIC, 0);
+    }
+
+    /// The header in `page`, which was read from page number `number` of the log `uuid`.
+    ///
+    /// # Errors
+    /// If the page holds no region header of this log written for this place.
+    pub fn decode(page: &[u8], uuid: &[u8; 16], number: u32) -> Result<Self, FormatError> {
+        let (_, bytes) = open(page, &MAGIC)?;
+        if bytes.len() < 80 {
+            return Err(FormatError::Invalid("length"));
+        }
+        let header = RegionHeader {
+            uuid: array_at(bytes, 24),
+            page: u32_at(bytes, 20),
+            epoch: sequence_at(bytes, 40)?,
+            sequence: sequence_at(bytes, 48)?,
+            first_batch: sequence_at(bytes, 56)?,
+            synced: sequence_at(bytes, 64)?,
+            generation: sequence_at(bytes, 72)?,
+        };
+        if header.uuid != *uuid {
+            return Err(FormatError::Foreign);
+        }
+        if header.page != number {
+            return Err(FormatError::Misplaced);
+        }
+        Ok(header)
+    }
+}

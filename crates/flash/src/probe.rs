@@ -1,0 +1,122 @@
+//! Fourth step of recovery: is the batch that is not there one that was durable?
+//!
+//! Everything ahead is looked through: the rest of the region page by page, then every later
+//! region. A batch found there that counts names the highest batch known to be durable when it
+//! was written; if that reaches the missing one, the missing one is damage, else the log ended
+//! before it.
+
+use crate::format::batch::BatchHeader;
+use crate::log::Log;
+use crate::recovery::{Recovery, Step};
+
+/// A look ahead under way.
+#[derive(Default)]
+pub(crate) struct Probe {
+    /// Next page to look at.
+    region: u64,
+    page: u32,
+    /// Pages asked for.
+    pages: u32,
+    /// The nearest batch found: region, page, sequence.
+    found: Option<(u64, u32, u64)>,
+    /// Batches found.
+    count: u64,
+    /// The batch in question is there, only its payloads fail.
+    held: bool,
+}
+
+impl Log {
+    /// Looks ahead from where the walk stands; `held` is the batch there, if only its payloads
+    /// fail.
+    pub(crate) fn begin_probe(&mut self, r: &mut Recovery, held: Option<BatchHeader>) {
+        r.probe = Probe {
+            region: r.region,
+            page: r.page + held.map_or(0, |h| h.pages),
+            held: held.is_some(),
+            ..Probe::default()
+        };
+        self.probe_on(r);
+    }
+
+    /// Asks for the next pages, or decides.
+    fn probe_on(&mut self, r: &mut Recovery) {
+        let end = r.superblock.tail_region + r.regions();
+        while !r.probe_decided() && r.probe.region < end {
+            let left = self.geometry.region_pages.saturating_sub(r.probe.page);
+            if left > 0 && r.live(r.probe.region).is_some() {
+                r.probe.pages = r.chunk(left);
+                r.step = Step::Probe;
+                let page = self.page_of(r, r.probe.region, r.probe.page);
+                return self.push_read(r.chunk_buffer(), page, r.probe.pages);
+            }
+            r.probe.region += 1;
+            r.probe.page = 1;
+        }
+        self.decide(r);
+    }
+
+    /// Looks through the pages read.
+    pub(crate) fn probe_read(&mut self, r: &mut Recovery) {
+        let page_size = self.geometry.page_size as usize;
+        let first = self.page_of(r, r.probe.region, r.probe.page);
+        let mut at = 0;
+        while at < r.probe.pages {
+            let bytes = &self.buffers[r.chunk_buffer()][at as usize * page_size..][..page_size];
+            let mut entries = core::mem::take(&mut r.spare);
+            let header =
+                BatchHeader::decode(bytes, &self.uuid, first + at, &self.geometry, &mut entries);
+            r.spare = entries;
+            let page = r.probe.page + at;
+            let pages = self.geometry.region_pages;
+            let ahead = header
+                .ok()
+                .filter(|h| h.sequence > r.expected && r.counts(h, r.probe.region, page, pages));
+            at += match ahead {
+                Some(header) => {
+                    r.learn(&header);
+                    r.probe.count += 1;
+                    r.probe.found.get_or_insert((r.probe.region, page, header.sequence));
+                    header.pages
+                }
+                None => 1,
+            };
+        }
+        r.probe.page += at;
+        self.probe_on(r);
+    }
+
+    /// Damage, or the end of the log?
+    fn decide(&mut self, r: &mut Recovery) {
+        let missing = r.expected;
+        if r.known < missing {
+            r.report.batches_dropped = r.probe.count;
+            return self.finish_recovery(r);
+        }
+        if r.probe.held {
+            return self.accept_damaged(r);
+        }
+        match r.probe.found {
+            Some((region, page, sequence)) if r.known >= sequence - 1 => {
+                r.report.damage.batches.push((missing, sequence - 1));
+                (r.region, r.page, r.expected) = (region, page, sequence);
+                self.walk(r);
+            }
+            _ => {
+                r.report.damage.batches.push((missing, r.known));
+                r.report.batches_dropped = r.probe.count;
+                r.expected = r.known + 1;
+                self.finish_recovery(r);
+            }
+        }
+    }
+}
+
+impl Recovery {
+    /// Whether what was found suffices to decide.
+    fn probe_decided(&self) -> bool {
+        if self.probe.held {
+            return self.known >= self.expected;
+        }
+        self.probe.found.is_some_and(|(_, _, sequence)| self.known >= sequence - 1)
+    }
+}

@@ -1,0 +1,440 @@
+//! Recovery: what does the device hold, and where does the log end?
+//!
+//! In order, each step driven by the completion of the read before it:
+//!
+//! 1. Sync, so that whatever is read now is durable; read both superblock copies.
+//! 2. Read the first two pages of every region.
+//! 3. Walk the batches from the tail on, giving records as they come. Payloads of batches that
+//!    nothing says were durable are verified.
+//! 4. At the first batch that is not there, *probe*: look through everything ahead for batches
+//!    that know it to have been durable. If one does, this is damage, and the walk goes on
+//!    behind it. If none does, the log ends here, and what lies ahead is dropped for good.
+//! 5. Make the decision durable: a superblock with a new epoch that begins behind the end.
+//!
+//! Nothing is written before step 5, so a crash before it changes nothing; `walk.rs` and
+//! `probe.rs` hold steps 3 and 4.
+
+use crate::epochs;
+use crate::format::FormatError;
+use crate::format::batch::{BatchHeader, Entry};
+use crate::format::region::RegionHeader;
+use crate::format::superblock::{Superblock, bindings_max};
+use crate::geometry::Geometry;
+use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
+use crate::probe::Probe;
+use crate::regions::{Region, Regions};
+use crate::types::{Event, LogError, OnDamage, RecoveryReport};
+use crate::walk::Verify;
+use forebay_effect::{Device, Effect, Outcome};
+
+/// Region headers read at once.
+const SCANS: u32 = 16;
+/// Pages of the buffer for payloads and probing.
+const CHUNK_PAGES: u32 = 64;
+
+/// What is done next with what was read.
+pub(crate) enum Step {
+    Sync,
+    Superblocks { left: u32 },
+    Regions { left: u32 },
+    Header,
+    Payload,
+    Probe,
+}
+
+/// What the first two pages of a region say.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scan {
+    present: bool,
+    /// Whether its own header is there, or only its first batch's.
+    header: bool,
+    sequence: u64,
+    epoch: u64,
+    pub first_batch: u64,
+    synced: u64,
+}
+
+/// A recovery under way.
+pub(crate) struct Recovery {
+    /// Write nothing, verify everything.
+    pub check: bool,
+    pub step: Step,
+    pub superblock: Superblock,
+    copies: [Option<Result<Superblock, FormatError>>; 2],
+    /// Which copy was the newest.
+    copy: u32,
+    scan: Vec<Scan>,
+    /// The region that each scan's buffer is for.
+    lanes: [u32; SCANS as usize],
+    /// Buffer of the first scan; the walk's and the chunk's are behind the last.
+    buffers: usize,
+    chunk_pages: u32,
+    /// Where the next batch is expected: region sequence, page within it, batch sequence.
+    pub region: u64,
+    pub page: u32,
+    pub expected: u64,
+    /// Highest batch sequence known to have been durable.
+    pub known: u64,
+    /// Highest superblock generation known to have been durable.
+    pub generation: u64,
+    /// The batch at hand.
+    pub header: Option<BatchHeader>,
+    pub entries: Vec<Entry>,
+    pub verify: Verify,
+    pub probe: Probe,
+    pub spare: Vec<Entry>,
+    /// Newest region with a batch that counts.
+    pub last_region: Option<u64>,
+    pub report: Box<RecoveryReport>,
+}
+
+/// The sizes of the buffers that recovery needs, behind those before.
+pub(crate) fn buffer_sizes(geometry: &Geometry, sizes: &mut Vec<usize>) {
+    let page = geometry.page_size as usize;
+    sizes.extend([2 * page; SCANS as usize]);
+    sizes.push(page);
+    sizes.push(page * geometry.region_pages.min(CHUNK_PAGES) as usize);
+}
+
+impl Recovery {
+    pub fn header_buffer(&self) -> usize {
+        self.buffers + SCANS as usize
+    }
+
+    pub fn chunk_buffer(&self) -> usize {
+        self.buffers + SCANS as usize + 1
+    }
+
+    /// Pages of the next chunk when `left` are wanted.
+    pub fn chunk(&self, left: u32) -> u32 {
+        left.min(self.chunk_pages)
+    }
+
+    pub fn regions(&self) -> u64 {
+        self.scan.len() as u64
+    }
+
+    /// The region with this sequence, if it is there and counts.
+    pub fn live(&self, sequence: u64) -> Option<&Scan> {
+        let tail = self.superblock.tail_region;
+        let scan = &self.scan[(sequence % self.regions()) as usize];
+        let counts = scan.present
+            && scan.sequence == sequence
+            && (tail..tail + self.regions()).contains(&sequence)
+            && epochs::accepts(&self.superblock.epochs, scan.first_batch, scan.epoch);
+        counts.then_some(scan)
+    }
+
+    /// Whether a header found in region `region` at page `page` of it is of a batch that counts.
+    pub fn counts(&self, header: &BatchHeader, region: u64, page: u32, pages: u32) -> bool {
+        header.region_sequence == region
+            && page + header.pages <= pages
+            && epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch)
+    }
+
+    /// Learns what a header that counts knows.
+    pub fn learn(&mut self, header: &BatchHeader) {
+        self.known = self.known.max(header.synced);
+        self.generation = self.generation.max(header.generation);
+    }
+}
+
+impl Log {
+    pub(crate) fn begin_recovery(&mut self, check: bool) {
+        self.phase = Phase::Recovering;
+        let mut r = Box::new(Recovery {
+            check,
+            step: Step::Sync,
+            superblock: Superblock::default(),
+            copies: [None, None],
+            copy: 0,
+            scan: Vec::new(),
+            lanes: [0; SCANS as usize],
+            buffers: BATCH_BUFFERS + self.geometry.inflight_batches_max as usize,
+            chunk_pages: self.geometry.region_pages.min(CHUNK_PAGES),
+            region: 0,
+            page: 1,
+            expected: 0,
+            known: 0,
+            generation: 0,
+            header: None,
+            entries: Vec::new(),
+            verify: Verify::default(),
+            probe: Probe::default(),
+            spare: Vec::new(),
+            last_region: None,
+            report: Box::default(),
+        });
+        if check {
+            self.read_superblocks(&mut r);
+        } else {
+            let token = token(Kind::Sync, 0);
+            self.effects.push(Effect::Sync { token, device: Device::Flash });
+        }
+        self.recovery = Some(r);
+    }
+
+    /// Something that recovery asked for has ended.
+    pub(crate) fn recovery_step(&mut self, buffer: usize, result: Outcome) {
+        let Some(mut r) = self.recovery.take() else { return };
+        if let Err(error) = result {
+            let tolerated = r.check || self.options.on_damage == OnDamage::Report;
+            if matches!(r.step, Step::Sync) || !tolerated {
+                return self.refuse(LogError::Io(error));
+            }
+            self.buffers[buffer].fill(0);
+        }
+        match r.step {
+            Step::Sync => self.read_superblocks(&mut r),
+            Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
+            Step::Regions { left } => self.region_read(&mut r, buffer, left - 1),
+            Step::Header => self.header_read(&mut r),
+            Step::Payload => self.payload_read(&mut r),
+            Step::Probe => self.probe_read(&mut r),
+        }
+        if matches!(self.phase, Phase::Recovering) {
+            self.recovery = Some(r);
+        }
+    }
+
+    /// Asks for pages of the device to be read into a buffer.
+    pub(crate) fn push_read(&mut self, buffer: usize, page: u32, pages: u32) {
+        let length = pages * self.geometry.page_size;
+        let offset = u64::from(page) * u64::from(self.geometry.page_size);
+        let token = token(Kind::Recovery, buffer as u32);
+        let effect = Effect::Read { token, device: Device::Flash, offset, length };
+        self.effects.push_with(effect, [Log::meta_segment(buffer, 0, length)]);
+    }
+
+    /// The start has failed; nothing was written.
+    pub(crate) fn refuse(&mut self, error: LogError) {
+        self.phase = Phase::Closed;
+        self.events.push_back(Event::Failed(error));
+    }
+
+    fn read_superblocks(&mut self, r: &mut Recovery) {
+        let pages = self.geometry.superblock_pages;
+        r.step = Step::Superblocks { left: 2 };
+        self.push_read(SUPERBLOCK_BUFFER, 0, pages);
+        self.push_read(SUPERBLOCK_OTHER, pages, pages);
+    }
+
+    fn superblock_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
+        r.copies[buffer] = Some(Superblock::decode(&self.buffers[buffer]));
+        r.step = Step::Superblocks { left };
+        if left > 0 {
+            return;
+        }
+        match self.choose_superblock(r).and_then(|s| self.adopt(r, s)) {
+            Ok(()) => self.read_regions(r),
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// The newest copy that verifies.
+    fn choose_superblock(&self, r: &mut Recovery) -> Result<Superblock, LogError> {
+        let copies = [0, 1].map(|n: usize| r.copies[n].take().expect("both copies were read"));
+        for copy in &copies {
+            if let &Err(FormatError::Version(found)) = copy {
+                let supported = crate::format::VERSION;
+                return Err(LogError::NewerFormat { found, supported });
+            }
+        }
+        for (n, copy) in copies.iter().enumerate() {
+            if copy.is_err() {
+                r.report.damage.repaired.push(n as u32 * self.geometry.superblock_pages);
+            }
+        }
+        match copies {
+            [Ok(a), Ok(b)] if b.generation > a.generation => {
+                r.copy = 1;
+                Ok(b)
+            }
+            [Ok(a), _] => Ok(a),
+            [Err(_), Ok(b)] => {
+                r.copy = 1;
+                Ok(b)
+            }
+            [Err(FormatError::Missing), Err(FormatError::Missing)] => Err(LogError::NotALog),
+            [Err(_), Err(_)] => Err(LogError::SuperblockDamaged),
+        }
+    }
+
+    /// Takes over the stored geometry and tables, if they fit this run.
+    fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
+        let mut g = self.geometry;
+        for (what, stored, expected) in [
+            ("block size", s.block_size, g.block_size),
+            ("page size", s.page_size, g.page_size),
+            ("superblock pages", s.superblock_pages, g.superblock_pages),
+        ] {
+            if stored != expected {
+                let (stored, expected) = (u64::from(stored), u64::from(expected));
+                return Err(LogError::Geometry { what, stored, expected });
+            }
+        }
+        if s.layout != 0 {
+            return Err(LogError::Layout(s.layout));
+        }
+        (g.region_pages, g.regions, g.extent_bytes) = (s.region_pages, s.regions, s.extent_bytes);
+        g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
+        g.active_extents_max = g.active_extents_max.max(s.active.len() as u32);
+        if g.validate().is_err() {
+            return Err(LogError::SuperblockDamaged);
+        }
+        for (what, stored, expected) in [
+            ("bytes", g.device_bytes(), self.options.device_bytes),
+            ("bound volumes", s.bindings.len() as u64, u64::from(bindings_max(&g))),
+        ] {
+            if stored > expected {
+                return Err(LogError::Geometry { what, stored, expected });
+            }
+        }
+        self.geometry = g;
+        self.uuid = s.uuid;
+        self.regions = Regions::new(&g, &self.options);
+        self.activity = crate::activity::Activity::new(&g, self.options.slots as usize);
+        self.activity.load(&s.active);
+        r.report.uuid = s.uuid;
+        r.report.clean = s.clean;
+        r.scan = vec![Scan::default(); g.regions as usize];
+        (r.region, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
+        r.superblock = s;
+        Ok(())
+    }
+
+    fn read_regions(&mut self, r: &mut Recovery) {
+        r.step = Step::Regions { left: self.geometry.regions };
+        for lane in 0..SCANS.min(self.geometry.regions) {
+            r.lanes[lane as usize] = lane;
+            self.read_region(r, lane);
+        }
+    }
+
+    fn read_region(&mut self, r: &Recovery, lane: u32) {
+        let page = self.geometry.region_start(r.lanes[lane as usize]);
+        self.push_read(r.buffers + lane as usize, page, 2);
+    }
+
+    /// A region's first two pages are there.
+    fn region_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
+        let lane = buffer - r.buffers;
+        self.scan_region(r, buffer, r.lanes[lane]);
+        r.lanes[lane] += SCANS;
+        r.step = Step::Regions { left };
+        if r.lanes[lane] < self.geometry.regions {
+            self.read_region(r, lane as u32);
+        }
+        if left > 0 {
+            return;
+        }
+        for sequence in r.region..r.region + r.regions() {
+            let Some(&scan) = r.live(sequence) else { continue };
+            r.known = r.known.max(scan.synced);
+            if !scan.header {
+                let region = (sequence % r.regions()) as u32;
+                r.report.damage.repaired.push(self.geometry.region_start(region));
+            }
+        }
+        if r.generation > r.superblock.generation {
+            return self.refuse_stale(r);
+        }
+        self.walk(r);
+    }
+
+    /// The newest superblock is lost: where the log begins is not known.
+    pub(crate) fn refuse_stale(&mut self, r: &Recovery) {
+        let (found, known) = (r.superblock.generation, r.generation);
+        self.refuse(LogError::SuperblockStale { found, known });
+    }
+
+    /// What the region's header says, or the first batch's where that is newer or alone.
+    fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
+        let page = self.geometry.region_start(region);
+        let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
+        let place = |sequence: u64| (sequence % r.scan.len() as u64) as u32 == region;
+        let mut scan = Scan::default();
+        if let Ok(h) = RegionHeader::decode(first, &self.uuid, page) {
+            r.generation = r.generation.max(h.generation);
+            scan = Scan {
+                present: place(h.sequence),
+                header: true,
+                sequence: h.sequence,
+                epoch: h.epoch,
+                first_batch: h.first_batch,
+                synced: h.synced,
+            };
+        }
+        let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
+        if let Ok(h) = batch {
+            r.generation = r.generation.max(h.generation);
+            let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
+            if place(h.region_sequence) && (newer || !scan.present) {
+                scan = Scan {
+                    present: true,
+                    header: false,
+                    sequence: h.region_sequence,
+                    epoch: h.epoch,
+                    first_batch: h.sequence,
+                    synced: h.synced,
+                };
+            }
+        }
+        r.scan[region as usize] = scan;
+    }
+
+    /// The log ends before batch `r.expected`: decides, and makes it durable.
+    pub(crate) fn finish_recovery(&mut self, r: &mut Recovery) {
+        if r.generation > r.superblock.generation {
+            return self.refuse_stale(r);
+        }
+        let end = r.expected - 1;
+        let tail = r.superblock.tail_region;
+        let head = r.last_region.map_or(tail, |last| last + 1);
+        r.report.epoch = r.superblock.epoch;
+        r.report.bindings.clone_from(&r.superblock.bindings);
+        r.report.regions_used = (head - tail) as u32;
+        let report = core::mem::take(&mut r.report);
+        self.uuid = r.superblock.uuid;
+        self.superblock.contents = core::mem::take(&mut r.superblock);
+        if r.check {
+            self.phase = Phase::Closed;
+            self.events.push_back(Event::Ready(report));
+            return;
+        }
+        if !report.damage.is_harmless() && self.options.on_damage == OnDamage::Refuse {
+            return self.refuse(LogError::Damaged(report));
+        }
+        self.settle_regions(tail, head, end);
+        self.batches.next_sequence = end + 1;
+        self.commit.complete_sequence = end;
+        self.commit.durable_sequence = r.known.min(end);
+        self.superblock.copy = 1 - r.copy;
+        let c = &mut self.superblock.contents;
+        c.epoch += 1;
+        c.clean = false;
+        c.clean_before = c.clean_before.min(end);
+        epochs::begin(&mut c.epochs, c.tail_batch, end + 1, c.epoch);
+        c.active.reserve(self.geometry.active_extents_max as usize);
+        self.open(report);
+    }
+
+    /// Fills in what the walk has not seen of the regions in use.
+    fn settle_regions(&mut self, tail: u64, head: u64, end: u64) {
+        self.regions.continue_at(tail, head);
+        let mut first_batch = end + 1;
+        for sequence in (tail..head).rev() {
+            let number = self.regions.number(sequence);
+            let region = &mut self.regions.all[number];
+            if region.sequence != sequence || region.first_batch == 0 {
+                *region = Region { sequence, first_batch, ..Region::default() };
+            }
+            region.last_batch = end;
+            first_batch = region.first_batch;
+        }
+        if head > tail {
+            let number = self.regions.number(tail);
+            self.regions.all[number].first_batch = self.superblock.contents.tail_batch;
+        }
+    }
+}

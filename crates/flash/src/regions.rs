@@ -1,0 +1,259 @@
+//! Regions: a ring filled in order and reclaimed in the same order.
+//!
+//! Region sequence `s` lies in region number `s mod regions`. In order of sequence:
+//!
+//! ```text
+//! tail ...... released ...... reclaiming ...... head
+//!   |  given back |  cache is asked |    sealed    | open (or the next to open)
+//! ```
+//!
+//! What lies before the tail is free. The tail moves only when the superblock that says so is
+//! durable, and that is written only when every record that supersedes something in the regions
+//! given back is durable, too.
+
+use crate::geometry::Geometry;
+use crate::key::{BlockKey, Position};
+use crate::log::{Log, Phase};
+use crate::types::{Event, Options};
+
+/// What is known of a region in use.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Region {
+    pub sequence: u64,
+    /// Sequence of its first batch.
+    pub first_batch: u64,
+    /// Sequence of its last batch, once sealed.
+    pub last_batch: u64,
+    /// What its payloads' seeds continue from.
+    pub seed: u32,
+    /// The cache has given it back.
+    pub released: bool,
+}
+
+/// The ring of regions.
+pub(crate) struct Regions {
+    pub all: Vec<Region>,
+    region_pages: u32,
+    first_page: u32,
+    reserve: u64,
+    reclaims_max: u64,
+    /// Oldest region that counts according to the durable superblock.
+    pub tail: u64,
+    /// What the next superblock is to say.
+    pub tail_wanted: u64,
+    pub released: u64,
+    pub reclaiming: u64,
+    pub head: u64,
+    /// Whether `head` is being filled.
+    pub open: bool,
+    /// Next free page of the open region.
+    next_page: u32,
+    /// The cache has asked for a region.
+    asked: bool,
+    /// Records up to this serial must be durable before the tail moves.
+    pub release_serial: u64,
+    /// Pages left at the end of regions.
+    pub pages_skipped: u64,
+}
+
+/// What the payload seeds of a region continue from.
+pub(crate) fn region_seed(uuid: &[u8; 16], sequence: u64, epoch: u64) -> u32 {
+    let crc = crc32c::crc32c(uuid);
+    let crc = crc32c::crc32c_append(crc, &sequence.to_le_bytes());
+    crc32c::crc32c_append(crc, &epoch.to_le_bytes())
+}
+
+impl Regions {
+    pub fn new(geometry: &Geometry, options: &Options) -> Regions {
+        Regions {
+            all: vec![Region::default(); geometry.regions as usize],
+            region_pages: geometry.region_pages,
+            first_page: geometry.first_region_page(),
+            reserve: u64::from(options.reserve_regions.min(geometry.regions - 2)),
+            reclaims_max: u64::from(options.reclaims_max.max(1)),
+            tail: 0,
+            tail_wanted: 0,
+            released: 0,
+            reclaiming: 0,
+            head: 0,
+            open: false,
+            next_page: 0,
+            asked: false,
+            release_serial: 0,
+            pages_skipped: 0,
+        }
+    }
+
+    /// Continues after a recovery that found regions `tail` to `head` (exclusive) in use.
+    pub fn continue_at(&mut self, tail: u64, head: u64) {
+        (self.tail, self.tail_wanted, self.released, self.reclaiming) = (tail, tail, tail, tail);
+        self.head = head;
+    }
+
+    /// The region number of a sequence.
+    pub fn number(&self, sequence: u64) -> usize {
+        (sequence % self.all.len() as u64) as usize
+    }
+
+    /// Regions in use, the open one included.
+    pub fn used(&self) -> u64 {
+        self.head + u64::from(self.open) - self.tail
+    }
+
+    /// Regions free for use.
+    pub fn free(&self) -> u32 {
+        (self.all.len() as u64).saturating_sub(self.used()) as u32
+    }
+
+    /// Pages that batches without payload could still take without a region given back.
+    pub fn pages_left(&self) -> u64 {
+        let left = if self.open { self.region_pages - self.next_page } else { 0 };
+        u64::from(left) + u64::from(self.free()) * u64::from(self.region_pages - 1)
+    }
+
+    /// Pages that the next batch may have, if it needs no more than `needed`: what is left of
+    /// the open region, or a fresh one. Seals the open one when it has no room for `needed`.
+    pub fn room(&mut self, needed: u32, last_batch: u64) -> Option<u32> {
+        if self.open {
+            let left = self.region_pages - self.next_page;
+            if left >= needed {
+                return Some(left);
+            }
+            self.seal(last_batch);
+        }
+        if self.free() == 0 { None } else { Some(self.region_pages - 1) }
+    }
+
+    /// Takes the pages of batch `sequence`, opening a region if none is open. Gives the region's
+    /// sequence, the first page of the write, and whether the region header goes in front.
+    pub fn take(
+        &mut self,
+        pages: u32,
+        sequence: u64,
+        uuid: &[u8; 16],
+        epoch: u64,
+    ) -> (u64, u32, bool) {
+        let opens = !self.open;
+        let number = self.number(self.head);
+        if opens {
+            assert!(self.free() > 0, "a region is opened only when one is free");
+            self.all[number] = Region {
+                sequence: self.head,
+                first_batch: sequence,
+                last_batch: 0,
+                seed: region_seed(uuid, self.head, epoch),
+                released: false,
+            };
+            self.open = true;
+            self.next_page = 0;
+        }
+        let page = self.first_page + number as u32 * self.region_pages + self.next_page;
+        self.next_page += pages + u32::from(opens);
+        (self.head, page, opens)
+    }
+
+    /// Ends the open region.
+    fn seal(&mut self, last_batch: u64) {
+        let number = self.number(self.head);
+        self.all[number].last_batch = last_batch;
+        self.pages_skipped += u64::from(self.region_pages - self.next_page);
+        self.open = false;
+        self.head += 1;
+    }
+
+    /// The cache asks for the oldest region.
+    pub fn ask(&mut self) {
+        self.asked |= self.reclaiming == self.released && self.used() > 0;
+    }
+
+    /// The cache gives back a region; what supersedes its records has a serial up to `serial`.
+    pub fn release(&mut self, region: u32, serial: u64) {
+        let sequence = self.all[region as usize].sequence;
+        let asked_for = (self.released..self.reclaiming).contains(&sequence)
+            && self.number(sequence) == region as usize
+            && !self.all[region as usize].released;
+        assert!(asked_for, "region {region} is not being reclaimed");
+        self.all[region as usize].released = true;
+        self.release_serial = serial;
+        while self.released < self.reclaiming && self.all[self.number(self.released)].released {
+            self.released += 1;
+        }
+    }
+
+    /// Sequence of the first batch of the region that the next superblock calls the tail.
+    pub fn tail_batch(&self, next_batch: u64) -> u64 {
+        if self.tail_wanted < self.head + u64::from(self.open) {
+            self.all[self.number(self.tail_wanted)].first_batch
+        } else {
+            next_batch
+        }
+    }
+
+    pub fn payload_seed(&self, region: u32, key: BlockKey, position: Position) -> u32 {
+        let mut name = [0; 12];
+        name[..8].copy_from_slice(&key.0.to_le_bytes());
+        name[8..].copy_from_slice(&position.0.to_le_bytes());
+        crc32c::crc32c_append(self.all[region as usize].seed, &name)
+    }
+
+    /// The next region to ask the cache for, if one is wanted and may be asked for.
+    fn next_reclaim(&mut self, complete: u64, wanted: bool) -> Option<u32> {
+        let outstanding = self.reclaiming - self.released;
+        let coming = u64::from(self.free()) + (self.reclaiming - self.tail);
+        let short = wanted && coming <= self.reserve;
+        if outstanding >= self.reclaims_max || !(short || self.asked) {
+            return None;
+        }
+        if self.reclaiming == self.head {
+            let alone = self.asked && self.open && outstanding == 0;
+            let number = self.number(self.head);
+            if !alone || self.all[number].first_batch > complete {
+                return None;
+            }
+            self.seal(complete);
+        }
+        let number = self.number(self.reclaiming);
+        if self.all[number].last_batch > complete {
+            return None;
+        }
+        self.asked = false;
+        self.reclaiming += 1;
+        Some(number as u32)
+    }
+}
+
+impl Log {
+    /// Asks for regions when few are free, and lets the tail follow those given back.
+    pub(crate) fn pump_regions(&mut self) -> bool {
+        let running = matches!(self.phase, Phase::Running);
+        let draining = matches!(self.phase, Phase::Draining);
+        if self.error.is_some() || !(running || draining) {
+            return false;
+        }
+        let mut progress = false;
+        let wanted = running || !self.queue.items.is_empty();
+        if self.batches.is_idle() || !self.regions.only_open() {
+            while let Some(region) =
+                self.regions.next_reclaim(self.commit.complete_sequence, wanted)
+            {
+                self.events.push_back(Event::Reclaim { region });
+                progress = true;
+            }
+        }
+        let r = &mut self.regions;
+        if r.released > r.tail_wanted && self.commit.durable_serial >= r.release_serial {
+            r.tail_wanted = r.released;
+            self.superblock.touch();
+            progress = true;
+        }
+        self.stats.pages_skipped = self.regions.pages_skipped;
+        progress
+    }
+}
+
+impl Regions {
+    /// Whether the only region left to ask for is the one being filled.
+    fn only_open(&self) -> bool {
+        self.reclaiming == self.head
+    }
+}

@@ -1,0 +1,188 @@
+//! Third step of recovery: the batches from the tail on, in order.
+
+use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
+use crate::key::Position;
+use crate::log::Log;
+use crate::recovery::{Recovery, Step};
+use crate::regions::{Region, region_seed};
+use crate::types::{Event, Record};
+
+/// How far the payloads of the batch at hand are verified.
+#[derive(Default)]
+pub(crate) struct Verify {
+    /// Entry at hand, bytes of it done, their checksum.
+    entry: usize,
+    done: u32,
+    crc: u32,
+    /// First page of the batch not yet read.
+    page: u32,
+    /// Entries that fail.
+    pub bad: Vec<usize>,
+}
+
+impl Log {
+    /// Asks for the header where the next batch is expected.
+    pub(crate) fn walk(&mut self, r: &mut Recovery) {
+        if r.live(r.region + 1).is_some_and(|next| next.first_batch == r.expected) {
+            (r.region, r.page) = (r.region + 1, 1);
+        }
+        if r.live(r.region).is_some() && r.page < self.geometry.region_pages {
+            r.step = Step::Header;
+            self.push_read(r.header_buffer(), self.page_of(r, r.region, r.page), 1);
+        } else {
+            self.begin_probe(r, None);
+        }
+    }
+
+    /// The device's page number of a page of a region.
+    pub(crate) fn page_of(&self, r: &Recovery, region: u64, page: u32) -> u32 {
+        self.geometry.region_start((region % r.regions()) as u32) + page
+    }
+
+    /// A header is there: the expected one, or the walk stops here.
+    pub(crate) fn header_read(&mut self, r: &mut Recovery) {
+        let page = self.page_of(r, r.region, r.page);
+        let bytes = &self.buffers[r.header_buffer()];
+        let found = BatchHeader::decode(bytes, &self.uuid, page, &self.geometry, &mut r.entries);
+        let expected = found.ok().filter(|h| {
+            h.sequence == r.expected && r.counts(h, r.region, r.page, self.geometry.region_pages)
+        });
+        let Some(header) = expected else { return self.begin_probe(r, None) };
+        r.learn(&header);
+        r.header = Some(header);
+        self.enter_region(r, &header);
+        if r.check || header.sequence > r.known {
+            r.verify.bad.clear();
+            (r.verify.entry, r.verify.done, r.verify.page) = (0, 0, 1);
+            self.read_payload(r);
+        } else {
+            self.accept(r);
+        }
+    }
+
+    /// Notes what the region's seeds and first batch are.
+    fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
+        let number = self.regions.number(r.region);
+        let region = &mut self.regions.all[number];
+        if region.sequence != r.region || region.first_batch == 0 {
+            *region = Region {
+                sequence: r.region,
+                first_batch: header.sequence,
+                seed: region_seed(&self.uuid, r.region, header.epoch),
+                ..Region::default()
+            };
+        }
+    }
+
+    /// Asks for the next pages of the batch's payloads.
+    fn read_payload(&mut self, r: &mut Recovery) {
+        let header = r.header.expect("a batch is at hand");
+        let pages = r.chunk(header.pages - r.verify.page);
+        if pages == 0 {
+            return self.payloads_verified(r);
+        }
+        r.step = Step::Payload;
+        self.push_read(r.chunk_buffer(), header.page + r.verify.page, pages);
+    }
+
+    /// Continues the checksums over the pages read.
+    pub(crate) fn payload_read(&mut self, r: &mut Recovery) {
+        let header = r.header.expect("a batch is at hand");
+        let page_size = self.geometry.page_size;
+        let pages = r.chunk(header.pages - r.verify.page);
+        let (start, end) = (r.verify.page * page_size, (r.verify.page + pages) * page_size);
+        let bytes = &self.buffers[r.chunk_buffer()];
+        let number = self.regions.number(r.region) as u32;
+        let v = &mut r.verify;
+        while let Some(entry) = r.entries.get(v.entry) {
+            if entry.kind == EntryKind::Data {
+                let at = u32::from(entry.offset) * page_size + v.done;
+                if at >= end {
+                    break;
+                }
+                if v.done == 0 {
+                    let position = position_of(&header, entry);
+                    v.crc = self.regions.payload_seed(number, entry.key, position);
+                }
+                let wanted = self.geometry.payload_bytes(entry.valid);
+                let take = (wanted - v.done).min(end - at);
+                let from = (at - start) as usize;
+                v.crc = crc32c::crc32c_append(v.crc, &bytes[from..from + take as usize]);
+                v.done += take;
+                if v.done < wanted {
+                    break;
+                }
+                r.report.payloads_verified += 1;
+                if v.crc != entry.checksum {
+                    v.bad.push(v.entry);
+                }
+            }
+            v.entry += 1;
+            v.done = 0;
+        }
+        v.page += pages;
+        self.read_payload(r);
+    }
+
+    /// Every payload of the batch was looked at.
+    fn payloads_verified(&mut self, r: &mut Recovery) {
+        let header = r.header.expect("a batch is at hand");
+        if r.verify.bad.is_empty() {
+            self.accept(r);
+        } else if header.sequence <= r.known {
+            self.accept_damaged(r);
+        } else {
+            self.begin_probe(r, Some(header));
+        }
+    }
+
+    /// The batch was durable, but some of its payloads fail: its records are given all the same
+    /// (a newer record must not let an older one through; reading them fails).
+    pub(crate) fn accept_damaged(&mut self, r: &mut Recovery) {
+        let header = r.header.expect("a batch is at hand");
+        for &n in &r.verify.bad {
+            let entry = &r.entries[n];
+            r.report.damage.payloads.push((entry.key, position_of(&header, entry)));
+        }
+        self.accept(r);
+    }
+
+    /// Gives the batch's records and goes on behind it.
+    fn accept(&mut self, r: &mut Recovery) {
+        let header = r.header.take().expect("a batch is at hand");
+        for entry in &r.entries {
+            let key = entry.key;
+            let clean = header.sequence <= r.superblock.clean_before;
+            let dirty = if clean { 0 } else { entry.dirty };
+            let active = entry.kind == EntryKind::Data && self.activity.contains(key);
+            if entry.kind == EntryKind::Tombstone || active && dirty == 0 {
+                if active {
+                    r.report.distrusted += 1;
+                    self.activity.distrust(key);
+                }
+                r.report.tombstones += 1;
+                self.events.push_back(Event::RecoveredTombstone { key });
+                continue;
+            }
+            r.report.dirty_in_active += u64::from(active);
+            r.report.records += 1;
+            self.events.push_back(Event::Recovered(Record {
+                key,
+                position: position_of(&header, entry),
+                valid: entry.valid,
+                dirty,
+                checksum: entry.checksum,
+                sequence: header.sequence,
+            }));
+        }
+        r.report.batches += 1;
+        r.last_region = Some(r.region);
+        r.page += header.pages;
+        r.expected += 1;
+        self.walk(r);
+    }
+}
+
+fn position_of(header: &BatchHeader, entry: &Entry) -> Position {
+    Position(header.page + u32::from(entry.offset))
+}

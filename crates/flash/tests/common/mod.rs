@@ -1,0 +1,352 @@
+//! A driver for the log over an in-memory device that forgets: what was not synced survives a
+//! power cut in any subset of its sectors.
+#![allow(dead_code)]
+
+use forebay_effect::{Device, Effect, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_flash::{Append, BlockKey, Event, Geometry, Log, Options, Position, Record, Start};
+
+/// A small deterministic generator (splitmix64).
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// Below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const SECTOR: usize = 512;
+
+/// A device with a volatile write cache.
+#[derive(Clone)]
+pub struct Flash {
+    /// As it would be after a power cut that loses everything not synced.
+    pub durable: Vec<u8>,
+    /// As it reads now.
+    pub current: Vec<u8>,
+    /// Completed writes that are not durable yet: (completed at, offset, bytes).
+    volatile: Vec<(u64, usize, Vec<u8>)>,
+    clock: u64,
+}
+
+impl Flash {
+    pub fn new(bytes: u64) -> Flash {
+        let bytes = vec![0xEE; bytes as usize];
+        Flash { durable: bytes.clone(), current: bytes, volatile: Vec::new(), clock: 0 }
+    }
+    fn write(&mut self, offset: usize, bytes: Vec<u8>) {
+        self.current[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        self.clock += 1;
+        self.volatile.push((self.clock, offset, bytes));
+    }
+    fn sync(&mut self, through: u64) {
+        let durable = &mut self.durable;
+        self.volatile.retain(|(at, offset, bytes)| {
+            if *at <= through {
+                durable[*offset..offset + bytes.len()].copy_from_slice(bytes);
+            }
+            *at > through
+        });
+        // What is still volatile lies on top of what has become durable.
+    }
+    /// Loses a random part of what is volatile, and of the writes under way.
+    fn cut(&mut self, rng: &mut Rng, under_way: Vec<(usize, Vec<u8>)>) {
+        let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
+        writes.extend(under_way);
+        let mood = rng.below(5);
+        for (offset, bytes) in writes {
+            let whole = rng.one_in(2);
+            for (n, sector) in bytes.chunks(SECTOR).enumerate() {
+                let keep = match mood {
+                    0 => false,
+                    1 => true,
+                    2 => whole,
+                    3 => rng.one_in(2),
+                    _ => !rng.one_in(8),
+                };
+                let at = offset + n * SECTOR;
+                if keep {
+                    self.durable[at..at + sector.len()].copy_from_slice(sector);
+                } else if rng.one_in(64) && mood != 0 {
+                    // A torn sector holds garbage.
+                    let garbage = rng.next() as u8;
+                    self.durable[at..at + sector.len()].fill(garbage);
+                }
+            }
+        }
+        self.current.clone_from(&self.durable);
+    }
+}
+
+enum Pending {
+    Read { offset: usize, segments: Vec<Segment> },
+    Write { offset: usize, bytes: Vec<u8> },
+    Sync { through: u64 },
+}
+
+/// A log, its device, and the DRAM slots.
+pub struct Rig {
+    pub log: Log,
+    pub flash: Flash,
+    pub slots: Vec<Vec<u8>>,
+    pending: Vec<(Token, Pending)>,
+    pub geometry: Geometry,
+    pub options: Options,
+    /// Writes and syncs that fail from now on: counts down to the failure.
+    pub fail_after: Option<u64>,
+    /// Every write since the start (offset, length), and syncs as (u64::MAX, 0), in the order of
+    /// completion.
+    pub history: Vec<(u64, usize)>,
+}
+
+/// Four regions of ten pages, batches of up to four entries.
+pub fn tiny() -> Geometry {
+    Geometry {
+        block_size: 4096,
+        page_size: 4096,
+        region_pages: 10,
+        regions: 4,
+        superblock_pages: 1,
+        extent_bytes: 4 * 4096,
+        batch_pages_max: 5,
+        batch_entries_max: 4,
+        inflight_batches_max: 2,
+        active_extents_max: 2,
+    }
+}
+
+pub fn options() -> Options {
+    Options { slots: 8, reserve_regions: 1, ..Options::default() }
+}
+
+impl Rig {
+    pub fn new(geometry: Geometry, options: Options, flash: Flash) -> Rig {
+        let slots = vec![vec![0; geometry.block_size as usize]; options.slots as usize];
+        Rig {
+            log: Log::new(geometry, options),
+            flash,
+            slots,
+            pending: Vec::new(),
+            geometry,
+            options,
+            fail_after: None,
+            history: Vec::new(),
+        }
+    }
+
+    /// A freshly formatted log, ready.
+    pub fn formatted(geometry: Geometry, options: Options) -> Rig {
+        let mut rig = Rig::new(geometry, options, Flash::new(geometry.device_bytes()));
+        rig.log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
+        let events = rig.settle();
+        assert!(matches!(events[..], [Event::Ready(_)]), "{events:?}");
+        rig
+    }
+
+    /// The same device under a new log.
+    pub fn restart(&self, how: Start) -> Rig {
+        let mut rig = Rig::new(self.geometry, self.options, self.flash.clone());
+        rig.log.start(how);
+        rig
+    }
+
+    /// Polls every effect: immediate ones are done, device ones wait for `complete`.
+    pub fn poll(&mut self) {
+        let mut segments = Vec::new();
+        while let Some(effect) = self.log.poll_effect(&mut segments) {
+            match effect {
+                Effect::Checksum { token, seed } => {
+                    assert_eq!(token.owner, Owner::Log);
+                    let crc = crc32c::crc32c_append(seed, &self.gather(&segments));
+                    self.log.handle_checksum(token.index, crc);
+                }
+                Effect::Write { token, device: Device::Flash, offset, length } => {
+                    let bytes = self.gather(&segments);
+                    assert_eq!(bytes.len(), length as usize);
+                    let offset = offset as usize;
+                    assert!(offset + bytes.len() <= self.flash.current.len());
+                    self.pending.push((token, Pending::Write { offset, bytes }));
+                }
+                Effect::Read { token, device: Device::Flash, offset, length } => {
+                    assert_eq!(segments.iter().map(|s| s.length).sum::<u32>(), length);
+                    let segments = segments.clone();
+                    self.pending.push((token, Pending::Read { offset: offset as usize, segments }));
+                }
+                Effect::Sync { token, device: Device::Flash } => {
+                    let through = self.flash.clock;
+                    self.pending.push((token, Pending::Sync { through }));
+                }
+                other => panic!("unexpected effect {other:?}"),
+            }
+        }
+    }
+
+    fn gather(&self, segments: &[Segment]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for s in segments {
+            let n = s.length as usize;
+            match s.place {
+                Place::Slot { slot, offset } => {
+                    let at = offset as usize;
+                    bytes.extend_from_slice(&self.slots[slot.0 as usize][at..at + n]);
+                }
+                Place::Meta { buffer, offset } => {
+                    let at = offset as usize;
+                    bytes.extend_from_slice(&self.log.meta(buffer)[at..at + n]);
+                }
+                Place::Void => bytes.resize(bytes.len() + n, 0),
+                Place::Request { .. } => panic!("the log names no requests"),
+            }
+        }
+        bytes
+    }
+
+    /// Device effects under way.
+    pub fn under_way(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Ends the `n`th device effect under way.
+    pub fn complete(&mut self, n: usize) {
+        let (token, pending) = self.pending.remove(n);
+        let modifies = !matches!(pending, Pending::Read { .. });
+        if modifies && let Some(left) = &mut self.fail_after {
+            if *left == 0 {
+                self.log.handle_completion(token.index, Err(IoError::Device));
+                return self.poll();
+            }
+            *left -= 1;
+        }
+        match pending {
+            Pending::Read { mut offset, segments } => {
+                for s in segments {
+                    let Place::Meta { buffer, offset: at } = s.place else {
+                        panic!("the log reads into its own buffers")
+                    };
+                    let (at, n) = (at as usize, s.length as usize);
+                    let from = &self.flash.current[offset..offset + n];
+                    self.log.meta_mut(buffer)[at..at + n].copy_from_slice(from);
+                    offset += n;
+                }
+            }
+            Pending::Write { offset, bytes } => {
+                self.history.push((offset as u64, bytes.len()));
+                self.flash.write(offset, bytes);
+            }
+            Pending::Sync { through } => {
+                self.history.push((u64::MAX, 0));
+                self.flash.sync(through);
+            }
+        }
+        self.log.handle_completion(token.index, Ok(()));
+        self.poll();
+    }
+
+    /// Does everything there is to do; gives the events.
+    pub fn settle(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.poll();
+        loop {
+            while let Some(event) = self.log.poll_event() {
+                events.push(event);
+            }
+            if self.pending.is_empty() {
+                return events;
+            }
+            self.complete(0);
+        }
+    }
+
+    /// The power goes off: what is left of the device.
+    pub fn cut(mut self, rng: &mut Rng) -> Flash {
+        let under_way = self
+            .pending
+            .drain(..)
+            .filter_map(|(_, p)| match p {
+                Pending::Write { offset, bytes } => Some((offset, bytes)),
+                _ => None,
+            })
+            .collect();
+        self.flash.cut(rng, under_way);
+        self.flash
+    }
+
+    /// The process dies, the device lives on: writes under way may or may not have happened.
+    pub fn kill(mut self, rng: &mut Rng) -> Flash {
+        for (_, p) in self.pending.drain(..) {
+            if let Pending::Write { offset, bytes } = p
+                && rng.one_in(2)
+            {
+                self.flash.write(offset, bytes);
+            }
+        }
+        self.flash
+    }
+
+    /// Puts the content for (key, version) into a slot.
+    pub fn fill(&mut self, slot: u32, key: BlockKey, version: u64) {
+        content(key, version, &mut self.slots[slot as usize]);
+    }
+
+    /// Fills a slot and appends it whole and dirty; the slot is the ticket's.
+    pub fn append(&mut self, ticket: u64, key: BlockKey, version: u64, urgent: bool) {
+        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
+        self.fill(slot.0, key, version);
+        let valid = self.geometry.full_mask();
+        self.log.append(Append { ticket, key, valid, dirty: valid, slot, urgent });
+        self.poll();
+    }
+
+    /// Reads a record's payload; `None` if its checksum fails.
+    pub fn read(&self, key: BlockKey, p: Position, valid: u16, checksum: u32) -> Option<Vec<u8>> {
+        let at = self.log.byte_offset(p) as usize;
+        let bytes = &self.flash.current[at..at + self.log.payload_bytes(valid) as usize];
+        let crc = crc32c::crc32c_append(self.log.payload_seed(key, p), bytes);
+        (crc == checksum).then(|| bytes.to_vec())
+    }
+
+    /// The version of a record found by recovery; panics unless the payload is that of its
+    /// block.
+    pub fn version(&self, r: &Record) -> u64 {
+        let bytes =
+            self.read(r.key, r.position, r.valid, r.checksum).expect("the payload verifies");
+        let version = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+        let mut whole = vec![0; self.geometry.block_size as usize];
+        content(r.key, version, &mut whole);
+        let g = self.geometry.granule_bytes() as usize;
+        let compact: Vec<u8> = (0..16)
+            .filter(|n| r.valid & 1 << n != 0)
+            .flat_map(|n| whole[n * g..(n + 1) * g].to_vec())
+            .collect();
+        assert_eq!(bytes, compact, "the payload is that of block {} version {version}", r.key);
+        version
+    }
+}
+
+/// The content of a block at a version: every granule says which block and version it is of.
+pub fn content(key: BlockKey, version: u64, out: &mut [u8]) {
+    for (n, granule) in out.chunks_mut(256).enumerate() {
+        let mut rng = Rng(key.0 ^ version << 20 ^ n as u64);
+        for word in granule.chunks_mut(8) {
+            word.copy_from_slice(&rng.next().to_le_bytes());
+        }
+        granule[..8].copy_from_slice(&key.0.to_le_bytes());
+        granule[8..16].copy_from_slice(&version.to_le_bytes());
+    }
+}
+
+pub fn key(block: u64) -> BlockKey {
+    BlockKey::new(1, block)
+}

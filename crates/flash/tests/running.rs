@@ -1,0 +1,288 @@
+//! The log while it runs: batches, prefix order, syncs, regions, failure.
+
+mod common;
+
+use common::{Rig, key, options, tiny};
+use forebay_effect::IoError;
+use forebay_flash::{Event, Position};
+
+fn tickets(events: &[Event]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|e| match e {
+            Event::Appended { ticket, .. } => Some(*ticket),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_full_batch_is_written_without_being_asked_and_a_partial_one_waits() {
+    let mut rig = Rig::formatted(tiny(), options());
+    for n in 0..3 {
+        rig.append(n, key(n), 1, false);
+    }
+    assert_eq!(rig.settle(), []);
+    rig.append(3, key(3), 1, false);
+    assert_eq!(tickets(&rig.settle()), [0, 1, 2, 3]);
+    rig.append(4, key(4), 1, false);
+    assert_eq!(rig.settle(), []);
+    rig.log.close_batch();
+    assert_eq!(tickets(&rig.settle()), [4]);
+    assert_eq!(rig.log.stats().batches, 2);
+}
+
+#[test]
+fn an_urgent_append_takes_those_before_it_along() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, false);
+    rig.append(1, key(1), 1, true);
+    assert_eq!(tickets(&rig.settle()), [0, 1]);
+    assert_eq!(rig.log.stats().batches, 1);
+}
+
+#[test]
+fn urgent_appends_during_a_write_share_the_next_batch() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.append(1, key(1), 1, true);
+    rig.append(2, key(2), 1, true);
+    assert_eq!(rig.under_way(), 1);
+    assert_eq!(tickets(&rig.settle()), [0, 1, 2]);
+    assert_eq!(rig.log.stats().batches, 2);
+}
+
+#[test]
+fn events_come_in_log_order_whatever_the_order_of_completions() {
+    let mut rig = Rig::formatted(tiny(), options());
+    // The second batch is of three: that is what the region still holds.
+    for n in 0..7 {
+        rig.append(n, key(n), 1, false);
+    }
+    assert_eq!(rig.under_way(), 2);
+    rig.complete(1);
+    assert_eq!(rig.log.poll_event(), None, "the second batch waits for the first");
+    rig.complete(0);
+    assert_eq!(tickets(&rig.settle()), (0..7).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_sync_covers_what_was_complete_when_it_was_issued_and_no_more() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, false);
+    rig.log.sync(100);
+    rig.poll();
+    rig.complete(0);
+    // The sync for ticket 100 is under way; a later append and sync must wait for another.
+    rig.append(1, key(1), 1, true);
+    rig.log.sync(101);
+    rig.poll();
+    assert_eq!(rig.under_way(), 2);
+    rig.complete(1);
+    rig.complete(0);
+    let events: Vec<_> = std::iter::from_fn(|| rig.log.poll_event()).collect();
+    assert!(events.contains(&Event::Synced { ticket: 100, result: Ok(()) }));
+    assert!(!events.contains(&Event::Synced { ticket: 101, result: Ok(()) }));
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 101, result: Ok(()) }]);
+    assert_eq!(rig.log.stats().syncs, 4, "two for formatting, two here");
+}
+
+#[test]
+fn a_sync_with_nothing_to_make_durable_is_answered_at_once() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.sync(7);
+    assert_eq!(rig.log.poll_event(), Some(Event::Synced { ticket: 7, result: Ok(()) }));
+    assert_eq!(rig.under_way(), 0);
+}
+
+#[test]
+fn payloads_read_back_and_fail_for_another_block_or_place() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(5), 1, false);
+    rig.append(1, key(5), 1, true);
+    let found: Vec<_> = rig
+        .settle()
+        .into_iter()
+        .map(|e| match e {
+            Event::Appended { position, checksum, .. } => (position, checksum),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let full = rig.geometry.full_mask();
+    for (p, c) in &found {
+        assert!(rig.read(key(5), *p, full, *c).is_some());
+        assert!(rig.read(key(6), *p, full, *c).is_none(), "another block's");
+    }
+    assert!(rig.read(key(5), found[0].0, full, found[1].1).is_none(), "the same, elsewhere");
+}
+
+#[test]
+fn regions_are_asked_for_in_order_and_reused_only_behind_a_durable_tail() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let mut asked = Vec::new();
+    let mut ticket = 0;
+    for _ in 0..200 {
+        rig.append(ticket, key(ticket % 7), ticket, true);
+        ticket += 1;
+        for event in rig.settle() {
+            if let Event::Reclaim { region } = event {
+                asked.push(region);
+                let before = rig.history.len();
+                rig.log.region_released(region);
+                rig.settle();
+                // A sync, a superblock copy, a sync, the other copy.
+                let what: Vec<_> = rig.history[before..].iter().map(|h| h.0).collect();
+                assert!(what.ends_with(&[u64::MAX, 4096]) || what.ends_with(&[u64::MAX, 0]));
+            }
+        }
+    }
+    let expected: Vec<_> = (0..asked.len() as u32).map(|n| n % 4).collect();
+    assert_eq!(asked, expected);
+    assert!(asked.len() > 30);
+    assert_eq!(rig.log.stats().regions_reclaimed, asked.len() as u64);
+}
+
+#[test]
+fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let mut reclaim = None;
+    let mut appended = 0;
+    for n in 0..40 {
+        rig.append(n, key(n), 1, true);
+        for event in rig.settle() {
+            match event {
+                Event::Reclaim { region } => reclaim = Some(region),
+                Event::Appended { .. } => appended += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(rig.log.stats().regions_free, 0);
+    assert!(appended < 40);
+    for _ in 0..9 {
+        if let Some(region) = reclaim.take() {
+            rig.log.region_released(region);
+        }
+        for event in rig.settle() {
+            match event {
+                Event::Reclaim { region } => reclaim = Some(region),
+                Event::Appended { .. } => appended += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(appended, 40);
+}
+
+#[test]
+fn asking_for_a_region_gives_even_the_one_being_filled() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.reclaim();
+    assert_eq!(rig.settle(), [], "nothing is on flash");
+    rig.append(0, key(0), 1, true);
+    rig.settle();
+    rig.log.reclaim();
+    rig.log.reclaim();
+    assert_eq!(rig.settle(), [Event::Reclaim { region: 0 }]);
+    rig.log.region_released(0);
+    rig.settle();
+    assert_eq!(rig.log.stats().regions_free, 4);
+}
+
+#[test]
+fn a_failed_write_latches_the_log() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.settle();
+    rig.fail_after = Some(0);
+    for n in 1..7 {
+        rig.append(n, key(n), 1, n == 1);
+    }
+    rig.log.sync(50);
+    rig.log.mark_active(key(1), 51);
+    rig.log.clean_before_now(52);
+    let writes = rig.history.len();
+    let events = rig.settle();
+    for n in 1..7 {
+        let failed = Event::AppendFailed { ticket: n, error: IoError::Device };
+        assert_eq!(events.iter().filter(|e| **e == failed).count(), 1, "{n}: {events:?}");
+    }
+    let error = Err(IoError::Device);
+    assert!(events.contains(&Event::Synced { ticket: 50, result: error }));
+    assert!(events.contains(&Event::Active { ticket: 51, result: error }));
+    assert!(events.contains(&Event::CleanMarked { ticket: 52, result: error }));
+    rig.fail_after = None;
+    rig.append(9, key(9), 1, true);
+    rig.log.sync(53);
+    rig.log.stop();
+    let events = rig.settle();
+    assert_eq!(
+        events,
+        [
+            Event::AppendFailed { ticket: 9, error: IoError::Device },
+            Event::Synced { ticket: 53, result: error },
+            Event::Stopped { result: error }
+        ]
+    );
+    assert_eq!(rig.history.len(), writes, "nothing is written any more");
+}
+
+#[test]
+fn a_failed_sync_latches_the_log_even_if_the_next_would_succeed() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.settle();
+    rig.fail_after = Some(0);
+    rig.log.sync(1);
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 1, result: Err(IoError::Device) }]);
+    rig.fail_after = None;
+    rig.log.sync(2);
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 2, result: Err(IoError::Device) }]);
+}
+
+#[test]
+fn partial_blocks_take_only_the_pages_they_need() {
+    let geometry = forebay_flash::Geometry {
+        block_size: 65536,
+        region_pages: 40,
+        batch_pages_max: 20,
+        extent_bytes: 1 << 18,
+        ..tiny()
+    };
+    let mut rig = Rig::formatted(geometry, options());
+    assert_eq!(geometry.granule_bytes(), 4096);
+    rig.fill(0, key(9), 3);
+    let slot = forebay_effect::Slot(0);
+    let valid = 0b0100_0000_0000_0110;
+    rig.log.append(forebay_flash::Append {
+        ticket: 0,
+        key: key(9),
+        valid,
+        dirty: 2,
+        slot,
+        urgent: true,
+    });
+    let events = rig.settle();
+    let [Event::Appended { position, checksum, .. }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(rig.log.stats().payload_pages, 3);
+    let record =
+        forebay_flash::Record { key: key(9), position, valid, dirty: 2, checksum, sequence: 1 };
+    assert_eq!(rig.version(&record), 3);
+}
+
+#[test]
+fn a_tombstone_takes_no_payload() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let slot = forebay_effect::Slot(0);
+    rig.log.append(forebay_flash::Append {
+        ticket: 0,
+        key: key(9),
+        valid: 0,
+        dirty: 0,
+        slot,
+        urgent: true,
+    });
+    let events = rig.settle();
+    assert_eq!(events, [Event::Appended { ticket: 0, position: Position::NONE, checksum: 0 }]);
+    assert_eq!(rig.log.stats().payload_pages, 0);
+}
