@@ -9,7 +9,7 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup fmt clippy scripts ruff tidy tests examples doc integration adversary python"
+STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc integration adversary python"
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-1500}"
 SKIP=77
 
@@ -24,9 +24,12 @@ skip() {
 
 step_setup() { scripts/setup.sh; }
 
+# Every other step resolves freely, so that a stale Cargo.lock is one failure and not eight.
+step_lock() { cargo metadata --locked --format-version 1 >/dev/null; }
+
 step_fmt() { cargo fmt --all --check; }
 
-step_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 
 # The shell scripts themselves.
 step_scripts() {
@@ -49,24 +52,24 @@ step_ruff() {
     git ls-files -z '*.py' | xargs -0 ruff check && git ls-files -z '*.py' | xargs -0 ruff format --check
 }
 
-step_tidy() { cargo test --locked -p forebay-tidy; }
+step_tidy() { cargo test -p forebay-tidy; }
 
 # Unit tests and integration tests in Rust; their binary comes from the same build.
 step_tests() {
-    cargo test --workspace --locked --no-fail-fast --exclude forebay-tidy \
+    cargo test --workspace --no-fail-fast --exclude forebay-tidy \
         --lib --bins --tests -- --show-output
 }
 
 # The examples in the documentation of public items.
-step_examples() { cargo test --workspace --locked --no-fail-fast --doc; }
+step_examples() { cargo test --workspace --no-fail-fast --doc; }
 
-step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps; }
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # Scripts that drive the binary from outside; status 77 means skipped.
 step_integration() {
     local script passed=0 failed=0 skipped=0
     ls tests/integration/*.sh >/dev/null 2>&1 || skip "there are no scripts in tests/integration"
-    cargo build --locked -p forebay || return 1
+    cargo build -p forebay || return 1
     export FOREBAY="$PWD/target/debug/forebay"
     for script in tests/integration/*.sh; do
         [ "$(basename "$script")" = common.sh ] && continue
@@ -85,7 +88,7 @@ step_integration() {
 # The adversary beyond what its own tests do: bounded by operations, not by time.
 step_adversary() {
     [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
-    cargo run --locked -p forebay-adversary -- ci
+    cargo run -p forebay-adversary -- ci
 }
 
 step_python() {
@@ -109,7 +112,7 @@ digest() {
 }
 
 list="${*:-$STEPS}"
-passed=0 failed=0 skipped=0 summary=""
+passed=0 failed=0 skipped=0 summary="" within=""
 started=$SECONDS
 for step in $list; do
     if ! declare -F "step_$step" >/dev/null; then
@@ -154,6 +157,7 @@ for step in $list; do
             line="FAILED   $step ($took), see $log"
             ;;
     esac
+    [ "$status" = "$SKIP" ] || within="$within$(grep -hE '^skipped: ' "$log")"$'\n'
     say "=== $line"
     summary="$summary$line"$'\n'
 done
@@ -161,8 +165,8 @@ done
 say ""
 say "summary, $((SECONDS - started)) s in all:"
 printf '%s' "$summary" | sed 's/^/  /'
-within="$(cat "$logs"/{tests,tidy,integration,adversary,python}.log 2>/dev/null | grep -hE '^skipped: ' | sort -u)"
-if [ -n "$within" ]; then
+within="$(printf '%s' "$within" | sort -u)"
+if [ -n "${within//[[:space:]]/}" ]; then
     say "within the steps:"
     printf '%s\n' "$within" | sed 's/^/  /'
 fi
