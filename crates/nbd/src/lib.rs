@@ -12,6 +12,8 @@
 pub mod client;
 mod error_code;
 mod export;
+#[doc(hidden)]
+pub mod fuzz;
 mod request;
 mod rules;
 pub mod server;

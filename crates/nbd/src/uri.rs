@@ -108,14 +108,15 @@ impl fmt::Display for NbdUri {
         match &self.address {
             NbdAddress::Tcp { host, port } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "nbd{s}://{open}{}{close}", host)?;
+                write!(f, "nbd{s}://{open}{}{close}", escape(host, ":"))?;
                 if *port != PORT_DEFAULT {
                     write!(f, ":{port}")?;
                 }
-                write!(f, "/{}", escape(&self.export))
+                write!(f, "/{}", escape(&self.export, "/"))
             }
             NbdAddress::Unix(path) => {
-                write!(f, "nbd{s}+unix:///{}?socket={}", escape(&self.export), escape(path))
+                let (export, path) = (escape(&self.export, "/"), escape(path, "/"));
+                write!(f, "nbd{s}+unix:///{export}?socket={path}")
             }
         }
     }
@@ -167,14 +168,15 @@ fn unescape(text: &str) -> Result<String, UriError> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-fn escape(text: &str) -> String {
+/// `text` with everything encoded but letters, digits, `-._~` and `plain`.
+fn escape(text: &str, plain: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for &byte in text.as_bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
+        let harmless = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if harmless || plain.as_bytes().contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
         }
     }
     escaped
@@ -229,6 +231,7 @@ mod tests {
             for address in [
                 NbdAddress::Unix(path.clone()),
                 NbdAddress::Tcp { host: "::1".into(), port },
+                NbdAddress::Tcp { host: path.clone(), port },
             ] {
                 let uri = NbdUri { address, export: export.clone(), tls };
                 prop_assert_eq!(uri.to_string().parse(), Ok(uri));

@@ -46,7 +46,7 @@ enum State {
 }
 
 impl Transmission {
-    pub(super) fn new(export: ExportInfo, style: ReplyStyle, allocation: bool) -> Self {
+    pub(crate) fn new(export: ExportInfo, style: ReplyStyle, allocation: bool) -> Self {
         let features = export.transmission_flags(style != ReplyStyle::Simple);
         let size = export.advertised_bytes();
         let rules = Rules::new(style, features, allocation, size, export.block_sizes);
