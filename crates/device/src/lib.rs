@@ -10,6 +10,8 @@
 //!   a pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
 //!
+//! [`Shaped`] makes any of them look slower, as a model of another device says.
+//!
 //! Others (a remote NBD export) are further implementations of [`Devices`]. All that ring one
 //! [`Doorbell`] can be waited for at once.
 //!
@@ -27,13 +29,15 @@ pub mod file;
 pub mod memory;
 mod real;
 mod requests;
+mod shape;
 pub mod threads;
 pub mod uring;
 
 pub use buffer::{AlignedBuffer, Arena, ArenaError, HugePages};
 pub use devices::{Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb};
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, precise_timers};
 pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;
 pub use real::{Backend, RealDevices, UnknownBackend};
 pub use requests::{OwnedRequests, Requests};
+pub use shape::{Clock, Shaped, SystemClock};

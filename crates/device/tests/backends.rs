@@ -1,6 +1,8 @@
 //! The real backends against a model: whatever the sequence of effects, io_uring and threads,
 //! direct and buffered, leave the same bytes on the device and in memory.
 
+#![allow(clippy::print_stderr)] // says what it skips
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,295 @@
+//! Shaping: a file that takes as long as another device would.
+//!
+//! The real operation is carried out at once; its completion is held back until the time that
+//! the device's [`Model`] gives. So an HDD array or a SAN can be tried out on a laptop, and the
+//! simulator charges the very same times. A device that is really slower than its model stays
+//! so.
+//!
+//! Whoever waits for completions waits for [`Devices::next_due`] as well as for the bell;
+//! [`Doorbell::wait`](crate::Doorbell::wait) takes both.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_block::{Nanos, Op};
+use forebay_effect::Device;
+use forebay_model::{Access, Model};
+
+use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Verb};
+use crate::doorbell::Doorbell;
+
+/// Says what time it is.
+pub trait Clock {
+    /// The time now; never goes back.
+    fn now(&self) -> Instant;
+}
+
+/// The machine's monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// Devices some of which are made to look slower.
+#[derive(Debug)]
+pub struct Shaped<D, C = SystemClock> {
+    inner: D,
+    clock: C,
+    epoch: Instant,
+    models: Vec<(Device, Model)>,
+    /// When the operations in flight on shaped devices are due.
+    due: HashMap<u64, Nanos>,
+    held: BinaryHeap<Reverse<(Nanos, u64, Held)>>,
+    sequence: u64,
+    arrived: Vec<Completion>,
+}
+
+/// A completion held back; ordered by nothing but its place in the heap's tuple.
+#[derive(Clone, Copy, Debug)]
+struct Held(Completion);
+
+impl<D: Devices> Shaped<D> {
+    /// Passes everything through until a model is set.
+    pub fn new(inner: D) -> Shaped<D> {
+        Shaped::with_clock(inner, SystemClock)
+    }
+}
+
+impl<D: Devices, C: Clock> Shaped<D, C> {
+    /// As [`new`](Shaped::new), by a clock of one's own.
+    pub fn with_clock(inner: D, clock: C) -> Shaped<D, C> {
+        let epoch = clock.now();
+        Shaped {
+            inner,
+            clock,
+            epoch,
+            models: Vec::new(),
+            due: HashMap::new(),
+            held: BinaryHeap::new(),
+            sequence: 0,
+            arrived: Vec::new(),
+        }
+    }
+
+    /// Makes `device` as slow as `model` says, from the next operation on; `None` for as fast as
+    /// it is.
+    pub fn set_model(&mut self, device: Device, model: Option<Model>) {
+        self.models.retain(|(name, _)| *name != device);
+        self.models.extend(model.map(|model| (device, model)));
+    }
+
+    /// The devices underneath.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The devices underneath, for their own controls.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    fn now(&self) -> Nanos {
+        let since = self.clock.now().saturating_duration_since(self.epoch);
+        Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn instant(&self, at: Nanos) -> Instant {
+        self.epoch.checked_add(Duration::from_nanos(at.0)).unwrap_or(self.epoch)
+    }
+}
+
+impl<D: Devices, C: Clock> Devices for Shaped<D, C> {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        self.inner.capabilities(device)
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        let model = self.models.iter().position(|(device, _)| *device == io.device);
+        if let Some(at) = model {
+            let now = self.now();
+            let op = match io.verb {
+                Verb::Read => Op::Read,
+                Verb::Write => Op::Write,
+                Verb::WriteZeroes { .. } => Op::WriteZeroes,
+                Verb::Sync => Op::Flush,
+            };
+            let access = Access { op, offset: io.offset, length: io.length };
+            let due = self.models[at].1.complete(now, access);
+            self.due.insert(io.tag.0, due);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.submit(io) }
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.inner.reap(&mut arrived);
+        for completion in arrived.drain(..) {
+            match self.due.remove(&completion.tag.0) {
+                Some(due) => {
+                    self.held.push(Reverse((due, self.sequence, Held(completion))));
+                    self.sequence += 1;
+                }
+                None => done.push(completion),
+            }
+        }
+        self.arrived = arrived;
+        if self.held.is_empty() {
+            return;
+        }
+        let now = self.now();
+        while let Some(&Reverse((due, _, Held(completion)))) = self.held.peek()
+            && due <= now
+        {
+            self.held.pop();
+            done.push(completion);
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.inner.abandon();
+        self.due.clear();
+        self.held.clear();
+    }
+
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        self.inner.doorbell()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let held = self.held.peek().map(|&Reverse((due, ..))| self.instant(due));
+        held.into_iter().chain(self.inner.next_due()).min()
+    }
+
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.register(memory) }
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, _: &Held) -> bool {
+        true
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, _: &Held) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use forebay_block::Volume;
+    use forebay_model::Profile;
+
+    use super::*;
+    use crate::buffer::AlignedBuffer;
+    use crate::devices::IoTag;
+    use crate::memory::{DeviceOptions, MemoryDevices};
+
+    const FLASH: Device = Device::Flash;
+    const BACKING: Device = Device::Backing(Volume(0));
+
+    struct Watch(Instant, Rc<Cell<u64>>);
+
+    impl Clock for Watch {
+        fn now(&self) -> Instant {
+            self.0 + Duration::from_micros(self.1.get())
+        }
+    }
+
+    /// Flash as it is, a backing store with reads of 100 µs and writes of 300 µs, two at a time.
+    fn shaped() -> (Shaped<MemoryDevices, Watch>, Rc<Cell<u64>>) {
+        let mut devices = MemoryDevices::new(1);
+        devices.add(FLASH, DeviceOptions::sized(64 << 10));
+        devices.add(BACKING, DeviceOptions::sized(64 << 10));
+        let time = Rc::new(Cell::new(0));
+        let mut shaped = Shaped::with_clock(devices, Watch(Instant::now(), time.clone()));
+        let profile = Profile::fixed(Nanos(100_000), Nanos(300_000), 2);
+        shaped.set_model(BACKING, Some(Model::new(&profile, 64 << 10, 1)));
+        (shaped, time)
+    }
+
+    fn submit(shaped: &mut Shaped<MemoryDevices, Watch>, tag: u64, device: Device, verb: Verb) {
+        let buffer = AlignedBuffer::new(512);
+        let memory = [MemorySlice { pointer: buffer.pointer(), length: 512 }];
+        let io =
+            Io { tag: IoTag(tag), device, verb, offset: 512 * tag, length: 512, memory: &memory };
+        // SAFETY: the operation is completed before the buffer goes.
+        unsafe { shaped.submit(io) };
+        shaped.inner_mut().complete_all();
+    }
+
+    fn reaped(shaped: &mut Shaped<MemoryDevices, Watch>) -> Vec<u64> {
+        let mut done = Vec::new();
+        shaped.reap(&mut done);
+        done.iter().map(|completion| completion.tag.0).collect()
+    }
+
+    #[test]
+    fn completions_are_held_back_until_the_models_time() {
+        let (mut shaped, time) = shaped();
+        submit(&mut shaped, 1, BACKING, Verb::Write);
+        submit(&mut shaped, 2, BACKING, Verb::Read);
+        submit(&mut shaped, 3, BACKING, Verb::Read);
+        submit(&mut shaped, 4, FLASH, Verb::Read);
+        assert_eq!(reaped(&mut shaped), [4]);
+        assert_eq!(shaped.next_due(), Some(shaped.instant(Nanos(100_000))));
+        time.set(99);
+        assert!(reaped(&mut shaped).is_empty());
+        time.set(100);
+        assert_eq!(reaped(&mut shaped), [2]);
+        time.set(300);
+        assert_eq!(reaped(&mut shaped), [3, 1]);
+        assert_eq!(shaped.next_due(), None);
+    }
+
+    #[test]
+    fn a_device_really_slower_than_its_model_is_not_made_slower_still() {
+        let (mut shaped, time) = shaped();
+        let buffer = AlignedBuffer::new(512);
+        let memory = [MemorySlice { pointer: buffer.pointer(), length: 512 }];
+        let (device, verb) = (BACKING, Verb::Read);
+        let io = Io { tag: IoTag(1), device, verb, offset: 0, length: 512, memory: &memory };
+        // SAFETY: the buffer outlives the operation.
+        unsafe { shaped.submit(io) };
+        time.set(5_000);
+        assert!(reaped(&mut shaped).is_empty());
+        shaped.inner_mut().complete_all();
+        assert_eq!(reaped(&mut shaped), [1]);
+    }
+
+    #[test]
+    fn what_is_abandoned_is_not_reported() {
+        let (mut shaped, time) = shaped();
+        submit(&mut shaped, 1, BACKING, Verb::Read);
+        assert!(reaped(&mut shaped).is_empty());
+        shaped.abandon();
+        time.set(10_000);
+        assert!(reaped(&mut shaped).is_empty());
+        assert_eq!(shaped.next_due(), None);
+    }
+}
