@@ -1,0 +1,396 @@
+//! Power cuts at random instants, over and over on the same device: what was synced is there,
+//! what comes back is a prefix, what was dropped stays dropped, and no value goes back.
+
+mod common;
+
+use common::{Flash, Rig, Rng, key, options, tiny};
+use forebay_effect::Slot;
+use forebay_flash::{Append, Event, Geometry, Options, Record, Start};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What was appended, in log order: block, version (0 for a tombstone), region once known.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    block: u64,
+    version: u64,
+    region: Option<u32>,
+}
+
+/// The device as a cache would use it, and what must be true of it.
+#[derive(Default)]
+struct Model {
+    /// Every append whose record may be on flash, in order. After a recovery: what it gave.
+    log: Vec<Entry>,
+    /// How many of them, from the start, are complete, and durable.
+    complete: usize,
+    synced: usize,
+    /// Newest version on the backing store, durable.
+    backing: BTreeMap<u64, u64>,
+    /// Oldest version that must never be missed again.
+    floor: BTreeMap<u64, u64>,
+    version: u64,
+    ticket: u64,
+    /// Regions the log asked for and that are not released yet.
+    asked: Vec<u32>,
+    syncs: HashMap<u64, usize>,
+    /// Entries before this index may be gone: their regions were released.
+    released: usize,
+    counts: Counts,
+}
+
+#[derive(Default, Debug)]
+struct Counts {
+    dropped: u64,
+    lost: u64,
+    cut_in_recovery: u64,
+    reclaimed: u64,
+    tombstones: u64,
+    clean: u64,
+    repaired: u64,
+    kills: u64,
+    stopped_midway: u64,
+}
+
+impl Model {
+    fn events(&mut self, rig: &mut Rig) {
+        while let Some(event) = rig.log.poll_event() {
+            match event {
+                Event::Appended { ticket, position, .. } => {
+                    let first = self.ticket - self.log.len() as u64;
+                    let at = (ticket - first) as usize;
+                    assert_eq!(at, self.complete, "appends complete in order");
+                    self.complete += 1;
+                    if position.is_some() {
+                        self.log[at].region = Some(rig.log.region_of(position));
+                    }
+                }
+                Event::Synced { ticket, result } => {
+                    result.unwrap();
+                    let through = self.syncs.remove(&ticket).unwrap();
+                    assert!(self.complete >= through);
+                    self.synced = self.synced.max(through);
+                    self.raise_floor();
+                }
+                Event::Reclaim { region } => self.asked.push(region),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn raise_floor(&mut self) {
+        for e in &self.log[..self.synced] {
+            let floor = self.floor.entry(e.block).or_default();
+            *floor = (*floor).max(e.version);
+        }
+    }
+
+    fn append(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        if self.log.len() - self.complete >= rig.options.slots as usize {
+            return;
+        }
+        let block = rng.below(12);
+        let slot = Slot((self.ticket % u64::from(rig.options.slots)) as u32);
+        let full = rig.geometry.full_mask();
+        let tombstone = rng.one_in(8);
+        let valid = match rng.below(3) {
+            _ if tombstone => 0,
+            0 => full & (1 + rng.below(u64::from(full)) as u16),
+            _ => full,
+        };
+        let valid = if valid == 0 && !tombstone { full } else { valid };
+        self.version += 1;
+        let version = if valid == 0 { 0 } else { self.version };
+        if valid == 0 {
+            // The block was written to its backing store, durably, past the log.
+            self.backing.insert(block, self.version);
+            self.counts.tombstones += 1;
+        }
+        rig.fill(slot.0, key(block), self.version);
+        let urgent = rng.one_in(3);
+        let ticket = self.ticket;
+        rig.log.append(Append { ticket, key: key(block), valid, dirty: valid, slot, urgent });
+        self.ticket += 1;
+        self.log.push(Entry { block, version, region: None });
+    }
+
+    /// Destages what only this region holds, and gives it back.
+    fn release(&mut self, rig: &mut Rig) {
+        let region = self.asked.remove(0);
+        let superseded = |at: usize, block: u64| {
+            self.log[at + 1..self.complete].iter().any(|e| e.block == block)
+        };
+        // A region is a run of entries; those of its earlier lives are before `released`.
+        let mut last = self.released;
+        for at in self.released..self.complete {
+            let e = &self.log[at];
+            if e.region == Some(region) {
+                last = at + 1;
+                if !superseded(at, e.block) {
+                    let backing = self.backing.entry(e.block).or_default();
+                    *backing = (*backing).max(e.version);
+                }
+            }
+        }
+        // Tombstones at its end belong to it or to the next; both are possible.
+        self.released = last;
+        rig.log.region_released(region);
+        self.counts.reclaimed += 1;
+    }
+
+    /// Checks what a recovery gave and takes it as the truth.
+    fn recovered(&mut self, given: &[Event], rig: &Rig) {
+        let mut found = Vec::new();
+        for event in given {
+            match event {
+                Event::Recovered(r) => found.push(Entry {
+                    block: r.key.block().0,
+                    version: rig.version(r),
+                    region: Some(rig.log.region_of(r.position)),
+                }),
+                Event::RecoveredTombstone { key } => {
+                    found.push(Entry { block: key.block().0, version: 0, region: None });
+                }
+                Event::Ready(report) => {
+                    assert!(report.damage.is_harmless(), "{report:?}");
+                    self.counts.dropped += report.batches_dropped;
+                    self.counts.clean += u64::from(report.clean);
+                    self.counts.repaired += u64::from(!report.damage.repaired.is_empty());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let same = |a: &Entry, b: &Entry| (a.block, a.version) == (b.block, b.version);
+        // It is a run of what was appended, reaching at least to what was synced ...
+        let starts: Vec<usize> = (0..=self.log.len())
+            .filter(|&a| {
+                a + found.len() <= self.log.len()
+                    && found.iter().zip(&self.log[a..]).all(|(x, y)| same(x, y))
+                    && a + found.len() >= self.synced
+            })
+            .collect();
+        // ... from which only what lies in released regions (and tombstones beside) is missing.
+        let allowed = |a: usize| {
+            self.log[self.released.min(a)..a].iter().all(|e| e.version == 0)
+        };
+        let start = starts.iter().copied().find(|&a| allowed(a));
+        let Some(start) = start else {
+            panic!(
+                "synced {}, complete {}, released {}:\nlog {:?}\nfound {found:?} {starts:?}",
+                self.synced, self.complete, self.released, self.log
+            );
+        };
+        self.counts.lost += (self.log.len() - start - found.len()) as u64;
+        // No value goes back behind one that was synced.
+        let mut now: BTreeMap<u64, u64> = self.backing.clone();
+        let blocks: BTreeSet<u64> = found.iter().map(|e| e.block).collect();
+        for block in blocks {
+            let newest = found.iter().rev().find(|e| e.block == block).unwrap();
+            if newest.version != 0 {
+                now.insert(block, newest.version);
+            }
+        }
+        for (block, floor) in &self.floor {
+            let value = now.get(block).copied().unwrap_or(0);
+            assert!(value >= *floor, "block {block} went back to {value} behind {floor}");
+        }
+        self.released = 0;
+        self.complete = found.len();
+        self.synced = found.len();
+        self.log = found;
+        self.asked.clear();
+        self.syncs.clear();
+        self.raise_floor();
+    }
+}
+
+fn recover(flash: Flash, geometry: Geometry, options: Options) -> Rig {
+    let mut rig = Rig::new(geometry, options, flash);
+    rig.log.start(Start::Recover);
+    rig.poll();
+    rig
+}
+
+fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
+    let mut rng = Rng(seed);
+    let mut model = Model::default();
+    let mut rig = Rig::formatted(geometry, options);
+    for _ in 0..lives {
+        let steps = rng.below(120);
+        for _ in 0..steps {
+            match rng.below(12) {
+                0..=4 => model.append(&mut rig, &mut rng),
+                5 => {
+                    let ticket = rng.next();
+                    model.syncs.insert(ticket, model.log.len());
+                    rig.log.sync(ticket);
+                }
+                6 if !model.asked.is_empty() => model.release(&mut rig),
+                7 if rng.one_in(6) => rig.log.reclaim(),
+                _ if rig.under_way() > 0 => {
+                    let n = rng.below(rig.under_way() as u64);
+                    rig.complete(n as usize);
+                }
+                _ => {}
+            }
+            rig.poll();
+            model.events(&mut rig);
+        }
+        if rng.one_in(6) {
+            rig.log.stop();
+            let midway = rng.one_in(2);
+            let mut left = rng.below(6);
+            rig.poll();
+            while rig.under_way() > 0 && !(midway && left == 0) {
+                rig.complete(0);
+                left = left.saturating_sub(1);
+                while let Some(event) = rig.log.poll_event() {
+                    match event {
+                        Event::Stopped { result } => {
+                            result.unwrap();
+                            assert_eq!(model.log.len(), model.complete);
+                            model.synced = model.log.len();
+                            model.raise_floor();
+                        }
+                        Event::Appended { ticket, .. } => {
+                            let first = model.ticket - model.log.len() as u64;
+                            assert_eq!((ticket - first) as usize, model.complete);
+                            model.complete += 1;
+                        }
+                        Event::Synced { ticket, result } => {
+                            result.unwrap();
+                            let through = model.syncs.remove(&ticket).unwrap();
+                            model.synced = model.synced.max(through);
+                            model.raise_floor();
+                        }
+                        Event::Reclaim { region } => {
+                            model.asked.push(region);
+                            model.release(&mut rig);
+                            rig.poll();
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            model.counts.stopped_midway += u64::from(midway);
+        }
+        // The power goes, again and again while recovering, then stays.
+        let mut flash = if rng.one_in(5) {
+            model.counts.kills += 1;
+            rig.kill(&mut rng)
+        } else {
+            rig.cut(&mut rng)
+        };
+        loop {
+            rig = recover(flash, geometry, options);
+            let patience = if rng.one_in(2) { rng.below(30) } else { u64::MAX };
+            let mut events = Vec::new();
+            for _ in 0..patience {
+                while let Some(event) = rig.log.poll_event() {
+                    events.push(event);
+                }
+                if rig.under_way() == 0 || matches!(events.last(), Some(Event::Ready(_))) {
+                    break;
+                }
+                let n = rng.below(rig.under_way() as u64);
+                rig.complete(n as usize);
+            }
+            while let Some(event) = rig.log.poll_event() {
+                events.push(event);
+            }
+            let at = events.iter().position(|e| matches!(e, Event::Ready(_)));
+            if let Some(at) = at {
+                // The same answer twice: a copy of the device, read by a second recovery.
+                let mut again = recover(rig.flash.clone(), geometry, options);
+                let second = again.settle();
+                assert_eq!(strip(&events[..=at]), strip(&second), "the same answer twice");
+                model.recovered(&events[..=at], &rig);
+                for event in &events[at + 1..] {
+                    let Event::Reclaim { region } = event else { panic!("{event:?}") };
+                    model.asked.push(*region);
+                }
+                break;
+            }
+            model.counts.cut_in_recovery += 1;
+            flash = rig.cut(&mut rng);
+        }
+    }
+    model.counts
+}
+
+/// The records, without report and reclaims.
+fn strip(events: &[Event]) -> Vec<Event> {
+    let wanted = |e: &&Event| matches!(e, Event::Recovered(_) | Event::RecoveredTombstone { .. });
+    events.iter().filter(wanted).cloned().collect()
+}
+
+fn runs() -> u64 {
+    std::env::var("FOREBAY_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+}
+
+#[test]
+fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
+    let mut total = Counts::default();
+    for seed in 0..runs() {
+        let counts = run(seed, tiny(), options(), 25);
+        total.dropped += counts.dropped;
+        total.lost += counts.lost;
+        total.cut_in_recovery += counts.cut_in_recovery;
+        total.reclaimed += counts.reclaimed;
+        total.tombstones += counts.tombstones;
+        total.clean += counts.clean;
+        total.repaired += counts.repaired;
+        total.kills += counts.kills;
+        total.stopped_midway += counts.stopped_midway;
+    }
+    // The looks are hard enough only if all of this happened, and often.
+    let n = runs();
+    for (what, count, least) in [
+        ("batches dropped", total.dropped, n / 8),
+        ("entries lost", total.lost, n),
+        ("cuts during recovery", total.cut_in_recovery, n),
+        ("regions reclaimed", total.reclaimed, n),
+        ("tombstones", total.tombstones, n),
+        ("clean starts", total.clean, n / 8),
+        ("superblock copies made good", total.repaired, n / 8),
+        ("kills", total.kills, n),
+        ("stops cut short", total.stopped_midway, n / 8),
+    ] {
+        assert!(count >= least, "{what}: {count}; {total:?}");
+    }
+}
+
+#[test]
+fn the_same_holds_for_other_geometries() {
+    for seed in 0..runs() / 8 {
+        let geometry = Geometry { batch_entries_max: 2, batch_pages_max: 3, ..tiny() };
+        run(1000 + seed, geometry, options(), 15);
+        let geometry = Geometry { regions: 7, region_pages: 6, ..tiny() };
+        run(2000 + seed, geometry, Options { reclaims_max: 3, ..options() }, 15);
+        let geometry = Geometry { inflight_batches_max: 1, regions: 3, ..tiny() };
+        run(3000 + seed, geometry, options(), 15);
+        let geometry = Geometry {
+            block_size: 16384,
+            region_pages: 23,
+            batch_pages_max: 9,
+            inflight_batches_max: 3,
+            extent_bytes: 65536,
+            superblock_pages: 2,
+            ..tiny()
+        };
+        run(4000 + seed, geometry, options(), 15);
+    }
+}
+
+#[test]
+fn a_record_type_is_what_it_seems() {
+    // The helper compares records by content; make sure that different ones differ.
+    let r = Record {
+        key: key(1),
+        position: forebay_flash::Position(1),
+        valid: 1,
+        dirty: 1,
+        checksum: 1,
+        sequence: 1,
+    };
+    assert_ne!(strip(&[Event::Recovered(r)]), strip(&[Event::RecoveredTombstone { key: key(1) }]));
+}
