@@ -40,7 +40,9 @@ pub use error::{BoxError, PlanError};
 pub use evaluate::{Analytic, Evaluator};
 pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
 pub use pareto::{ParetoPoint, pareto_front};
-pub use plan::{Choice, Class, Method, Plan, PlanOptions, Purchase, Tier, plan, plan_with};
+pub use plan::{
+    Choice, Class, Method, Plan, PlanOptions, Purchase, Tier, check_budget, plan, plan_with,
+};
 pub use profile::{Profile, ProfileBuilder, ProfileOptions};
 pub use ratio::{HitMiss, Tradeoff, hit_miss_curve};
 pub use search::{CydoniaOptions, Found, cydonia, exhaustive};

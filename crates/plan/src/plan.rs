@@ -228,6 +228,30 @@ pub fn plan_with<H: HitCounts + ?Sized>(
     })
 }
 
+/// Refuses a budget that does not buy one unit of any combination's tier 1. Needs no workload,
+/// so that a caller can ask before measuring one.
+///
+/// # Errors
+/// If the budget is no positive amount or buys nothing, or a combination names a device that the
+/// catalogue has not.
+pub fn check_budget(
+    catalogue: &Catalogue,
+    combinations: &[Combination],
+    budget_usd: f64,
+    cost: &CostModel,
+) -> Result<(), PlanError> {
+    let mut refused = None;
+    for combination in combinations {
+        let hierarchy = Hierarchy::new(catalogue, combination, WritePolicy::default())?;
+        match Space::for_blocks(1, &hierarchy, cost, budget_usd) {
+            Ok(_) => return Ok(()),
+            Err(error @ PlanError::BuysNothing { .. }) => refused = Some(cheaper(refused, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| PlanError::NoCombination("none was given".into())))
+}
+
 /// The refusal that names the lower price.
 fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
     let usd = |e: &PlanError| match e {
@@ -411,6 +435,9 @@ mod tests {
         };
         assert!(message(&none, c.combinations(), 1.0).contains("no block"));
         assert!(message(&counts(), &[], 1.0).contains("none was given"));
+        let early = check_budget(&c, c.combinations(), 0.001, &CostModel::default());
+        assert!(early.unwrap_err().to_string().contains("SlowDRAM"));
+        assert!(check_budget(&c, c.combinations(), 0.0045, &CostModel::default()).is_ok());
         // The cheapest way in is named.
         let error = message(&counts(), c.combinations(), 0.001);
         assert!(error.contains("SlowDRAM") && error.contains("0.00449"), "{error}");

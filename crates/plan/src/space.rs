@@ -30,12 +30,22 @@ impl<'a> Space<'a> {
         cost: &'a CostModel,
         budget_usd: f64,
     ) -> Result<Self, PlanError> {
+        Self::for_blocks(counts.useful_blocks(), hierarchy, cost, budget_usd)
+    }
+
+    /// What `budget_usd` buys where a cache of `useful_blocks` has every hit there is.
+    pub(crate) fn for_blocks(
+        useful_blocks: u64,
+        hierarchy: &'a Hierarchy,
+        cost: &'a CostModel,
+        budget_usd: f64,
+    ) -> Result<Self, PlanError> {
         if !(budget_usd.is_finite() && budget_usd > 0.0) {
             return Err(PlanError::NotABudget(budget_usd));
         }
         let tier1 = &hierarchy.tiers[0];
         let unit_usd = hierarchy.tiers.iter().map(|d| cost.unit_usd(d, tier1)).collect();
-        let useful = cost.units_for(counts.useful_blocks()).0.max(1);
+        let useful = cost.units_for(useful_blocks).0.max(1);
         let space = Self { hierarchy, cost, budget_usd, unit_usd, useful };
         if space.tier1_max().0 == 0 {
             return Err(PlanError::BuysNothing {

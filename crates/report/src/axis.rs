@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::figure::escape_plotly;
+
 /// What an axis counts. Values are given in the unit named here; the axis chooses prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -32,9 +34,10 @@ impl Unit {
         if self == Unit::Micros { 1e-6 } else { 1.0 }
     }
 
-    /// d3 number format and suffix for ticks and hover text.
-    fn format(self) -> (&'static str, &'static str) {
+    /// d3 number format and suffix of ticks, on an axis that goes up to `high`.
+    fn format(self, high: f64) -> (&'static str, &'static str) {
         match self {
+            Unit::Plain if high < 1e4 => (".3~g", ""),
             Unit::Plain => ("~s", ""),
             Unit::Bytes => ("", ""),
             Unit::Micros | Unit::Seconds => ("~s", "s"),
@@ -93,42 +96,39 @@ impl Axis {
         self
     }
 
-    /// The axis as Plotly wants it; `values` (already scaled) place the ticks of byte axes.
+    /// The axis as Plotly wants it; `values` (already scaled) decide about the ticks.
     pub(crate) fn json(&self, values: impl Iterator<Item = f64>) -> Value {
         let mut axis = Map::new();
-        axis.insert("title".into(), json!({ "text": self.title }));
+        axis.insert("title".into(), json!({ "text": escape_plotly(&self.title), "standoff": 10 }));
         axis.insert("type".into(), json!(if self.log { "log" } else { "linear" }));
         axis.insert("automargin".into(), json!(true));
         if self.zero && !self.log {
             axis.insert("rangemode".into(), json!("tozero"));
         }
-        let (format, suffix) = self.unit.format();
+        let (low, high) = range(values);
         if self.unit == Unit::Bytes {
-            let (at, text) = self.byte_ticks(values);
-            if !at.is_empty() {
+            if high > 0.0 {
+                let (at, text) = self.byte_ticks(low, high);
                 axis.insert("tickvals".into(), json!(at));
                 axis.insert("ticktext".into(), json!(text));
             }
         } else {
+            let (format, suffix) = self.unit.format(high);
             axis.insert("tickformat".into(), json!(format));
             axis.insert("ticksuffix".into(), json!(suffix));
-            if self.log {
-                axis.insert("dtick".into(), json!(1));
+            // A tick per decade, or at 1, 2 and 5; within less than one Plotly finds better ones.
+            if self.log && high / low > 4.0 {
+                axis.insert(
+                    "dtick".into(),
+                    if high / low > 500.0 { json!(1) } else { json!("D2") },
+                );
             }
         }
         Value::Object(axis)
     }
 
     /// Ticks at powers of two, or at round binary steps on a linear axis: at most a dozen.
-    fn byte_ticks(&self, values: impl Iterator<Item = f64>) -> (Vec<f64>, Vec<String>) {
-        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
-        for v in values.filter(|v| v.is_finite() && *v > 0.0) {
-            low = low.min(v);
-            high = high.max(v);
-        }
-        if high <= 0.0 {
-            return (Vec::new(), Vec::new());
-        }
+    fn byte_ticks(&self, low: f64, high: f64) -> (Vec<f64>, Vec<String>) {
         let at: Vec<f64> = if self.log {
             let (first, last) = (low.log2().floor() as i32, high.log2().ceil() as i32);
             let step = ((last - first) / 10 + 1) as usize;
@@ -140,6 +140,12 @@ impl Axis {
         let text = at.iter().map(|&v| binary(v)).collect();
         (at, text)
     }
+}
+
+/// The smallest and the largest of the values above zero; an empty range without any.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let shown = values.filter(|v| v.is_finite() && *v > 0.0);
+    shown.fold((f64::INFINITY, 0.0), |(low, high), v| (low.min(v), high.max(v)))
 }
 
 fn binary(value: f64) -> String {
@@ -210,11 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn ratios_below_one_are_not_shown_in_thousandths() {
+        let tick = |high: f64| {
+            Axis::new("x", Unit::Plain).log().json([0.01, high].into_iter())["tickformat"].clone()
+        };
+        assert_eq!((tick(1.0), tick(1e6)), (json!(".3~g"), json!("~s")));
+    }
+
+    #[test]
     fn byte_ticks_are_few_and_cover_the_values() {
         for log in [false, true] {
             let axis = Axis { log, unit: Unit::Bytes, ..Axis::default() };
             for high in [4096.0, 3.0e9, 7.5e12] {
-                let (at, text) = axis.byte_ticks([4096.0, high].into_iter());
+                let (at, text) = axis.byte_ticks(4096.0, high);
                 assert!(at.len() <= 13 && at.len() == text.len(), "{} ticks", at.len());
                 assert!(*at.last().unwrap() * 16.0 > high, "the last tick is far below {high}");
             }

@@ -23,7 +23,7 @@ impl Figure {
 
     pub(crate) fn new(title: &str, data: Vec<Value>, mut layout: Value) -> Self {
         let frame = json!({
-            "margin": { "l": 64, "r": 20, "t": 16, "b": 52 },
+            "margin": { "l": 64, "r": 20, "t": 36, "b": 56 },
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "colorway": PALETTE,

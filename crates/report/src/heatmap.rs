@@ -76,8 +76,8 @@ impl HeatMap {
             "colorbar": self.colorbar(),
         })];
         let layout = json!({
-            "xaxis": { "type": "category", "title": { "text": self.columns.0 }, "automargin": true },
-            "yaxis": { "type": "category", "title": { "text": self.rows.0 }, "automargin": true },
+            "xaxis": { "type": "category", "title": { "text": escape_plotly(&self.columns.0) }, "automargin": true },
+            "yaxis": { "type": "category", "title": { "text": escape_plotly(&self.rows.0) }, "automargin": true },
         });
         Figure::new(&self.title, data, layout)
     }

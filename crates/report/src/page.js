@@ -5,10 +5,12 @@
     var style = getComputedStyle(document.documentElement);
     var ink = style.getPropertyValue("--ink").trim();
     var line = style.getPropertyValue("--line").trim();
+    var soft = style.getPropertyValue("--soft").trim();
     var paper = style.getPropertyValue("--card").trim();
     layout = JSON.parse(JSON.stringify(layout));
     layout.font = { color: ink, size: 13, family: getComputedStyle(document.body).fontFamily };
     layout.hoverlabel = { bgcolor: paper, bordercolor: line, font: { color: ink }, align: "left" };
+    layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink };
     layout.autosize = true;
     delete layout.height;
     Object.keys(layout).forEach(function (key) {

@@ -1,14 +1,27 @@
 //! `forebay plan`: which tiers to buy.
 
+mod answer;
+mod pictures;
+mod text;
+
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use forebay_block::BlockSize;
+use forebay_plan::{
+    Budget, Catalogue, Combination, CostModel, CydoniaOptions, DeviceKind, PlanError, PlanOptions,
+    ProfileBuilder, ProfileOptions, WritePolicy, check_budget,
+};
 
 use crate::args::{TraceArgs, block_size, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, write_stdout};
+use crate::reading::read_traces;
+use answer::Answer;
+
+/// Points per combination of more than two tiers.
+const POINTS_MAX: u64 = 1 << 20;
 
 /// The write policy to plan for.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,36 +56,143 @@ pub enum Evaluate {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay plan zipf.parquet --budget 10")]
+  $ forebay plan zipf.parquet --budget 50% --backing SlowHDD")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// What may be spent on tiers, in dollars
-    #[arg(long, value_name = "USD")]
-    pub budget: f64,
-    /// The catalogue of devices, TOML
+    /// What may be spent on tiers: dollars, or a percentage of what DRAM for all data would cost;
+    /// several give a plan each
+    #[arg(long, value_name = "USD,...", required = true, value_delimiter = ',')]
+    pub budget: Vec<Budget>,
+    /// The catalogue of devices, TOML; --print-devices shows the built-in one
     #[arg(long, value_name = "FILE")]
     pub devices: Option<PathBuf>,
+    /// Only in front of these backing stores, by their names in the catalogue
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',')]
+    pub backing: Vec<String>,
+    /// Only these tiers, fastest first, instead of the catalogue's combinations
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',')]
+    pub tiers: Vec<String>,
     /// The write policy
     #[arg(long, value_enum, default_value = "write-through")]
     pub policy: Policy,
     /// How sizes are searched
     #[arg(long, value_enum, default_value = "exhaustive")]
     pub method: Method,
+    /// How many sizes per combination Cydonia tries
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub evaluations: u64,
     /// How one choice is judged
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// Sample this fraction of the blocks
+    /// Look at this fraction of the blocks only
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
     /// Size of a block
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
+    /// Also plan for N budgets, from what buys little to what buys enough for all data; --html
+    /// and --parquet do so anyway
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
+    pub sweep: Option<usize>,
+    /// Also give the plans that are not beaten in cost, latency and flash writes at once
+    #[arg(long)]
+    pub pareto: bool,
+    /// Print the built-in catalogue of devices, to be edited, and do nothing else
+    #[arg(long, exclusive = true)]
+    pub print_devices: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
+impl Args {
+    fn options(&self) -> PlanOptions {
+        let cydonia =
+            CydoniaOptions { evaluations_max: self.evaluations, ..CydoniaOptions::default() };
+        PlanOptions {
+            policy: match self.policy {
+                Policy::WriteThrough => WritePolicy::WriteThrough,
+                Policy::WriteBack => WritePolicy::WriteBack,
+            },
+            method: match self.method {
+                Method::Exhaustive => forebay_plan::Method::Exhaustive { points_max: POINTS_MAX },
+                Method::Cydonia => forebay_plan::Method::Cydonia(cydonia),
+            },
+            cost: CostModel::with_block_size(self.block_size),
+            ..PlanOptions::default()
+        }
+    }
+
+    fn catalogue(&self) -> Result<Catalogue, CliError> {
+        match &self.devices {
+            None => Ok(Catalogue::default()),
+            Some(path) => Catalogue::read(path).map_err(|error| match error {
+                PlanError::ReadCatalogue { .. } => CliError::from(error),
+                error => CliError::usage(format_args!("{}: {error}", path.display())),
+            }),
+        }
+    }
+
+    /// The combinations to choose from.
+    fn combinations(&self, catalogue: &Catalogue) -> Result<Vec<Combination>, CliError> {
+        for name in self.tiers.iter().chain(&self.backing) {
+            catalogue.device(name).map_err(CliError::usage)?;
+        }
+        let wanted =
+            |backing: &str| self.backing.is_empty() || self.backing.iter().any(|b| b == backing);
+        let combinations: Vec<Combination> = if self.tiers.is_empty() {
+            let all = catalogue.combinations().iter();
+            all.filter(|c| wanted(&c.backing)).cloned().collect()
+        } else {
+            let durable = catalogue.devices().iter().filter(|d| d.kind != DeviceKind::Dram);
+            let backing = durable.filter(|d| wanted(&d.name) && !self.tiers.contains(&d.name));
+            let of = |backing: String| Combination { tiers: self.tiers.clone(), backing };
+            backing.map(|d| of(d.name.clone())).collect()
+        };
+        match combinations.is_empty() {
+            true => {
+                Err(CliError::usage("no combination of devices has these tiers and backing stores")
+                    .next("name them with both --tiers and --backing"))
+            }
+            false => Ok(combinations),
+        }
+    }
+}
+
 /// Plans and prints the choices.
-pub fn run(args: Args, _ctx: &Context) -> Result<(), CliError> {
-    Err(CliError::failed(format_args!("not available in this build: {args:?}")))
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    if args.print_devices {
+        return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
+    }
+    if args.evaluate != Evaluate::Analytic {
+        return Err(CliError::usage(
+            "--evaluate simulate and replay are not available in this build",
+        )
+        .next("use --evaluate analytic"));
+    }
+    let catalogue = args.catalogue()?;
+    let combinations = args.combinations(&catalogue)?;
+    let mut options = args.options();
+    for budget in &args.budget {
+        if let Budget::Usd(usd) = budget {
+            check_budget(&catalogue, &combinations, *usd, &options.cost)
+                .map_err(CliError::usage)?;
+        }
+    }
+    let mut profile = ProfileBuilder::new(ProfileOptions {
+        block_size: args.block_size,
+        sample_rate: args.sample.unwrap_or(1.0),
+        write_back: options.policy == WritePolicy::WriteBack,
+    })?;
+    read_traces(&args.traces, ctx, |request| Ok(profile.add(request)?))?;
+    let profile = profile.finish()?;
+    options.duration = profile.duration();
+    let answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
+    if let Some(path) = &args.output.parquet {
+        answer.rows().write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        answer.report().write_html(path)?;
+    }
+    args.output.emit(&answer.document(), |out| answer.print(out))
 }

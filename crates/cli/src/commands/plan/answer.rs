@@ -1,0 +1,289 @@
+//! What a plan says, as data.
+
+use forebay_plan::{
+    Budget, Catalogue, Choice, Combination, Hierarchy, HitCounts, ParetoPoint, Plan, PlanError,
+    PlanOptions, Profile, Space, budget_range, full_usd, pareto_front, plan,
+};
+use serde::Serialize;
+
+use super::{Args, Method, Policy};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::rows::Rows;
+
+/// Budgets of a sweep unless the user says otherwise.
+const SWEEP: usize = 24;
+
+/// The plans and what they were made from.
+pub struct Answer<'a> {
+    pub args: &'a Args,
+    pub profile: &'a Profile,
+    pub catalogue: Catalogue,
+    pub combinations: Vec<Combination>,
+    pub options: PlanOptions,
+    /// What DRAM for all data would cost.
+    pub full_usd: f64,
+    /// One per budget asked for.
+    pub plans: Vec<Plan>,
+    /// One per budget of the sweep, ascending.
+    pub sweep: Vec<Plan>,
+    /// One per backing store, with the hierarchies that its points index.
+    pub pareto: Vec<Front>,
+}
+
+/// The Pareto front in front of one backing store.
+pub struct Front {
+    pub backing: String,
+    pub hierarchies: Vec<Hierarchy>,
+    pub points: Vec<ParetoPoint>,
+}
+
+impl<'a> Answer<'a> {
+    pub fn new(
+        args: &'a Args,
+        ctx: &Context,
+        profile: &'a Profile,
+        catalogue: Catalogue,
+        combinations: Vec<Combination>,
+        options: PlanOptions,
+    ) -> Result<Self, CliError> {
+        let full_usd = full_usd(profile, &catalogue, &options.cost);
+        let mut answer = Self {
+            args,
+            profile,
+            catalogue,
+            combinations,
+            options,
+            full_usd,
+            plans: Vec::new(),
+            sweep: Vec::new(),
+            pareto: Vec::new(),
+        };
+        for budget in &args.budget {
+            ctx.check()?;
+            let usd = budget.usd(profile, &answer.catalogue, &answer.options.cost);
+            answer.plans.push(answer.plan(usd).map_err(|error| refused(error, *budget))?);
+        }
+        let pictures = args.output.html.is_some() || args.output.parquet.is_some();
+        if let Some(count) = args.sweep.or(pictures.then_some(SWEEP)) {
+            for usd in answer.sweep_budgets(count)? {
+                ctx.check()?;
+                answer.sweep.push(answer.plan(usd)?);
+            }
+        }
+        if args.pareto || args.output.html.is_some() {
+            answer.pareto = answer.fronts()?;
+        }
+        Ok(answer)
+    }
+
+    fn plan(&self, usd: f64) -> Result<Plan, PlanError> {
+        plan(self.profile, &self.catalogue, &self.combinations, usd, &self.options)
+    }
+
+    /// From what buys a few units of the dearest first tier to what buys enough for all data.
+    fn sweep_budgets(&self, count: usize) -> Result<Vec<f64>, CliError> {
+        let mut entry_usd = 0.0_f64;
+        for combination in &self.combinations {
+            let tier1 = self.catalogue.device(&combination.tiers[0])?;
+            entry_usd = entry_usd.max(self.options.cost.unit_usd(tier1, tier1));
+        }
+        let highest = self.full_usd.max(entry_usd);
+        let lowest = entry_usd.max(highest / 200.0).min(highest);
+        // A hair more, so that rounding does not cost the smallest budget its only unit.
+        Ok(budget_range(lowest * (1.0 + 1e-9), highest * (1.0 + 1e-9), count))
+    }
+
+    /// Backing stores in the order in which combinations name them.
+    pub fn backings(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for combination in &self.combinations {
+            if !names.contains(&combination.backing.as_str()) {
+                names.push(&combination.backing);
+            }
+        }
+        names
+    }
+
+    fn fronts(&self) -> Result<Vec<Front>, CliError> {
+        let mut fronts = Vec::new();
+        for backing in self.backings() {
+            let combinations = self.combinations.iter().filter(|c| c.backing == backing);
+            let hierarchies: Vec<Hierarchy> = combinations
+                .map(|c| Hierarchy::new(&self.catalogue, c, self.options.policy))
+                .collect::<Result<_, _>>()?;
+            let dearest = self.plans.iter().map(|p| p.budget_usd).fold(self.full_usd, f64::max);
+            let points = pareto_front(self.profile, &hierarchies, &self.options.cost, dearest);
+            fronts.push(Front { backing: backing.to_string(), hierarchies, points });
+        }
+        Ok(fronts)
+    }
+
+    /// The hierarchy of a choice and what its plan's budget buys of it.
+    pub fn with_space<T>(
+        &self,
+        choice: &Choice,
+        budget_usd: f64,
+        work: impl FnOnce(&Space<'_>) -> T,
+    ) -> Result<T, PlanError> {
+        let combination = Combination {
+            tiers: choice.purchase.tiers.iter().map(|t| t.device.clone()).collect(),
+            backing: choice.purchase.backing.clone(),
+        };
+        let hierarchy = Hierarchy::new(&self.catalogue, &combination, self.options.policy)?;
+        let space = Space::new(self.profile, &hierarchy, &self.options.cost, budget_usd)?;
+        Ok(work(&space))
+    }
+
+    pub fn document(&self) -> Document<'_> {
+        let profile = self.profile;
+        let block = self.options.cost.block_size.bytes();
+        Document {
+            policy: policy_name(self.args.policy),
+            method: method_name(self.args.method),
+            evaluate: "analytic",
+            block_size: block,
+            requests: profile.requests(),
+            accesses: profile.reads() + profile.writes(),
+            writes: profile.writes(),
+            footprint_bytes: profile.footprint_blocks() * block,
+            duration_s: profile.duration().as_secs_f64(),
+            sampled_rate: profile.options().sample_rate,
+            full_cost_usd: self.full_usd,
+            plan: &self.plans[0],
+            plans: if self.plans.len() > 1 { &self.plans } else { &[] },
+            sweep: &self.sweep,
+            pareto: if self.args.pareto { self.pareto_rows() } else { Vec::new() },
+        }
+    }
+
+    fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
+        let rows = self.pareto.iter().flat_map(|front| {
+            front.points.iter().map(|p| {
+                let tiers = &front.hierarchies[p.hierarchy].tiers;
+                let tiers = tiers.iter().zip(&p.tier_bytes);
+                ParetoRow {
+                    backing: &front.backing,
+                    tiers: tiers.map(|(d, &bytes)| ParetoTier { device: &d.name, bytes }).collect(),
+                    cost_usd: p.cost_usd,
+                    mean_latency_us: p.mean_latency_us,
+                    flash_bytes_written_per_day: self.per_day(p.flash_bytes_written),
+                }
+            })
+        });
+        rows.collect()
+    }
+
+    pub fn per_day(&self, bytes: u64) -> Option<f64> {
+        let days = self.profile.duration().as_secs_f64() / 86_400.0;
+        (days > 0.0).then(|| bytes as f64 / days)
+    }
+
+    /// One row per budget and combination, of the budgets asked for and of the sweep.
+    pub fn rows(&self) -> Rows {
+        let rows: Vec<(&Plan, &Choice)> = self
+            .plans
+            .iter()
+            .chain(&self.sweep)
+            .flat_map(|plan| plan.choices.iter().map(move |choice| (plan, choice)))
+            .collect();
+        let names: Vec<String> = rows
+            .iter()
+            .map(|(_, c)| {
+                let names = c.purchase.tiers.iter().map(|t| t.device.as_str());
+                names.collect::<Vec<_>>().join("+")
+            })
+            .collect();
+        let bytes = |tier: usize| {
+            rows.iter().map(move |(_, c)| c.purchase.tiers.get(tier).map_or(0, |t| t.bytes))
+        };
+        let real = |f: fn(&Plan, &Choice) -> f64| rows.iter().map(move |(p, c)| f(p, c));
+        Rows::default()
+            .reals("budget_usd", real(|p, _| p.budget_usd))
+            .texts("tiers", names.iter().map(String::as_str))
+            .texts("backing", rows.iter().map(|(_, c)| c.purchase.backing.as_str()))
+            .integers("tier1_bytes", bytes(0))
+            .integers("tier2_bytes", bytes(1))
+            .integers("tier3_bytes", bytes(2))
+            .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
+            .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
+            .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))
+            .texts("class", rows.iter().map(|(_, c)| c.purchase.class.name()))
+            .reals("tier1_hit_ratio", real(|_, c| c.purchase.hit_ratio[0]))
+            .reals("hit_ratio", real(|_, c| c.purchase.hit_ratio.iter().sum()))
+            .reals(
+                "flash_bytes_written_per_day",
+                real(|_, c| c.purchase.flash_bytes_written_per_day.unwrap_or(f64::NAN)),
+            )
+            .integers("evaluations", rows.iter().map(|(_, c)| c.evaluations))
+    }
+}
+
+/// A budget that was given as a percentage is refused only once its amount is known.
+fn refused(error: PlanError, budget: Budget) -> CliError {
+    match error {
+        PlanError::BuysNothing { .. } | PlanError::NotABudget(_) => {
+            let error = CliError::usage(error);
+            match budget {
+                Budget::Fraction(_) => error.next("raise the percentage, or give dollars"),
+                _ => error,
+            }
+        }
+        error @ PlanError::CydoniaTiers(_) => CliError::usage(error),
+        error => CliError::from(error),
+    }
+}
+
+pub fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::WriteThrough => "write-through",
+        Policy::WriteBack => "write-back",
+    }
+}
+
+pub fn method_name(method: Method) -> &'static str {
+    match method {
+        Method::Cydonia => "cydonia",
+        Method::Exhaustive => "exhaustive",
+    }
+}
+
+/// The JSON document. The first budget's plan stands at the top; with several budgets, all of
+/// them are in `plans`.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    policy: &'static str,
+    method: &'static str,
+    evaluate: &'static str,
+    block_size: u64,
+    requests: u64,
+    accesses: u64,
+    writes: u64,
+    footprint_bytes: u64,
+    duration_s: f64,
+    sampled_rate: f64,
+    full_cost_usd: f64,
+    #[serde(flatten)]
+    plan: &'a Plan,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    plans: &'a [Plan],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sweep: &'a [Plan],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pareto: Vec<ParetoRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct ParetoRow<'a> {
+    tiers: Vec<ParetoTier<'a>>,
+    backing: &'a str,
+    cost_usd: f64,
+    mean_latency_us: f64,
+    flash_bytes_written_per_day: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ParetoTier<'a> {
+    device: &'a str,
+    bytes: u64,
+}

@@ -1,0 +1,174 @@
+//! `forebay plan` as users run it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = forebay(&[&["plan", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command that must fail with status 2 says.
+fn refusal(args: &[&str]) -> String {
+    let output = forebay(&[&["plan"], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Two loops of 3 MiB and 12 MiB, read eight times over, and writes that come back, in one hour.
+fn trace(dir: &tempfile::TempDir) -> String {
+    let mut csv = String::new();
+    let mut row = |second: u64, op: &str, mib: u64| {
+        let time = 128_166_372_003_061_629 + second * 10_000_000;
+        csv += &format!("{time},host,0,{op},{},{},100\n", mib << 20, 1 << 20);
+    };
+    for round in 0..8 {
+        for n in 0..15 {
+            row(round * 450 + n * 30, "Read", if n % 3 == 0 { 40 + n / 3 % 3 } else { n });
+            if n % 5 == 0 {
+                row(round * 450 + n * 30, "Write", n);
+            }
+        }
+    }
+    let path = dir.path().join("trace.csv");
+    std::fs::write(&path, csv).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn every_combination_is_answered_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = json(&[&trace(&dir), "--budget", "0.05"]);
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 17);
+    for choice in choices {
+        assert!(choice["cost_usd"].as_f64().unwrap() <= 0.05);
+        let latency = choice["mean_latency_us"].as_f64().unwrap();
+        assert!(latency <= choice["baseline"]["mean_latency_us"].as_f64().unwrap());
+        let second = choice["tiers"][1]["bytes"].as_u64().unwrap();
+        let class = choice["class"].as_str().unwrap();
+        assert_eq!(class == "single", second == 0, "{choice}");
+        assert_eq!(choice["hit_ratio"].as_array().unwrap().len(), 2);
+        assert!(choice["flash_bytes_written_per_day"].is_number());
+    }
+    assert_eq!(answer["baseline"], choices[0]["baseline"]);
+    assert!(answer["evaluations"].as_u64().unwrap() > 17);
+}
+
+#[test]
+fn cydonia_is_between_the_single_tier_and_exhaustive_search() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for policy in ["write-through", "write-back"] {
+        let with = |method| {
+            let args = [&trace, "--budget", "40%", "--method", method, "--policy", policy];
+            json(&[&args[..], &["--backing", "SlowHDD", "--tiers", "FastDRAM,SlowSSD"]].concat())
+        };
+        let (few, all) = (with("cydonia"), with("exhaustive"));
+        let us = |answer: &Value| answer["choices"][0]["mean_latency_us"].as_f64().unwrap();
+        assert!(us(&all) <= us(&few) * (1.0 + 1e-9));
+        assert!(us(&few) <= few["baseline"]["mean_latency_us"].as_f64().unwrap() * (1.0 + 1e-9));
+        assert!(few["evaluations"].as_u64().unwrap() <= 10);
+    }
+}
+
+#[test]
+fn several_budgets_give_a_plan_each_and_percentages_are_of_all_data_in_dram() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = json(&[&trace(&dir), "--budget", "50%,0.02", "--sweep", "5", "--pareto"]);
+    let full = answer["full_cost_usd"].as_f64().unwrap();
+    let plans = answer["plans"].as_array().unwrap();
+    assert_eq!(plans.len(), 2);
+    assert!((answer["budget_usd"].as_f64().unwrap() - full / 2.0).abs() < 1e-12);
+    assert_eq!(plans[1]["budget_usd"], 0.02);
+    assert_eq!(answer["sweep"].as_array().unwrap().len(), 5);
+    assert!(!answer["pareto"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn pictures_and_rows_are_written_beside_the_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (html, parquet) = (dir.path().join("x.html"), dir.path().join("x.parquet"));
+    let output = forebay(&[
+        "plan",
+        &trace(&dir),
+        "--budget",
+        "0.05",
+        "--html",
+        html.to_str().unwrap(),
+        "--parquet",
+        parquet.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("In front of SlowHDD:") && text.contains("FastDRAM"), "{text}");
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("Plan against budget") && !page.contains("//cdn."));
+    assert!(std::fs::metadata(parquet).unwrap().len() > 0);
+}
+
+#[test]
+fn three_tiers_and_a_catalogue_of_ones_own_are_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let devices = dir.path().join("devices.toml");
+    let printed = forebay(&["plan", "--print-devices"]);
+    assert!(printed.status.success());
+    let own = String::from_utf8(printed.stdout).unwrap().replace("FastSSD", "OurSSD");
+    std::fs::write(&devices, own).unwrap();
+    let (trace, devices) = (trace(&dir), devices.to_str().unwrap());
+    let tiers = ["--tiers", "FastDRAM,SlowDRAM,OurSSD", "--backing", "SlowHDD"];
+    let answer = json(&[&[&trace, "--budget", "0.06", "--devices", devices], &tiers[..]].concat());
+    assert_eq!(answer["choices"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["choices"][0]["tiers"][2]["device"], "OurSSD");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let devices = dir.path().join("devices.toml");
+    std::fs::write(&devices, "[[device]]\nname = \"a\"\nprize_usd = 1\n").unwrap();
+    let devices = devices.to_str().unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&["--budget", "0.001"], "buys nothing"),
+        (&["--budget", "ten"], "no budget"),
+        (&["--budget", "-5"], "budget"),
+        (&["--budget", "5", "--evaluate", "simulate"], "--evaluate analytic"),
+        (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
+        (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
+        (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),
+        (&[], "--budget"),
+    ];
+    for (args, part) in cases {
+        let said = refusal(&[&["no-such-trace.csv"], args].concat());
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_real_trace_gains_from_a_second_tier() {
+    let traces = std::env::var("FOREBAY_TRACES").map_or_else(
+        |_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")),
+        PathBuf::from,
+    );
+    let trace = traces.join("cloudphysics/cloudPhysicsIO.vscsi");
+    if !trace.exists() {
+        println!("skipped: {} is not there", trace.display());
+        return;
+    }
+    let trace = trace.to_str().unwrap();
+    let answer =
+        json(&[trace, "--budget", "25%", "--backing", "SlowHDD", "--policy", "write-back"]);
+    assert_eq!((&answer["requests"], &answer["accesses"]), (&113_872.into(), &1_141_869.into()));
+    let best = &answer["choices"][0];
+    assert_eq!(best["class"], "pyramidal");
+    assert!(best["latency_reduction"].as_f64().unwrap() > 0.5);
+}
