@@ -1,76 +1,98 @@
 //! `forebay trace`: look into traces, convert them, make synthetic ones.
 
-use std::path::PathBuf;
+mod convert;
+mod info;
+mod synth;
 
-use forebay_block::BlockSize;
+use forebay_trace::{Batch, TraceError, TraceReader};
+use serde::Serialize;
 
-use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::format::count;
+use crate::output::write_stdout;
+use crate::progress::Unit;
 
 /// What to do with traces.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// What is in a trace: requests, bytes, footprint, features
-    Info(InfoArgs),
+    Info(info::Args),
     /// Write a trace in Forebay's own format, or back to CSV, oracleGeneral, fio iolog
-    Convert(ConvertArgs),
+    Convert(convert::Args),
     /// Make a synthetic workload
-    Synth(SynthArgs),
-}
-
-/// Arguments of `forebay trace info`.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:
-  $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay trace info zipf.parquet")]
-pub struct InfoArgs {
-    #[command(flatten)]
-    pub traces: TraceArgs,
-    /// Size of a block in the footprint and features
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
-    pub block_size: BlockSize,
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// Arguments of `forebay trace convert`.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:
-  $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay trace convert zipf.parquet -o zipf.csv")]
-pub struct ConvertArgs {
-    #[command(flatten)]
-    pub traces: TraceArgs,
-    /// The file to write; its extension says the format unless --to does
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
-    /// The format to write
-    #[arg(long, value_name = "NAME")]
-    pub to: Option<String>,
-    /// Print one JSON document about what was written
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `forebay trace synth`.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:
-  $ forebay trace synth 'zipf' -o zipf.parquet")]
-pub struct SynthArgs {
-    /// The workload, or a file that describes it
-    #[arg(value_name = "SPEC")]
-    pub spec: String,
-    /// The trace to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
-    /// Print one JSON document about what was written
-    #[arg(long)]
-    pub json: bool,
+    Synth(synth::Args),
 }
 
 /// Runs one of them.
-pub fn run(command: Command, _ctx: &Context) -> Result<(), CliError> {
-    Err(CliError::failed(format_args!("not available in this build: {command:?}")))
+pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
+    match command {
+        Command::Info(args) => info::run(args, ctx),
+        Command::Convert(args) => convert::run(args, ctx),
+        Command::Synth(args) => synth::run(args, ctx),
+    }
 }
+
+/// An error of the trace library: what the user asked for wrongly is bad usage.
+fn trace_error(error: TraceError) -> CliError {
+    match error {
+        TraceError::Options(_) | TraceError::NoSuchFormat { .. } => CliError::usage(error),
+        error => error.into(),
+    }
+}
+
+/// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
+/// of requests.
+fn each_batch<R: TraceReader>(
+    reader: &mut R,
+    ctx: &Context,
+    (label, unit): (&str, Unit),
+    mut work: impl FnMut(&Batch, &R) -> Result<(), TraceError>,
+) -> Result<u64, CliError> {
+    let progress = ctx.progress(label, unit, reader.progress().bytes_total);
+    let (mut batch, mut requests) = (Batch::default(), 0);
+    loop {
+        ctx.check()?;
+        if reader.read_batch(&mut batch).map_err(trace_error)? == 0 {
+            break;
+        }
+        work(&batch, reader).map_err(trace_error)?;
+        requests += batch.len() as u64;
+        progress.set(reader.progress().bytes_read);
+    }
+    progress.finish();
+    let counters = reader.counters();
+    if counters.bad > 0 {
+        ctx.note(format_args!("skipped {} bad lines or records", count(counters.bad)));
+    }
+    if counters.out_of_order > 0 {
+        let moved = count(counters.out_of_order);
+        ctx.note(format_args!("{moved} requests came out of order; they count as simultaneous"));
+    }
+    Ok(requests)
+}
+
+/// What was written, as commands that write a trace report it.
+#[derive(Serialize)]
+struct WroteTrace {
+    output: String,
+    requests: u64,
+    bytes_written: u64,
+    volumes: u64,
+}
+
+impl WroteTrace {
+    fn print(&self, json: bool) -> Result<(), CliError> {
+        if json {
+            let mut bytes = serde_json::to_vec_pretty(self)?;
+            bytes.push(b'\n');
+            return write_stdout(&bytes);
+        }
+        let size = forebay_config::Size(self.bytes_written);
+        let requests = count(self.requests);
+        write_stdout(format!("{}: {requests} requests, {size}\n", self.output).as_bytes())
+    }
+}
+
+/// This program, for a trace's provenance.
+const PROGRAM: &str = concat!("forebay ", env!("CARGO_PKG_VERSION"));

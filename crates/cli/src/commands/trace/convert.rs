@@ -1,0 +1,68 @@
+//! `forebay trace convert`.
+
+use std::path::PathBuf;
+
+use forebay_trace::{TraceReader, create, open_all};
+
+use super::{PROGRAM, WroteTrace, each_batch, trace_error};
+use crate::args::TraceArgs;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::progress::Unit;
+use crate::reading::options;
+
+/// Arguments of `forebay trace convert`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Formats: parquet, csv, oracleGeneral (oracleGeneral:block=4096 splits \
+requests into blocks), iolog (iolog:version=2, iolog:file=/dev/sdb). See docs/trace-formats.md.
+
+Example:
+  $ forebay trace synth 'zipf:requests=10k' -o zipf.parquet
+  $ forebay trace convert zipf.parquet -o zipf.csv
+  $ forebay trace convert zipf.csv -o zipf.log --to iolog")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    /// The file to write; its extension says the format unless --to does
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The format to write, possibly with parameters after a colon
+    #[arg(long, value_name = "NAME")]
+    pub to: Option<String>,
+    /// Print one JSON document about what was written
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Converts.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    if args.traces.traces.iter().any(|t| same_file(t, &args.output)) {
+        let what = format!("{} is both read and written", args.output.display());
+        return Err(CliError::usage(what).next("give another name with -o"));
+    }
+    let mut reader = open_all(&args.traces.traces, &options(&args.traces)).map_err(trace_error)?;
+    let mut writer = create(&args.output, args.to.as_deref()).map_err(trace_error)?;
+    each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
+        writer.write_batch(batch, reader.metadata())
+    })?;
+    let mut metadata = reader.metadata().clone();
+    let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
+    let from = format!("{PROGRAM}: converted from {} ({})", names.join(", "), metadata.format);
+    metadata.provenance.push(from);
+    let written = writer.finish(&metadata).map_err(trace_error)?;
+    let wrote = WroteTrace {
+        output: args.output.display().to_string(),
+        requests: written.requests,
+        bytes_written: written.bytes,
+        volumes: metadata.volumes.len() as u64,
+    };
+    wrote.print(args.json)
+}
+
+fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (a.metadata(), b.metadata()) {
+        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}

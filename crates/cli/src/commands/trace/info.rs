@@ -1,0 +1,173 @@
+//! `forebay trace info`.
+
+use std::io::Write;
+
+use forebay_block::BlockSize;
+use forebay_config::{Size, TimeSpan};
+use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
+use forebay_trace::{ByOp, Collector, TraceInfo, open_all};
+
+use super::{each_batch, trace_error};
+use crate::args::{TraceArgs, block_size};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::{count, percent, table};
+use crate::output::OutputArgs;
+use crate::progress::Unit;
+use crate::reading::options;
+use crate::rows::Rows;
+
+/// Arguments of `forebay trace info`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ forebay trace synth 'zipf:requests=100k,write=0.3' -o zipf.parquet
+  $ forebay trace info zipf.parquet
+  $ forebay trace info zipf.parquet --json -o zipf.json")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    /// Size of a block in the footprint and features
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
+    pub block_size: BlockSize,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Percentiles that features have.
+const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
+
+/// Counts and tells.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let mut reader = open_all(&args.traces.traces, &options(&args.traces)).map_err(trace_error)?;
+    let mut collector = Collector::new(args.block_size);
+    each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, _| {
+        collector.add(batch);
+        Ok(())
+    })?;
+    let info = collector.finish(&reader);
+    if let Some(path) = &args.output.parquet {
+        let features = &info.features.0;
+        Rows::default()
+            .texts("feature", features.iter().map(|(name, _)| name.as_str()))
+            .reals("value", features.iter().map(|(_, value)| *value))
+            .write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        report(&args, &info).write_html(path)?;
+    }
+    args.output.emit(&info, |out| print(&info, out))
+}
+
+fn facts(info: &TraceInfo) -> Vec<(&'static str, String)> {
+    let blocks = |n: u64| Size(n * info.block_size).to_string();
+    let both = |b: ByOp<u64>, show: &dyn Fn(u64) -> String| {
+        format!("{} ({} read, {} written)", show(b.all), show(b.read), show(b.write))
+    };
+    let bytes = ByOp {
+        read: info.read_bytes,
+        write: info.write_bytes,
+        all: info.read_bytes + info.write_bytes,
+    };
+    let share = |n: u64| percent(n as f64 / info.requests.max(1) as f64);
+    let nanos = forebay_block::Nanos((info.duration_s * 1e3).round() as u64 * 1_000_000);
+    let sequential = info.features.get("seq_count").unwrap_or(0.0) as u64;
+    let mut facts = vec![
+        ("format", info.format.clone()),
+        ("requests", count(info.requests)),
+        ("reads", format!("{} ({})", count(info.reads), share(info.reads))),
+        ("writes", format!("{} ({})", count(info.writes), share(info.writes))),
+        ("duration", TimeSpan(nanos).to_string()),
+        ("moved", both(bytes, &|n| Size(n).to_string())),
+        ("footprint", both(info.footprint_blocks, &blocks)),
+        ("block size", Size(info.block_size).to_string()),
+        ("block accesses", count(info.block_accesses.all)),
+        ("misaligned", format!("{} ({})", count(info.misaligned.all), share(info.misaligned.all))),
+        ("sequential", format!("{} ({})", count(sequential), share(sequential))),
+        ("volumes", count(info.volumes)),
+    ];
+    for (name, n) in [("trims", info.trims), ("flushes", info.flushes), ("FUA", info.fua)] {
+        if n > 0 {
+            facts.push((name, count(n)));
+        }
+    }
+    facts
+}
+
+fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
+    for (name, value) in facts(info) {
+        writeln!(out, "{name:<16} {value}")?;
+    }
+    let percents = [1, 25, 50, 75, 99, 100];
+    let rows: Vec<Vec<String>> = DISTRIBUTIONS
+        .iter()
+        .flat_map(|d| OPS.iter().map(move |op| (d, op)))
+        .map(|(d, (prefix, op))| {
+            let cells = percents.iter().map(|p| {
+                let name = format!("{prefix}{}_p{p}", d.name);
+                d.unit.show(info.features.get(&name).unwrap_or(0.0))
+            });
+            std::iter::once(format!("{} ({op})", d.title)).chain(cells).collect()
+        })
+        .collect();
+    let header = ["", "p1", "p25", "median", "p75", "p99", "max"];
+    writeln!(out, "\n{}", table(&header, &rows).trim_end())?;
+    if info.volumes > 1 {
+        let rows: Vec<Vec<String>> = info
+            .per_volume
+            .iter()
+            .map(|v| {
+                let footprint = Size(v.footprint_blocks.all * info.block_size).to_string();
+                let moved = [v.bytes.read, v.bytes.write].map(|n| Size(n).to_string());
+                let [read, written] = moved;
+                vec![v.volume.clone(), count(v.requests), read, written, footprint]
+            })
+            .collect();
+        let header = ["volume", "requests", "read", "written", "footprint"];
+        writeln!(out, "\n{}", table(&header, &rows).trim_end())?;
+    }
+    Ok(())
+}
+
+const OPS: [(&str, &str); 2] = [("read_", "reads"), ("write_", "writes")];
+
+/// A distribution as it is shown.
+struct Shape {
+    name: &'static str,
+    title: &'static str,
+    unit: Shown,
+}
+
+const DISTRIBUTIONS: [Shape; 4] = [
+    Shape { name: "size", title: "request size", unit: Shown::Bytes },
+    Shape { name: "iat", title: "inter-arrival", unit: Shown::Micros },
+    Shape { name: "scan", title: "blocks of a scan", unit: Shown::Plain },
+    Shape { name: "jd", title: "jump distance", unit: Shown::Bytes },
+];
+
+fn report(args: &Args, info: &TraceInfo) -> Report {
+    let files: Vec<String> = args.traces.traces.iter().map(|p| p.display().to_string()).collect();
+    let mut section = Section::new("All volumes").facts(facts(info));
+    for shape in DISTRIBUTIONS.iter().filter(|d| d.name != "jd") {
+        section = section.figure(figure(shape, info));
+    }
+    Report::new("What is in the trace").subtitle(files.join(", ")).section(section)
+}
+
+/// The distribution as a cumulative curve through its percentiles.
+fn figure(shape: &Shape, info: &TraceInfo) -> Figure {
+    let mut lines = Lines::new(format!("Distribution of {}", shape.title))
+        .x(Axis::new(shape.title, shape.unit).log())
+        .y(Axis::new("share of requests not above", Shown::Fraction).from_zero());
+    for (prefix, op) in OPS {
+        let value = |p: u32| {
+            let value = info.features.get(&format!("{prefix}{}_p{p}", shape.name))?;
+            Some((value, f64::from(p) / 100.0))
+        };
+        let points: Vec<(f64, f64)> =
+            PERCENTS.into_iter().filter_map(value).filter(|(x, _)| *x > 0.0).collect();
+        if !points.is_empty() {
+            lines = lines.line(op, points.iter().map(|p| p.0), points.iter().map(|p| p.1));
+        }
+    }
+    lines.figure()
+}

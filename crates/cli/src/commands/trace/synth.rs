@@ -1,0 +1,53 @@
+//! `forebay trace synth`.
+
+use std::path::PathBuf;
+
+use forebay_trace::{Spec, Synth, TraceReader, create};
+
+use super::{PROGRAM, WroteTrace, each_batch, trace_error};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::progress::Unit;
+
+/// Arguments of `forebay trace synth`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+SPEC is a TOML file or a line: PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, uniform or \
+sequential; `+` mixes several, ` then ` begins another phase. The same seed gives the same trace. \
+All keys are in docs/trace-formats.md.
+
+Example:
+  $ forebay trace synth 'zipf:blocks=64Ki,theta=0.99,requests=100k,write=0.3,seed=1' -o z.parquet
+  $ forebay trace synth 'zoned:zones=0.1@0.8/0.9@0.2,requests=10k + sequential:weight=0.2' \
+-o mix.parquet")]
+pub struct Args {
+    /// The workload, or a file that describes it
+    #[arg(value_name = "SPEC")]
+    pub spec: String,
+    /// The trace to write; its extension says the format
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Print one JSON document about what was written
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Makes the workload.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let spec = Spec::parse(&args.spec).map_err(trace_error)?;
+    let mut synth = Synth::new(&spec).map_err(trace_error)?;
+    let mut writer = create(&args.output, None).map_err(trace_error)?;
+    each_batch(&mut synth, ctx, ("making", Unit::Count), |batch, synth| {
+        writer.write_batch(batch, synth.metadata())
+    })?;
+    let mut metadata = synth.metadata().clone();
+    metadata.provenance.push(format!("{PROGRAM}: synthesised from {}", args.spec));
+    let written = writer.finish(&metadata).map_err(trace_error)?;
+    let wrote = WroteTrace {
+        output: args.output.display().to_string(),
+        requests: written.requests,
+        bytes_written: written.bytes,
+        volumes: metadata.volumes.len() as u64,
+    };
+    wrote.print(args.json)
+}
