@@ -1,0 +1,374 @@
+//! Direct writes: whatever is cut, every record that recovery trusts says what the backing
+//! store says.
+
+mod common;
+
+use common::{Rig, Rng, key, options, tiny};
+use forebay_effect::{IoError, Slot};
+use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Options, Start};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A backing store with a volatile write cache.
+#[derive(Default)]
+struct Backing {
+    current: BTreeMap<u64, u64>,
+    durable: BTreeMap<u64, u64>,
+    /// Values written since the last sync, per block, oldest first.
+    volatile: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Backing {
+    fn write(&mut self, block: u64, version: u64) {
+        self.current.insert(block, version);
+        self.volatile.entry(block).or_default().push(version);
+    }
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.current);
+        self.volatile.clear();
+    }
+    fn cut(&mut self, rng: &mut Rng, under_way: &BTreeMap<u64, u64>) {
+        for (&block, &version) in under_way {
+            self.volatile.entry(block).or_default().push(version);
+        }
+        for (block, versions) in std::mem::take(&mut self.volatile) {
+            let n = rng.below(versions.len() as u64 + 1) as usize;
+            if n > 0 {
+                self.durable.insert(block, versions[n - 1]);
+            }
+        }
+        self.current.clone_from(&self.durable);
+    }
+    fn read(&self, block: u64) -> u64 {
+        self.current.get(&block).copied().unwrap_or(0)
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    backing: Backing,
+    /// Blocks with a mark asked for, granted, and a direct write under way (version).
+    asked: BTreeSet<u64>,
+    granted: BTreeMap<u64, bool>,
+    writing: BTreeMap<u64, u64>,
+    retiring: Vec<ExtentId>,
+    reclaiming: Vec<u32>,
+    free_slots: Vec<u32>,
+    version: u64,
+    trusted: u64,
+    distrusted: u64,
+    retired: u64,
+    clean: u64,
+}
+
+const BLOCKS: u64 = 32;
+
+impl Model {
+    fn events(&mut self, rig: &mut Rig) {
+        while let Some(event) = rig.log.poll_event() {
+            match event {
+                Event::Appended { ticket, .. } => self.free_slots.push(ticket as u32),
+                Event::Active { ticket, result } => {
+                    result.unwrap();
+                    assert!(self.asked.remove(&ticket));
+                    self.granted.insert(ticket, false);
+                }
+                Event::Retire { extent, .. } => self.retiring.push(extent),
+                Event::Reclaim { region } => self.reclaiming.push(region),
+                Event::Synced { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn step(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        let block = rng.below(BLOCKS);
+        match rng.below(16) {
+            0..=2 => {
+                let busy = self.asked.contains(&block)
+                    || self.granted.contains_key(&block)
+                    || self.writing.contains_key(&block);
+                if !busy {
+                    self.asked.insert(block);
+                    rig.log.mark_active(key(block), block);
+                }
+            }
+            3..=4 => {
+                if let Some((block, appended)) = self.granted.pop_first() {
+                    if appended {
+                        rig.log.poison(key(block));
+                    }
+                    self.version += 1;
+                    self.writing.insert(block, self.version);
+                }
+            }
+            5..=6 => {
+                if let Some((block, version)) = self.writing.pop_last() {
+                    self.backing.write(block, version);
+                    rig.log.direct_done(key(block));
+                }
+            }
+            7..=9 => {
+                // Append what the backing store holds, as clean.
+                if !self.writing.contains_key(&block)
+                    && let Some(slot) = self.free_slots.pop()
+                {
+                    if let Some(appended) = self.granted.get_mut(&block) {
+                        *appended = true;
+                    }
+                    rig.fill(slot, key(block), self.backing.read(block));
+                    rig.log.append(Append {
+                        ticket: u64::from(slot),
+                        key: key(block),
+                        valid: rig.geometry.full_mask(),
+                        dirty: 0,
+                        slot: Slot(slot),
+                        urgent: rng.one_in(2),
+                    });
+                }
+            }
+            10 if rng.one_in(4) => self.backing.sync(),
+            10 => rig.log.sync(u64::MAX),
+            11 => {
+                if let Some(extent) = self.retiring.pop() {
+                    self.backing.sync();
+                    rig.log.extent_released(extent);
+                    self.retired += 1;
+                }
+            }
+            12 => {
+                if !self.reclaiming.is_empty() {
+                    rig.log.region_released(self.reclaiming.remove(0));
+                }
+            }
+            _ => {
+                if rig.under_way() > 0 {
+                    rig.complete(rng.below(rig.under_way() as u64) as usize);
+                }
+            }
+        }
+        rig.poll();
+        self.events(rig);
+    }
+
+    /// What recovery trusts is what the backing store holds.
+    fn recovered(&mut self, events: &[Event], rig: &Rig) {
+        let mut newest: BTreeMap<BlockKey, Option<u64>> = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Recovered(r) => newest.insert(r.key, Some(rig.version(r))),
+                Event::RecoveredTombstone { key } => newest.insert(*key, None),
+                Event::Ready(report) => {
+                    assert!(report.damage.is_harmless());
+                    self.distrusted += report.distrusted;
+                    self.clean += u64::from(report.clean && report.records > 0);
+                    None
+                }
+                Event::Reclaim { region } => {
+                    self.reclaiming.push(*region);
+                    None
+                }
+                other => panic!("{other:?}"),
+            };
+        }
+        for (key, version) in newest {
+            if let Some(version) = version {
+                assert_eq!(version, self.backing.read(key.block().0), "{key}");
+                self.trusted += 1;
+            }
+        }
+    }
+}
+
+fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
+    let mut rng = Rng(seed);
+    let mut model = Model::default();
+    let mut rig = Rig::formatted(geometry, options);
+    for _ in 0..20 {
+        model.free_slots = (0..options.slots).collect();
+        for _ in 0..rng.below(400) {
+            model.step(&mut rig, &mut rng);
+        }
+        if rng.one_in(3) {
+            // A clean stop: direct writes end, the backing store is durable; perhaps cut short.
+            for (block, version) in std::mem::take(&mut model.writing) {
+                model.backing.write(block, version);
+                rig.log.direct_done(key(block));
+            }
+            for (block, _) in std::mem::take(&mut model.granted) {
+                rig.log.direct_done(key(block));
+            }
+            model.backing.sync();
+            rig.log.stop();
+            rig.poll();
+            let patience = if rng.one_in(2) { rng.below(8) } else { u64::MAX };
+            for _ in 0..patience {
+                while let Some(event) = rig.log.poll_event() {
+                    match event {
+                        Event::Active { result, .. } => {
+                            assert!(result == Err(IoError::Shutdown) || result == Ok(()));
+                        }
+                        Event::Reclaim { region } => rig.log.region_released(region),
+                        _ => {}
+                    }
+                }
+                rig.poll();
+                for region in std::mem::take(&mut model.reclaiming) {
+                    rig.log.region_released(region);
+                    rig.poll();
+                }
+                if rig.under_way() == 0 {
+                    break;
+                }
+                rig.complete(0);
+            }
+        }
+        let mut flash = rig.cut(&mut rng);
+        let writing = std::mem::take(&mut model.writing);
+        model.backing.cut(&mut rng, &writing);
+        model.asked.clear();
+        model.granted.clear();
+        model.retiring.clear();
+        model.reclaiming.clear();
+        loop {
+            rig = Rig::new(geometry, options, flash);
+            rig.log.start(Start::Recover);
+            rig.poll();
+            let patience = if rng.one_in(3) { rng.below(30) } else { u64::MAX };
+            let mut events = Vec::new();
+            for _ in 0..patience {
+                events.extend(std::iter::from_fn(|| rig.log.poll_event()));
+                let ready = events.iter().any(|e| matches!(e, Event::Ready(_)));
+                if ready || rig.under_way() == 0 {
+                    break;
+                }
+                rig.complete(rng.below(rig.under_way() as u64) as usize);
+            }
+            events.extend(std::iter::from_fn(|| rig.log.poll_event()));
+            if events.iter().any(|e| matches!(e, Event::Ready(_))) {
+                model.recovered(&events, &rig);
+                break;
+            }
+            flash = rig.cut(&mut rng);
+        }
+    }
+    total.trusted += model.trusted;
+    total.distrusted += model.distrusted;
+    total.retired += model.retired;
+    total.clean += model.clean;
+}
+
+#[test]
+fn a_trusted_record_always_says_what_the_backing_store_says() {
+    let runs = std::env::var("FOREBAY_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
+    let mut total = Model::default();
+    for seed in 0..runs {
+        run(seed, tiny(), options(), &mut total);
+        let more = Geometry { active_extents_max: 5, extent_bytes: 8192, regions: 6, ..tiny() };
+        run(seed + 5000, more, options(), &mut total);
+    }
+    for (what, count) in [
+        ("trusted", total.trusted),
+        ("distrusted", total.distrusted),
+        ("retired", total.retired),
+        ("warm clean starts", total.clean),
+    ] {
+        assert!(count > runs, "{what}: {count}");
+    }
+}
+
+#[test]
+fn a_mark_is_granted_only_when_durable_and_again_at_once() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.mark_active(key(0), 1);
+    rig.log.mark_active(key(3), 2);
+    rig.poll();
+    assert_eq!(rig.under_way(), 1, "one update of the superblock for both");
+    rig.complete(0);
+    assert_eq!(rig.log.poll_event(), None);
+    rig.complete(0);
+    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 1, result: Ok(()) }));
+    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 2, result: Ok(()) }));
+    rig.settle();
+    rig.log.mark_active(key(1), 3);
+    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 3, result: Ok(()) }));
+    assert_eq!(rig.under_way(), 0);
+}
+
+#[test]
+fn a_full_table_waits_for_an_extent_without_direct_writes() {
+    let mut rig = Rig::formatted(tiny(), options());
+    for (ticket, block) in [(1, 0), (2, 4)] {
+        rig.log.mark_active(key(block), ticket);
+        rig.settle();
+    }
+    rig.log.mark_active(key(8), 3);
+    assert_eq!(rig.settle(), [], "both extents have a direct write in flight");
+    rig.log.direct_done(key(4));
+    let events = rig.settle();
+    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(first, key(4));
+    rig.log.extent_released(extent);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    // A late or repeated answer changes nothing.
+    rig.log.extent_released(extent);
+    assert_eq!(rig.settle(), []);
+}
+
+#[test]
+fn marking_an_extent_again_while_it_retires_keeps_it() {
+    let mut rig = Rig::formatted(tiny(), options());
+    for (ticket, block) in [(1, 0), (2, 4)] {
+        rig.log.mark_active(key(block), ticket);
+        rig.settle();
+    }
+    rig.log.direct_done(key(0));
+    rig.log.mark_active(key(8), 3);
+    let events = rig.settle();
+    let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+    rig.log.mark_active(key(1), 4);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
+    rig.log.extent_released(extent);
+    assert_eq!(rig.settle(), [], "the extent is in use again");
+    rig.log.direct_done(key(1));
+    let events = rig.settle();
+    let [Event::Retire { extent: again, .. }] = events[..] else { panic!("{events:?}") };
+    assert_ne!(again, extent);
+    rig.log.extent_released(again);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+}
+
+#[test]
+fn poison_outside_of_active_extents_appends_a_tombstone() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(7), 1, true);
+    rig.settle();
+    rig.log.poison(key(7));
+    rig.log.sync(1);
+    rig.settle();
+    let mut rig = rig.restart(Start::Recover);
+    let events = rig.settle();
+    assert!(matches!(events[0], Event::Recovered(r) if r.key == key(7)));
+    assert_eq!(events[1], Event::RecoveredTombstone { key: key(7) });
+}
+
+#[test]
+fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, false);
+    rig.log.clean_before_now(10);
+    rig.append(1, key(1), 1, true);
+    let events = rig.settle();
+    assert!(events.contains(&Event::CleanMarked { ticket: 10, result: Ok(()) }));
+    rig.log.sync(11);
+    rig.settle();
+    let dirty: Vec<u16> = rig
+        .restart(Start::Recover)
+        .settle()
+        .iter()
+        .filter_map(|e| match e {
+            Event::Recovered(r) => Some(r.dirty),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(dirty, [0, rig.geometry.full_mask()]);
+}
