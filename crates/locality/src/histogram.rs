@@ -198,8 +198,8 @@ impl HistogramBuilder {
         }
     }
 
-    /// Adds `weight` (possibly negative) to the reads at the smallest distance, as far as the
-    /// counter there allows.
+    /// Adds `weight` to the reads, at the smallest distance; a negative one is taken from the
+    /// smallest distances that have any.
     pub(crate) fn correct_reads(&mut self, weight: i128) {
         self.read.correct(weight);
     }
@@ -250,11 +250,14 @@ impl Counters {
     }
 
     fn correct(&mut self, weight: i128) {
-        let first = self.counts.first().copied().unwrap_or(0);
-        let corrected = (i128::from(first) + weight).clamp(0, i128::from(u64::MAX)) as u64;
-        if corrected != first {
-            self.reuse(0, 0);
-            self.counts[0] = corrected;
+        if weight > 0 {
+            self.reuse(0, weight.min(i128::from(u64::MAX)) as u64);
+        }
+        let mut excess = weight.min(0).unsigned_abs();
+        for count in self.counts.iter_mut().chain([&mut self.cold]) {
+            let taken = excess.min(u128::from(*count));
+            *count -= taken as u64;
+            excess -= taken;
         }
     }
 
