@@ -228,6 +228,19 @@ impl UringDevices {
     }
 
     fn collect(&mut self, done: &mut Vec<Completion>) {
+        self.collect_ring(done);
+        // Completions for which the ring had no room are kept by the kernel until it is entered.
+        while self.ring.submission().cq_overflow() {
+            if self.ring.submit().is_err() {
+                // Interrupted or busy: whoever waits on the bell comes back.
+                self.bell.ring();
+                return;
+            }
+            self.collect_ring(done);
+        }
+    }
+
+    fn collect_ring(&mut self, done: &mut Vec<Completion>) {
         let mut any_leaving = false;
         for cqe in self.ring.completion() {
             let index = cqe.user_data() as u32;

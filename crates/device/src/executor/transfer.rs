@@ -14,6 +14,10 @@ use crate::requests::Requests;
 /// More memory pieces than the kernel takes in one operation (`IOV_MAX`) are bounced.
 const PIECES_MAX: usize = 1024;
 
+/// Room for memory pieces that every transfer has from the start; lists that outgrow it keep
+/// what they have grown to.
+const PIECES_USUAL: usize = 16;
+
 /// Metadata pieces start at multiples of this in a staging buffer: good for any alignment.
 const PIECE_ALIGNMENT: usize = 4096;
 
@@ -406,8 +410,8 @@ impl Transfer {
                 zeroes: false,
                 punches: false,
             },
-            segments: Vec::new(),
-            memory: Vec::new(),
+            segments: Vec::with_capacity(PIECES_USUAL),
+            memory: Vec::with_capacity(PIECES_USUAL),
             staging: None,
             steps: Steps::default(),
             step_done: 0,

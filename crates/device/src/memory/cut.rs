@@ -33,6 +33,7 @@ pub(super) fn survivors(
     let mut cut = Cut {
         image: medium.durable.clone(),
         tear: u64::from(medium.options.tear_bytes),
+        garbage: medium.options.garbage,
         choices,
         counts,
     };
@@ -77,6 +78,7 @@ pub(super) fn survivors(
 struct Cut<'a> {
     image: Vec<u8>,
     tear: u64,
+    garbage: bool,
     choices: &'a mut dyn Choices,
     counts: &'a mut FaultCounts,
 }
@@ -95,7 +97,7 @@ impl Cut<'_> {
         self.counts.note(Fault::Torn);
         let end = write.offset + write.data.length();
         let units = end.div_ceil(self.tear) - write.offset / self.tear;
-        let garbled = (self.choices.choose(4) == 0).then(|| self.choices.choose(units));
+        let garbled = (self.garbage && self.choices.choose(4) == 0).then(|| self.choices.choose(units));
         let mut at = write.offset;
         for unit in 0..units {
             let next = ((at / self.tear + 1) * self.tear).min(end);

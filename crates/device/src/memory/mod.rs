@@ -27,17 +27,18 @@
 mod cut;
 mod faults;
 mod medium;
+mod operate;
+mod pending;
 
 use forebay_effect::Device;
 
 use crate::choices::{Choices, Seeded};
-use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
-};
+use crate::devices::{Completion, MemorySlice, Verb};
 use cut::Candidate;
 pub use cut::CutStyle;
 pub use faults::{Fault, FaultCounts, FaultRates};
 use medium::{Data, Medium, SECTOR};
+use pending::Pending;
 
 /// What a device in memory is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,8 @@ pub struct DeviceOptions {
     pub memory_alignment: u32,
     /// What a power cut leaves whole: 512 or 4096.
     pub tear_bytes: u32,
+    /// Whether a unit that a power cut tears may hold garbage. Without it, it is old or new.
+    pub garbage: bool,
     /// Whether writes stay in a cache until a sync. Otherwise completion means durable.
     pub volatile_cache: bool,
     /// Whether zeroing is supported.
@@ -65,6 +68,7 @@ impl DeviceOptions {
             logical_block: 512,
             memory_alignment: 1,
             tear_bytes: 512,
+            garbage: true,
             volatile_cache: true,
             zeroes: true,
         }
@@ -107,19 +111,6 @@ pub enum Return {
     Older(Vec<u8>),
     /// As a device that has nothing to do with the one that vanished.
     Other(Vec<u8>),
-}
-
-struct Pending {
-    io: PendingIo,
-    tag: IoTag,
-    memory: Vec<MemorySlice>,
-    submitted: u64,
-    fault: Option<Fault>,
-    /// Other completions that a slow operation waits for.
-    delay: u64,
-    /// CRC-32C of a write's memory at submission.
-    checksum: u32,
-    contended: bool,
 }
 
 /// A write that completed while another over the same bytes was in flight.
@@ -417,266 +408,10 @@ impl MemoryDevices {
         self.done.clear();
         self.contenders.clear();
     }
-
-    /// What the operation does, now that it completes.
-    fn carry_out(&mut self, pending: &Pending) -> Result<u64, DeviceError> {
-        let PendingIo { device, verb, offset, length, .. } = pending.io;
-        let index = self.index_of(device);
-        if verb == Verb::Write && pending.checksum != pending.crc() {
-            self.hazards.sources_changed += 1;
-        }
-        if !self.media[index].present || pending.fault == Some(Fault::Vanished) {
-            return Err(DeviceError::Gone);
-        }
-        match pending.fault {
-            Some(Fault::Again) => return Err(DeviceError::Again),
-            Some(Fault::Slow) | None => {}
-            Some(fault) => return self.carry_out_badly(index, pending, fault),
-        }
-        match verb {
-            Verb::Read => {
-                let bytes = self.media[index].read(offset, length)?;
-                pending.fill(bytes);
-            }
-            Verb::Write => self.land(index, offset, &pending.data(), pending),
-            Verb::WriteZeroes { .. } if !self.media[index].options.zeroes => {
-                return Err(DeviceError::Unsupported);
-            }
-            Verb::WriteZeroes { .. } => self.land(index, offset, &pending.data(), pending),
-            Verb::Sync => self.media[index].sync(pending.submitted),
-        }
-        Ok(length)
-    }
-
-    fn carry_out_badly(
-        &mut self,
-        index: usize,
-        pending: &Pending,
-        fault: Fault,
-    ) -> Result<u64, DeviceError> {
-        let PendingIo { offset, length, verb, .. } = pending.io;
-        let medium = &mut self.media[index];
-        let random = &mut self.random;
-        match fault {
-            Fault::LostWrite => Ok(length),
-            Fault::MisdirectedWrite => {
-                let elsewhere = medium.elsewhere(offset, length, random);
-                medium.land(elsewhere, &pending.data(), self.clock, |_| true);
-                Ok(length)
-            }
-            Fault::MisdirectedRead => {
-                let elsewhere = medium.elsewhere(offset, length, random);
-                pending.fill(medium.read(elsewhere, length)?);
-                Ok(length)
-            }
-            Fault::LatentError => {
-                medium.spoil(offset, length, random);
-                Err(DeviceError::Io)
-            }
-            Fault::ByteRot => {
-                medium.rot(offset, length, random);
-                pending.fill(medium.read(offset, length)?);
-                Ok(length)
-            }
-            Fault::Short => {
-                let block = u64::from(medium.options.logical_block);
-                let some = random.choose(length.div_ceil(block)) * block;
-                if verb == Verb::Read {
-                    pending.fill(medium.read(offset, some)?);
-                } else {
-                    let kept = some / SECTOR;
-                    medium.land(offset, &pending.data(), self.clock, |sector| sector < kept);
-                }
-                Ok(some)
-            }
-            Fault::SyncFailure => {
-                medium.fail_sync(pending.submitted, random);
-                Err(DeviceError::Io)
-            }
-            Fault::TransientError | Fault::NoSpace => {
-                if modifies(verb) {
-                    let way = random.choose(3);
-                    medium.land(offset, &pending.data(), self.clock, |_| match way {
-                        0 => false,
-                        1 => true,
-                        _ => random.choose(2) == 0,
-                    });
-                }
-                let no_space = fault == Fault::NoSpace;
-                Err(if no_space { DeviceError::NoSpace } else { DeviceError::Io })
-            }
-            _ => Err(DeviceError::Gone),
-        }
-    }
-
-    /// A write lands. Where another write over the same bytes completed while this one was in
-    /// flight, either may have been the last.
-    fn land(&mut self, index: usize, offset: u64, data: &Data, pending: &Pending) {
-        let now = self.clock;
-        if !pending.contended {
-            return self.media[index].land(offset, data, now, |_| true);
-        }
-        let device = pending.io.device;
-        let rivals: Vec<(u64, u64)> = (self.contenders.iter())
-            .filter(|rival| rival.device == device && rival.completed > pending.submitted)
-            .map(|rival| (rival.offset, rival.end))
-            .filter(|_| self.random.choose(2) == 0)
-            .collect();
-        self.media[index].land(offset, data, now, |sector| {
-            let at = offset + sector * SECTOR;
-            !rivals.iter().any(|&(start, end)| at < end && at + SECTOR > start)
-        });
-        let end = offset + data.length();
-        self.contenders.push(Contender { device, offset, end, completed: now });
-        if !self.pending.iter().any(|pending| pending.contended) {
-            self.contenders.clear();
-        }
-    }
-
-    fn note_overlaps(&mut self, new: &mut Pending) {
-        for old in &mut self.pending {
-            let overlap = old.io.device == new.io.device
-                && old.io.offset < new.io.offset + new.io.length
-                && new.io.offset < old.io.offset + old.io.length;
-            match (overlap, modifies(old.io.verb), modifies(new.io.verb)) {
-                (true, true, true) => {
-                    self.hazards.overlapping_writes += 1;
-                    (old.contended, new.contended) = (true, true);
-                }
-                (true, true, false) | (true, false, true) => self.hazards.overlapping_reads += 1,
-                _ => {}
-            }
-        }
-    }
-}
-
-impl Devices for MemoryDevices {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        let medium = self.media.iter().find(|medium| medium.name == device)?;
-        let options = medium.options;
-        Some(Capabilities {
-            size: options.size,
-            logical_block: options.logical_block,
-            memory_alignment: options.memory_alignment,
-            // Claimed in any case, so that the way back from a refusal is walked.
-            zeroes: true,
-            punches: options.zeroes,
-        })
-    }
-
-    unsafe fn submit(&mut self, io: Io<'_>) {
-        let number = self.operations;
-        self.operations += 1;
-        self.clock += 1;
-        let medium = &self.media[self.index_of(io.device)];
-        check(&io, &medium.options);
-        let planned = self.plans.iter().position(|&(at, _)| at == number);
-        let planned = planned.map(|at| self.plans.swap_remove(at).1);
-        let fault = match planned {
-            Some(fault) => Some(fault).filter(|fault| fault.befalls(io.verb)),
-            None => medium.rates.draw(io.verb, &mut self.random),
-        };
-        let delay = if fault == Some(Fault::Slow) { 1 + self.random.choose(16) } else { 0 };
-        if let Some(fault) = fault {
-            self.counts.note(fault);
-        }
-        let mut memory = self.spare.pop().unwrap_or_default();
-        memory.clear();
-        memory.extend_from_slice(io.memory);
-        let Io { device, verb, offset, length, .. } = io;
-        let mut pending = Pending {
-            io: PendingIo { device, verb, offset, length, number },
-            tag: io.tag,
-            memory,
-            submitted: self.clock,
-            fault,
-            delay,
-            checksum: 0,
-            contended: false,
-        };
-        match verb {
-            Verb::Write => pending.checksum = pending.crc(),
-            Verb::Read => pending.spoil(),
-            Verb::WriteZeroes { .. } | Verb::Sync => {}
-        }
-        self.note_overlaps(&mut pending);
-        self.pending.push(pending);
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        done.append(&mut self.done);
-    }
-
-    fn abandon(&mut self) {
-        self.forget_pending();
-    }
-}
-
-/// A backend may rely on alignment and bounds; this one makes sure that it could.
-fn check(io: &Io<'_>, options: &DeviceOptions) {
-    let block = u64::from(options.logical_block);
-    let memory = io.memory.iter().map(|slice| slice.length as u64).sum::<u64>();
-    let has_memory = matches!(io.verb, Verb::Read | Verb::Write);
-    assert!(
-        io.offset.is_multiple_of(block)
-            && io.length.is_multiple_of(block)
-            && io.offset + io.length <= options.size
-            && memory == if has_memory { io.length } else { 0 }
-            && io.memory.iter().all(|slice| {
-                (slice.pointer as usize).is_multiple_of(options.memory_alignment as usize)
-                    && (options.memory_alignment == 1
-                        || (slice.length as u64).is_multiple_of(block))
-            }),
-        "{io:?} does not suit {options:?}"
-    );
 }
 
 fn modifies(verb: Verb) -> bool {
     matches!(verb, Verb::Write | Verb::WriteZeroes { .. })
-}
-
-impl Pending {
-    fn crc(&self) -> u32 {
-        // SAFETY: valid until the completion, by the contract of `submit`.
-        let bytes = |slice: &MemorySlice| unsafe {
-            std::slice::from_raw_parts(slice.pointer, slice.length)
-        };
-        self.memory.iter().fold(0, |crc, slice| crc32c::crc32c_append(crc, bytes(slice)))
-    }
-
-    /// What a write is about to write: its memory, as it is now.
-    fn data(&self) -> Data {
-        if self.io.verb != Verb::Write {
-            return Data::Zeroes(self.io.length);
-        }
-        let mut bytes = Vec::with_capacity(self.io.length as usize);
-        for slice in &self.memory {
-            // SAFETY: valid until the completion, by the contract of `submit`.
-            bytes.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(slice.pointer, slice.length)
-            });
-        }
-        Data::Bytes(bytes)
-    }
-
-    /// Puts `bytes` at the start of a read's memory.
-    fn fill(&self, bytes: &[u8]) {
-        let mut rest = bytes;
-        for slice in &self.memory {
-            let (piece, after) = rest.split_at(slice.length.min(rest.len()));
-            // SAFETY: valid, and the backend's alone, by the contract of `submit`.
-            unsafe { slice.pointer.copy_from(piece.as_ptr(), piece.len()) };
-            rest = after;
-        }
-    }
-
-    /// Spoils a read's memory, so that nobody can use what was there.
-    fn spoil(&self) {
-        for slice in &self.memory {
-            // SAFETY: as in `fill`.
-            unsafe { slice.pointer.write_bytes(0xE5, slice.length) };
-        }
-    }
 }
 
 #[cfg(test)]

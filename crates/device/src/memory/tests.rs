@@ -3,6 +3,7 @@ use forebay_block::Volume;
 use super::*;
 use crate::buffer::AlignedBuffer;
 use crate::choices::Exhaustive;
+use crate::devices::{DeviceError, Devices, Io, IoTag};
 
 const DEVICE: Device = Device::Backing(Volume(3));
 const SIZE: u64 = 32 << 10;
