@@ -99,7 +99,7 @@ impl Queue {
             fill.count += 1;
             fill.payload_pages += pages;
             fill.full = fill.count == geometry.batch_entries_max as usize
-                || fill.payload_pages == limit
+                || limit > 0 && fill.payload_pages == limit
                 || item.serial >= barrier;
         }
         self.fill = fill;

@@ -354,7 +354,12 @@ impl Log {
         let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
         let place = |sequence: u64| (sequence % r.scan.len() as u64) as u32 == region;
         let mut scan = Scan::default();
-        if let Ok(h) = RegionHeader::decode(first, &self.uuid, page) {
+        let header = RegionHeader::decode(first, &self.uuid, page);
+        let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
+        if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
+            r.report.damage.misplaced.push(page);
+        }
+        if let Ok(h) = header {
             r.generation = r.generation.max(h.generation);
             scan = Scan {
                 present: place(h.sequence),

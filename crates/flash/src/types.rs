@@ -222,6 +222,9 @@ pub struct Damage {
     pub batches: Vec<(u64, u64)>,
     /// Records whose payload fails its checksum (reading them fails, too).
     pub payloads: Vec<(BlockKey, Position)>,
+    /// Headers of this log that were written for another place: what they overwrote and where
+    /// they are missing is not known. Page numbers.
+    pub misplaced: Vec<u32>,
     /// Parts that a redundant copy made good (a superblock copy, a region header): where, as a
     /// page number. Nothing is lost.
     pub repaired: Vec<u32>,
@@ -230,7 +233,7 @@ pub struct Damage {
 impl Damage {
     /// Whether nothing is lost.
     pub fn is_harmless(&self) -> bool {
-        self.batches.is_empty() && self.payloads.is_empty()
+        self.batches.is_empty() && self.payloads.is_empty() && self.misplaced.is_empty()
     }
     /// Number of batches whose header is gone.
     pub fn batches_lost(&self) -> u64 {
@@ -341,10 +344,11 @@ impl fmt::Display for LogError {
             }
             LogError::Damaged(report) => write!(
                 f,
-                "the flash tier is damaged: {} durable batches lost, {} records unreadable; \
-                 nothing was written",
+                "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
+                 misdirected; nothing was written",
                 report.damage.batches_lost(),
-                report.damage.payloads.len()
+                report.damage.payloads.len(),
+                report.damage.misplaced.len()
             ),
             LogError::Io(error) => write!(f, "the flash device failed: {error}"),
         }

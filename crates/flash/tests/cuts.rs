@@ -169,9 +169,7 @@ impl Model {
             })
             .collect();
         // ... from which only what lies in released regions (and tombstones beside) is missing.
-        let allowed = |a: usize| {
-            self.log[self.released.min(a)..a].iter().all(|e| e.version == 0)
-        };
+        let allowed = |a: usize| self.log[self.released.min(a)..a].iter().all(|e| e.version == 0);
         let start = starts.iter().copied().find(|&a| allowed(a));
         let Some(start) = start else {
             panic!(

@@ -1,0 +1,417 @@
+//! Damage of every kind to every part, and the outcome that `docs/flash-format.md` tables.
+
+mod common;
+
+use common::{Flash, Rig, Rng, key, options, tiny};
+use forebay_flash::{Damage, Event, LogError, OnDamage, Options, RecoveryReport, Start};
+
+const PAGE: usize = 4096;
+
+fn set(flash: &mut Flash, at: usize, byte: u8) {
+    flash.durable[at] = byte;
+    flash.current[at] = byte;
+}
+
+fn flip(flash: &mut Flash, at: usize, bit: u8) {
+    let byte = flash.current[at] ^ 1 << bit;
+    set(flash, at, byte);
+}
+
+/// Five synced batches, two entries each, in two regions (the tiny geometry's regions hold three
+/// such batches); blocks 0 to 9. The fifth is known to be durable only where `after` appends a
+/// sixth batch.
+fn five_batches(after: bool) -> Rig {
+    let mut rig = Rig::formatted(tiny(), options());
+    for n in 0..5 {
+        rig.append(2 * n, key(2 * n), 1, false);
+        rig.append(2 * n + 1, key(2 * n + 1), 1, true);
+        rig.log.sync(n);
+        rig.settle();
+    }
+    if after {
+        rig.append(10, key(10), 1, true);
+        rig.log.sync(9);
+        rig.settle();
+    }
+    rig
+}
+
+/// Page of each batch's header: the regions start at pages 2 and 12.
+const HEADERS: [usize; 5] = [3, 6, 9, 13, 16];
+
+struct Outcome {
+    blocks: Vec<u64>,
+    unreadable: Vec<u64>,
+    end: Result<Box<RecoveryReport>, LogError>,
+    written: usize,
+}
+
+fn start(flash: &Flash, how: Start, on_damage: OnDamage) -> Outcome {
+    let mut rig = Rig::new(
+        tiny(),
+        Options { on_damage, device_bytes: tiny().device_bytes(), ..options() },
+        flash.clone(),
+    );
+    rig.log.start(how);
+    let mut outcome =
+        Outcome { blocks: vec![], unreadable: vec![], end: Err(LogError::NotALog), written: 0 };
+    for event in rig.settle() {
+        match event {
+            Event::Recovered(r) => {
+                outcome.blocks.push(r.key.block().0);
+                if rig.read(r.key, r.position, r.valid, r.checksum).is_none() {
+                    outcome.unreadable.push(r.key.block().0);
+                }
+            }
+            Event::Ready(report) => outcome.end = Ok(report),
+            Event::Failed(error) => outcome.end = Err(error),
+            Event::RecoveredTombstone { .. } | Event::Reclaim { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    outcome.written = rig.history.iter().filter(|h| h.0 != u64::MAX).count();
+    outcome
+}
+
+fn recover(flash: &Flash) -> Outcome {
+    start(flash, Start::Recover, OnDamage::Refuse)
+}
+
+fn damage(outcome: &Outcome) -> &Damage {
+    match &outcome.end {
+        Ok(report) => &report.damage,
+        Err(LogError::Damaged(report)) => &report.damage,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn all() -> Vec<u64> {
+    (0..10).collect()
+}
+
+#[test]
+fn any_damage_to_one_superblock_copy_is_made_good() {
+    let rig = five_batches(false);
+    let mut rng = Rng(1);
+    for copy in 0..2 {
+        for at in 0..PAGE {
+            let mut flash = rig.flash.clone();
+            flip(&mut flash, copy * PAGE + at, rng.below(8) as u8);
+            let outcome = recover(&flash);
+            assert_eq!(outcome.blocks, all(), "copy {copy} byte {at}");
+            assert_eq!(damage(&outcome).repaired, [copy as u32]);
+            assert!(outcome.end.is_ok());
+        }
+    }
+}
+
+#[test]
+fn damage_to_both_superblock_copies_is_refused_and_nothing_is_written() {
+    let rig = five_batches(false);
+    for (a, b, missing) in [(0, 3, true), (200, 900, false), (3, 4000, false)] {
+        let mut flash = rig.flash.clone();
+        flip(&mut flash, a, 1);
+        flip(&mut flash, PAGE + b, 1);
+        let outcome = recover(&flash);
+        let expected = if missing { LogError::NotALog } else { LogError::SuperblockDamaged };
+        assert_eq!(outcome.end, Err(expected));
+        assert_eq!(outcome.written, 0);
+    }
+}
+
+#[test]
+fn a_newer_format_is_named_and_left_alone() {
+    let rig = five_batches(false);
+    let mut flash = rig.flash.clone();
+    set(&mut flash, 8, 9);
+    reseal(&mut flash, 0);
+    let outcome = recover(&flash);
+    assert_eq!(outcome.end, Err(LogError::NewerFormat { found: 9, supported: 1 }));
+    assert_eq!(outcome.written, 0);
+}
+
+/// Makes the checksum of the structure in this page right again.
+fn reseal(flash: &mut Flash, page: usize) {
+    let at = page * PAGE;
+    let length = u32::from_le_bytes(flash.current[at + 12..at + 16].try_into().unwrap());
+    let bytes = &flash.current[at..at + length as usize];
+    let crc = crc32c::crc32c(&bytes[..16]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    let crc = crc32c::crc32c_append(crc, &bytes[20..]);
+    for (n, byte) in crc.to_le_bytes().into_iter().enumerate() {
+        set(flash, at + 16 + n, byte);
+    }
+}
+
+#[test]
+fn any_damage_to_a_region_header_is_made_good() {
+    let rig = five_batches(false);
+    let mut rng = Rng(2);
+    for region in [0, 1] {
+        let page = 2 + 10 * region;
+        for at in 0..PAGE {
+            let mut flash = rig.flash.clone();
+            flip(&mut flash, page * PAGE + at, rng.below(8) as u8);
+            let outcome = recover(&flash);
+            assert_eq!(outcome.blocks, all(), "region {region} byte {at}");
+            assert_eq!(damage(&outcome).repaired, [page as u32]);
+        }
+    }
+}
+
+#[test]
+fn any_damage_to_a_header_known_to_be_durable_is_reported() {
+    let rig = five_batches(true);
+    let mut rng = Rng(3);
+    for (n, page) in HEADERS.into_iter().enumerate() {
+        for at in 0..PAGE {
+            let mut flash = rig.flash.clone();
+            flip(&mut flash, page * PAGE + at, rng.below(8) as u8);
+            let outcome = recover(&flash);
+            let sequence = n as u64 + 1;
+            assert_eq!(damage(&outcome).batches, [(sequence, sequence)], "page {page} byte {at}");
+            assert!(matches!(outcome.end, Err(LogError::Damaged(_))), "refused");
+            assert_eq!(outcome.written, 0);
+            let left: Vec<u64> = (0..11).filter(|b| b / 2 != n as u64).collect();
+            assert_eq!(outcome.blocks, left, "everything else is given");
+        }
+    }
+}
+
+#[test]
+fn going_on_after_damage_keeps_reporting_it_and_keeps_the_rest() {
+    let rig = five_batches(true);
+    let mut flash = rig.flash.clone();
+    flip(&mut flash, HEADERS[1] * PAGE + 100, 0);
+    let mut rig = Rig::new(tiny(), Options { on_damage: OnDamage::Report, ..options() }, flash);
+    rig.log.start(Start::Recover);
+    rig.settle();
+    rig.append(11, key(11), 1, true);
+    rig.log.sync(1);
+    rig.settle();
+    let outcome = start(&rig.flash, Start::Recover, OnDamage::Report);
+    assert_eq!(outcome.blocks, [0, 1, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!(damage(&outcome).batches, [(2, 2)]);
+}
+
+#[test]
+fn a_lost_header_at_the_end_of_a_clean_log_is_reported() {
+    let mut rig = five_batches(false);
+    rig.log.stop();
+    rig.settle();
+    let mut flash = rig.flash.clone();
+    flip(&mut flash, HEADERS[4] * PAGE + 100, 0);
+    let outcome = recover(&flash);
+    assert_eq!(damage(&outcome).batches, [(5, 5)]);
+    let report = start(&rig.flash, Start::Recover, OnDamage::Refuse).end.unwrap();
+    assert!(report.clean && report.damage.is_harmless());
+}
+
+#[test]
+fn a_lost_header_at_the_end_of_a_log_that_was_cut_is_its_end() {
+    let rig = five_batches(false);
+    let mut flash = rig.flash.clone();
+    flip(&mut flash, HEADERS[4] * PAGE + 100, 0);
+    let outcome = recover(&flash);
+    assert_eq!(outcome.blocks, (0..8).collect::<Vec<_>>());
+    assert!(damage(&outcome).is_harmless());
+}
+
+#[test]
+fn any_damage_to_a_durable_payload_shows_when_it_is_read_and_in_a_check() {
+    let rig = five_batches(true);
+    let mut rng = Rng(4);
+    for _ in 0..500 {
+        let n = rng.below(5) as usize;
+        let entry = rng.below(2);
+        let at = (HEADERS[n] + 1 + entry as usize) * PAGE + rng.below(PAGE as u64) as usize;
+        let mut flash = rig.flash.clone();
+        flip(&mut flash, at, rng.below(8) as u8);
+        let block = 2 * n as u64 + entry;
+        // Batches not known to be durable when they are reached are verified on the way; the
+        // others' payloads are not read, so that starting does not read the whole device.
+        let outcome = start(&flash, Start::Recover, OnDamage::Report);
+        assert_eq!(outcome.unreadable, [block]);
+        assert_eq!(outcome.blocks, (0..11).collect::<Vec<_>>(), "given, so that no older one is");
+        let outcome = start(&flash, Start::Check, OnDamage::Refuse);
+        let bad: Vec<u64> = damage(&outcome).payloads.iter().map(|p| p.0.block().0).collect();
+        assert_eq!(bad, [block]);
+        assert_eq!(outcome.written, 0);
+        assert!(outcome.end.is_ok());
+    }
+}
+
+#[test]
+fn a_torn_payload_at_the_end_is_the_end_of_the_log() {
+    let mut rig = five_batches(false);
+    rig.append(10, key(10), 1, true);
+    rig.append(11, key(11), 1, true);
+    rig.settle();
+    // Neither was synced; the first one's payload is torn.
+    let mut flash = rig.flash.clone();
+    let page = 2 + 10 + 7;
+    assert_eq!(&flash.current[page * PAGE..page * PAGE + 8], b"FBATCH\r\n");
+    set(&mut flash, (page + 1) * PAGE + 512, 0);
+    let outcome = recover(&flash);
+    assert_eq!(outcome.blocks, all());
+    let report = outcome.end.unwrap();
+    assert_eq!(report.batches_dropped, 1, "the whole batch behind it");
+    assert!(report.damage.is_harmless());
+}
+
+#[test]
+fn what_was_dropped_stays_dropped_over_many_starts() {
+    let mut rig = five_batches(false);
+    rig.append(10, key(10), 7, true);
+    rig.append(11, key(11), 7, true);
+    rig.settle();
+    let torn = (2 + 10 + 8) * PAGE;
+    let kept = rig.flash.current[torn];
+    set(&mut rig.flash, torn, !kept);
+    for round in 0..3 {
+        let mut next = rig.restart(Start::Recover);
+        next.settle();
+        // The torn sector turns up again, whole; then a batch of the new epoch is written.
+        set(&mut next.flash, torn, kept);
+        if round == 1 {
+            next.append(12, key(12), 1, true);
+            next.log.sync(1);
+            next.settle();
+        }
+        rig = next;
+        let outcome = recover(&rig.flash);
+        assert!(!outcome.blocks.contains(&10) && !outcome.blocks.contains(&11), "{round}");
+        assert_eq!(outcome.blocks.contains(&12), round >= 1);
+    }
+}
+
+#[test]
+fn a_superblock_older_than_the_batches_know_is_refused() {
+    let mut rig = five_batches(false);
+    let old = rig.flash.current[..2 * PAGE].to_vec();
+    rig.log.bind(Vec::new(), 1);
+    rig.settle();
+    rig.append(10, key(10), 1, true);
+    rig.log.sync(2);
+    rig.settle();
+    for (at, byte) in old.into_iter().enumerate() {
+        set(&mut rig.flash, at, byte);
+    }
+    let outcome = recover(&rig.flash);
+    assert_eq!(outcome.end, Err(LogError::SuperblockStale { found: 1, known: 2 }));
+    assert_eq!(outcome.written, 0);
+}
+
+#[test]
+fn misdirected_and_foreign_batches_are_not_taken() {
+    let rig = five_batches(true);
+    let copy = |from: usize, to: usize, pages: usize| {
+        let mut flash = rig.flash.clone();
+        for n in 0..pages * PAGE {
+            let byte = flash.current[from * PAGE + n];
+            set(&mut flash, to * PAGE + n, byte);
+        }
+        flash
+    };
+    // A batch over another, in the same region and in the next.
+    for (from, to) in [(3, 6), (6, 3), (3, 13), (13, 3)] {
+        let outcome = recover(&copy(from, to, 3));
+        assert_eq!(damage(&outcome).batches.len(), 1, "{from} over {to}");
+        assert!(matches!(outcome.end, Err(LogError::Damaged(_))));
+    }
+    // A whole region over another one.
+    let outcome = recover(&copy(2, 12, 10));
+    assert!(matches!(outcome.end, Err(LogError::Damaged(_))));
+    // A batch behind the end of the log.
+    let outcome = recover(&copy(13, 22, 3));
+    assert_eq!(outcome.blocks, (0..11).collect::<Vec<_>>());
+    assert!(damage(&outcome).is_harmless());
+    // The same log under another UUID, its regions put below this superblock.
+    let mut other = Rig::new(tiny(), options(), Flash::new(tiny().device_bytes()));
+    other.log.start(Start::Format { uuid: [7; 16], bindings: Vec::new() });
+    other.settle();
+    for n in 0..4 {
+        other.append(n, key(n), 9, true);
+        other.settle();
+    }
+    let fresh = Rig::formatted(tiny(), options());
+    let mut flash = fresh.flash.clone();
+    for at in 2 * PAGE..flash.current.len() {
+        let byte = other.flash.current[at];
+        set(&mut flash, at, byte);
+    }
+    let outcome = recover(&flash);
+    assert_eq!(outcome.blocks, []);
+    assert!(damage(&outcome).is_harmless());
+}
+
+#[test]
+fn another_block_size_is_refused() {
+    let rig = five_batches(false);
+    let geometry = forebay_flash::Geometry { block_size: 2048, ..tiny() };
+    let mut other = Rig::new(geometry, options(), rig.flash.clone());
+    other.log.start(Start::Recover);
+    let events = other.settle();
+    let what = "block size";
+    let expected = LogError::Geometry { what, stored: 4096, expected: 2048 };
+    assert_eq!(events, [Event::Failed(expected)]);
+    assert!(other.history.iter().all(|h| h.0 == u64::MAX), "nothing is written");
+}
+
+#[test]
+fn the_stored_geometry_wins() {
+    let mut rig = five_batches(false);
+    rig.geometry.regions = 9;
+    rig.geometry.extent_bytes = 1 << 20;
+    rig.geometry.region_pages = 20;
+    let mut again = Rig::new(rig.geometry, options(), rig.flash.clone());
+    again.log.start(Start::Recover);
+    let events = again.settle();
+    assert!(matches!(events.last(), Some(Event::Ready(_))));
+    assert_eq!((again.log.geometry().regions, again.log.geometry().region_pages), (4, 10));
+    let small = Options { device_bytes: 40 * 4096, ..options() };
+    let mut again = Rig::new(rig.geometry, small, rig.flash.clone());
+    again.log.start(Start::Recover);
+    let events = again.settle();
+    assert!(
+        matches!(events[..], [Event::Failed(LogError::Geometry { what: "bytes", .. })]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn arbitrary_metadata_with_right_checksums_never_panics() {
+    let rig = five_batches(true);
+    let mut rng = Rng(5);
+    for _ in 0..20_000 {
+        let mut flash = rig.flash.clone();
+        for _ in 0..1 + rng.below(3) {
+            let page = [0, 1, 2, 12, 3, 6, 9, 13, 16][rng.below(9) as usize];
+            for _ in 0..1 + rng.below(4) {
+                let at = [20 + rng.below(240), 20 + rng.below(110), rng.below(20)];
+                let at = page * PAGE + at[rng.below(3) as usize] as usize;
+                let byte = [rng.next() as u8, 0, 255, 1][rng.below(4) as usize];
+                set(&mut flash, at, byte);
+            }
+            let length = page * PAGE + 12;
+            if flash.current[length..length + 4] == [0, 16, 0, 0] {
+                reseal(&mut flash, page);
+            }
+        }
+        for how in [Start::Recover, Start::Check] {
+            start(&flash, how, OnDamage::Report);
+        }
+    }
+}
+
+#[test]
+fn arbitrary_bytes_are_no_log() {
+    let mut rng = Rng(6);
+    for _ in 0..200 {
+        let mut flash = Flash::new(tiny().device_bytes());
+        for at in 0..flash.current.len() {
+            flash.current[at] = rng.next() as u8;
+        }
+        assert_eq!(recover(&flash).end, Err(LogError::NotALog));
+    }
+}
