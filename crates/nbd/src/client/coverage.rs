@@ -2,7 +2,7 @@
 //! read is whole only when nothing is missing: else stale bytes of a buffer would pass for data.
 
 /// A set of byte ranges relative to the start of a read. Bounded; keeps its memory for reuse.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Coverage {
     /// Disjoint, sorted, never adjacent.
     ranges: Vec<(u64, u64)>,
@@ -10,6 +10,13 @@ pub(super) struct Coverage {
 
 /// More separate ranges than a sane server makes gaps.
 const RANGES_MAX: usize = 4096;
+
+impl Default for Coverage {
+    /// With room for what sane servers send, so that nothing is allocated later.
+    fn default() -> Self {
+        Coverage { ranges: Vec::with_capacity(4) }
+    }
+}
 
 impl Coverage {
     pub fn clear(&mut self) {
