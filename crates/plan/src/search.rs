@@ -28,14 +28,16 @@ pub struct Found {
 pub struct CydoniaOptions {
     /// At most so many two-tier sizes are evaluated; at least 1.
     pub evaluations_max: u64,
-    /// Of the sizes in order of hit-miss ratio, every so many-th is evaluated; at least 1.
-    pub step: usize,
+    /// Of the sizes in order of hit-miss ratio, every so many-th is evaluated. `None`: the
+    /// evaluations are spread over all of them, which finds second tiers that the first few
+    /// ratios, being neighbours, do not (`docs/planning.md` has numbers).
+    pub step: Option<usize>,
 }
 
 impl Default for CydoniaOptions {
-    /// Ten evaluations, as in the paper, of the sizes with the highest hit-miss ratios.
+    /// Ten evaluations, as in the paper, spread over the sizes.
     fn default() -> Self {
-        Self { evaluations_max: 10, step: 1 }
+        Self { evaluations_max: 10, step: None }
     }
 }
 
@@ -90,10 +92,13 @@ pub fn cydonia<H: HitCounts + ?Sized>(
     let candidates = promising(counts, space);
     let Some(first) = candidates.first() else { return Ok(best.found) };
     let first_us = best.try_sizes(space, evaluator, first)?;
+    let smaller = first_us < baseline_us;
     let keep = |c: &&HitMiss| {
-        if first_us < baseline_us { c.tier1 < first.tier1 } else { c.tier1 > first.tier1 }
+        if smaller { c.tier1 < first.tier1 } else { c.tier1 > first.tier1 }
     };
-    for candidate in candidates.iter().filter(keep).step_by(options.step.max(1)) {
+    let rest: Vec<&HitMiss> = candidates.iter().filter(keep).collect();
+    let spread = rest.len() / options.evaluations_max.saturating_sub(1).max(1) as usize;
+    for candidate in rest.into_iter().step_by(options.step.unwrap_or(spread).max(1)) {
         if best.found.evaluations >= options.evaluations_max {
             break;
         }
