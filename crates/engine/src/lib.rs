@@ -1,1 +1,54 @@
-//! The cache on real devices.
+//! The cache on real devices, in this process.
+//!
+//! [`Engine::open`] takes a configuration, opens and checks the devices, recovers what is on
+//! flash and starts the machine of `forebay-cache`. Clients use it through [`Session`]s:
+//! connections of the NBD server, and replay and load generators, alike.
+//!
+//! # Threads
+//! One lock protects the machine, the executor and the table of requests. A session's thread
+//! takes it once for all requests that one read of its socket brought; hits are answered within
+//! that call. One thread, the *reaper*, sleeps until a device or a timeout has something, takes
+//! the lock, feeds the machine, and rings the bells of sessions that have answers. Buffers
+//! belong to the table while a request is in flight and to the session otherwise, so that no
+//! bytes are shared.
+//!
+//! # What must always hold
+//! - Immediate effects are finished before the machine is called again.
+//! - Nothing is written to a device before every check of [`Engine::open`] has passed.
+//! - The header of a backing store says *dirty* durably before the first write of a run can be
+//!   acknowledged without being on that store.
+
+pub mod backing_header;
+mod buffers;
+mod check;
+mod clock;
+mod core;
+mod devices;
+mod engine;
+mod error;
+mod flash_tier;
+mod latency;
+mod machine;
+mod opening;
+mod reaper;
+mod session;
+mod status;
+mod store;
+mod table;
+pub mod tape;
+mod translate;
+
+pub use buffers::BufferPool;
+pub use check::{CheckReport, check_flash};
+pub use clock::Clock;
+pub use engine::{Engine, EngineOptions, StopMode, VolumeDescription};
+pub use error::EngineError;
+pub use flash_tier::{Found, inspect_flash};
+pub use latency::{Latency, LatencySummary, VolumeLatency};
+pub use session::Session;
+pub use status::{
+    Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,
+};
+pub use store::inspect_backing;
+pub use table::{Done, Submission};
+pub use translate::{cache_config, geometry};

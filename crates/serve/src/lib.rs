@@ -1,1 +1,17 @@
-//! NBD server, control socket and recorder.
+//! The server: NBD for clients, a control address for operators.
+//!
+//! The protocol is `forebay-nbd`'s and the cache `forebay-engine`'s; here are the sockets
+//! between them. [`Server::start`] opens everything, [`Server::stop`] ends it in order: no new
+//! clients, answers to what is in flight, then dirty data where it belongs.
+
+mod error;
+mod listener;
+mod nbd;
+mod server;
+mod signals;
+mod wait;
+
+pub use error::ServeError;
+pub use nbd::Stopped;
+pub use server::{Ready, Server};
+pub use signals::StopSignals;

@@ -4,13 +4,15 @@
 //! `pub fn run(args: Args, ctx: &Context) -> Result<(), CliError>`, then add three lines here:
 //! `mod NAME;`, an arm of [`Command`] whose doc comment is the one-line description, and an arm
 //! of [`run`]. Say `#[command(after_help = ...)]` with an "Example:" whose lines start with
-//! `  $ `; a test pastes them into a shell in an empty directory.
+//! `  $ ` and fit a terminal of 80 columns; a test pastes them into a shell in an empty
+//! directory.
 
 mod completions;
 mod external;
 mod man;
 mod mrc;
 mod plan;
+mod serve;
 mod trace;
 
 use std::ffi::OsString;
@@ -22,7 +24,7 @@ use crate::error::CliError;
 
 /// Measures block workloads, sizes cache tiers for them, and runs those caches.
 #[derive(Parser, Debug)]
-#[command(name = "forebay", version, propagate_version = true)]
+#[command(name = "forebay", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     /// No progress and no notes, only errors
     #[arg(short, long, global = true)]
@@ -41,6 +43,8 @@ pub enum Command {
     Mrc(mrc::Args),
     /// Which cache tiers to buy for a workload and a budget
     Plan(plan::Args),
+    /// Run the cache, and serve its volumes over NBD
+    Serve(serve::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -61,6 +65,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Trace(command) => trace::run(command, ctx),
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
+        Command::Serve(args) => serve::run(args, ctx),
         Command::Completions(args) => completions::run(args, ctx),
         Command::Man(args) => man::run(args, ctx),
         Command::External(words) => external::run(&words),
@@ -89,7 +94,13 @@ mod tests {
                 command.get_subcommands().for_each(|c| check(c, &path));
             } else {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.contains("  $ "), "`{path}` has no example in its after_help");
+                let mut examples = help.lines().filter(|l| l.starts_with("  $ ")).peekable();
+                assert!(examples.peek().is_some(), "`{path}` has no example in its after_help");
+                for line in examples.filter(|l| l.len() >= 80) {
+                    panic!(
+                        "the example of `{path}` wraps on a terminal and cannot be pasted: {line}"
+                    );
+                }
             }
         }
         description().get_subcommands().for_each(|c| check(c, "forebay"));

@@ -1,0 +1,64 @@
+//! `forebay serve`: the cache, live.
+
+use std::path::PathBuf;
+
+use forebay_config::Config;
+use forebay_engine::{EngineOptions, StopMode};
+use forebay_serve::{Server, StopSignals};
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::write_stdout;
+
+/// Arguments of `forebay serve`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ echo 'volume = [{name = \"vm1\", backing = \"a.img\", size = \"64MiB\"}]' > f.toml
+  $ echo 'serve = {nbd = \"unix:nbd.sock\", control = \"unix:ctl.sock\"}' >> f.toml
+  $ timeout --preserve-status -s INT 1 forebay serve --config f.toml")]
+pub struct Args {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Write an empty flash tier and new headers over whatever is there, unless that holds dirty
+    /// data
+    #[arg(long)]
+    pub format: bool,
+    /// Give up dirty data that stands in the way
+    #[arg(long)]
+    pub discard_dirty_data: bool,
+    /// At the end leave dirty data on flash instead of bringing it to the backing stores
+    #[arg(long)]
+    pub keep_dirty: bool,
+    /// Record every call into the cache and a hash of its answers
+    #[arg(long, value_name = "FILE")]
+    pub tape: Option<PathBuf>,
+}
+
+/// Serves until a signal comes.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let config = Config::load(&args.config).map_err(CliError::usage)?;
+    config.check_volumes().map_err(CliError::usage)?;
+    let signals = StopSignals::install()?;
+    let options = EngineOptions {
+        format: args.format,
+        discard_dirty_data: args.discard_dirty_data,
+        backend: forebay_device::Backend::from_environment()?,
+        tape: args.tape.clone(),
+        ..EngineOptions::default()
+    };
+    let server = Server::start(&config, options)?;
+    for notice in server.engine().notices() {
+        ctx.note(notice);
+    }
+    let mut line = serde_json::to_vec(&server.ready())?;
+    line.push(b'\n');
+    write_stdout(&line)?;
+    while signals.count() == 0 {
+        signals.wait();
+    }
+    ctx.note("finishing what is in flight, then writing back what is dirty");
+    let mode = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
+    server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! The header that Forebay keeps on a backing store, and what it allows.
+//!
+//! It ties a store to its flash tier and says whether the store alone is the truth. Two copies
+//! are written in turn, so that one is whole whatever is cut short. It lies in the first MiB
+//! (layout `offset`) or in the last (layout `tail`); the data keep clear of it.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 8 | magic `FOREBACK` |
+//! | 8 | 2 | format version |
+//! | 10 | 1 | layout: 1 = offset, 2 = tail |
+//! | 11 | 1 | flags: 1 = dirty, 2 = opening |
+//! | 12 | 4 | CRC-32C of the 512 bytes, this field as zero |
+//! | 16 | 16 | UUID of the store |
+//! | 32 | 8 | update: +1 for each time the header is written |
+//! | 40 | 8 | generation: +1 for each time the store is opened |
+//! | 48 | 16 | UUID of the flash tier it belongs to; zero for none |
+//! | 64 | 8 | epoch of that tier when the store was last opened |
+//! | 72 | 8 | bytes of data |
+//! | 80 | 432 | zeroes |
+//!
+//! **Dirty** is set durably before the first write of a run may be acknowledged without being on
+//! the store, and cleared at a stop that destaged everything. **Opening** is set before the
+//! flash tier begins a new epoch and cleared after; it tells a crash in between from a tier that
+//! is older than the store.
+
+use forebay_config::BackingLayout;
+
+/// Bytes that the header's place takes, at the start or the end of the store.
+pub const AREA_BYTES: u64 = 1 << 20;
+/// Bytes of a copy as written.
+pub const COPY_BYTES: usize = 4096;
+/// Where the two copies lie in the area.
+pub const COPY_OFFSETS: [u64; 2] = [0, AREA_BYTES / 2];
+const MAGIC: [u8; 8] = *b"FOREBACK";
+const VERSION: u16 = 1;
+const CHECKED_BYTES: usize = 512;
+const DIRTY: u8 = 1;
+const OPENING: u8 = 2;
+
+/// A header, decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackingHeader {
+    /// `Offset` or `Tail`.
+    pub layout: BackingLayout,
+    /// UUID of the store.
+    pub uuid: [u8; 16],
+    /// Number of this version of the header.
+    pub update: u64,
+    /// Number of times the store was opened.
+    pub generation: u64,
+    /// The flash tier it belongs to.
+    pub flash_uuid: [u8; 16],
+    /// That tier's epoch when the store was last opened with it.
+    pub flash_epoch: u64,
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Whether newer data may be elsewhere.
+    pub dirty: bool,
+    /// Whether the flash tier may not have reached `flash_epoch`.
+    pub opening: bool,
+}
+
+/// Why a header cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// There is something, and it is no header of ours.
+    #[error("its header area holds something that is not Forebay's")]
+    Foreign,
+    /// Neither copy verifies.
+    #[error("both copies of its header are damaged")]
+    Damaged,
+    /// Written by a newer version.
+    #[error("its header has format {0}, this version understands up to {VERSION}")]
+    Newer(u16),
+}
+
+impl BackingHeader {
+    /// The header of a store that has none yet.
+    pub fn new(layout: BackingLayout, uuid: [u8; 16], data_bytes: u64) -> BackingHeader {
+        BackingHeader {
+            layout,
+            uuid,
+            update: 0,
+            generation: 0,
+            flash_uuid: [0; 16],
+            flash_epoch: 0,
+            data_bytes,
+            dirty: false,
+            opening: false,
+        }
+    }
+
+    /// One copy, to be written at [`BackingHeader::place`] of the area.
+    pub fn encode(&self) -> [u8; COPY_BYTES] {
+        let mut bytes = [0; COPY_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        let layout = if self.layout == BackingLayout::Tail { 2 } else { 1 };
+        let flags = if self.dirty { DIRTY } else { 0 } | if self.opening { OPENING } else { 0 };
+        put(10, &[layout, flags]);
+        put(16, &self.uuid);
+        put(32, &self.update.to_le_bytes());
+        put(40, &self.generation.to_le_bytes());
+        put(48, &self.flash_uuid);
+        put(64, &self.flash_epoch.to_le_bytes());
+        put(72, &self.data_bytes.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Where in the area this version of the header is written: the copies take turns.
+    pub fn place(&self) -> u64 {
+        COPY_OFFSETS[(self.update % 2) as usize]
+    }
+
+    /// The newest header of an area, given its two copies; `None` when `blank` says that the
+    /// whole area is zeroes.
+    ///
+    /// # Errors
+    /// If there is something else than a header, or nothing that verifies.
+    pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
+        if blank {
+            return Ok(None);
+        }
+        let decoded = copies.map(decode);
+        let newest = decoded.iter().filter_map(|d| d.as_ref().ok()).max_by_key(|h| h.update);
+        if let Some(header) = newest {
+            // A copy of a newer format beside an older one: the newer version wrote last.
+            return match decoded.iter().find_map(|d| d.err().filter(|e| is_newer(*e))) {
+                Some(error) => Err(error),
+                None => Ok(Some(*header)),
+            };
+        }
+        let error = |wanted: fn(HeaderError) -> bool| decoded.iter().find_map(|d| d.err().filter(|e| wanted(*e)));
+        Err(error(is_newer)
+            .or_else(|| error(|e| e == HeaderError::Damaged))
+            .unwrap_or(HeaderError::Foreign))
+    }
+
+    /// Whether this store may be used with a flash tier that is at `epoch`.
+    ///
+    /// # Errors
+    /// If the tier is older than the store, or the store older than the tier.
+    pub fn check_epoch(&self, epoch: u64) -> Result<(), EpochError> {
+        let before = self.flash_epoch.saturating_sub(u64::from(self.opening));
+        match epoch {
+            e if e < before => Err(EpochError::FlashOlder { flash: epoch, store: self.flash_epoch }),
+            e if e > self.flash_epoch => {
+                Err(EpochError::StoreOlder { flash: epoch, store: self.flash_epoch })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Flash and store were not used together last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EpochError {
+    /// The flash tier is an older copy of itself.
+    #[error("the flash tier is older (epoch {flash}) than the store's last use of it ({store})")]
+    FlashOlder {
+        /// The tier's epoch.
+        flash: u64,
+        /// What the store remembers.
+        store: u64,
+    },
+    /// The store is an older copy of itself.
+    #[error("the store is older (epoch {store}) than the flash tier ({flash})")]
+    StoreOlder {
+        /// The tier's epoch.
+        flash: u64,
+        /// What the store remembers.
+        store: u64,
+    },
+}
+
+fn is_newer(error: HeaderError) -> bool {
+    matches!(error, HeaderError::Newer(_))
+}
+
+fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
+    let Some(bytes) = bytes.get(..CHECKED_BYTES) else { return Err(HeaderError::Damaged) };
+    if bytes[..8] != MAGIC {
+        return Err(HeaderError::Foreign);
+    }
+    let mut zeroed = [0; CHECKED_BYTES];
+    zeroed.copy_from_slice(bytes);
+    zeroed[12..16].fill(0);
+    if crc32c::crc32c(&zeroed) != u32::from_le_bytes(array(bytes, 12)) {
+        return Err(HeaderError::Damaged);
+    }
+    let version = u16::from_le_bytes(array(bytes, 8));
+    if version > VERSION {
+        return Err(HeaderError::Newer(version));
+    }
+    let u64_at = |at| u64::from_le_bytes(array(bytes, at));
+    Ok(BackingHeader {
+        layout: if bytes[10] == 2 { BackingLayout::Tail } else { BackingLayout::Offset },
+        uuid: array(bytes, 16),
+        update: u64_at(32),
+        generation: u64_at(40),
+        flash_uuid: array(bytes, 48),
+        flash_epoch: u64_at(64),
+        data_bytes: u64_at(72),
+        dirty: bytes[11] & DIRTY != 0,
+        opening: bytes[11] & OPENING != 0,
+    })
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(update: u64) -> BackingHeader {
+        BackingHeader {
+            update,
+            generation: 9,
+            flash_uuid: [3; 16],
+            flash_epoch: 5,
+            dirty: true,
+            ..BackingHeader::new(BackingLayout::Tail, [7; 16], 1 << 30)
+        }
+    }
+
+    #[test]
+    fn a_header_survives_being_written_and_read() {
+        let (a, b) = (header(4), header(5));
+        assert_ne!(a.place(), b.place());
+        let newest = BackingHeader::newest([&a.encode(), &b.encode()], false);
+        assert_eq!(newest, Ok(Some(b)));
+        assert_eq!(BackingHeader::newest([&[0; 4096], &[0; 4096]], true), Ok(None));
+    }
+
+    #[test]
+    fn a_torn_copy_leaves_the_other_one() {
+        let (a, b) = (header(4), header(5));
+        for at in 0..88 {
+            let mut torn = b.encode();
+            torn[at] ^= 0x40;
+            let found = BackingHeader::newest([&a.encode(), &torn], false);
+            assert_eq!(found, Ok(Some(a)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_and_what_is_too_new_are_told_apart() {
+        let foreign = [0x5A; 4096];
+        let none = BackingHeader::newest([&foreign, &[0; 4096]], false);
+        assert_eq!(none, Err(HeaderError::Foreign), "zeroes beside data are no header");
+        let torn = &header(1).encode()[..300];
+        let none = BackingHeader::newest([&[torn, &[0; 300]].concat(), &[0; 4096]], false);
+        assert_eq!(none, Err(HeaderError::Damaged));
+        let none = BackingHeader::newest([&foreign, &foreign], false);
+        assert_eq!(none, Err(HeaderError::Foreign));
+        let mut newer = header(6).encode();
+        newer[8] = 2;
+        newer[12..16].fill(0);
+        let sum = crc32c::crc32c(&newer[..512]);
+        newer[12..16].copy_from_slice(&sum.to_le_bytes());
+        let found = BackingHeader::newest([&newer, &header(5).encode()], false);
+        assert_eq!(found, Err(HeaderError::Newer(2)));
+    }
+
+    #[test]
+    fn an_older_flash_tier_and_an_older_store_are_refused() {
+        let open = header(1);
+        assert_eq!(open.check_epoch(5), Ok(()));
+        assert!(matches!(open.check_epoch(4), Err(EpochError::FlashOlder { .. })));
+        assert!(matches!(open.check_epoch(6), Err(EpochError::StoreOlder { .. })));
+        let opening = BackingHeader { opening: true, ..open };
+        assert_eq!(opening.check_epoch(4), Ok(()), "a crash before the tier's new epoch");
+        assert_eq!(opening.check_epoch(5), Ok(()), "a crash after it");
+        assert!(opening.check_epoch(3).is_err() && opening.check_epoch(6).is_err());
+    }
+}

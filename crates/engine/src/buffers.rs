@@ -1,0 +1,72 @@
+//! Aligned buffers for requests' data, reused.
+
+use forebay_device::AlignedBuffer;
+
+/// The smallest buffer, bytes.
+const CLASS_BYTES_MIN: usize = 4096;
+
+/// Buffers that a session has used and will use again, by power-of-two size. Bounded: what is
+/// given back beyond the bound is freed.
+#[derive(Debug)]
+pub struct BufferPool {
+    free: Vec<Vec<AlignedBuffer>>,
+    held_bytes: usize,
+    held_bytes_max: usize,
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `held_bytes_max` bytes of unused buffers.
+    pub fn new(held_bytes_max: usize) -> BufferPool {
+        BufferPool { free: Vec::new(), held_bytes: 0, held_bytes_max }
+    }
+
+    /// A buffer of at least `bytes` bytes. It holds what its last user left in it, and the last
+    /// user is this session.
+    pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
+        let class = Self::class(bytes);
+        match self.free.get_mut(class).and_then(Vec::pop) {
+            Some(buffer) => {
+                self.held_bytes -= buffer.len();
+                buffer
+            }
+            None => AlignedBuffer::new(CLASS_BYTES_MIN << class),
+        }
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&mut self, buffer: AlignedBuffer) {
+        let bytes = buffer.len();
+        let class = Self::class(bytes);
+        if self.held_bytes + bytes > self.held_bytes_max || CLASS_BYTES_MIN << class != bytes {
+            return;
+        }
+        if self.free.len() <= class {
+            self.free.resize_with(class + 1, Vec::new);
+        }
+        self.held_bytes += bytes;
+        self.free[class].push(buffer);
+    }
+
+    fn class(bytes: usize) -> usize {
+        bytes.div_ceil(CLASS_BYTES_MIN).next_power_of_two().trailing_zeros() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_and_no_more_are_kept_than_agreed() {
+        let mut pool = BufferPool::new(8192);
+        let first = pool.take(5000);
+        let address = first.pointer();
+        assert_eq!(first.len(), 8192);
+        let second = pool.take(1);
+        pool.give(first);
+        pool.give(second);
+        assert_eq!(pool.held_bytes, 8192, "the second is beyond the bound");
+        assert_eq!(pool.take(8192).pointer(), address);
+        assert_eq!(pool.held_bytes, 0);
+    }
+}

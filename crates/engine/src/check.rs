@@ -1,0 +1,132 @@
+//! Looking at a flash tier offline: everything is read and verified, nothing written.
+
+use std::path::Path;
+
+use forebay_device::file::{DirectIo, OpenOptions, Target};
+use forebay_device::{Arena, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring};
+use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
+use forebay_flash::{BlockKey, Event, Log, LogError, OnDamage, Options, RecoveryReport, Start};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::EngineError;
+use crate::flash_tier::{Found, inspect_flash};
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckReport {
+    /// What the log says.
+    pub recovery: RecoveryReport,
+    /// Blocks whose newest data is on flash only.
+    pub dirty_blocks: u64,
+    /// Blocks that the tier holds.
+    pub blocks: u64,
+    /// Why it could not be read to the end.
+    pub failure: Option<LogError>,
+}
+
+/// Reads the flash tier at `path` from end to end.
+///
+/// # Errors
+/// If it is in use, cannot be read, or is no flash tier.
+pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
+    let superblock = match inspect_flash(path)? {
+        Found::Tier(superblock) => superblock,
+        Found::Unusable(error) => {
+            return Err(EngineError::Flash { path: path.to_owned(), error });
+        }
+        Found::Blank | Found::Foreign => {
+            return Err(EngineError::NotFlash { path: path.to_owned() });
+        }
+    };
+    let options = OpenOptions {
+        read_only: true,
+        direct: DirectIo::Never,
+        ..OpenOptions::existing(path)
+    };
+    let (target, _) = Target::open(&options)?;
+    let system = |what| move |e| EngineError::System(what, e);
+    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+    let made = RealDevices::new(Default::default(), uring::Options::default(), bell.clone());
+    let (mut devices, _) = made.map_err(system("set up I/O"))?;
+    let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
+        .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;
+    let geometry = crate::flash_tier::stored_geometry(&superblock, run);
+    devices.add(Device::Flash, target);
+    let arena = Arena::new(1, superblock.block_size, HugePages::Never)?;
+    let mut executor = Executor::new(devices, arena);
+    let options = Options { on_damage: OnDamage::Report, slots: 1, ..Options::default() };
+    let mut checker = Checker::new(Log::new(geometry, options));
+    checker.log.start(Start::Check);
+    let mut requests = OwnedRequests::default();
+    while !checker.over {
+        let progress = executor.run(&mut checker, &mut requests);
+        checker.hear();
+        if !checker.over && !progress.more {
+            bell.wait(None);
+        }
+    }
+    Ok(checker.report())
+}
+
+/// The log alone, as a machine.
+struct Checker {
+    log: Log,
+    /// Whether the newest record of a block is dirty.
+    blocks: BTreeMap<BlockKey, bool>,
+    recovery: RecoveryReport,
+    failure: Option<LogError>,
+    over: bool,
+}
+
+impl Checker {
+    fn new(log: Log) -> Checker {
+        let (blocks, recovery) = (BTreeMap::new(), RecoveryReport::default());
+        Checker { log, blocks, recovery, failure: None, over: false }
+    }
+
+    fn hear(&mut self) {
+        while let Some(event) = self.log.poll_event() {
+            match event {
+                Event::Recovered(record) => {
+                    self.blocks.insert(record.key, record.dirty != 0);
+                }
+                Event::RecoveredTombstone { key } => {
+                    self.blocks.remove(&key);
+                }
+                Event::Ready(report) => (self.recovery, self.over) = (*report, true),
+                Event::Failed(error) => (self.failure, self.over) = (Some(error), true),
+                _ => {}
+            }
+        }
+    }
+
+    fn report(self) -> CheckReport {
+        CheckReport {
+            dirty_blocks: self.blocks.values().filter(|dirty| **dirty).count() as u64,
+            blocks: self.blocks.len() as u64,
+            recovery: self.recovery,
+            failure: self.failure,
+        }
+    }
+}
+
+impl Machine for Checker {
+    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        self.log.poll_effect(segments)
+    }
+    fn handle_completion(&mut self, token: Token, outcome: Outcome) {
+        debug_assert_eq!(token.owner, Owner::Log);
+        self.log.handle_completion(token.index, outcome);
+        self.hear();
+    }
+    fn handle_checksum(&mut self, token: Token, value: u32) {
+        self.log.handle_checksum(token.index, value);
+    }
+    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+        self.log.meta(buffer)
+    }
+    fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        self.log.meta_mut(buffer)
+    }
+}

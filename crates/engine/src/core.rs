@@ -1,0 +1,279 @@
+//! What one lock protects: the machine, the executor, and the requests in flight.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use forebay_block::Nanos;
+use forebay_cache::{Cache, Notice, Open, VolumeConfig};
+use forebay_device::{Devices, Doorbell, Executor};
+use forebay_effect::RequestId;
+
+use crate::clock::Clock;
+use crate::devices::AnyDevices;
+use crate::latency::VolumeLatency;
+use crate::machine::Driven;
+use crate::table::{Done, Submission, Table};
+use crate::tape::{Record, Recorder};
+
+/// Everything behind the lock.
+pub(crate) struct Core {
+    // First, so that no transfer is under way when the buffers of the table go.
+    pub executor: Executor<AnyDevices>,
+    pub cache: Cache,
+    pub table: Table,
+    pub bells: Vec<Option<Arc<Doorbell>>>,
+    pub tape: Option<Recorder>,
+    /// Latencies of sessions that have ended, by volume.
+    pub latency_past: Vec<VolumeLatency>,
+    /// Latencies of the sessions there are.
+    pub latency_now: Vec<(u32, Arc<Mutex<Vec<VolumeLatency>>>)>,
+    /// Notices not yet taken by whoever waits for them.
+    pub notices: Vec<Notice>,
+    /// No new sessions or requests.
+    pub closing: bool,
+    /// Requests that wait for room in the machine.
+    waiting: VecDeque<RequestId>,
+    /// When the reaper will wake by itself.
+    pub reaper_wakes_at: Option<Nanos>,
+    /// Something may be left to do at once.
+    again: bool,
+    /// The reaper is to leave.
+    pub quit: bool,
+    pub last_request: Nanos,
+}
+
+/// The lock, and what is around it.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// A notice has come.
+    noticed: Condvar,
+    pub clock: Clock,
+    /// Wakes the reaper.
+    pub bell: Arc<Doorbell>,
+}
+
+impl Shared {
+    pub fn new(core: Core, clock: Clock, bell: Arc<Doorbell>) -> Shared {
+        Shared { core: Mutex::new(core), noticed: Condvar::new(), clock, bell }
+    }
+
+    /// Locks. A panic under the lock means that the machine's contract was broken; whoever comes
+    /// next panics, too, rather than serve from a machine in an unknown state.
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("a fault under the engine's lock has been reported before")
+    }
+
+    /// As [`Shared::lock`], for what has to end even then.
+    pub fn lock_anyway(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unlocks, then wakes whoever has news.
+    pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
+        let rings = core.wakes(own);
+        let reaper = core.reaper_must_wake(self.clock);
+        let noticed = !core.notices.is_empty();
+        drop(core);
+        for bell in rings {
+            bell.ring();
+        }
+        if reaper {
+            self.bell.ring();
+        }
+        if noticed {
+            self.noticed.notify_all();
+        }
+    }
+
+    /// Waits for a notice that `wanted` takes, calling `meanwhile` about twice a second.
+    pub fn wait_notice<T>(
+        &self,
+        mut wanted: impl FnMut(&Notice) -> Option<T>,
+        mut meanwhile: impl FnMut(&mut Core),
+    ) -> T {
+        let mut core = self.lock();
+        loop {
+            let found = core.notices.iter().enumerate().find_map(|(i, n)| Some((i, wanted(n)?)));
+            if let Some((at, value)) = found {
+                core.notices.remove(at);
+                return value;
+            }
+            let period = std::time::Duration::from_millis(500);
+            let waited = self.noticed.wait_timeout(core, period);
+            core = waited.unwrap_or_else(PoisonError::into_inner).0;
+            meanwhile(&mut core);
+        }
+    }
+}
+
+impl Core {
+    pub fn new(executor: Executor<AnyDevices>, cache: Cache, tape: Option<Recorder>) -> Core {
+        Core {
+            executor,
+            cache,
+            table: Table::default(),
+            bells: Vec::new(),
+            tape,
+            latency_past: Vec::new(),
+            latency_now: Vec::new(),
+            notices: Vec::new(),
+            closing: false,
+            waiting: VecDeque::new(),
+            reaper_wakes_at: None,
+            again: false,
+            quit: false,
+            last_request: Nanos(0),
+        }
+    }
+
+    /// Attaches a volume, before the start.
+    pub fn attach(&mut self, volume: VolumeConfig) {
+        self.note(|| Record::Attach(volume.into()));
+        self.cache.attach(volume);
+    }
+
+    /// Starts the machine.
+    pub fn start(&mut self, now: Nanos, open: Open) {
+        self.note(|| Record::Start(now, open.clone()));
+        self.cache.start(now, open);
+        self.drive(now);
+    }
+
+    /// Takes requests in, in order, and does at once whatever can be done at once.
+    pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
+        self.last_request = now;
+        for request in requests.iter() {
+            self.cache.prefetch(request.volume, request.offset);
+        }
+        for request in requests.drain(..) {
+            let id = self.table.enter(session, request, now);
+            if self.waiting.is_empty() && self.cache.has_room() {
+                self.hand_in(now, id);
+            } else {
+                self.waiting.push_back(id);
+            }
+        }
+        self.drive(now);
+    }
+
+    /// Asks for a destage of everything.
+    pub fn destage(&mut self, now: Nanos) {
+        self.note(|| Record::Destage);
+        self.cache.destage();
+        self.drive(now);
+    }
+
+    /// Asks the machine to stop.
+    pub fn stop(&mut self, now: Nanos, destage: bool) {
+        self.note(|| Record::Stop(destage));
+        self.cache.stop(destage);
+        self.drive(now);
+    }
+
+    /// Performs what can be performed, feeds what has completed, and takes in what was waiting
+    /// for room.
+    pub fn drive(&mut self, now: Nanos) {
+        self.again = self.run(now);
+        while self.cache.has_room() {
+            let Some(id) = self.waiting.pop_front() else { break };
+            self.hand_in(now, id);
+        }
+        if let Some(tape) = &mut self.tape {
+            tape.pause();
+        }
+        while let Some(notice) = self.cache.poll_notice() {
+            self.notices.push(notice);
+        }
+    }
+
+    /// Passes a timeout that has come.
+    pub fn pass_timeout(&mut self, now: Nanos) {
+        if self.cache.poll_timeout().is_some_and(|at| at <= now) {
+            self.note(|| Record::Timeout(now));
+            self.cache.handle_timeout(now);
+        }
+        self.drive(now);
+    }
+
+    /// When something is to be done although no bell rings.
+    pub fn next_due(&self, clock: Clock) -> Option<Nanos> {
+        let device = self.executor.devices().next_due().map(|at| clock.at(at));
+        let machine = self.cache.poll_timeout();
+        [device, machine].into_iter().flatten().min()
+    }
+
+    /// What has been answered for a session.
+    pub fn take_done(&mut self, session: u32, done: &mut Vec<Done>) -> u32 {
+        let mailbox = self.table.session(session);
+        done.append(&mut mailbox.done);
+        mailbox.news = false;
+        mailbox.in_flight
+    }
+
+    fn hand_in(&mut self, now: Nanos, id: RequestId) {
+        let r = self.table.request(id);
+        let (volume, op, flags, offset, length) = (r.volume, r.op, r.flags, r.offset, r.length);
+        self.note(|| Record::Request { now, id, volume, op, flags, offset, length });
+        self.cache.handle_request(now, id, volume, op, flags, offset, length);
+        self.again |= self.run(now);
+    }
+
+    /// One run of the executor; true when another may find something.
+    fn run(&mut self, now: Nanos) -> bool {
+        let tape = self.tape.as_mut();
+        let mut machine = Driven { cache: &mut self.cache, now, tape };
+        self.executor.run(&mut machine, &mut self.table).more
+    }
+
+    fn note(&mut self, record: impl FnOnce() -> Record) {
+        if let Some(tape) = &mut self.tape {
+            tape.record(&record());
+        }
+    }
+
+    /// Keeps the latencies of a session that ends.
+    pub fn retire_latency(&mut self, session: u32) {
+        let Some(at) = self.latency_now.iter().position(|l| l.0 == session) else { return };
+        let (_, latency) = self.latency_now.swap_remove(at);
+        let latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
+        add_latency(&mut self.latency_past, &latency);
+    }
+
+    /// Latencies of all sessions, by volume.
+    pub fn latency(&self) -> Vec<VolumeLatency> {
+        let mut sum = self.latency_past.clone();
+        for (_, latency) in &self.latency_now {
+            add_latency(&mut sum, &latency.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        sum
+    }
+
+    /// The bells of sessions with news, but for the caller's own.
+    fn wakes(&mut self, own: Option<u32>) -> Vec<Arc<Doorbell>> {
+        let mut rings = Vec::new();
+        for session in self.table.to_wake.drain(..) {
+            if Some(session) != own {
+                rings.extend(self.bells[session as usize].clone());
+            }
+        }
+        rings
+    }
+
+    fn reaper_must_wake(&self, clock: Clock) -> bool {
+        let sooner = match (self.next_due(clock), self.reaper_wakes_at) {
+            (Some(due), Some(wakes)) => due < wakes,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        sooner || self.again
+    }
+}
+
+fn add_latency(sum: &mut Vec<VolumeLatency>, more: &[VolumeLatency]) {
+    if sum.len() < more.len() {
+        sum.resize_with(more.len(), VolumeLatency::default);
+    }
+    for (sum, more) in sum.iter_mut().zip(more) {
+        sum.add(more);
+    }
+}

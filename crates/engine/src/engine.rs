@@ -1,0 +1,260 @@
+//! An engine: a cache on real devices, in this process.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use forebay_block::Volume;
+use forebay_cache::Notice as MachineNotice;
+use forebay_config::Config;
+use forebay_device::file::{DirectIo, Notice};
+use forebay_device::{Backend, HugePages};
+use forebay_effect::{IoError, Outcome};
+use forebay_flash::RecoveryReport;
+
+use crate::core::Shared;
+use crate::error::EngineError;
+use crate::opening;
+use crate::reaper;
+use crate::session::Session;
+use crate::status::{self, Status};
+use crate::store::Store;
+use crate::tape::Recorder;
+
+/// How an engine is opened; what is not a property of the cache itself.
+#[derive(Debug, Default)]
+pub struct EngineOptions {
+    /// Write an empty flash tier, and headers where there is something else. Refused when that
+    /// would lose dirty data.
+    pub format: bool,
+    /// Give up dirty data that stands in the way.
+    pub discard_dirty_data: bool,
+    /// Which way to the devices.
+    pub backend: Backend,
+    /// Whether to pass the page cache by.
+    pub direct: DirectIo,
+    /// How memory for blocks is had.
+    pub huge_pages: HugePages,
+    /// Where to write a tape.
+    pub tape: Option<std::path::PathBuf>,
+}
+
+/// What becomes of dirty data at a stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StopMode {
+    /// It goes to the backing stores, which are then the whole truth.
+    #[default]
+    Destage,
+    /// It stays on flash, durable; the next start goes on with it. Without a flash tier this is
+    /// the same as [`StopMode::Destage`].
+    Keep,
+}
+
+/// A volume of an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeDescription {
+    /// Its name.
+    pub name: String,
+    /// Its number in requests.
+    pub volume: Volume,
+    /// Exported bytes.
+    pub size_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A running cache.
+///
+/// Dropping an engine without [`stop`](Engine::stop) is like the end of the process: what was
+/// acknowledged as durable stays so, and the next start recovers it.
+pub struct Engine {
+    shared: Arc<Shared>,
+    reaper: Option<JoinHandle<()>>,
+    stores: Vec<Store>,
+    volumes: Vec<VolumeDescription>,
+    notices: Vec<Notice>,
+    recovery: Option<Box<RecoveryReport>>,
+    has_flash: bool,
+    keeps_dirty: bool,
+}
+
+impl Engine {
+    /// Opens everything and waits until requests are welcome.
+    ///
+    /// # Errors
+    /// If something is not there, in use, too small, not what the configuration says, or would
+    /// lose dirty data. Nothing has been written then, except files that were to be created.
+    pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
+        let opened = opening::open(config, &options)?;
+        let shared = Arc::new(opened.shared);
+        let thread = reaper::start(shared.clone())
+            .map_err(|e| EngineError::System("start a thread", e))?;
+        let mut engine = Engine {
+            shared,
+            reaper: Some(thread),
+            stores: opened.stores,
+            volumes: opened.volumes,
+            notices: opened.notices,
+            recovery: None,
+            has_flash: opened.flash_path.is_some(),
+            keeps_dirty: config.cache.write_policy.keeps_dirty_data(),
+        };
+        let mut core = engine.shared.lock();
+        core.start(engine.shared.clock.now(), opened.start);
+        engine.shared.unlock(core, None);
+        let started = engine.shared.wait_notice(
+            |notice| match notice {
+                MachineNotice::Ready(report) => Some(Ok(report.clone())),
+                MachineNotice::Failed(error) => Some(Err(error.clone())),
+                _ => None,
+            },
+            |_| {},
+        );
+        match started {
+            Ok(report) => engine.recovery = report,
+            Err(error) => {
+                let path = opened.flash_path.unwrap_or_default();
+                return Err(EngineError::Flash { path, error });
+            }
+        }
+        engine.mark_open()?;
+        Ok(engine)
+    }
+
+    /// The volumes, in the order of the configuration.
+    pub fn volumes(&self) -> &[VolumeDescription] {
+        &self.volumes
+    }
+
+    /// Bytes of a cached block.
+    pub fn block_bytes(&self) -> u32 {
+        self.shared.lock().cache.config().block_size.bytes() as u32
+    }
+
+    /// What the user should hear of.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// What recovery found, where there is a flash tier that was not just formatted.
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.recovery.as_deref()
+    }
+
+    /// A new session.
+    ///
+    /// # Errors
+    /// If the process has no file descriptor left.
+    pub fn session(&self) -> Result<Session, EngineError> {
+        Session::open(self.shared.clone()).map_err(|e| EngineError::System("make a doorbell", e))
+    }
+
+    /// Everything there is to know about the cache now.
+    pub fn status(&self) -> Status {
+        status::of(&self.shared, &self.volumes)
+    }
+
+    /// Brings everything that is dirty now to the backing stores, while requests go on.
+    /// `progress` is called about twice a second with the number of dirty blocks.
+    ///
+    /// # Errors
+    /// If some of it cannot be brought there; it is kept.
+    pub fn destage(&self, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        core.destage(self.shared.clock.now());
+        self.shared.unlock(core, None);
+        let result = self.shared.wait_notice(
+            |notice| match notice {
+                MachineNotice::Destaged(result) => Some(*result),
+                _ => None,
+            },
+            |core| progress(core.cache.dirty_blocks()),
+        );
+        result.map_err(|error| self.destage_error("the destage", error))
+    }
+
+    /// Finishes what is in flight, brings dirty data where `mode` says, and ends. `progress` is
+    /// called about twice a second with the number of dirty blocks.
+    ///
+    /// # Errors
+    /// If dirty data could not be brought there, or the clean mark not be written. Nothing
+    /// acknowledged is lost by that.
+    pub fn stop(mut self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let destage = mode == StopMode::Destage || !self.has_flash;
+        let mut core = self.shared.lock();
+        core.closing = true;
+        core.stop(self.shared.clock.now(), destage);
+        self.shared.unlock(core, None);
+        let result: Outcome = self.shared.wait_notice(
+            |notice| match notice {
+                MachineNotice::Stopped(result) => Some(*result),
+                _ => None,
+            },
+            |core| progress(core.cache.dirty_blocks()),
+        );
+        let clean = self.shared.lock().cache.dirty_blocks() == 0;
+        let tape = self.end();
+        if result.is_ok() && clean {
+            for store in &mut self.stores {
+                store.write_header(|header| (header.dirty, header.opening) = (false, false))?;
+            }
+        }
+        if let Some(tape) = tape {
+            tape.finish().map_err(|e| EngineError::System("write the tape", e))?;
+        }
+        result.map_err(|error| self.destage_error("the stop", error))
+    }
+
+    /// Ends at once, as if the process had been killed: for tests.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// The volumes' stores are open and the flash tier is in its new epoch: say so.
+    fn mark_open(&mut self) -> Result<(), EngineError> {
+        let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
+        let keeps_dirty = self.keeps_dirty;
+        for store in &mut self.stores {
+            let dirty = keeps_dirty && !store.read_only;
+            store.write_header(|header| {
+                (header.flash_uuid, header.flash_epoch) = flash.unwrap_or_default();
+                header.generation += 1;
+                header.dirty = dirty;
+                header.opening = false;
+            })?;
+        }
+        Ok(())
+    }
+
+    fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
+        let kept = if self.has_flash { "on the flash tier" } else { "in memory only" };
+        EngineError::Destage { what, error, kept }
+    }
+
+    /// Ends the reaper. The machine is not called afterwards.
+    fn end(&mut self) -> Option<Recorder> {
+        let thread = self.reaper.take()?;
+        let mut core = self.shared.lock_anyway();
+        core.quit = true;
+        core.closing = true;
+        let tape = core.tape.take();
+        drop(core);
+        self.shared.bell.ring();
+        // A reaper that panicked has said so; there is nothing left to save.
+        let _ = thread.join();
+        // Ends every device operation, so that no memory is touched any more.
+        self.shared.lock_anyway().executor.reset();
+        tape
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("volumes", &self.volumes).finish_non_exhaustive()
+    }
+}

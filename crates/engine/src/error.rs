@@ -1,0 +1,179 @@
+//! What can go wrong with an engine.
+
+use std::io;
+use std::path::PathBuf;
+
+use forebay_device::file::OpenError;
+use forebay_device::{ArenaError, UnknownBackend};
+use forebay_effect::IoError;
+use forebay_flash::{GeometryError, LogError};
+
+use crate::backing_header::{EpochError, HeaderError};
+
+/// An engine could not be opened, or not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The configuration asks for what this version does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A device or file cannot be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A device or file cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The backing store is not what it was said to be.
+    #[error("volume {volume}: {} cannot be used: {error}; nothing was written. {}", path.display(), advice(error))]
+    Header {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// What is wrong.
+        error: HeaderError,
+    },
+    /// The header says another layout than the configuration.
+    #[error(
+        "volume {volume}: {} was set up with layout = \"{found}\", the configuration says \
+         \"{wanted}\"; nothing was written. Use the layout it has", path.display()
+    )]
+    Layout {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// As the header says.
+        found: String,
+        /// As configured.
+        wanted: String,
+    },
+    /// The backing store has too little room.
+    #[error(
+        "volume {volume}: {} is too small: it has {size} bytes and needs {needed}; nothing was \
+         written", path.display()
+    )]
+    TooSmall {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// Bytes it has.
+        size: u64,
+        /// Bytes it would need.
+        needed: u64,
+    },
+    /// The store's newest data may be on a flash tier that is not there.
+    #[error(
+        "volume {volume}: {} has newer data on a flash tier that this configuration does not \
+         have; nothing was written. Bring that tier back, or give the data up with \
+         --discard-dirty-data", path.display()
+    )]
+    DirtyElsewhere {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
+    /// The flash tier is bound to other stores.
+    #[error(
+        "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for \
+         them; nothing was written. Serve it with its own stores and stop with everything \
+         destaged, or give the data up with --discard-dirty-data", path.display()
+    )]
+    Foreign {
+        /// The flash tier.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
+    /// Flash tier and store were not used together last.
+    #[error(
+        "volume {volume}: {error}; nothing was written. Bring the matching pair back, or start \
+         the flash tier afresh with --format (what only it holds is lost; add \
+         --discard-dirty-data if that is dirty data)"
+    )]
+    Epoch {
+        /// Name of the volume.
+        volume: String,
+        /// Which is older.
+        error: EpochError,
+    },
+    /// A flash tier with dirty data was to be formatted.
+    #[error(
+        "the flash tier {} holds {blocks} dirty blocks; nothing was written. Serve it as it is \
+         and stop with everything destaged, or give the data up with --discard-dirty-data",
+        path.display()
+    )]
+    DirtyFlash {
+        /// The flash tier.
+        path: PathBuf,
+        /// How many.
+        blocks: u64,
+    },
+    /// The flash device holds something else.
+    #[error(
+        "{} holds data that is no flash tier of Forebay; nothing was written. Give another \
+         device, or --format to overwrite it", path.display()
+    )]
+    NotFlash {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The flash device does not suit.
+    #[error("the flash tier {}: {error}", path.display())]
+    Geometry {
+        /// The device.
+        path: PathBuf,
+        /// Why not.
+        error: GeometryError,
+    },
+    /// The flash tier could not be started.
+    #[error("the flash tier {}: {error}", path.display())]
+    Flash {
+        /// The device.
+        path: PathBuf,
+        /// Why.
+        error: LogError,
+    },
+    /// Memory for blocks cannot be had.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// Threads, doorbells or random numbers cannot be had.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, io::Error),
+    /// `FOREBAY_IO` is set to something unknown.
+    #[error(transparent)]
+    Backend(#[from] UnknownBackend),
+    /// Dirty data could not be brought to its place.
+    #[error("{what} failed: {error}. Nothing acknowledged is lost: it is kept {kept}")]
+    Destage {
+        /// The destage, or the stop.
+        what: &'static str,
+        /// Why.
+        error: IoError,
+        /// Where the data is.
+        kept: &'static str,
+    },
+}
+
+fn advice(error: &HeaderError) -> &'static str {
+    match error {
+        HeaderError::Foreign => {
+            "To keep that data use layout = \"none\" (as it is) or \"tail\" (needs a free last \
+             MiB); to overwrite it give --format"
+        }
+        HeaderError::Damaged => {
+            "If it was never Forebay's use layout = \"none\" or \"tail\"; if it was, and its \
+             flash tier has nothing newer, --format writes a new header and keeps the data"
+        }
+        HeaderError::Newer(_) => "Use a newer forebay",
+    }
+}

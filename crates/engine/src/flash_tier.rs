@@ -1,0 +1,135 @@
+//! The flash device: opened, and recognised before anything is written to it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use forebay_config::Flash;
+use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
+use forebay_flash::format::FormatError;
+use forebay_flash::format::superblock::Superblock;
+use forebay_flash::{Geometry, LogError};
+
+use crate::error::EngineError;
+use crate::store::io_error;
+
+/// Bytes at the start of the device that are looked at: two copies of a superblock under every
+/// page size there is.
+const LOOKED_AT_BYTES: usize = 4 << 20;
+
+/// What a flash device holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Nothing: it starts with zeroes.
+    Blank,
+    /// A flash tier.
+    Tier(Box<Superblock>),
+    /// A flash tier that cannot be used.
+    Unusable(LogError),
+    /// Something else.
+    Foreign,
+}
+
+/// An open flash device.
+#[derive(Debug)]
+pub(crate) struct FlashTier {
+    pub path: PathBuf,
+    /// Bytes that may be used.
+    pub bytes: u64,
+    pub found: Found,
+    pub target: Option<Target>,
+    pub notice: Option<Notice>,
+}
+
+impl FlashTier {
+    /// Opens the device. Writes nothing, but creates a file that is not there.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub fn open(flash: &Flash, direct: DirectIo) -> Result<FlashTier, EngineError> {
+        let options = OpenOptions {
+            path: flash.path.clone(),
+            create: flash.size.map(|size| size.bytes()),
+            allocate: true,
+            read_only: false,
+            direct,
+        };
+        let (target, notice) = Target::open(&options)?;
+        let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
+        if let Some(size) = flash.size.filter(|size| size.bytes() > target.size()) {
+            return Err(EngineError::TooSmall {
+                volume: "(flash)".into(),
+                path: flash.path.clone(),
+                size: target.size(),
+                needed: size.bytes(),
+            });
+        }
+        let found = inspect_flash(&flash.path)?;
+        let path = flash.path.clone();
+        Ok(FlashTier { path, bytes, found, target: Some(target), notice })
+    }
+}
+
+/// What the flash device at `path` holds; looks only.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn inspect_flash(path: &Path) -> Result<Found, EngineError> {
+    let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+    let mut start = vec![0; LOOKED_AT_BYTES];
+    let mut done = 0;
+    while done < start.len() {
+        match file.read_at(&mut start[done..], done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) => return Err(io_error("read", path, e)),
+        }
+    }
+    Ok(recognise(&start[..done]))
+}
+
+/// The newest superblock at the start of a device.
+fn recognise(start: &[u8]) -> Found {
+    if start.iter().all(|&b| b == 0) {
+        return Found::Blank;
+    }
+    let mut newest: Option<Superblock> = None;
+    let mut failure = None;
+    // The second copy lies behind the first, whose length follows from the page size.
+    for at in [0, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20] {
+        let Some(bytes) = start.get(at..) else { continue };
+        match Superblock::decode(bytes) {
+            Ok(found) => {
+                if newest.as_ref().is_none_or(|n| n.generation < found.generation) {
+                    newest = Some(found);
+                }
+            }
+            Err(FormatError::Missing) => {}
+            Err(FormatError::Version(found)) => {
+                failure = Some(LogError::NewerFormat { found, supported: forebay_flash::format::VERSION });
+            }
+            Err(_) if failure.is_none() => failure = Some(LogError::SuperblockDamaged),
+            Err(_) => {}
+        }
+    }
+    match (newest, failure) {
+        (Some(superblock), None | Some(LogError::SuperblockDamaged)) => {
+            Found::Tier(Box::new(superblock))
+        }
+        (_, Some(error)) => Found::Unusable(error),
+        (None, None) => Found::Foreign,
+    }
+}
+
+/// The geometry that a superblock stands for, with the limits of `run`.
+pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometry {
+    Geometry {
+        block_size: superblock.block_size,
+        page_size: superblock.page_size,
+        region_pages: superblock.region_pages,
+        regions: superblock.regions,
+        superblock_pages: superblock.superblock_pages,
+        extent_bytes: superblock.extent_bytes,
+        ..run
+    }
+}

@@ -1,0 +1,48 @@
+//! The cache as the executor sees it, with the time at which things happen.
+
+use forebay_block::Nanos;
+use forebay_cache::Cache;
+use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
+
+use crate::tape::Recorder;
+
+/// A cache during one call: completions carry the call's time, and the tape (if there is one)
+/// sees everything that passes.
+pub(crate) struct Driven<'a> {
+    pub cache: &'a mut Cache,
+    pub now: Nanos,
+    pub tape: Option<&'a mut Recorder>,
+}
+
+impl Machine for Driven<'_> {
+    #[inline]
+    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        let effect = self.cache.poll_effect(segments);
+        if let (Some(tape), Some(effect)) = (&mut self.tape, &effect) {
+            tape.effect(effect, segments);
+        }
+        effect
+    }
+
+    fn handle_completion(&mut self, token: Token, outcome: Outcome) {
+        if let Some(tape) = &mut self.tape {
+            tape.completion(self.now, token, outcome, self.cache);
+        }
+        self.cache.handle_completion(self.now, token, outcome);
+    }
+
+    fn handle_checksum(&mut self, token: Token, value: u32) {
+        if let Some(tape) = &mut self.tape {
+            tape.checksum(token, value);
+        }
+        self.cache.handle_checksum(token, value);
+    }
+
+    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+        self.cache.meta(buffer)
+    }
+
+    fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        self.cache.meta_mut(buffer)
+    }
+}

@@ -1,0 +1,262 @@
+//! Opening an engine: every check before anything is written.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
+use forebay_config::Config;
+use forebay_device::file::Notice;
+use forebay_device::{Arena, Doorbell, Executor, RealDevices, uring};
+use forebay_effect::Device;
+use forebay_flash::Binding;
+use forebay_flash::format::superblock::Superblock;
+
+use crate::check::check_flash;
+use crate::clock::Clock;
+use crate::core::{Core, Shared};
+use crate::devices::AnyDevices;
+use crate::engine::{EngineOptions, VolumeDescription};
+use crate::error::EngineError;
+use crate::flash_tier::{FlashTier, Found, stored_geometry};
+use crate::store::{Store, random_uuid};
+use crate::tape::Recorder;
+use crate::translate::cache_config;
+
+/// What [`open`] has made; the machine is not started yet.
+pub(crate) struct Opened {
+    pub shared: Shared,
+    /// By volume number.
+    pub stores: Vec<Store>,
+    /// In the order of the configuration.
+    pub volumes: Vec<VolumeDescription>,
+    pub notices: Vec<Notice>,
+    pub flash_path: Option<PathBuf>,
+    pub start: Open,
+}
+
+/// How the flash tier is to be started, and the number of each volume.
+struct Decision {
+    start: Open,
+    numbers: Vec<usize>,
+}
+
+pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
+    if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
+        let message = format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
+        return Err(EngineError::Unsupported(message));
+    }
+    // Bad words are refused before any device is opened.
+    cache_config(config, None)?;
+    let mut stores = Vec::new();
+    for volume in &config.volume {
+        stores.push(Store::open(volume, options.direct, options.format)?);
+    }
+    let mut flash = match &config.flash {
+        Some(flash) => Some(FlashTier::open(flash, options.direct)?),
+        None => None,
+    };
+    let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
+    let decision = decide(config, options, &mut flash, &mut machine, &stores)?;
+    if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
+        && let Found::Tier(superblock) = &tier.found
+    {
+        flash.geometry = stored_geometry(superblock, flash.geometry);
+    }
+
+    let mut slots: Vec<Option<Store>> = Vec::new();
+    slots.resize_with(decision.numbers.len(), || None);
+    for (store, &number) in stores.into_iter().zip(&decision.numbers) {
+        slots[number] = Some(store);
+    }
+    let mut stores: Vec<Store> = slots.into_iter().flatten().collect();
+    let volumes = describe(config, &stores, &decision.numbers);
+
+    // From here on things are written: first, that the flash tier is about to begin an epoch.
+    announce(&mut stores, &decision.start, flash.as_ref())?;
+
+    let system = |what| move |e| EngineError::System(what, e);
+    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+    let mut notices = Vec::new();
+    let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
+    let (mut devices, notice) = made.map_err(system("set up I/O"))?;
+    notices.extend(notice);
+    for (number, store) in stores.iter_mut().enumerate() {
+        notices.extend(store.notice.take());
+        if let Some(target) = store.target.take() {
+            devices.add(Device::Backing(forebay_block::Volume(number as u32)), target);
+        }
+    }
+    if let Some(tier) = &mut flash {
+        notices.extend(tier.notice.take());
+        if let Some(target) = tier.target.take() {
+            devices.add(Device::Flash, target);
+        }
+    }
+    let block_bytes = machine.block_size.bytes() as u32;
+    let arena = Arena::new(machine.slots(), block_bytes, options.huge_pages)?;
+    let tape = match &options.tape {
+        Some(path) => Some(begin_tape(path, &machine)?),
+        None => None,
+    };
+    let executor = Executor::new(AnyDevices::new(devices), arena);
+    let mut core = Core::new(executor, Cache::new(machine), tape);
+    for store in &stores {
+        core.attach(VolumeConfig { size_bytes: store.size_bytes, read_only: store.read_only });
+    }
+    Ok(Opened {
+        shared: Shared::new(core, Clock::start(), bell),
+        stores,
+        volumes,
+        notices,
+        flash_path: flash.map(|f| f.path),
+        start: decision.start,
+    })
+}
+
+fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeDescription> {
+    let describe = |(volume, &number): (&forebay_config::Volume, &usize)| VolumeDescription {
+        name: volume.name.clone(),
+        volume: forebay_block::Volume(number as u32),
+        size_bytes: stores[number].size_bytes,
+        read_only: volume.read_only,
+    };
+    config.volume.iter().zip(numbers).map(describe).collect()
+}
+
+/// Whether to format or to recover, and in which order volumes are attached.
+fn decide(
+    config: &Config,
+    options: &EngineOptions,
+    flash: &mut Option<FlashTier>,
+    machine: &mut forebay_cache::CacheConfig,
+    stores: &[Store],
+) -> Result<Decision, EngineError> {
+    let in_order: Vec<usize> = (0..stores.len()).collect();
+    let Some(tier) = flash else {
+        for store in stores {
+            let elsewhere = store.header.is_some_and(|h| h.dirty && h.flash_uuid != [0; 16]);
+            if elsewhere && !options.discard_dirty_data {
+                let (volume, path) = (store.name.clone(), store.path.clone());
+                return Err(EngineError::DirtyElsewhere { volume, path });
+            }
+        }
+        return Ok(Decision { start: Open::Recover, numbers: in_order });
+    };
+    let path = || tier.path.clone();
+    let format = || -> Result<Decision, EngineError> {
+        for store in stores {
+            let ours = match &tier.found {
+                Found::Tier(superblock) => superblock.uuid,
+                _ => [0; 16],
+            };
+            let elsewhere = store
+                .header
+                .is_some_and(|h| h.dirty && h.flash_uuid != [0; 16] && h.flash_uuid != ours);
+            if elsewhere && !options.discard_dirty_data {
+                let (volume, path) = (store.name.clone(), store.path.clone());
+                return Err(EngineError::DirtyElsewhere { volume, path });
+            }
+        }
+        let binding = |(index, store): (usize, &Store)| Binding {
+            index: index as u16,
+            uuid: store.uuid,
+            generation: store.header.map_or(0, |h| h.generation),
+        };
+        let bindings = stores.iter().enumerate().map(binding).collect();
+        let start = Open::Format { uuid: random_uuid()?, bindings };
+        Ok(Decision { start, numbers: in_order.clone() })
+    };
+    let superblock = match &tier.found {
+        Found::Blank => return format(),
+        Found::Foreign if options.format => return format(),
+        Found::Foreign => return Err(EngineError::NotFlash { path: path() }),
+        // What cannot be read may well hold dirty data.
+        Found::Unusable(_) if options.format && options.discard_dirty_data => return format(),
+        Found::Unusable(error) => {
+            return Err(EngineError::Flash { path: path(), error: error.clone() });
+        }
+        Found::Tier(superblock) => superblock,
+    };
+    let dirty_blocks = || match options.discard_dirty_data {
+        true => Ok(0),
+        false => check_flash(&tier.path).map(|report| report.dirty_blocks),
+    };
+    if options.format {
+        return match dirty_blocks()? {
+            0 => format(),
+            blocks => Err(EngineError::DirtyFlash { path: path(), blocks }),
+        };
+    }
+    match numbers(superblock, stores) {
+        Ok(numbers) => {
+            for store in stores {
+                let Some(header) = store.header.filter(|h| h.flash_uuid == superblock.uuid) else {
+                    continue;
+                };
+                if let Err(error) = header.check_epoch(superblock.epoch) {
+                    let volume = store.name.clone();
+                    return Err(EngineError::Epoch { volume, error });
+                }
+            }
+            let _ = (config, machine);
+            Ok(Decision { start: Open::Recover, numbers })
+        }
+        Err(what) => match dirty_blocks()? {
+            0 => format(),
+            _ => Err(EngineError::Foreign { path: path(), what }),
+        },
+    }
+}
+
+/// The number of each store by the flash tier's table, or what does not fit.
+fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, String> {
+    let bound: BTreeMap<[u8; 16], usize> =
+        superblock.bindings.iter().map(|b| (b.uuid, usize::from(b.index))).collect();
+    let mut numbers = Vec::new();
+    for store in stores {
+        let foreign = store.header.is_some_and(|h| {
+            store.known && h.generation > 0 && h.flash_uuid != superblock.uuid
+        });
+        match bound.get(&store.uuid) {
+            Some(&number) if !foreign && number < stores.len() => numbers.push(number),
+            Some(_) => {
+                return Err(format!("volume {} has been used with another one since", store.name));
+            }
+            None => return Err(format!("volume {} is not bound to it", store.name)),
+        }
+    }
+    if bound.len() != stores.len() {
+        return Err(format!("it is bound to {} volumes, not {}", bound.len(), stores.len()));
+    }
+    Ok(numbers)
+}
+
+/// Before the flash tier begins its next epoch, every store says which one that will be.
+fn announce(
+    stores: &mut [Store],
+    start: &Open,
+    flash: Option<&FlashTier>,
+) -> Result<(), EngineError> {
+    let (Open::Recover, Some(Found::Tier(superblock))) = (start, flash.map(|f| &f.found)) else {
+        return Ok(());
+    };
+    for store in stores {
+        store.write_header(|header| {
+            header.flash_uuid = superblock.uuid;
+            header.flash_epoch = superblock.epoch + 1;
+            header.opening = true;
+        })?;
+    }
+    Ok(())
+}
+
+fn begin_tape(
+    path: &std::path::Path,
+    machine: &forebay_cache::CacheConfig,
+) -> Result<Recorder, EngineError> {
+    let io = |source| EngineError::Io { action: "write", path: path.to_owned(), source };
+    let file = std::fs::File::create(path).map_err(io)?;
+    let out = std::io::BufWriter::with_capacity(1 << 20, file);
+    Recorder::new(Box::new(out), machine).map_err(io)
+}

@@ -1,0 +1,26 @@
+//! The thread that waits for devices and for time.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::core::Shared;
+
+/// Starts it. It leaves when `Core::quit` is set and the bell rung.
+pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("forebay-reaper".into()).spawn(move || work(&shared))
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut core = shared.lock();
+        core.reaper_wakes_at = None;
+        if core.quit {
+            return;
+        }
+        core.pass_timeout(shared.clock.now());
+        core.reaper_wakes_at = core.next_due(shared.clock);
+        let until = core.reaper_wakes_at.map(|at| shared.clock.instant(at));
+        shared.unlock(core, None);
+        shared.bell.wait(until);
+    }
+}

@@ -1,0 +1,148 @@
+//! A session: how a connection, or a load generator in this process, uses an engine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use forebay_block::Nanos;
+use forebay_device::{AlignedBuffer, Doorbell};
+
+use crate::buffers::BufferPool;
+use crate::core::Shared;
+use crate::latency::VolumeLatency;
+use crate::table::{Done, Submission};
+
+/// Unused buffers that a session keeps.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Asynchronous access to an engine. Requests are handed in by [`submit`](Session::submit),
+/// several at a time for speed; answers come with it or with a later [`reap`](Session::reap),
+/// in any order. A session belongs to one thread at a time.
+///
+/// Dropping it waits for what it has in flight.
+pub struct Session {
+    shared: Arc<Shared>,
+    number: u32,
+    bell: Arc<Doorbell>,
+    buffers: BufferPool,
+    latency: Arc<Mutex<Vec<VolumeLatency>>>,
+    in_flight: u32,
+}
+
+impl Session {
+    pub(crate) fn open(shared: Arc<Shared>) -> std::io::Result<Session> {
+        let bell = Arc::new(Doorbell::new()?);
+        let latency = Arc::new(Mutex::new(Vec::new()));
+        let mut core = shared.lock();
+        let number = core.table.open_session();
+        if core.bells.len() <= number as usize {
+            core.bells.resize_with(number as usize + 1, || None);
+        }
+        core.bells[number as usize] = Some(bell.clone());
+        core.latency_now.push((number, latency.clone()));
+        drop(core);
+        let buffers = BufferPool::new(HELD_BYTES_MAX);
+        Ok(Session { shared, number, bell, buffers, latency, in_flight: 0 })
+    }
+
+    /// A buffer of at least `bytes` bytes, for a request.
+    pub fn buffer(&mut self, bytes: usize) -> AlignedBuffer {
+        self.buffers.take(bytes)
+    }
+
+    /// Gives a buffer back for later use.
+    pub fn give_back(&mut self, buffer: AlignedBuffer) {
+        self.buffers.give(buffer);
+    }
+
+    /// Hands all of `requests` in, in this order, and appends what has been answered to `done`:
+    /// often the very same requests. Returns the number still in flight.
+    ///
+    /// # Panics
+    /// If a read or write comes without a large enough buffer.
+    pub fn submit(&mut self, requests: &mut Vec<Submission>, done: &mut Vec<Done>) -> u32 {
+        let before = done.len();
+        let now = self.shared.clock.now();
+        let mut core = self.shared.lock();
+        core.submit(now, self.number, requests);
+        self.in_flight = core.take_done(self.number, done);
+        self.shared.unlock(core, Some(self.number));
+        self.count(&done[before..]);
+        self.in_flight
+    }
+
+    /// Appends what has been answered since to `done`. Returns the number still in flight.
+    pub fn reap(&mut self, done: &mut Vec<Done>) -> u32 {
+        let before = done.len();
+        self.bell.clear();
+        let mut core = self.shared.lock();
+        self.in_flight = core.take_done(self.number, done);
+        self.shared.unlock(core, Some(self.number));
+        self.count(&done[before..]);
+        self.in_flight
+    }
+
+    /// Waits until something has been answered, or until `until`; then as
+    /// [`reap`](Session::reap). Returns at once when nothing is in flight.
+    pub fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Done>) -> u32 {
+        if self.in_flight > 0 {
+            self.bell.wait(until);
+        }
+        self.reap(done)
+    }
+
+    /// Rings when something has been answered that is not part of a call's result. To be waited
+    /// on together with other file descriptors.
+    pub fn bell(&self) -> &Arc<Doorbell> {
+        &self.bell
+    }
+
+    /// Requests in flight as of the last call.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// The engine's time.
+    pub fn now(&self) -> Nanos {
+        self.shared.clock.now()
+    }
+
+    fn count(&self, done: &[Done]) {
+        if done.is_empty() {
+            return;
+        }
+        let now = self.shared.clock.now();
+        let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        for d in done {
+            let volume = d.request.volume.0 as usize;
+            if latency.len() <= volume {
+                latency.resize_with(volume + 1, VolumeLatency::default);
+            }
+            latency[volume].record(d.request.op, now.saturating_sub(d.arrived));
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight > 0 && !self.shared.lock_anyway().quit {
+            let soon = Instant::now() + std::time::Duration::from_millis(100);
+            self.wait(Some(soon), &mut done);
+            done.clear();
+        }
+        let mut core = self.shared.lock_anyway();
+        if core.quit {
+            return;
+        }
+        core.table.close_session(self.number);
+        core.bells[self.number as usize] = None;
+        core.retire_latency(self.number);
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Session { number, in_flight, .. } = self;
+        f.debug_struct("Session").field("number", number).field("in_flight", in_flight).finish()
+    }
+}

@@ -1,0 +1,300 @@
+//! What a running cache reports: the same fields as a simulation's result.
+
+use forebay_cache::{CacheStats, Hits, VolumeStats};
+use forebay_device::ExecutorStats;
+use serde::Serialize;
+
+use crate::core::Shared;
+use crate::engine::VolumeDescription;
+use crate::latency::{Latency, VolumeLatency};
+
+/// A running cache, now. Latencies are in microseconds, sizes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Seconds since the engine was opened.
+    pub uptime_s: f64,
+    /// All volumes together.
+    #[serde(flatten)]
+    pub total: Workload,
+    /// Each volume, in the order of the configuration.
+    pub volumes: Vec<VolumeStatus>,
+    /// Bytes written to the flash tier, headers and padding included.
+    pub tier2_bytes_written: u64,
+    /// The tiers' sizes and fill.
+    pub tiers: Tiers,
+    /// What the cache did.
+    pub events: Events,
+    /// What the devices did.
+    pub devices: DeviceCounters,
+    /// Requests in flight now.
+    pub in_flight: u64,
+}
+
+/// What clients asked for and what became of it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Workload {
+    /// Requests of all kinds.
+    pub requests: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Trims and zeroings.
+    pub zeroes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Bytes that clients read.
+    pub read_bytes: u64,
+    /// Bytes that clients wrote.
+    pub write_bytes: u64,
+    /// Accesses to blocks that found them, by tier.
+    pub hits: TierHits,
+    /// Accesses to blocks that found them nowhere.
+    pub misses: ReadWrite,
+    /// Share of block accesses that hit, a fraction.
+    pub hit_ratio: f64,
+    /// Time from a request's arrival to its answer, microseconds.
+    pub latency_us: Latency,
+    /// What reached the backing stores.
+    pub backing: Backing,
+    /// Blocks newer than the backing store, now.
+    pub dirty_blocks: u64,
+    /// The most there ever were.
+    pub dirty_blocks_max: u64,
+}
+
+/// Hits by tier.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct TierHits {
+    /// In memory.
+    pub tier1: ReadWrite,
+    /// On flash.
+    pub tier2: ReadWrite,
+}
+
+/// A count for reads and one for writes.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ReadWrite {
+    /// Of reads.
+    pub read: u64,
+    /// Of writes, trims and zeroings.
+    pub write: u64,
+}
+
+/// Traffic of the backing stores.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Backing {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Bytes zeroed.
+    pub zero_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Failed operations.
+    pub errors: u64,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Serialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub volume: String,
+    /// Exported bytes.
+    pub size_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Its workload.
+    #[serde(flatten)]
+    pub workload: Workload,
+}
+
+/// The tiers.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tiers {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks that memory holds.
+    pub dram_blocks: u32,
+    /// Bytes of bookkeeping.
+    pub metadata_bytes: u64,
+    /// Shards of the index.
+    pub shards: u8,
+    /// Regions of the flash log.
+    pub flash_regions: u32,
+    /// Of those, free now.
+    pub flash_regions_free: u32,
+    /// Bytes written to flash for each byte of payload.
+    pub flash_write_amplification: f64,
+}
+
+/// What the cache did.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "the names are those of `forebay_cache::CacheStats`")]
+pub struct Events {
+    pub demotions: u64,
+    pub promotions: u64,
+    pub evictions: u64,
+    pub destaged: u64,
+    pub flash_corrupt: u64,
+    pub transfer_errors: u64,
+    pub destage_retries: u64,
+    pub poisoned: u64,
+    pub merges: u64,
+    pub read_modify_writes: u64,
+}
+
+/// What the devices did.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "the names are those of `forebay_device::ExecutorStats`")]
+pub struct DeviceCounters {
+    pub reads: u64,
+    pub writes: u64,
+    pub zeroes: u64,
+    pub syncs: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub retries: u64,
+    pub errors: u64,
+}
+
+/// Takes a status under the lock, and puts it together outside.
+pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
+    let core = shared.lock();
+    let cache = &core.cache;
+    let stats: Vec<VolumeStats> = volumes
+        .iter()
+        .map(|v| cache.volume_stats(v.volume).copied().unwrap_or_default())
+        .collect();
+    let latency = core.latency();
+    let (config, events, log) = (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
+    let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
+    let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
+    let uptime_s = shared.clock.now().as_secs_f64();
+    drop(core);
+
+    let none = VolumeLatency::default();
+    let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
+    let volume = |(v, s): (&VolumeDescription, &VolumeStats)| VolumeStatus {
+        volume: v.name.clone(),
+        size_bytes: v.size_bytes,
+        read_only: v.read_only,
+        workload: workload(s, of(v)),
+    };
+    let all: VolumeLatency = latency.iter().fold(VolumeLatency::default(), |mut sum, l| {
+        sum.add(l);
+        sum
+    });
+    let total = VolumeStats { dirty_blocks, ..sum(&stats) };
+    Status {
+        uptime_s,
+        total: workload(&total, &all),
+        volumes: volumes.iter().zip(&stats).map(volume).collect(),
+        tier2_bytes_written: log.map_or(0, |l| {
+            (l.payload_pages + l.header_pages + l.superblock_pages) * u64::from(l.page_size)
+        }),
+        tiers: Tiers {
+            block_bytes: config.block_size.bytes(),
+            dram_blocks: config.dram_blocks,
+            metadata_bytes,
+            shards: config.shards,
+            flash_regions: log.map_or(0, |l| l.regions_total),
+            flash_regions_free: log.map_or(0, |l| l.regions_free),
+            flash_write_amplification: log.map_or(0.0, |l| l.write_amplification()),
+        },
+        events: happened(&events),
+        devices: counted(&devices),
+        in_flight,
+    }
+}
+
+fn workload(s: &VolumeStats, latency: &VolumeLatency) -> Workload {
+    let accesses = |h: &Hits| h.tier1 + h.tier2 + h.miss;
+    let misses = s.read_hits.miss + s.write_hits.miss;
+    let all = accesses(&s.read_hits) + accesses(&s.write_hits);
+    Workload {
+        requests: s.reads + s.writes + s.zeroes + s.flushes,
+        reads: s.reads,
+        writes: s.writes,
+        zeroes: s.zeroes,
+        flushes: s.flushes,
+        errors: s.errors,
+        read_bytes: s.read_bytes,
+        write_bytes: s.write_bytes,
+        hits: TierHits {
+            tier1: ReadWrite { read: s.read_hits.tier1, write: s.write_hits.tier1 },
+            tier2: ReadWrite { read: s.read_hits.tier2, write: s.write_hits.tier2 },
+        },
+        misses: ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss },
+        hit_ratio: if all == 0 { 0.0 } else { (all - misses) as f64 / all as f64 },
+        latency_us: latency.summary(),
+        backing: Backing {
+            read_bytes: s.backing_read_bytes,
+            write_bytes: s.backing_write_bytes,
+            zero_bytes: s.backing_zero_bytes,
+            syncs: s.backing_syncs,
+            errors: s.backing_errors,
+        },
+        dirty_blocks: s.dirty_blocks,
+        dirty_blocks_max: s.dirty_blocks_max,
+    }
+}
+
+/// Everything added up; the largest number of dirty blocks is a bound, since the volumes need
+/// not have had theirs at the same time.
+fn sum(stats: &[VolumeStats]) -> VolumeStats {
+    let hits = |a: Hits, b: Hits| Hits {
+        tier1: a.tier1 + b.tier1,
+        tier2: a.tier2 + b.tier2,
+        miss: a.miss + b.miss,
+    };
+    stats.iter().fold(VolumeStats::default(), |a, b| VolumeStats {
+        reads: a.reads + b.reads,
+        writes: a.writes + b.writes,
+        zeroes: a.zeroes + b.zeroes,
+        flushes: a.flushes + b.flushes,
+        errors: a.errors + b.errors,
+        read_bytes: a.read_bytes + b.read_bytes,
+        write_bytes: a.write_bytes + b.write_bytes,
+        read_hits: hits(a.read_hits, b.read_hits),
+        write_hits: hits(a.write_hits, b.write_hits),
+        backing_read_bytes: a.backing_read_bytes + b.backing_read_bytes,
+        backing_write_bytes: a.backing_write_bytes + b.backing_write_bytes,
+        backing_zero_bytes: a.backing_zero_bytes + b.backing_zero_bytes,
+        backing_syncs: a.backing_syncs + b.backing_syncs,
+        dirty_blocks: a.dirty_blocks + b.dirty_blocks,
+        dirty_blocks_max: a.dirty_blocks_max + b.dirty_blocks_max,
+        backing_errors: a.backing_errors + b.backing_errors,
+    })
+}
+
+fn happened(e: &CacheStats) -> Events {
+    Events {
+        demotions: e.demotions,
+        promotions: e.promotions,
+        evictions: e.evictions,
+        destaged: e.destaged,
+        flash_corrupt: e.flash_corrupt,
+        transfer_errors: e.transfer_errors,
+        destage_retries: e.destage_retries,
+        poisoned: e.poisoned,
+        merges: e.merges,
+        read_modify_writes: e.read_modify_writes,
+    }
+}
+
+fn counted(d: &ExecutorStats) -> DeviceCounters {
+    DeviceCounters {
+        reads: d.reads,
+        writes: d.writes,
+        zeroes: d.zeroes,
+        syncs: d.syncs,
+        read_bytes: d.read_bytes,
+        written_bytes: d.written_bytes,
+        retries: d.retries,
+        errors: d.errors,
+    }
+}

@@ -1,0 +1,226 @@
+//! Backing stores: opened, measured, and their headers kept.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use forebay_config::{BackingLayout, Volume};
+use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
+
+use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
+use crate::error::EngineError;
+
+/// An open backing store. Its target is moved to the devices; what stays is the header.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub name: String,
+    pub path: PathBuf,
+    pub read_only: bool,
+    /// Exported bytes.
+    pub size_bytes: u64,
+    /// Identifies the store to the flash tier.
+    pub uuid: [u8; 16],
+    /// Taken when the devices are put together.
+    pub target: Option<Target>,
+    pub notice: Option<Notice>,
+    /// As found, or newly made; `None` for the layout without one.
+    pub header: Option<BackingHeader>,
+    /// Whether the header exists on the store.
+    pub known: bool,
+    area: Option<(File, u64)>,
+}
+
+impl Store {
+    /// Opens the store of a volume. Writes nothing but a file that is to be created.
+    ///
+    /// # Errors
+    /// If it cannot be had, is too small, or holds what it should not.
+    pub fn open(volume: &Volume, direct: DirectIo, format: bool) -> Result<Store, EngineError> {
+        if volume.backing.contains("://") {
+            let message = format!(
+                "volume {}: this version has no remote backing stores ({}); give a file or a \
+                 block device",
+                volume.name, volume.backing
+            );
+            return Err(EngineError::Unsupported(message));
+        }
+        let path = PathBuf::from(&volume.backing);
+        let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
+        let options = OpenOptions {
+            create: volume.size.map(|size| size.bytes() + overhead),
+            allocate: false,
+            read_only: volume.read_only && volume.layout == BackingLayout::None,
+            direct,
+            path: path.clone(),
+        };
+        let (target, notice) = Target::open(&options)?;
+        let total = target.size();
+        let room = total.saturating_sub(overhead) / 4096 * 4096;
+        let room = if overhead == 0 { total / 512 * 512 } else { room };
+        let size_bytes = volume.size.map_or(room, |size| size.bytes());
+        if size_bytes == 0 || size_bytes > room {
+            let needed = size_bytes.max(4096) + overhead;
+            let volume = volume.name.clone();
+            return Err(EngineError::TooSmall { volume, path, size: total, needed });
+        }
+        let (area_at, data_at) = match volume.layout {
+            BackingLayout::None => (None, 0),
+            BackingLayout::Offset => (Some(0), AREA_BYTES),
+            BackingLayout::Tail => (Some(total / 4096 * 4096 - AREA_BYTES), 0),
+        };
+        // The window ends with the last whole logical block; a smaller export is the machine's
+        // to enforce.
+        let block = u64::from(target.capabilities().logical_block);
+        let window = size_bytes.next_multiple_of(block).min(total - overhead);
+        let target = target.window(data_at, window)?;
+        let mut store = Store {
+            name: volume.name.clone(),
+            read_only: volume.read_only,
+            size_bytes,
+            uuid: [0; 16],
+            target: Some(target),
+            notice,
+            header: None,
+            known: false,
+            area: None,
+            path,
+        };
+        match area_at {
+            Some(at) => store.open_header(volume, at, format)?,
+            None => store.uuid = fingerprint(&store.path)?,
+        }
+        Ok(store)
+    }
+
+    /// Writes the header, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_header(&mut self, change: impl FnOnce(&mut BackingHeader)) -> Result<(), EngineError> {
+        let (Some(header), Some((file, at))) = (&mut self.header, &self.area) else {
+            return Ok(());
+        };
+        let mut next = *header;
+        change(&mut next);
+        next.update += 1;
+        let written = file
+            .write_all_at(&next.encode(), at + next.place())
+            .and_then(|()| file.sync_data());
+        written.map_err(|source| io_error("write the header of", &self.path, source))?;
+        *header = next;
+        self.known = true;
+        Ok(())
+    }
+
+    fn open_header(&mut self, volume: &Volume, at: u64, format: bool) -> Result<(), EngineError> {
+        let file = File::options().read(true).write(true).open(&self.path);
+        let file = file.map_err(|source| io_error("open", &self.path, source))?;
+        let area = read_area(&file, at).map_err(|e| io_error("read", &self.path, e))?;
+        let found = find_header(&area);
+        let header = match found {
+            Ok(Some(header)) => header,
+            Ok(None) => self.new_header(volume)?,
+            Err(HeaderError::Newer(_)) | Err(_) if !format => {
+                let error = found.err().unwrap_or(HeaderError::Foreign);
+                let (volume, path) = (volume.name.clone(), self.path.clone());
+                return Err(EngineError::Header { volume, path, error });
+            }
+            Err(_) => self.new_header(volume)?,
+        };
+        self.known = matches!(found, Ok(Some(_)));
+        if header.layout != volume.layout {
+            return Err(EngineError::Layout {
+                volume: volume.name.clone(),
+                path: self.path.clone(),
+                found: header.layout.to_string(),
+                wanted: volume.layout.to_string(),
+            });
+        }
+        self.uuid = header.uuid;
+        self.header = Some(header);
+        self.area = Some((file, at));
+        Ok(())
+    }
+
+    fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
+        Ok(BackingHeader::new(volume.layout, random_uuid()?, self.size_bytes))
+    }
+}
+
+/// The header of a store that is looked at from outside, with the layout that has one.
+///
+/// # Errors
+/// If the store cannot be read, or holds no header.
+pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
+    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+    let mut first_error = None;
+    let tail = (size / 4096 * 4096).saturating_sub(AREA_BYTES);
+    for at in [0, tail] {
+        let area = read_area(&file, at).map_err(|e| io_error("read", path, e))?;
+        match find_header(&area) {
+            Ok(Some(header)) => return Ok(header),
+            Ok(None) => {}
+            Err(error) => first_error = Some(first_error.unwrap_or(error)),
+        }
+    }
+    let error = first_error.unwrap_or(HeaderError::Damaged);
+    Err(EngineError::Header { volume: "?".into(), path: path.to_owned(), error })
+}
+
+/// 16 random bytes.
+pub(crate) fn random_uuid() -> Result<[u8; 16], EngineError> {
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid)
+        .map_err(|e| EngineError::System("get random numbers", std::io::Error::other(e.to_string())))?;
+    // Version 4, variant 1 (RFC 9562).
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    Ok(uuid)
+}
+
+pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {
+    EngineError::Io { action, path: path.to_owned(), source }
+}
+
+fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
+    let blank = area.iter().all(|&b| b == 0);
+    let copies = COPY_OFFSETS.map(|at| {
+        let at = at as usize;
+        area.get(at..at + COPY_BYTES).unwrap_or(&[])
+    });
+    BackingHeader::newest(copies, blank)
+}
+
+fn read_area(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
+    let mut area = vec![0; AREA_BYTES as usize];
+    let mut done = 0;
+    while done < area.len() {
+        match file.read_at(&mut area[done..], at + done as u64)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    area.truncate(done);
+    Ok(area)
+}
+
+fn size_of(file: &File) -> std::io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    let mut file = file;
+    file.seek(SeekFrom::End(0))
+}
+
+/// What identifies a store that has no header: the device it is, or the file.
+fn fingerprint(path: &Path) -> Result<[u8; 16], EngineError> {
+    let metadata =
+        std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
+    let (first, second) = match metadata.rdev() {
+        0 => (metadata.dev(), metadata.ino()),
+        device => (u64::MAX, device),
+    };
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&first.to_le_bytes());
+    uuid[8..].copy_from_slice(&second.to_le_bytes());
+    Ok(uuid)
+}

@@ -1,0 +1,203 @@
+//! Requests in flight: whose they are, and where their data lies.
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_device::{AlignedBuffer, MemorySlice, Requests};
+use forebay_effect::{Outcome, RequestId};
+
+/// A request as a session hands it in.
+#[derive(Debug)]
+pub struct Submission {
+    /// The session's own name for it, handed back with the answer.
+    pub tag: u64,
+    /// The volume.
+    pub volume: Volume,
+    /// What to do.
+    pub op: Op,
+    /// How.
+    pub flags: Flags,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The data of a write, or room for that of a read: at least `length` bytes for these two.
+    pub buffer: Option<AlignedBuffer>,
+}
+
+/// A request that has been answered.
+#[derive(Debug)]
+pub struct Done {
+    /// As it was handed in; a read that succeeded has its data in the buffer.
+    pub request: Submission,
+    /// How it ended.
+    pub result: Outcome,
+    /// When it was handed in, by the engine's clock.
+    pub arrived: Nanos,
+}
+
+/// A session's part of the table.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    pub done: Vec<Done>,
+    pub in_flight: u32,
+    /// Whether something was put in that its owner has not been told of.
+    pub news: bool,
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    request: Submission,
+    memory: MemorySlice,
+    session: u32,
+    arrived: Nanos,
+}
+
+/// All requests in flight. Allocates only while it grows to the largest number ever.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    sessions: Vec<Mailbox>,
+    /// Sessions with news.
+    pub to_wake: Vec<u32>,
+}
+
+impl Table {
+    /// Opens a session; its number is that of its mailbox.
+    pub fn open_session(&mut self) -> u32 {
+        let mailbox = Mailbox { open: true, ..Mailbox::default() };
+        match self.sessions.iter().position(|s| !s.open) {
+            Some(n) => {
+                self.sessions[n] = mailbox;
+                n as u32
+            }
+            None => {
+                self.sessions.push(mailbox);
+                self.sessions.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Closes a session that has nothing in flight.
+    pub fn close_session(&mut self, session: u32) {
+        let mailbox = &mut self.sessions[session as usize];
+        assert_eq!(mailbox.in_flight, 0, "a session was closed under its requests");
+        *mailbox = Mailbox::default();
+    }
+
+    pub fn session(&mut self, session: u32) -> &mut Mailbox {
+        &mut self.sessions[session as usize]
+    }
+
+    /// Enters a request.
+    ///
+    /// # Panics
+    /// If the buffer is missing or too small: the machine would be given others' memory.
+    pub fn enter(&mut self, session: u32, request: Submission, arrived: Nanos) -> RequestId {
+        let memory = match &request.buffer {
+            Some(buffer) => MemorySlice { pointer: buffer.pointer(), length: buffer.len() },
+            None => MemorySlice { pointer: std::ptr::null_mut(), length: 0 },
+        };
+        if matches!(request.op, Op::Read | Op::Write) {
+            assert!(memory.length as u64 >= request.length, "a request without enough memory");
+        }
+        self.sessions[session as usize].in_flight += 1;
+        let entry = Some(Entry { request, memory, session, arrived });
+        match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                RequestId(index.into())
+            }
+            None => {
+                self.entries.push(entry);
+                RequestId(self.entries.len() as u64 - 1)
+            }
+        }
+    }
+
+    /// A request in flight.
+    pub fn request(&self, id: RequestId) -> &Submission {
+        &self.entry(id).request
+    }
+
+    /// Requests in flight.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    fn entry(&self, id: RequestId) -> &Entry {
+        self.entries[id.0 as usize].as_ref().expect("the request is in flight")
+    }
+}
+
+// SAFETY: the memory belongs to the `AlignedBuffer` of the entry, which is on the heap, is not
+// touched while the entry stands, and leaves it only in `reply`. An engine drops its executor
+// before its table.
+unsafe impl Requests for Table {
+    fn data(&mut self, request: RequestId) -> MemorySlice {
+        self.entry(request).memory
+    }
+
+    fn reply(&mut self, request: RequestId, result: Outcome) {
+        let entry = self.entries[request.0 as usize].take().expect("the request is in flight");
+        self.free.push(request.0 as u32);
+        let mailbox = &mut self.sessions[entry.session as usize];
+        mailbox.in_flight -= 1;
+        mailbox.done.push(Done { request: entry.request, result, arrived: entry.arrived });
+        if !mailbox.news {
+            mailbox.news = true;
+            self.to_wake.push(entry.session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tag: u64) -> Submission {
+        Submission {
+            tag,
+            volume: Volume(0),
+            op: Op::Read,
+            flags: Flags::NONE,
+            offset: 0,
+            length: 4096,
+            buffer: Some(AlignedBuffer::new(4096)),
+        }
+    }
+
+    #[test]
+    fn answers_reach_the_session_that_asked_with_the_buffer_that_was_lent() {
+        let mut table = Table::default();
+        let (a, b) = (table.open_session(), table.open_session());
+        let request = read(7);
+        let address = request.buffer.as_ref().unwrap().pointer();
+        let id = table.enter(b, request, Nanos(5));
+        assert_eq!(table.data(id).pointer, address);
+        table.reply(id, Ok(()));
+        assert!(table.session(a).done.is_empty());
+        assert_eq!(table.to_wake, [b]);
+        let done = table.session(b).done.pop().unwrap();
+        assert_eq!((done.request.tag, done.arrived, done.result), (7, Nanos(5), Ok(())));
+        assert_eq!(done.request.buffer.unwrap().pointer(), address);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "without enough memory")]
+    fn a_read_without_room_for_its_data_is_refused() {
+        let mut table = Table::default();
+        let session = table.open_session();
+        table.enter(session, Submission { length: 4097, ..read(1) }, Nanos(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "closed under its requests")]
+    fn a_session_with_requests_in_flight_is_not_closed() {
+        let mut table = Table::default();
+        let session = table.open_session();
+        table.enter(session, read(1), Nanos(0));
+        table.close_session(session);
+    }
+}

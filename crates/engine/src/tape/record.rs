@@ -1,0 +1,273 @@
+//! The records of a tape, encoded and decoded.
+
+use std::io::{self, Read, Write};
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_cache::{Open, VolumeConfig};
+use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
+use forebay_flash::Binding;
+
+use super::hash::{number, token};
+
+/// One call into the machine, or a mark.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// A volume was attached.
+    Attach(VolumeConfigRecord),
+    /// The cache was started.
+    Start(Nanos, Open),
+    /// A request arrived.
+    Request {
+        /// When.
+        now: Nanos,
+        /// Its number.
+        id: RequestId,
+        /// Of which volume.
+        volume: Volume,
+        /// What.
+        op: Op,
+        /// How.
+        flags: Flags,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// A device effect ended.
+    Completion {
+        /// When.
+        now: Nanos,
+        /// Which.
+        token: Token,
+        /// How.
+        outcome: Outcome,
+        /// What it brought into metadata buffers: buffer, first byte, bytes.
+        metadata: Vec<(MetaBuffer, u32, Vec<u8>)>,
+    },
+    /// A checksum was computed.
+    Checksum(Token, u32),
+    /// A timeout passed.
+    Timeout(Nanos),
+    /// A destage was asked for.
+    Destage,
+    /// A stop was asked for, with or without destaging.
+    Stop(bool),
+    /// Effects so far, and their hash.
+    Mark(u64, u64),
+}
+
+/// A volume as attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumeConfigRecord {
+    /// Exported bytes.
+    pub size_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+impl From<VolumeConfig> for VolumeConfigRecord {
+    fn from(v: VolumeConfig) -> Self {
+        VolumeConfigRecord { size_bytes: v.size_bytes, read_only: v.read_only }
+    }
+}
+
+/// Why a tape cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TapeError {
+    /// It cannot be read.
+    #[error("cannot read the tape: {0}")]
+    Io(#[from] io::Error),
+    /// It is none, or of another version.
+    #[error("this is no tape of version {}", super::VERSION)]
+    NotATape,
+    /// A record makes no sense.
+    #[error("record {0} of the tape is damaged: {1}")]
+    Damaged(u64, &'static str),
+    /// The cache's parameters are not those of the recording.
+    #[error("the tape was recorded with other parameters: {recorded}; given were {given}")]
+    Parameters {
+        /// As on the tape.
+        recorded: String,
+        /// As given.
+        given: String,
+    },
+    /// The machine answered otherwise than when the tape was recorded.
+    #[error(
+        "the machine gave other effects than recorded: after record {record} it had given \
+         {given:?} (number, hash) instead of {recorded:?}"
+    )]
+    Diverged {
+        /// Index of the mark that did not fit.
+        record: u64,
+        /// Number and hash recorded.
+        recorded: (u64, u64),
+        /// Number and hash given now.
+        given: (u64, u64),
+    },
+}
+
+const ERRORS: [IoError; 7] = [
+    IoError::Device,
+    IoError::Corrupt,
+    IoError::NoSpace,
+    IoError::ReadOnly,
+    IoError::Invalid,
+    IoError::Unsupported,
+    IoError::Shutdown,
+];
+
+fn outcome_number(outcome: Outcome) -> u8 {
+    match outcome {
+        Ok(()) => 0,
+        Err(e) => ERRORS.iter().position(|known| *known == e).map_or(1, |n| n as u8 + 1),
+    }
+}
+
+impl Record {
+    /// Appends the record.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Record::Attach(v) => {
+                out.write_all(&[1, v.read_only.into()])?;
+                out.write_all(&v.size_bytes.to_le_bytes())
+            }
+            Record::Start(now, open) => {
+                out.write_all(&[2])?;
+                out.write_all(&now.0.to_le_bytes())?;
+                write_open(open, out)
+            }
+            Record::Request { now, id, volume, op, flags, offset, length } => {
+                out.write_all(&[3, *op as u8, flags.0])?;
+                out.write_all(&volume.0.to_le_bytes())?;
+                write_u64(&[now.0, id.0, *offset, *length], out)
+            }
+            Record::Completion { now, token, outcome, metadata } => {
+                out.write_all(&[4, outcome_number(*outcome)])?;
+                write_u64(&[now.0, number(*token)], out)?;
+                out.write_all(&(metadata.len() as u32).to_le_bytes())?;
+                for (buffer, offset, bytes) in metadata {
+                    for field in [buffer.0, *offset, bytes.len() as u32] {
+                        out.write_all(&field.to_le_bytes())?;
+                    }
+                    out.write_all(bytes)?;
+                }
+                Ok(())
+            }
+            Record::Checksum(token, value) => {
+                out.write_all(&[5])?;
+                write_u64(&[number(*token)], out)?;
+                out.write_all(&value.to_le_bytes())
+            }
+            Record::Timeout(now) => {
+                out.write_all(&[6])?;
+                write_u64(&[now.0], out)
+            }
+            Record::Destage => out.write_all(&[7]),
+            Record::Stop(destage) => out.write_all(&[8, (*destage).into()]),
+            Record::Mark(effects, hash) => {
+                out.write_all(&[9])?;
+                write_u64(&[*effects, *hash], out)
+            }
+        }
+    }
+
+    /// Reads the next record; `None` at the end of the tape.
+    pub(super) fn read(input: &mut impl Read, index: u64) -> Result<Option<Record>, TapeError> {
+        let mut kind = [0];
+        if input.read(&mut kind)? == 0 {
+            return Ok(None);
+        }
+        let bad = |what| TapeError::Damaged(index, what);
+        let token = |n| token(n).ok_or(bad("a token"));
+        Ok(Some(match kind[0] {
+            1 => {
+                let read_only = read_u8(input)? != 0;
+                Record::Attach(VolumeConfigRecord { read_only, size_bytes: read_u64(input)? })
+            }
+            2 => Record::Start(Nanos(read_u64(input)?), read_open(input, index)?),
+            3 => {
+                let op = Op::from_u8(read_u8(input)?).ok_or(bad("an operation"))?;
+                let (flags, volume) = (Flags(read_u8(input)?), Volume(read_u32(input)?));
+                let (now, id) = (Nanos(read_u64(input)?), RequestId(read_u64(input)?));
+                let (offset, length) = (read_u64(input)?, read_u64(input)?);
+                Record::Request { now, id, volume, op, flags, offset, length }
+            }
+            4 => {
+                let outcome = match read_u8(input)? {
+                    0 => Ok(()),
+                    n => Err(*ERRORS.get(usize::from(n) - 1).ok_or(bad("an outcome"))?),
+                };
+                let (now, token) = (Nanos(read_u64(input)?), token(read_u64(input)?)?);
+                let count = read_u32(input)?;
+                let mut metadata = Vec::new();
+                for _ in 0..count {
+                    let (buffer, offset) = (MetaBuffer(read_u32(input)?), read_u32(input)?);
+                    let length = u64::from(read_u32(input)?);
+                    let mut bytes = Vec::new();
+                    if input.by_ref().take(length).read_to_end(&mut bytes)? as u64 != length {
+                        return Err(bad("metadata cut short"));
+                    }
+                    metadata.push((buffer, offset, bytes));
+                }
+                Record::Completion { now, token, outcome, metadata }
+            }
+            5 => Record::Checksum(token(read_u64(input)?)?, read_u32(input)?),
+            6 => Record::Timeout(Nanos(read_u64(input)?)),
+            7 => Record::Destage,
+            8 => Record::Stop(read_u8(input)? != 0),
+            9 => Record::Mark(read_u64(input)?, read_u64(input)?),
+            _ => return Err(bad("an unknown kind")),
+        }))
+    }
+}
+
+fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
+    let Open::Format { uuid, bindings } = open else { return out.write_all(&[0]) };
+    out.write_all(&[1])?;
+    out.write_all(uuid)?;
+    out.write_all(&(bindings.len() as u32).to_le_bytes())?;
+    for binding in bindings {
+        out.write_all(&u32::from(binding.index).to_le_bytes())?;
+        out.write_all(&binding.uuid)?;
+        out.write_all(&binding.generation.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
+    if read_u8(input)? == 0 {
+        return Ok(Open::Recover);
+    }
+    let uuid = read_array(input)?;
+    let mut bindings = Vec::new();
+    for _ in 0..read_u32(input)? {
+        let number = read_u32(input)?;
+        let number = number.try_into().map_err(|_| TapeError::Damaged(index, "a binding"))?;
+        let (uuid, generation) = (read_array(input)?, read_u64(input)?);
+        bindings.push(Binding { index: number, uuid, generation });
+    }
+    Ok(Open::Format { uuid, bindings })
+}
+
+fn write_u64(words: &[u64], out: &mut impl Write) -> io::Result<()> {
+    words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))
+}
+
+pub(super) fn read_array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_u8(input: &mut impl Read) -> io::Result<u8> {
+    Ok(read_array::<1>(input)?[0])
+}
+
+pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
+    Ok(u32::from_le_bytes(read_array(input)?))
+}
+
+fn read_u64(input: &mut impl Read) -> io::Result<u64> {
+    Ok(u64::from_le_bytes(read_array(input)?))
+}

@@ -1,0 +1,41 @@
+//! What can go wrong with serving.
+
+use std::io;
+use std::path::PathBuf;
+
+use forebay_engine::EngineError;
+
+/// A server could not be started, or not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Somebody serves there.
+    #[error("{address} is served by a live process already; stop that one, or use another address")]
+    InUse {
+        /// Where.
+        address: String,
+    },
+    /// A file is in the way.
+    #[error("{} is no socket; nothing was removed. Use another path", path.display())]
+    NotASocket {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Asked for what this version does not have.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// Threads or file descriptors cannot be had.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, io::Error),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}

@@ -1,0 +1,197 @@
+//! Sockets to listen on, unix or TCP.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use forebay_config::Address;
+
+use crate::error::ServeError;
+
+/// A listening socket. A unix socket's file is removed when it is dropped.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Listener {
+    /// Listens. A unix socket's file that nobody serves is replaced.
+    ///
+    /// # Errors
+    /// If a live process serves the address already, or it cannot be had.
+    pub fn bind(address: &Address) -> Result<Listener, ServeError> {
+        let failed = |source| ServeError::Listen { address: address.to_string(), source };
+        match address {
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address).map_err(|source| {
+                    match source.kind() {
+                        io::ErrorKind::AddrInUse => {
+                            ServeError::InUse { address: format!("tcp:{address}") }
+                        }
+                        _ => failed(source),
+                    }
+                })?;
+                Ok(Listener::Tcp(listener))
+            }
+            Address::Unix(path) => {
+                remove_stale(path)?;
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                Ok(Listener::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    /// Where it listens; for TCP with the port that port 0 became.
+    pub fn address(&self) -> String {
+        match self {
+            Listener::Unix(_, path) => format!("unix:{}", path.display()),
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("tcp:{address}"),
+                Err(_) => "tcp:unknown".to_owned(),
+            },
+        }
+    }
+
+    /// The next connection.
+    pub fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Unix(listener, _) => Ok(Socket::Unix(listener.accept()?.0)),
+            Listener::Tcp(listener) => {
+                let (socket, _) = listener.accept()?;
+                socket.set_nodelay(true)?;
+                Ok(Socket::Tcp(socket))
+            }
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // It may have been removed by hand; nothing depends on it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Socket {
+    /// Ends one or both directions; the thread that uses the socket hears of it.
+    pub fn shutdown(&self, how: Shutdown) {
+        // A socket that is closed already needs no ending.
+        let _ = match self {
+            Socket::Unix(socket) => socket.shutdown(how),
+            Socket::Tcp(socket) => socket.shutdown(how),
+        };
+    }
+}
+
+impl Read for &Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.read(bytes) },
+            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.read(bytes) },
+        }
+    }
+    fn read_vectored(&mut self, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.read_vectored(slices) },
+            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.read_vectored(slices) },
+        }
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.write(bytes) },
+            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.write(bytes) },
+        }
+    }
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.write_vectored(slices) },
+            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.write_vectored(slices) },
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRawFd for &Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Socket::Unix(socket) => socket.as_raw_fd(),
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+        }
+    }
+}
+
+/// Removes a socket's file that no process listens on.
+fn remove_stale(path: &Path) -> Result<(), ServeError> {
+    let address = || format!("unix:{}", path.display());
+    let failed = |source| ServeError::Listen { address: address(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(ServeError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+        Ok(_) => Err(ServeError::InUse { address: address() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = Address::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "left behind, as by a killed server");
+        let live = Listener::bind(&address).unwrap();
+        assert!(matches!(Listener::bind(&address), Err(ServeError::InUse { .. })));
+        drop(live);
+        assert!(!path.exists());
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(Listener::bind(&address), Err(ServeError::NotASocket { .. })));
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn port_zero_becomes_a_port() {
+        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!(!listener.address().ends_with(":0"), "{}", listener.address());
+    }
+}

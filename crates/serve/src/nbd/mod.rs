@@ -1,0 +1,9 @@
+//! NBD over sockets: a thread for each connection, all of them sessions of one engine.
+
+mod connection;
+mod exports;
+mod input;
+mod output;
+mod server;
+
+pub use server::{NbdServer, Stopped};

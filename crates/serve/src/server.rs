@@ -1,0 +1,74 @@
+//! A whole server: the engine, its NBD address and its control address.
+
+use std::sync::Arc;
+
+use forebay_config::Config;
+use forebay_engine::{Engine, EngineOptions, StopMode};
+use serde::Serialize;
+
+use crate::error::ServeError;
+use crate::listener::Listener;
+use crate::nbd::{NbdServer, Stopped};
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    engine: Arc<Engine>,
+    nbd: NbdServer,
+}
+
+/// What a server says once clients are welcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    /// Where NBD clients connect.
+    pub nbd: String,
+    /// The exports' names; the first is the default one.
+    pub exports: Vec<String>,
+    /// The server's process.
+    pub pid: u32,
+}
+
+impl Server {
+    /// Opens the cache and listens.
+    ///
+    /// # Errors
+    /// If an address is taken, or the engine cannot be opened. Addresses are tried first, so
+    /// that a second server on the same address touches no device.
+    pub fn start(config: &Config, options: EngineOptions) -> Result<Server, ServeError> {
+        if config.serve.tls.is_some() {
+            let message = "this version has no TLS: remove [serve.tls] and serve on a unix \
+                           socket or a loopback address";
+            return Err(ServeError::Unsupported(message));
+        }
+        let nbd = Listener::bind(&config.serve.nbd)?;
+        let engine = Arc::new(Engine::open(config, options)?);
+        let nbd = NbdServer::start(engine.clone(), nbd)?;
+        Ok(Server { engine, nbd })
+    }
+
+    /// What there is to say once it runs.
+    pub fn ready(&self) -> Ready {
+        Ready {
+            nbd: self.nbd.address().to_owned(),
+            exports: self.engine.volumes().iter().map(|v| v.name.clone()).collect(),
+            pid: std::process::id(),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Lets clients go, then stops the engine. `progress` is called about twice a second with
+    /// the number of dirty blocks.
+    ///
+    /// # Errors
+    /// If dirty data could not be brought where `mode` says; it is kept.
+    pub fn stop(self, mode: StopMode, progress: impl FnMut(u64)) -> Result<Stopped, ServeError> {
+        let stopped = self.nbd.stop();
+        let engine = Arc::into_inner(self.engine).expect("all threads that use it have ended");
+        engine.stop(mode, progress)?;
+        Ok(stopped)
+    }
+}

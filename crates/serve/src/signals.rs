@@ -1,0 +1,70 @@
+//! Signals that ask a server to stop: counted, and waited for.
+
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use forebay_device::Doorbell;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+static BELL_FD: AtomicI32 = AtomicI32::new(-1);
+static BELL: OnceLock<Doorbell> = OnceLock::new();
+
+/// SIGTERM and SIGINT, from [`StopSignals::install`] on. There is one set for the process.
+#[derive(Debug)]
+pub struct StopSignals {
+    bell: &'static Doorbell,
+}
+
+impl StopSignals {
+    /// Takes both signals over from whoever had them.
+    ///
+    /// # Errors
+    /// If a file descriptor or the handlers cannot be had.
+    pub fn install() -> std::io::Result<StopSignals> {
+        let bell = match BELL.get() {
+            Some(bell) => bell,
+            None => {
+                let bell = Doorbell::new()?;
+                BELL.get_or_init(|| bell)
+            }
+        };
+        BELL_FD.store(bell.as_raw_fd(), Ordering::Release);
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            // SAFETY: the handler does only what is allowed in one: it adds to an atomic and
+            // writes to a file descriptor that is never closed.
+            let done = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+                action.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &action, std::ptr::null_mut())
+            };
+            if done != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(StopSignals { bell })
+    }
+
+    /// Signals so far.
+    pub fn count(&self) -> u32 {
+        COUNT.load(Ordering::Acquire)
+    }
+
+    /// Waits until a signal comes or the bell is rung by other means.
+    pub fn wait(&self) {
+        self.bell.wait(None);
+    }
+
+    /// Ends a wait.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+}
+
+extern "C" fn on_signal(_: libc::c_int) {
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: `write` is async-signal-safe; the bytes outlive it.
+    unsafe { libc::write(BELL_FD.load(Ordering::Acquire), one.as_ptr().cast(), one.len()) };
+}
