@@ -37,6 +37,7 @@ fn every_test_named_in_the_table_exists_and_every_conformance_test_is_named() {
     let others = [
         "tests/conversations.rs",
         "tests/fuzz.rs",
+        "tests/allocations.rs",
         "src/error_code.rs",
         "src/export.rs",
         "src/request.rs",
