@@ -123,13 +123,14 @@ for step in $list; do
     say "=== $step"
     begin=$SECONDS
     log="$logs/$step.log"
+    : >"$log"
     # A step runs as a script of its own, so that a hanging one can be ended with all it started.
     export -f say has missing skip "step_$step"
     export SKIP
     timeout -k 30 "$STEP_SECONDS_MAX" bash -uo pipefail -c "step_$step" </dev/null >"$log" 2>&1 &
     runner=$!
     tail --pid="$runner" -n +1 -F "$log" 2>/dev/null | filter | case "$step" in
-        tests | tidy | examples) grep --line-buffered -E '^(error|warning: unused| +--> |test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
+        tests | tidy | examples) grep --line-buffered -E '^(error|test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
         *) cat ;;
     esac
     wait "$runner"

@@ -17,9 +17,8 @@ sequential; `+` mixes several, ` then ` begins another phase. The same seed give
 All keys are in docs/trace-formats.md.
 
 Example:
-  $ forebay trace synth 'zipf:blocks=64Ki,theta=0.99,requests=100k,write=0.3,seed=1' -o z.parquet
-  $ forebay trace synth 'zoned:zones=0.1@0.8/0.9@0.2,requests=10k + sequential:weight=0.2' \
--o mix.parquet")]
+  $ forebay trace synth 'zipf:blocks=64Ki,requests=100k,write=0.3' -o z.parquet
+  $ forebay trace synth 'zoned:zones=0.1@0.8/0.9@0.2 + sequential' -o mix.csv")]
 pub struct Args {
     /// The workload, or a file that describes it
     #[arg(value_name = "SPEC")]
