@@ -7,7 +7,7 @@ use forebay_block::{BlockSize, SECTOR_BYTES};
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
-    Acknowledge, CatalogueDevice, Distribution, Flash, Lookup, Shape, Volume, WritePolicy,
+    Acknowledge, CatalogueDevice, Distribution, Flash, Shape, Volume, WritePolicy,
 };
 use crate::{Address, Config, Size};
 
@@ -179,7 +179,12 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
         problems.add(key("name"), message);
     }
     if volume.backing.is_empty() {
-        problems.add(key("backing"), "is empty: give a device, a file or nbd://...");
+        problems.add(key("backing"), "is empty: give a device or a file");
+    }
+    if volume.backing.contains("://") {
+        let message = "remote stores are known but not available in this version: give a device \
+                       or a file";
+        problems.add(key("backing"), message);
     }
     if let Some(size) = volume.size {
         let whole = size.bytes() > 0 && size.bytes().is_multiple_of(SECTOR_BYTES);
@@ -190,7 +195,11 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
 fn serve(config: &Config, problems: &mut Problems) {
     let serve = &config.serve;
     if !serve.nbd.is_local() && serve.tls.is_none() {
-        let message = format!("{} is open to other hosts: it needs a [serve.tls]", serve.nbd);
+        let message = format!(
+            "{} is open to other hosts and needs [serve.tls], which is not available in this \
+             version: use a unix socket or 127.0.0.1",
+            serve.nbd
+        );
         problems.add("serve.nbd", message);
     }
     if !serve.control.is_local() {
@@ -229,12 +238,6 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(requests, "workers.requests_max", "must be from 1 to 1048576");
     let message = format!("must be at most {SHARDS_MAX}");
     problems.unless(workers.shards <= SHARDS_MAX, "workers.shards", message);
-    if workers.lookup == Lookup::OneShard && workers.shards > 1 {
-        problems.add("workers.shards", "contradicts lookup = \"one-shard\"");
-    }
-    if workers.lookup == Lookup::OneWorker && workers.threads > 1 {
-        problems.add("workers.threads", "contradicts lookup = \"one-worker\"");
-    }
 }
 
 fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Problems) {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::schema::section;
 use crate::sections::{
-    Acknowledge, Admission, Cache, CatalogueDevice, Dedup, Flash, Flush, Lookup, Qos, Replacement,
-    Serve, Shape, ShapeModel, Volume, Workers,
+    Acknowledge, Admission, Cache, CatalogueDevice, Dedup, Flash, Flush, Qos, Replacement, Serve,
+    Shape, ShapeModel, Volume, Workers,
 };
 use crate::{Address, Size, WritePolicy};
 
@@ -38,9 +38,6 @@ section! {
     }
 }
 
-/// Shards for each worker thread, where their number is left open: with four, two threads
-/// seldom want the same one.
-const SHARDS_PER_THREAD: u32 = 4;
 /// What the cache can hold.
 pub(crate) const SHARDS_MAX: u32 = 64;
 
@@ -54,26 +51,6 @@ impl Config {
         };
         let dirty = self.cache.write_policy.keeps_dirty_data();
         dirty.then(|| self.cache.acknowledge.unwrap_or(default))
-    }
-
-    /// Number of worker threads on a machine with `processors` processors.
-    pub fn threads(&self, processors: u32) -> u32 {
-        match (self.workers.lookup, self.workers.threads) {
-            (Lookup::OneWorker, _) => 1,
-            (_, 0) => processors.max(1),
-            (_, threads) => threads,
-        }
-    }
-
-    /// Number of shards on a machine with `processors` processors.
-    pub fn shards(&self, processors: u32) -> u32 {
-        match (self.workers.lookup, self.workers.shards) {
-            (Lookup::OneShard, _) | (Lookup::OneWorker, 0) => 1,
-            (Lookup::ManyShards, 0) => {
-                (SHARDS_PER_THREAD * self.threads(processors)).clamp(1, SHARDS_MAX)
-            }
-            (_, shards) => shards,
-        }
     }
 
     /// The device model that `shape = "NAME"` means: a `[shape.NAME]`, or else a device of the
@@ -131,20 +108,6 @@ mod tests {
         assert_eq!(config.acknowledge(), Some(Acknowledge::Flash));
         config.cache.acknowledge = Some(Acknowledge::Dram);
         assert_eq!(config.acknowledge(), Some(Acknowledge::Dram));
-    }
-
-    #[test]
-    fn threads_and_shards_follow_the_machine_unless_given() {
-        let mut config = Config::default();
-        assert_eq!((config.threads(2), config.shards(2)), (2, 8));
-        assert_eq!((config.threads(0), config.shards(0)), (1, 4));
-        assert_eq!(config.shards(1000), 64);
-        config.workers.lookup = Lookup::OneShard;
-        assert_eq!((config.threads(2), config.shards(2)), (2, 1));
-        config.workers.lookup = Lookup::OneWorker;
-        assert_eq!((config.threads(2), config.shards(2)), (1, 1));
-        config.workers = Workers { threads: 3, shards: 5, ..Workers::default() };
-        assert_eq!((config.threads(2), config.shards(2)), (3, 5));
     }
 
     #[test]

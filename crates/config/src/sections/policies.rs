@@ -123,12 +123,11 @@ section! {
     /// How the work is spread over processors.
     pub struct Workers {
         /// Worker threads; 0 means one per processor.
-        threads: u32 = 0;
-        /// Shards of the cache, 1 to 64; 0 means four per worker thread where `lookup` is
-        /// `many-shards`, and one otherwise.
+        threads: u32 = 0, later;
+        /// Shards of the cache, 1 to 64; 0 means one, because one lock protects them all.
         shards: u32 = 0;
         /// Who may look blocks up at the same time.
-        lookup: Lookup = "many-shards";
+        lookup: Lookup = "one-lock";
         /// Most requests under way at once; further ones wait outside the cache.
         requests_max: u32 = 1024;
     }
@@ -138,10 +137,10 @@ choice! {
     /// Who may look blocks up at the same time.
     pub enum Lookup: "lookup concurrency" {
         /// One worker does all.
-        OneWorker = "one-worker",
-        /// Many workers, one shard behind one lock.
-        OneShard = "one-shard",
-        /// Many workers, a lock per shard.
-        ManyShards = "many-shards",
+        OneWorker = "one-worker" later,
+        /// Whichever thread has a request, under one lock over the whole cache.
+        OneLock = "one-lock",
+        /// Whichever thread has a request, under a lock per shard.
+        ManyLocks = "many-locks" later,
     }
 }

@@ -13,7 +13,7 @@ section! {
         /// Where `forebay ctl` and Prometheus connect: a unix socket or a loopback address.
         control: Address = "unix:/run/forebay/control.sock";
         /// Encryption and identity for NBD over TCP.
-        tls: Option<Tls> = unset;
+        tls: Option<Tls> = unset, later;
     }
 }
 

@@ -8,8 +8,8 @@ section! {
     pub struct Volume {
         /// The name clients ask for: 1 to 4096 bytes, unique.
         name: String = required;
-        /// The store behind it: a device, a file, or `nbd://HOST/EXPORT`,
-        /// `nbd+unix:///EXPORT?socket=PATH`.
+        /// The store behind it: a device or a file. (`nbd://...` is not available in this
+        /// version.)
         backing: String = required;
         /// Where the store keeps what belongs to Forebay.
         layout: BackingLayout = "offset";
