@@ -245,7 +245,7 @@ mod tests {
         Request {
             time: Nanos(n),
             volume: Volume(n as u32 % 3),
-            op: if n % 2 == 0 { Op::Read } else { Op::Write },
+            op: if n & 1 == 0 { Op::Read } else { Op::Write },
             flags: Flags::NONE,
             offset: n * 512,
             length: 512,

@@ -40,7 +40,7 @@ pub use features::{ByOp, Collector, Distribution, Features, TraceInfo, VolumeUse
 pub use formats::{FORMATS, Format};
 pub use merged::Merged;
 pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};
-pub use open::{Align, OpenOptions, open, open_all};
+pub use open::{Align, OpenOptions, open, open_all, open_bytes};
 pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
 pub use reader::{Requests, TraceReader};
 pub use source::Progress;

@@ -64,6 +64,16 @@ pub fn open_all<P: AsRef<Path>>(
     Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
 }
 
+/// Opens a trace that lies in memory, plain or compressed: for tests, fuzzing and what comes from
+/// elsewhere than a file. Whatever the bytes are, nothing panics.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_bytes(bytes: Vec<u8>, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
+    let reader = open_whole(Source::from_bytes(bytes)?, options)?;
+    Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
+}
+
 /// Opens one trace without selecting from it.
 pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
     let (format, params) = match &options.format {

@@ -41,6 +41,8 @@ pub(crate) struct Source {
     pub(crate) head: Vec<u8>,
     /// Whether the file is compressed as a whole.
     pub(crate) compressed: bool,
+    /// The bytes themselves, if they are no file's.
+    pub(crate) memory: Option<bytes::Bytes>,
     head_taken: usize,
     rest: Box<dyn Read + Send>,
     read: Arc<AtomicU64>,
@@ -59,14 +61,23 @@ impl Source {
         if meta.is_dir() {
             return Err(io("read")(io::Error::other("it is a directory")));
         }
-        let total = meta.is_file().then(|| meta.len());
+        let total = meta.is_file().then_some(meta.len());
         Source::new(path, Box::new(file), total).map_err(io("read"))
     }
 
     /// A source of bytes in memory, for tests and fuzzing.
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> io::Result<Source> {
-        let total = bytes.len() as u64;
-        Source::new(Path::new("memory"), Box::new(io::Cursor::new(bytes)), Some(total))
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Source> {
+        let (path, total) = (Path::new("memory"), bytes.len() as u64);
+        let plain = bytes::Bytes::from(bytes);
+        let memory = io::Cursor::new(plain.clone());
+        let source = Source::new(path, Box::new(memory), Some(total));
+        let mut source = source.map_err(|source| TraceError::Io {
+            path: path.to_owned(),
+            doing: "read",
+            source,
+        })?;
+        source.memory = Some(plain);
+        Ok(source)
     }
 
     fn new(path: &Path, raw: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Source> {
@@ -85,7 +96,8 @@ impl Source {
             _ => (Box::new(whole), false),
         };
         let head = read_up_to(&mut rest, HEAD_BYTES)?;
-        Ok(Source { path: path.to_owned(), head, compressed, head_taken: 0, rest, read, total })
+        let (path, memory) = (path.to_owned(), None);
+        Ok(Source { path, head, compressed, memory, head_taken: 0, rest, read, total })
     }
 
     /// Whether the head is all there is.
@@ -208,8 +220,7 @@ mod tests {
         let mut z = zstd::encode_all(&plain[..], 1).unwrap();
         z.truncate(z.len() / 2);
         let mut out = Vec::new();
-        let read = Source::from_bytes(z).and_then(|mut s| s.read_to_end(&mut out));
-        assert!(read.is_err());
+        assert!(Source::from_bytes(z).unwrap().read_to_end(&mut out).is_err());
     }
 
     #[test]

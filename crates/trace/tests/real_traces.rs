@@ -13,7 +13,10 @@ fn trace(name: &str) -> Option<PathBuf> {
     });
     let path = root.join(name);
     if !path.exists() {
-        eprintln!("skipped: there is no {}", path.display());
+        #[allow(clippy::print_stderr)]
+        {
+            eprintln!("skipped: there is no {}", path.display());
+        }
         return None;
     }
     Some(path)

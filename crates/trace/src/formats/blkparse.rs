@@ -18,15 +18,14 @@ pub(crate) const TEXT: Format = Format {
     name: "blkparse",
     summary: "blkparse's default text (event=Q)",
     detect: |head| {
-        head.score_lines(90, |line| {
-            is_summary(line) || {
-                let mut s = Scan::new(line);
-                let device = s.word();
-                device_number(device).is_some()
-                    && [s.word(), s.word()].iter().all(|w| number(w).is_some())
-                    && decimal(s.word(), 1).is_some()
-            }
-        })
+        let is_event = |line| {
+            let mut s = Scan::new(line);
+            device_number(s.word()).is_some()
+                && [s.word(), s.word()].iter().all(|w| number(w).is_some())
+                && decimal(s.word(), 1).is_some()
+        };
+        let mut events = head.lines().take_while(|l| !is_summary(l)).take(10).peekable();
+        if events.peek().is_some() && events.all(is_event) { 90 } else { 0 }
     },
     open: |source, options, mut params| {
         let event = params.take("event").unwrap_or_else(|| "Q".to_owned());
@@ -57,24 +56,34 @@ pub(crate) const CSV: Format = Format {
     },
 };
 
-/// A request by blktrace's letters: its operation and flags. `None` inside: no request.
+/// What blktrace's letters say of a request.
+#[derive(Clone, Copy)]
+struct Kind {
+    op: Op,
+    flags: Flags,
+    /// A flush goes before it.
+    flush: bool,
+}
+
+/// A request by blktrace's letters; `None` inside: no request that a cache sees.
 ///
 /// The letters are those of the kernel's `blk_fill_rwbs`: F first for a preceding flush, the
 /// operation, then F for FUA, A for read-ahead, S for synchronous, M for metadata.
-pub(super) fn rwbs(letters: &[u8]) -> Option<Option<(Op, Flags)>> {
+fn rwbs(letters: &[u8]) -> Option<Option<Kind>> {
     let (flush, rest) = match letters {
         [b'F', rest @ ..] => (true, rest),
         rest => (false, rest),
     };
     let flags = if rest.iter().skip(1).any(|b| *b == b'F') { Flags::FUA } else { Flags::NONE };
-    Some(match rest.first() {
-        Some(b'R') => Some((Op::Read, flags)),
-        Some(b'W') => Some((Op::Write, flags)),
-        Some(b'D') => Some((Op::Trim, flags)),
-        Some(b'N' | b'F' | b'S' | b'M' | b'A') | None if flush => Some((Op::Flush, Flags::NONE)),
-        Some(b'N' | b'S' | b'M' | b'A' | b'B') => None,
-        _ => return None,
-    })
+    let kind = |op| Some(Some(Kind { op, flags, flush }));
+    match rest.first() {
+        Some(b'R') => kind(Op::Read),
+        Some(b'W') => kind(Op::Write),
+        Some(b'D') => kind(Op::Trim),
+        Some(b'N' | b'F' | b'S' | b'M' | b'A') | None if flush => kind(Op::Flush),
+        Some(b'N' | b'S' | b'M' | b'A' | b'B') => Some(None),
+        _ => None,
+    }
 }
 
 /// "259,2" as a key that is a name, too.
@@ -93,15 +102,17 @@ fn push(
     out: &mut Out<'_>,
     time_ns: u64,
     device: &[u8],
-    (op, flags): (Op, Flags),
+    kind: Kind,
     (sector, sectors): (u64, u64),
 ) -> Option<()> {
     let offset = sector.checked_mul(SECTOR_BYTES)?;
     let length = sectors.checked_mul(SECTOR_BYTES)?;
-    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
     let volume = out.volumes.id(device, volume_name);
-    out.push(time_ns, volume, op, offset, length)?;
-    out.batch.set_flags_of_last(flags);
+    if kind.op == Op::Flush || (kind.flush && length == 0) {
+        return out.push(time_ns, volume, Op::Flush, 0, 0);
+    }
+    out.push(time_ns, volume, kind.op, offset, length)?;
+    out.batch.set_flags_of_last(kind.flags);
     Some(())
 }
 
@@ -128,7 +139,10 @@ impl LineParser for Text {
         let device = s.word();
         if device_number(device).is_none() {
             self.in_summary |= is_summary(line);
-            return self.in_summary.then_some(Line::Other);
+            // No line of the summary begins with a digit.
+            let first = line.trim_ascii_start().first();
+            let plain = first.is_none_or(|b| !b.is_ascii_digit());
+            return (self.in_summary && plain).then_some(Line::Other);
         }
         number(s.word())?;
         number(s.word())?;
@@ -139,7 +153,7 @@ impl LineParser for Text {
         }
         let Some(kind) = rwbs(s.word())? else { return Some(Line::Other) };
         let first = s.word();
-        let range = if kind.0 == Op::Flush && number(first).is_none() {
+        let range = if kind.flush && number(first).is_none() {
             (0, 0)
         } else {
             let sector = number(first)?;

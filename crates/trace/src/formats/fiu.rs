@@ -91,7 +91,8 @@ impl Fiu {
             return Some(());
         }
         let hashes = digits / (2 * DIGEST_BYTES);
-        let fits = |unit: u64| digits % (2 * DIGEST_BYTES) == 0 && hashes == length.div_ceil(unit);
+        let fits =
+            |unit: u64| digits.is_multiple_of(2 * DIGEST_BYTES) && hashes == length.div_ceil(unit);
         match self.unit_bytes {
             Some(unit) => fits(unit).then_some(()),
             None if fits(SECTOR_BYTES) => {

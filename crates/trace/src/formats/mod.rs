@@ -44,6 +44,12 @@ pub struct Format {
     pub(crate) open: fn(Source, &OpenOptions, Params) -> Result<Box<dyn TraceReader>>,
 }
 
+impl std::fmt::Debug for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 /// Every format, in the order in which they are listed to users.
 pub const FORMATS: &[Format] = &[
     parquet::FORMAT,

@@ -21,7 +21,9 @@ pub(crate) const FORMAT: Format = Format {
             let fields: Vec<&[u8]> = line.split(|b| *b == b',').collect();
             fields.len() == 7
                 && (is_header(line)
-                    || (fields[0].len() >= 15 && matches!(fields[3], b"Read" | b"Write")))
+                    || (fields[0].len() >= 15
+                        && fields[3].len() > 1
+                        && read_or_write(fields[3]).is_some()))
         })
     },
     open: |source, options, params| {

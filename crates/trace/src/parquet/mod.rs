@@ -6,6 +6,7 @@
 //! all their values are null. Facts about the trace as a whole are in the key-value metadata, at
 //! the file's end, because a recorder learns volumes and hashes as it goes.
 
+mod chunks;
 mod metadata;
 mod reader;
 mod writer;

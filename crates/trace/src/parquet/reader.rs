@@ -1,6 +1,6 @@
 //! Reading the format.
 
-use std::{fs::File, path::PathBuf};
+use std::path::PathBuf;
 
 use parquet::{
     basic::Type as Physical,
@@ -10,7 +10,7 @@ use parquet::{
     file::reader::{FileReader, SerializedFileReader},
 };
 
-use super::{Column, FORMAT_VERSION, metadata};
+use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata};
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
     formats::is_possible,
@@ -23,7 +23,7 @@ use forebay_block::{Flags, Op};
 /// (`time_ns`, `op`, `offset` and `length` suffice, as any integers of 32 or 64 bits).
 pub struct ParquetTraceReader {
     path: PathBuf,
-    file: SerializedFileReader<File>,
+    file: SerializedFileReader<Chunks>,
     /// For each of [`Column::ALL`], its number in the file.
     columns: [Option<usize>; 9],
     metadata: Metadata,
@@ -44,18 +44,18 @@ impl ParquetTraceReader {
     pub(crate) fn from_source(source: Source) -> Result<Self> {
         let path = source.path.clone();
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
+        let chunks = match source.memory {
+            Some(bytes) if !source.compressed => Chunks::Memory(bytes),
+            _ => Chunks::open(&path)?,
+        };
         if source.compressed || source.path.as_os_str() == "-" {
             return Err(wrong(
                 "Parquet can be read only from an uncompressed file (it is compressed within)"
                     .to_owned(),
             ));
         }
-        let file = File::open(&path).map_err(|source| TraceError::Io {
-            path: path.clone(),
-            doing: "open",
-            source,
-        })?;
-        let file = SerializedFileReader::new(file).map_err(|e| {
+        let file = guarded(|| SerializedFileReader::new(chunks).map_err(|e| e.to_string()));
+        let file = file.map_err(|e| {
             wrong(format!(
                 "no complete Parquet file ({e}): it was cut off or its writer has not finished"
             ))
@@ -172,21 +172,31 @@ impl TraceReader for ParquetTraceReader {
             }
             let number = self.row_group;
             self.row_group += 1;
-            let group = self.open_group(number).map_err(|e| self.damaged(e))?;
+            let group = guarded(|| self.open_group(number).map_err(|e| e.to_string()))
+                .map_err(|e| self.damaged(e))?;
             let size = self.file.metadata().row_group(number).compressed_size();
             self.bytes_before += size.max(0) as u64;
             self.group = Some(group).filter(|g| g.left > 0);
         }
-        let read = self.read_group(batch, BATCH_REQUESTS).and_then(|_| self.check(batch));
+        let read = guarded(|| self.read_group(batch, BATCH_REQUESTS));
+        let read = read.and_then(|_| self.check(batch));
         if let Err(e) = read {
+            // Whatever was half read is no more to be relied on.
             batch.clear();
+            (self.group, self.row_group) = (None, self.file.num_row_groups());
             return Err(self.damaged(e));
         }
         Ok(batch.len())
     }
 }
 
-fn find_columns(file: &SerializedFileReader<File>) -> Result<[Option<usize>; 9], String> {
+/// Runs a step of the Parquet library, which panics on some damaged files (as of version 60).
+fn guarded<T>(step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step));
+    caught.unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
+}
+
+fn find_columns(file: &SerializedFileReader<Chunks>) -> Result<[Option<usize>; 9], String> {
     let schema = file.metadata().file_metadata().schema_descr();
     let mut columns = [None; 9];
     for (column, found) in Column::ALL.iter().zip(&mut columns) {

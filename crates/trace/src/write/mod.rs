@@ -78,7 +78,7 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
         Some("oracleGeneral") => {
             let block = params.take_bytes("block", 0)?;
             params.finish("block")?;
-            Box::new(oracle_general::Writer::create(path, block)?)
+            Box::new(oracle_general::Writer::create(path, Some(block).filter(|b| *b > 0))?)
         }
         Some("iolog") => {
             let version = params.take_bytes("version", 3)?;

@@ -22,14 +22,14 @@ const STEP: u64 = 64 << 10;
 
 pub(super) struct Writer {
     file: PartialFile,
-    /// 0: whole requests.
-    block: u64,
+    /// Size of the blocks that requests are split into, if they are.
+    block: Option<u64>,
     records: u64,
     requests: u64,
 }
 
 impl Writer {
-    pub(super) fn create(path: &Path, block: u64) -> Result<Self> {
+    pub(super) fn create(path: &Path, block: Option<u64>) -> Result<Self> {
         let file = PartialFile::create(path)?;
         if !file.is_regular() {
             return Err(TraceError::Options(format!(
@@ -95,13 +95,12 @@ impl Writer {
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
         for r in batch.requests().filter(|r| r.length > 0) {
-            if self.block == 0 {
+            let Some(size) = self.block else {
                 self.record(&r, r.offset / SECTOR_BYTES, r.length)?;
-            } else {
-                let (first, last) = (r.offset / self.block, (r.offset + r.length - 1) / self.block);
-                for block in first..=last {
-                    self.record(&r, block, self.block)?;
-                }
+                continue;
+            };
+            for block in r.offset / size..=(r.offset + r.length - 1) / size {
+                self.record(&r, block, size)?;
             }
         }
         self.requests += batch.len() as u64;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod fixtures;
+
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::Record;
 use proptest::{collection::vec, option, prelude::*};
