@@ -211,7 +211,8 @@ impl Log {
             };
             let fill = self.queue.measure(room, &self.geometry);
             let waited_for = self.queue.close_through >= front.serial;
-            if !fill.full && !(waited_for && self.batches.is_idle()) {
+            let due = fill.full || waited_for && self.batches.is_idle();
+            if !due {
                 break;
             }
             self.form_batch(fill);
@@ -230,7 +231,7 @@ impl Log {
             self.regions.take(pages, sequence, &self.uuid, epoch);
         let slot = self.batches.free.pop().expect("a batch is free");
         self.batches.order.push_back(slot);
-        let mut batch = core::mem::replace(&mut self.batches.all[slot].entries, Vec::new());
+        let mut batch = core::mem::take(&mut self.batches.all[slot].entries);
         batch.clear();
         let header_page = page + u32::from(opens_region);
         let mut offset = 1;

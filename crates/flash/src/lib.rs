@@ -17,6 +17,7 @@ mod commit;
 mod epochs;
 pub mod format;
 mod geometry;
+pub mod inspect;
 mod key;
 mod log;
 mod probe;

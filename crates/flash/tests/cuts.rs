@@ -49,6 +49,7 @@ struct Counts {
     repaired: u64,
     kills: u64,
     stopped_midway: u64,
+    freed: u64,
 }
 
 impl Model {
@@ -72,6 +73,7 @@ impl Model {
                     self.raise_floor();
                 }
                 Event::Reclaim { region } => self.asked.push(region),
+                Event::RegionFreed { .. } => self.counts.freed += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -265,6 +267,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
                             model.release(&mut rig);
                             rig.poll();
                         }
+                        Event::RegionFreed { .. } => {}
                         other => panic!("{other:?}"),
                     }
                 }
@@ -322,7 +325,7 @@ fn strip(events: &[Event]) -> Vec<Event> {
 }
 
 fn runs() -> u64 {
-    std::env::var("FOREBAY_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+    std::env::var("FOREBAY_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(120)
 }
 
 #[test]
@@ -339,6 +342,7 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         total.repaired += counts.repaired;
         total.kills += counts.kills;
         total.stopped_midway += counts.stopped_midway;
+        total.freed += counts.freed;
     }
     // The looks are hard enough only if all of this happened, and often.
     let n = runs();
@@ -347,6 +351,7 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         ("entries lost", total.lost, n),
         ("cuts during recovery", total.cut_in_recovery, n),
         ("regions reclaimed", total.reclaimed, n),
+        ("regions freed", total.freed, n),
         ("tombstones", total.tombstones, n),
         ("clean starts", total.clean, n / 8),
         ("superblock copies made good", total.repaired, n / 8),

@@ -120,16 +120,14 @@ fn payloads_read_back_and_fail_for_another_block_or_place() {
 fn regions_are_asked_for_in_order_and_reused_only_behind_a_durable_tail() {
     let mut rig = Rig::formatted(tiny(), options());
     let mut asked = Vec::new();
-    let mut ticket = 0;
-    for _ in 0..200 {
+    for ticket in 0..200 {
         rig.append(ticket, key(ticket % 7), ticket, true);
-        ticket += 1;
         for event in rig.settle() {
             if let Event::Reclaim { region } = event {
                 asked.push(region);
                 let before = rig.history.len();
                 rig.log.region_released(region);
-                rig.settle();
+                assert_eq!(rig.settle(), [Event::RegionFreed { region }]);
                 // A sync, a superblock copy, a sync, the other copy.
                 let what: Vec<_> = rig.history[before..].iter().map(|h| h.0).collect();
                 assert!(what.ends_with(&[u64::MAX, 4096]) || what.ends_with(&[u64::MAX, 0]));
@@ -153,6 +151,7 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
             match event {
                 Event::Reclaim { region } => reclaim = Some(region),
                 Event::Appended { .. } => appended += 1,
+                Event::RegionFreed { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -167,6 +166,7 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
             match event {
                 Event::Reclaim { region } => reclaim = Some(region),
                 Event::Appended { .. } => appended += 1,
+                Event::RegionFreed { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -185,7 +185,7 @@ fn asking_for_a_region_gives_even_the_one_being_filled() {
     rig.log.reclaim();
     assert_eq!(rig.settle(), [Event::Reclaim { region: 0 }]);
     rig.log.region_released(0);
-    rig.settle();
+    assert_eq!(rig.settle(), [Event::RegionFreed { region: 0 }]);
     assert_eq!(rig.log.stats().regions_free, 4);
 }
 

@@ -1,0 +1,286 @@
+//! The format, byte for byte, and its decoders against arbitrary bytes.
+
+mod common;
+
+use common::{Rig, key, options, tiny};
+use forebay_flash::format::FormatError;
+use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
+use forebay_flash::format::region::RegionHeader;
+use forebay_flash::format::superblock::{Superblock, bindings_max};
+use forebay_flash::inspect::{Census, Info};
+use forebay_flash::{Binding, BlockKey, EpochStart, Event, Geometry, LogError, Start};
+use proptest::prelude::*;
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+
+fn superblock() -> Superblock {
+    Superblock {
+        layout: 0,
+        clean: true,
+        uuid: UUID,
+        generation: 0x11,
+        epoch: 0x12,
+        block_size: 4096,
+        page_size: 4096,
+        region_pages: 10,
+        regions: 4,
+        superblock_pages: 1,
+        extent_bytes: 16384,
+        tail_region: 0x13,
+        tail_batch: 0x14,
+        synced: 0x15,
+        clean_before: 0x16,
+        epochs: vec![
+            EpochStart { first_batch: 1, epoch: 2 },
+            EpochStart { first_batch: 0x20, epoch: 0x12 },
+        ],
+        active: vec![BlockKey::new(7, 8)],
+        bindings: vec![Binding { index: 7, uuid: [0xAB; 16], generation: 0x17 }],
+    }
+}
+
+fn region() -> RegionHeader {
+    RegionHeader {
+        uuid: UUID,
+        page: 12,
+        epoch: 0x12,
+        sequence: 0x13,
+        first_batch: 0x14,
+        synced: 0x15,
+        generation: 0x16,
+    }
+}
+
+fn batch() -> (BatchHeader, [Entry; 2]) {
+    let header = BatchHeader {
+        uuid: UUID,
+        page: 13,
+        epoch: 0x12,
+        sequence: 0x14,
+        region_sequence: 0x13,
+        synced: 0x15,
+        generation: 0x16,
+        pages: 2,
+    };
+    let (kind, valid, dirty) = (Kind::Tombstone, 0, 0);
+    let dead = Entry { key: BlockKey::new(1, 2), kind, valid, dirty, offset: 0, checksum: 0 };
+    let (kind, valid, dirty) = (Kind::Data, 0x83, 0x81);
+    let data =
+        Entry { key: BlockKey::new(3, 4), kind, valid, dirty, offset: 1, checksum: 0xAABBCCDD };
+    (header, [dead, data])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The lines of 16 bytes that are not zero.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let lines = bytes.chunks(16).enumerate();
+    lines
+        .filter(|(_, l)| l.iter().any(|b| *b != 0))
+        .map(|(n, l)| format!("{:3x}0 {}", n, hex(l)))
+        .collect()
+}
+
+#[test]
+fn a_superblock_has_these_bytes() {
+    let mut page = [0xFF; 4096];
+    assert_eq!(superblock().encode(&mut page), 4096);
+    assert_eq!(
+        lines(&page),
+        [
+            "  00 464f52454241590a0100000000100000",
+            "  10 9d764951010000003031323334353637",
+            "  20 38396162636465661100000000000000",
+            "  30 12000000000000000010000000100000",
+            "  40 0a000000040000000100000000000000",
+            "  50 00400000000000001300000000000000",
+            "  60 14000000000000001500000000000000",
+            "  70 16000000000000000200010001000000",
+            "  80 01000000000000000200000000000000",
+            "  90 20000000000000001200000000000000",
+            "  a0 08000000000007000700000000000000",
+            "  b0 abababababababababababababababab",
+            "  c0 17000000000000000000000000000000",
+        ]
+    );
+    assert_eq!(Superblock::decode(&page), Ok(superblock()));
+}
+
+#[test]
+fn a_region_header_has_these_bytes() {
+    let mut page = [0xFF; 4096];
+    region().encode(&mut page);
+    assert_eq!(
+        lines(&page),
+        [
+            "  00 4642524547494f4e0100000000100000",
+            "  10 602a26b20c0000003031323334353637",
+            "  20 38396162636465661200000000000000",
+            "  30 13000000000000001400000000000000",
+            "  40 15000000000000001600000000000000",
+        ]
+    );
+    assert_eq!(RegionHeader::decode(&page, &UUID, 12), Ok(region()));
+    assert_eq!(RegionHeader::decode(&page, &UUID, 13), Err(FormatError::Misplaced));
+    assert_eq!(RegionHeader::decode(&page, &[0; 16], 12), Err(FormatError::Foreign));
+}
+
+#[test]
+fn a_batch_header_has_these_bytes() {
+    let mut page = [0xFF; 4096];
+    let (header, entries) = batch();
+    header.encode(entries.into_iter(), &mut page);
+    assert_eq!(
+        lines(&page),
+        [
+            "  00 4642415443480d0a0100020000100000",
+            "  10 2be496f00d0000003031323334353637",
+            "  20 38396162636465661200000000000000",
+            "  30 14000000000000001300000000000000",
+            "  40 15000000000000001600000000000000",
+            "  50 02000000000000000000000000000000",
+            "  60 02000000000001000000000001000000",
+            "  70 00000000000000000400000000000300",
+            "  80 8300810000000100ddccbbaa00000000",
+        ]
+    );
+    let mut found = Vec::new();
+    assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
+    assert_eq!(found, entries);
+}
+
+#[test]
+fn the_checksum_of_a_payload_has_this_value() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.slots[0].fill(0x5A);
+    let slot = forebay_effect::Slot(0);
+    let valid = 3;
+    rig.log.append(forebay_flash::Append {
+        ticket: 0,
+        key: key(9),
+        valid,
+        dirty: 0,
+        slot,
+        urgent: true,
+    });
+    let events = rig.settle();
+    let [Event::Appended { position, checksum, .. }] = events[..] else { panic!("{events:?}") };
+    assert_eq!((position.0, checksum), (4, 2_896_795_291));
+}
+
+#[test]
+fn headers_hold_what_the_documentation_says() {
+    assert_eq!(entries_max(4096), 166);
+    let geometry = Geometry::for_device(64 << 30, 4096).unwrap();
+    assert_eq!(geometry.regions, 4095);
+    assert_eq!(bindings_max(&geometry), 1996);
+    assert_eq!(bindings_max(&tiny()), 91);
+}
+
+#[test]
+fn default_geometries_fit_their_devices() {
+    for block_size in [512, 4096, 16384, 65536, 1 << 20] {
+        let mut fitting = 0;
+        for shift in 18..=46 {
+            for size in [1u64 << shift, (1 << shift) + 12345, 3 << (shift - 1)] {
+                match Geometry::for_device(size, block_size) {
+                    Ok(g) => {
+                        assert!(g.device_bytes() <= size);
+                        assert!(g.regions >= 4);
+                        g.validate().unwrap();
+                        fitting += 1;
+                    }
+                    Err(e) => assert!(size < 64 << 20, "{size} {block_size}: {e}"),
+                }
+            }
+        }
+        assert!(fitting > 20);
+    }
+}
+
+#[test]
+fn a_look_from_outside_finds_either_copy() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.append(1, key(1), 1, true);
+    rig.log.poison(key(1));
+    rig.log.sync(0);
+    rig.settle();
+    let info = Info::find(&rig.flash.current).unwrap();
+    assert_eq!((info.format, info.superblock.generation), (1, 1));
+    assert_eq!(info.damaged_copies, []);
+    let mut bytes = rig.flash.current.clone();
+    bytes[100] ^= 1;
+    assert_eq!(Info::find(&bytes).unwrap().damaged_copies, [0]);
+    bytes[4096 + 100] ^= 1;
+    assert_eq!(Info::find(&bytes), Err(LogError::SuperblockDamaged));
+    rig.geometry = info.geometry().unwrap();
+    let mut census = Census::default();
+    let mut check = rig.restart(Start::Check);
+    let events = check.settle();
+    events.iter().for_each(|e| census.event(e));
+    assert!(matches!(events.last(), Some(Event::Ready(_))));
+    assert_eq!((census.blocks(), census.dirty_blocks()), (1, 1));
+    assert!(check.history.is_empty(), "a check writes nothing");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_decode_to_errors_and_never_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..5000),
+        magic in 0..4,
+    ) {
+        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n", [0; 8]];
+        if bytes.len() >= 8 {
+            bytes[..8].copy_from_slice(&magics[magic as usize]);
+        }
+        let mut entries = Vec::new();
+        prop_assert!(Superblock::decode(&bytes).is_err());
+        prop_assert!(RegionHeader::decode(&bytes, &UUID, 12).is_err());
+        prop_assert!(BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries).is_err());
+        prop_assert!(Info::find(&bytes).is_err());
+    }
+
+    #[test]
+    fn arbitrary_fields_with_a_right_checksum_never_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 20..5000),
+        magic in 0..3,
+        small in prop_oneof![0u16..200, any::<u16>()],
+    ) {
+        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n"];
+        let length = bytes.len() as u32;
+        bytes[..8].copy_from_slice(&magics[magic as usize]);
+        bytes[8..10].copy_from_slice(&[1, 0]);
+        bytes[10..12].copy_from_slice(&small.to_le_bytes());
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..16]);
+        let crc = crc32c::crc32c_append(crc, &[0; 4]);
+        let crc = crc32c::crc32c_append(crc, &bytes[20..]);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        let mut entries = Vec::new();
+        let _ = Superblock::decode(&bytes);
+        let _ = RegionHeader::decode(&bytes, &UUID, 12);
+        let _ = BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries);
+        if let Ok(info) = Info::find(&bytes) {
+            let _ = info.geometry();
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_of_a_header_is_noticed(at in 0usize..4096, bit in 0u32..8) {
+        let mut pages = [[0; 4096]; 3];
+        superblock().encode(&mut pages[0]);
+        region().encode(&mut pages[1]);
+        let (header, entries) = batch();
+        header.encode(entries.into_iter(), &mut pages[2]);
+        for page in &mut pages {
+            page[at] ^= 1u8 << bit;
+        }
+        let mut found = Vec::new();
+        prop_assert!(Superblock::decode(&pages[0]).is_err());
+        prop_assert!(RegionHeader::decode(&pages[1], &UUID, 12).is_err());
+        prop_assert!(BatchHeader::decode(&pages[2], &UUID, 13, &tiny(), &mut found).is_err());
+    }
+}
