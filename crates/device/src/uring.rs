@@ -365,6 +365,9 @@ impl Devices for UringDevices {
 impl Drop for UringDevices {
     fn drop(&mut self) {
         self.abandon();
+        // The kernel closes a ring when it gets to it; its files, and with them exclusive access
+        // to block devices, are to be free at once. Without registered files it says no.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 

@@ -207,7 +207,7 @@ impl Target {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.size);
         if !fits || !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
             return Err(OpenError::Window {
-                path: self.path,
+                path: self.path.clone(),
                 offset,
                 length,
                 size: self.size,
@@ -286,6 +286,14 @@ impl Target {
             return Err(io::Error::last_os_error().into());
         }
         Ok(if matches!(verb, Verb::Read | Verb::Write) { result as u64 } else { length })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // A ring that is being torn down may keep the file open for a while; the lock goes now.
+        // SAFETY: a system call on our own file descriptor, without pointers.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a power cut leaves: any subset of the unsynced writes, in any order, torn.
 
 use super::faults::{Fault, FaultCounts};
-use super::medium::{Data, Medium};
+use super::medium::Data;
 use crate::choices::Choices;
 
 /// How the survivors of a power cut are chosen.
@@ -22,24 +22,20 @@ pub(super) struct Candidate<'a> {
     pub data: &'a Data,
 }
 
-/// The image of `medium` after a cut.
-pub(super) fn survivors(
-    medium: &Medium,
+/// Decides about `candidates` and puts the survivors on `image`, a device's durable contents.
+/// `atomic` bytes are written whole; one such unit of a torn write may hold `garbage`.
+pub(super) fn decide(
+    image: &mut [u8],
+    (atomic, garbage): (u32, bool),
     candidates: &[Candidate<'_>],
     style: CutStyle,
     choices: &mut dyn Choices,
     counts: &mut FaultCounts,
-) -> Vec<u8> {
-    let mut cut = Cut {
-        image: medium.durable.clone(),
-        tear: u64::from(medium.options.tear_bytes),
-        garbage: medium.options.garbage,
-        choices,
-        counts,
-    };
+) {
     if candidates.is_empty() {
-        return cut.image;
+        return;
     }
+    let mut cut = Cut { image, tear: atomic.into(), garbage, choices, counts };
     let shape = if style == CutStyle::Subsets { 3 } else { cut.choices.choose(6) };
     match shape {
         0 => candidates.iter().for_each(|write| cut.land(write, true)),
@@ -72,11 +68,10 @@ pub(super) fn survivors(
             }
         }
     }
-    cut.image
 }
 
 struct Cut<'a> {
-    image: Vec<u8>,
+    image: &'a mut [u8],
     tear: u64,
     garbage: bool,
     choices: &'a mut dyn Choices,
@@ -86,7 +81,7 @@ struct Cut<'a> {
 impl Cut<'_> {
     fn land(&mut self, write: &Candidate<'_>, lands: bool) {
         if lands {
-            write.data.put(&mut self.image, write.offset, 0, write.data.length());
+            write.data.put(self.image, write.offset, 0, write.data.length());
         } else {
             self.counts.note(Fault::LostAtCut);
         }
@@ -97,7 +92,8 @@ impl Cut<'_> {
         self.counts.note(Fault::Torn);
         let end = write.offset + write.data.length();
         let units = end.div_ceil(self.tear) - write.offset / self.tear;
-        let garbled = (self.garbage && self.choices.choose(4) == 0).then(|| self.choices.choose(units));
+        let garbled =
+            (self.garbage && self.choices.choose(4) == 0).then(|| self.choices.choose(units));
         let mut at = write.offset;
         for unit in 0..units {
             let next = ((at / self.tear + 1) * self.tear).min(end);
@@ -105,7 +101,7 @@ impl Cut<'_> {
                 self.choices.garbage(&mut self.image[at as usize..next as usize]);
                 self.counts.note(Fault::Garbage);
             } else if self.choices.choose(2) == 1 {
-                write.data.put(&mut self.image, write.offset, at - write.offset, next - at);
+                write.data.put(self.image, write.offset, at - write.offset, next - at);
             }
             at = next;
         }

@@ -4,7 +4,8 @@
 use forebay_effect::Device;
 
 use super::DeviceOptions;
-use super::faults::FaultRates;
+use super::cut::{self, Candidate, CutStyle};
+use super::faults::{FaultCounts, FaultRates};
 use crate::choices::Choices;
 use crate::devices::DeviceError;
 
@@ -204,11 +205,38 @@ impl Medium {
         self.bad.fill(false);
     }
 
-    /// Power returns with `image` on the medium; unreadable sectors stay so.
-    pub fn restart(&mut self, image: Vec<u8>) {
-        self.current.clone_from(&image);
-        self.durable = image;
+    /// The power fails and returns. Writes in flight are decided about after those in the cache;
+    /// unreadable sectors stay so.
+    pub fn cut(
+        &mut self,
+        in_flight: &[(u64, Data)],
+        style: CutStyle,
+        choices: &mut dyn Choices,
+        counts: &mut FaultCounts,
+    ) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        decide(self, &unsynced, in_flight, style, choices, counts);
+        self.current.copy_from_slice(&self.durable);
+        self.unsynced = unsynced;
         self.unsynced.clear();
+    }
+
+    /// A copy of this device after a cut, in the memory of `copy`.
+    pub fn cut_into(
+        &self,
+        copy: &mut Medium,
+        in_flight: &[(u64, Data)],
+        style: CutStyle,
+        choices: &mut dyn Choices,
+        counts: &mut FaultCounts,
+    ) {
+        (copy.name, copy.options, copy.rates) = (self.name, self.options, self.rates);
+        copy.present = self.present;
+        copy.durable.clone_from(&self.durable);
+        copy.bad.clone_from(&self.bad);
+        copy.unsynced.clear();
+        decide(copy, &self.unsynced, in_flight, style, choices, counts);
+        copy.current.clone_from(&copy.durable);
     }
 
     /// Another place of the same length, for misdirected operations.
@@ -218,4 +246,22 @@ impl Medium {
         let other = choices.choose(places.saturating_sub(1)) * block;
         if other >= offset && places > 1 { other + block } else { other }
     }
+}
+
+fn decide(
+    medium: &mut Medium,
+    unsynced: &[Unsynced],
+    in_flight: &[(u64, Data)],
+    style: CutStyle,
+    choices: &mut dyn Choices,
+    counts: &mut FaultCounts,
+) {
+    let candidates: Vec<Candidate<'_>> = (unsynced.iter())
+        .map(|write| Candidate { offset: write.offset, data: &write.data })
+        .chain(in_flight.iter().map(|(offset, data)| Candidate { offset: *offset, data }))
+        .collect();
+    // A logical block is written whole, whatever the caller says.
+    let atomic = medium.options.tear_bytes.max(medium.options.logical_block);
+    let tearing = (atomic, medium.options.garbage);
+    cut::decide(&mut medium.durable, tearing, &candidates, style, choices, counts);
 }

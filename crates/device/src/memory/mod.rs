@@ -34,7 +34,6 @@ use forebay_effect::Device;
 
 use crate::choices::{Choices, Seeded};
 use crate::devices::{Completion, MemorySlice, Verb};
-use cut::Candidate;
 pub use cut::CutStyle;
 pub use faults::{Fault, FaultCounts, FaultRates};
 use medium::{Data, Medium, SECTOR};
@@ -49,7 +48,7 @@ pub struct DeviceOptions {
     pub logical_block: u32,
     /// Memory is aligned to this power of two; 1 for any.
     pub memory_alignment: u32,
-    /// What a power cut leaves whole: 512 or 4096.
+    /// What a power cut leaves whole: 512 or 4096, but at least a logical block.
     pub tear_bytes: u32,
     /// Whether a unit that a power cut tears may hold garbage. Without it, it is old or new.
     pub garbage: bool,
@@ -274,28 +273,46 @@ impl MemoryDevices {
     /// Cuts the power of all devices: what survives is chosen, what was in flight never
     /// completes.
     pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
-        let mut counts = self.counts;
-        counts.note(Fault::PowerCut);
+        self.counts.note(Fault::PowerCut);
         for index in 0..self.media.len() {
-            let image = self.image_after_cut(index, style, choices, &mut counts);
-            self.media[index].restart(image);
+            let in_flight = self.in_flight(index);
+            self.media[index].cut(&in_flight, style, choices, &mut self.counts);
         }
-        self.counts = counts;
         self.forget_pending();
     }
 
-    /// The devices as a power cut at this instant could leave them. These go on undisturbed.
+    /// The devices as a power cut at this instant could leave them, with fault counts of their
+    /// own. These go on undisturbed.
     pub fn survivors(&self, style: CutStyle, choices: &mut dyn Choices) -> MemoryDevices {
         let mut after = MemoryDevices::new(0);
-        after.random = self.random.clone();
-        after.counts.note(Fault::PowerCut);
-        for (index, medium) in self.media.iter().enumerate() {
-            let image = self.image_after_cut(index, style, choices, &mut after.counts);
-            let mut medium = medium.clone();
-            medium.restart(image);
-            after.media.push(medium);
-        }
+        self.survivors_into(&mut after, style, choices);
         after
+    }
+
+    /// As [`survivors`](MemoryDevices::survivors), but in the memory of `after`, which saves the
+    /// better part of the time when it is done again and again.
+    pub fn survivors_into(
+        &self,
+        after: &mut MemoryDevices,
+        style: CutStyle,
+        choices: &mut dyn Choices,
+    ) {
+        after.forget_pending();
+        after.plans.clear();
+        after.random = self.random.clone();
+        after.hazards = Hazards::default();
+        after.counts = FaultCounts::default();
+        after.counts.note(Fault::PowerCut);
+        (after.clock, after.operations) = (0, 0);
+        after.media.truncate(self.media.len());
+        for (index, medium) in self.media.iter().enumerate() {
+            if index == after.media.len() {
+                after.media.push(Medium::new(medium.name, medium.options, Vec::new()));
+            }
+            let in_flight = self.in_flight(index);
+            let copy = &mut after.media[index];
+            medium.cut_into(copy, &in_flight, style, choices, &mut after.counts);
+        }
     }
 
     /// Takes a device away: what is in flight fails when it completes, and what its volatile
@@ -303,10 +320,8 @@ impl MemoryDevices {
     pub fn vanish(&mut self, device: Device, choices: &mut dyn Choices) {
         self.counts.note(Fault::Vanished);
         let index = self.index_of(device);
-        let mut counts = self.counts;
-        let image = self.image_after_cut(index, CutStyle::Any, choices, &mut counts);
-        self.counts = counts;
-        self.media[index].restart(image);
+        let in_flight = self.in_flight(index);
+        self.media[index].cut(&in_flight, CutStyle::Any, choices, &mut self.counts);
         self.media[index].present = false;
         for pending in &mut self.pending {
             if pending.io.device == device {
@@ -381,24 +396,14 @@ impl MemoryDevices {
         &mut self.media[index]
     }
 
-    fn image_after_cut(
-        &self,
-        index: usize,
-        style: CutStyle,
-        choices: &mut dyn Choices,
-        counts: &mut FaultCounts,
-    ) -> Vec<u8> {
+    /// What the writes in flight on a device would write.
+    fn in_flight(&self, index: usize) -> Vec<(u64, Data)> {
         let medium = &self.media[index];
-        let in_flight: Vec<(u64, Data)> = (self.pending.iter())
+        (self.pending.iter())
             .filter(|pending| pending.io.device == medium.name && modifies(pending.io.verb))
             .filter(|pending| medium.present && pending.fault != Some(Fault::LostWrite))
             .map(|pending| (pending.io.offset, pending.data()))
-            .collect();
-        let candidates: Vec<Candidate<'_>> = (medium.unsynced.iter())
-            .map(|write| Candidate { offset: write.offset, data: &write.data })
-            .chain(in_flight.iter().map(|(offset, data)| Candidate { offset: *offset, data }))
-            .collect();
-        cut::survivors(medium, &candidates, style, choices, counts)
+            .collect()
     }
 
     fn forget_pending(&mut self) {
