@@ -8,6 +8,11 @@ use forebay_report::{
 use super::answer::{Answer, Front};
 use super::text::advice;
 
+/// Points of a curve over the size of tier 1.
+const CURVE_POINTS: usize = 1000;
+/// Budgets for which curves are drawn; tables are there for all.
+const CURVES_MAX: usize = 4;
+
 impl Answer<'_> {
     pub fn report(&self) -> Report {
         let files: Vec<String> =
@@ -15,8 +20,8 @@ impl Answer<'_> {
         let overview = Section::new("The workload").facts(self.facts());
         let mut report =
             Report::new("Which tiers to buy").subtitle(files.join(", ")).section(overview);
-        for plan in &self.plans {
-            report = report.section(self.budget_section(plan));
+        for (index, plan) in self.plans.iter().enumerate() {
+            report = report.section(self.budget_section(plan, index < CURVES_MAX));
         }
         for backing in self.backings() {
             report = report.section(self.sweep_section(backing));
@@ -24,7 +29,7 @@ impl Answer<'_> {
         report
     }
 
-    fn budget_section(&self, plan: &Plan) -> Section {
+    fn budget_section(&self, plan: &Plan, with_curves: bool) -> Section {
         let heading = format!("For {}", Unit::Dollars.show(plan.budget_usd));
         let mut section = Section::new(heading).text(format!("{}.", self.budget_line(plan)));
         for backing in self.backings() {
@@ -38,6 +43,9 @@ impl Answer<'_> {
             if let Some(advice) = advice(best) {
                 section = section.text(format!("In front of {backing}: {advice}"));
             }
+            if !with_curves {
+                continue;
+            }
             section = self.curves(plan, best).into_iter().fold(section, Section::figure);
         }
         section
@@ -50,7 +58,9 @@ impl Answer<'_> {
             return Vec::new();
         }
         let drawn = self.with_space(choice, plan.budget_usd, |space| {
-            let curve = hit_miss_curve(self.profile, space);
+            let mut curve = hit_miss_curve(self.profile, space);
+            let step = curve.len().div_ceil(CURVE_POINTS).max(1);
+            curve = curve.into_iter().step_by(step).collect();
             let unit = self.options.cost.unit_bytes;
             let blocks = self.options.cost.unit_blocks();
             let size = |c: &forebay_plan::HitMiss| (c.tier1.0 * unit) as f64;
