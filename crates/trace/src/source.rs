@@ -120,7 +120,8 @@ impl Source {
 }
 
 /// Extensions that are no part of a trace's name.
-const EXTENSIONS: [&str; 19] = [
+const EXTENSIONS: [&str; 20] = [
+    "partial",
     "gz",
     "zst",
     "xz",

@@ -111,3 +111,41 @@ fn a_cut_file_is_refused_with_a_reason() {
     let error = open(&path, &OpenOptions::default()).err().unwrap().to_string();
     assert!(error.contains("x.parquet") && error.contains("no complete Parquet"), "{error}");
 }
+
+#[test]
+fn what_was_checkpointed_survives_a_writer_that_dies() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let records = sequence(1000);
+    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    for part in records[..900].chunks(300) {
+        part.iter().for_each(|r| writer.push(r.record()).unwrap());
+        writer.checkpoint(&metadata()).unwrap();
+    }
+    records[900..].iter().for_each(|r| writer.push(r.record()).unwrap());
+    drop(writer);
+    assert!(!path.exists());
+    let partial = dir.path().join("x.parquet.partial");
+    // A write that was under way is torn.
+    let mut file = std::fs::File::options().append(true).open(&partial).unwrap();
+    std::io::Write::write_all(&mut file, &[1, 2, 3]).unwrap();
+    let reader = open(&partial, &OpenOptions::default()).unwrap();
+    assert_eq!(reader.metadata().volumes, metadata().volumes);
+    let read: Vec<_> = reader.into_requests().map(|r| r.unwrap()).collect();
+    assert!(read.iter().eq(records[..900].iter().map(|r| &r.request)));
+}
+
+#[test]
+fn checkpoints_leave_no_trace_in_a_finished_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    for part in sequence(1000).chunks(500) {
+        part.iter().for_each(|r| writer.push(r.record()).unwrap());
+        writer.checkpoint(&metadata()).unwrap();
+    }
+    assert_eq!(writer.finish(&metadata()).unwrap().requests, 1000);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+    let read = open(&path, &OpenOptions::default()).unwrap().into_requests();
+    assert!(read.map(|r| r.unwrap()).eq(sequence(1000).iter().map(|r| r.request)));
+}

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{BufReader, Read, Seek, SeekFrom},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use bytes::{Buf, Bytes};
@@ -18,6 +18,12 @@ use crate::{Result, TraceError};
 pub(super) enum Chunks {
     File(File),
     Memory(Bytes),
+    /// A file without its end, and the end from its last checkpoint.
+    Checkpointed {
+        file: File,
+        bytes: u64,
+        end: Bytes,
+    },
 }
 
 impl Chunks {
@@ -25,6 +31,27 @@ impl Chunks {
         let error = |source| TraceError::Io { path: path.to_owned(), doing: "open", source };
         File::open(path).map(Chunks::File).map_err(error)
     }
+
+    /// An unfinished file, up to its last checkpoint; `None` if it has none.
+    pub(super) fn open_checkpointed(path: &Path) -> Option<Self> {
+        let end = Bytes::from(std::fs::read(index_path(path)).ok()?);
+        let file = File::open(path).ok()?;
+        let bytes = file.metadata().ok()?.len();
+        Some(Chunks::Checkpointed { file, bytes, end })
+    }
+}
+
+/// Where the end of an unfinished file is kept.
+pub(super) fn index_path(partial: &Path) -> PathBuf {
+    let mut name = partial.as_os_str().to_owned();
+    name.push(".index");
+    PathBuf::from(name)
+}
+
+fn read_from(file: &File, start: u64) -> ParquetResult<Box<dyn Read>> {
+    let mut file = file.try_clone()?;
+    file.seek(SeekFrom::Start(start))?;
+    Ok(Box::new(BufReader::new(file)))
 }
 
 impl Length for Chunks {
@@ -32,6 +59,7 @@ impl Length for Chunks {
         match self {
             Chunks::File(file) => file.metadata().map_or(0, |m| m.len()),
             Chunks::Memory(bytes) => bytes.len() as u64,
+            Chunks::Checkpointed { bytes, end, .. } => bytes + end.len() as u64,
         }
     }
 }
@@ -40,17 +68,16 @@ impl ChunkReader for Chunks {
     type T = Box<dyn Read>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Box<dyn Read>> {
-        match self {
-            Chunks::File(file) => {
-                let mut file = file.try_clone()?;
-                file.seek(SeekFrom::Start(start))?;
-                Ok(Box::new(BufReader::new(file)))
+        let (bytes, start) = match self {
+            Chunks::File(file) => return read_from(file, start),
+            Chunks::Checkpointed { file, bytes, .. } if start < *bytes => {
+                return read_from(file, start);
             }
-            Chunks::Memory(bytes) => {
-                let start = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
-                Ok(Box::new(bytes.slice(start..).reader()))
-            }
-        }
+            Chunks::Checkpointed { bytes, end, .. } => (end, start - bytes),
+            Chunks::Memory(bytes) => (bytes, start),
+        };
+        let start = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(Box::new(bytes.slice(start..).reader()))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {

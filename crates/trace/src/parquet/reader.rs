@@ -54,10 +54,16 @@ impl ParquetTraceReader {
                     .to_owned(),
             ));
         }
-        let file = guarded(|| SerializedFileReader::new(chunks).map_err(|e| e.to_string()));
+        let open =
+            |chunks| guarded(|| SerializedFileReader::new(chunks).map_err(|e| e.to_string()));
+        let file = open(chunks).or_else(|e| match Chunks::open_checkpointed(&path) {
+            Some(chunks) => open(chunks),
+            None => Err(e),
+        });
         let file = file.map_err(|e| {
             wrong(format!(
-                "no complete Parquet file ({e}): it was cut off or its writer has not finished"
+                "no complete Parquet file ({e}): it was cut off, or its writer has not finished \
+                 and made no checkpoint"
             ))
         })?;
         let about = file.metadata().file_metadata();

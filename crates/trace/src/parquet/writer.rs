@@ -1,6 +1,7 @@
 //! Writing the format, as a stream.
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -10,13 +11,14 @@ use parquet::{
     data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
     errors::ParquetError,
     file::{
+        metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter},
         properties::{EnabledStatistics, WriterProperties},
         writer::{SerializedFileWriter, SerializedRowGroupWriter},
     },
-    schema::types::ColumnPath,
+    schema::types::{ColumnPath, SchemaDescriptor},
 };
 
-use super::{Column, SCHEMA, metadata};
+use super::{Column, SCHEMA, chunks::index_path, metadata};
 use crate::{Batch, Metadata, Record, Result, TraceError, write::PartialFile};
 
 /// Requests per row group: what a writer holds in memory, about 8 MiB without hashes.
@@ -36,7 +38,8 @@ pub struct Written {
 /// Writes a trace in Forebay's format, request by request.
 ///
 /// The file appears under its name when it is complete: until [`finish`](Self::finish) it is
-/// `NAME.partial` beside it, and it is removed if the writer is dropped before. Times should not
+/// `NAME.partial` beside it, which is removed if the writer is dropped before, unless there was a
+/// [`checkpoint`](Self::checkpoint). Times should not
 /// go back, as readers move such requests to their predecessor's time.
 ///
 /// ```
@@ -106,6 +109,36 @@ impl ParquetTraceWriter {
         self.requests + self.pending.len() as u64
     }
 
+    /// Makes what was appended so far safe: should this process or the machine die, `NAME.partial`
+    /// can be read up to here (its end is kept beside it, in `NAME.partial.index`), and dropping
+    /// the writer no longer removes it.
+    ///
+    /// For recorders, every minute or so: it ends the row group, waits for the disk, and costs a
+    /// kilobyte for each row group so far. `metadata` is as for [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn checkpoint(&mut self, metadata: &Metadata) -> Result<()> {
+        self.flush_row_group()?;
+        let Some(writer) = &mut self.writer else { return Err(self.failed_before()) };
+        let groups = writer.flushed_row_groups().to_vec();
+        let schema = Arc::new(SchemaDescriptor::new(SCHEMA.clone()));
+        let pairs = Some(metadata::to_pairs(metadata));
+        let about = FileMetaData::new(1, self.requests as i64, None, pairs, schema, None);
+        let mut end = Vec::new();
+        ParquetMetaDataWriter::new(&mut end, &ParquetMetaData::new(about, groups))
+            .finish()
+            .and_then(|()| Ok(writer.flush()?))
+            .map_err(|e| error(&self.path, e))?;
+        let file = writer.inner_mut();
+        file.flushed().and_then(|f| f.sync_data()).map_err(|e| file.error(e))?;
+        let Some(partial) = file.partial_path() else { return Ok(()) };
+        let mut index = PartialFile::create(&index_path(partial))?;
+        index.write_all(&end).map_err(|e| index.error(e))?;
+        file.keep();
+        index.finish().map(|_| ())
+    }
+
     /// Completes the file and gives it its name. `metadata` describes the trace: its clock and
     /// epoch, volumes by number, hashes and provenance.
     ///
@@ -118,7 +151,11 @@ impl ParquetTraceWriter {
             writer.append_key_value_metadata(pair);
         }
         let file = writer.into_inner().map_err(|e| error(&self.path, e))?;
-        Ok(Written { requests: self.requests, bytes: file.finish()? })
+        let index = file.partial_path().map(index_path);
+        let bytes = file.finish()?;
+        // There is one only if there was a checkpoint.
+        index.map(std::fs::remove_file);
+        Ok(Written { requests: self.requests, bytes })
     }
 
     fn failed_before(&self) -> TraceError {

@@ -14,6 +14,7 @@ use crate::{Result, TraceError};
 pub(crate) struct PartialFile {
     path: PathBuf,
     partial: Option<PathBuf>,
+    kept: bool,
     file: BufWriter<File>,
 }
 
@@ -34,7 +35,7 @@ impl PartialFile {
             source,
         })?;
         let file = BufWriter::with_capacity(1 << 18, file);
-        Ok(PartialFile { path: path.to_owned(), partial, file })
+        Ok(PartialFile { path: path.to_owned(), partial, kept: false, file })
     }
 
     /// Where it will be.
@@ -45,6 +46,16 @@ impl PartialFile {
     /// Whether it can be read and written again before it is finished.
     pub(crate) fn is_regular(&self) -> bool {
         self.partial.is_some()
+    }
+
+    /// What it is called until it is finished, if that is another name.
+    pub(crate) fn partial_path(&self) -> Option<&Path> {
+        self.partial.as_deref()
+    }
+
+    /// Leaves what is there when dropped.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
     }
 
     /// The file itself, with everything written so far.
@@ -100,7 +111,7 @@ impl Write for PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
+        if let Some(partial) = self.partial.as_ref().filter(|_| !self.kept) {
             let _ = std::fs::remove_file(partial);
         }
     }
