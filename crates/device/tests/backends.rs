@@ -12,7 +12,8 @@ use forebay_device::{
     Requests, uring,
 };
 use forebay_effect::{
-    Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
+    Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
+    Token,
 };
 use proptest::prelude::*;
 
@@ -272,5 +273,25 @@ fn a_device_can_be_removed_with_operations_in_flight_and_added_again() {
             let target = target.window(4096, SIZE).unwrap();
             world.executor.devices_mut().add(Device::Flash, target);
         }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_behind_our_back_is_an_error_and_no_endless_loop() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let mut world = World::new(backend, DirectIo::Prefer, false);
+        let file = std::fs::File::options().write(true).open(&world.target_path).unwrap();
+        file.set_len(8192).unwrap();
+        world.requests.open(RequestId(0), 4096);
+        world.requests.open(RequestId(1), 8192);
+        for (id, (offset, length)) in [(0, 4096), (0, 8192)].into_iter().enumerate() {
+            let (token, device) = (World::token(id), Device::Flash);
+            let effect = Effect::Read { token, device, offset, length };
+            world.script.queue.push_with(effect, [World::request(id, 0, length)]);
+        }
+        world.settle();
+        let mut told = std::mem::take(&mut world.script.told);
+        told.sort_unstable();
+        assert_eq!(told, [(0, Ok(())), (1, Err(IoError::Device))]);
     }
 }

@@ -102,4 +102,11 @@ mod tests {
         assert_eq!(lock_holder("2: POSIX  ADVISORY  WRITE 1 fd:00:1316 0 EOF", "1316"), None);
         assert_eq!(lock_holder("", "1"), None);
     }
+
+    #[test]
+    fn a_device_with_a_mounted_file_system_names_the_mount_point() {
+        let device = fs::metadata("/proc/self").unwrap().dev();
+        let mounts = mounts_of(libc::major(device), libc::minor(device));
+        assert!(mounts.iter().any(|mount| mount.ends_with("mounted on /proc")), "{mounts:?}");
+    }
 }
