@@ -1,1 +1,11 @@
-//! Deterministic fault simulation and its oracles.
+//! The adversary: the cache, its log and the executor under power cuts, kills, faults and
+//! completions in any order, judged by what a disk promises.
+//!
+//! It drives the very code that serves: [`forebay_cache::Cache`] over
+//! [`forebay_device::Executor`] over devices in memory that forget what was not synced. Every
+//! choice comes from one seed, so a run can be repeated, and a failing one shrunk.
+
+pub mod oracle;
+pub mod run;
+pub mod scenario;
+pub mod world;

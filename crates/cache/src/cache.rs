@@ -192,8 +192,7 @@ impl Cache {
         self.now = now;
         match &mut self.log {
             None => {
-                self.state = State::Ready;
-                self.notices.push(Notice::Ready(None));
+                self.serve(None);
             }
             Some(log) => {
                 self.state = State::Starting;
@@ -356,6 +355,15 @@ impl Cache {
     /// Counters of the log.
     pub fn log_stats(&self) -> Option<&LogStats> {
         self.log.as_ref().map(Log::stats)
+    }
+
+    /// What is under way, in words: for a bug report.
+    pub fn describe(&self) -> String {
+        let mut s = format!("{:?}, cleaner {:?}, log {:?}", self.state, self.cleaner, self.log_stats());
+        for shard in &self.shards {
+            s += &shard.describe();
+        }
+        s
     }
 
     /// Bytes of metadata held in memory.

@@ -60,6 +60,8 @@ pub(crate) enum SyncWaiter {
     Request(u32),
     /// The destage round of the cleaner.
     Cleaner,
+    /// Nobody: what an earlier process has left in the device's cache is made durable.
+    Start,
     /// The log retires an extent from its activity table.
     Retire(ExtentId),
 }
@@ -130,7 +132,8 @@ impl Front {
         self.volumes.push(VolumeState {
             size: config.size_bytes,
             read_only: config.read_only,
-            direct_done: 0,
+            // What an earlier process wrote may still be in the device's cache: owed a sync.
+            direct_done: 1,
             direct_durable: 0,
             sync_failed: false,
             syncing: Syncing {

@@ -102,8 +102,7 @@ impl Cache {
             }
             Event::Ready(report) => {
                 if self.state == State::Starting {
-                    self.state = State::Ready;
-                    self.notices.push(Notice::Ready(Some(report)));
+                    self.serve(Some(report));
                 }
             }
             Event::Failed(error) => {
@@ -115,6 +114,15 @@ impl Cache {
                 self.notices.push(Notice::Stopped(self.stop_result.and(result)));
             }
             other => unreachable!("nobody asked the log for {other:?}"),
+        }
+    }
+
+    /// Requests are welcome from now on.
+    pub(crate) fn serve(&mut self, report: Option<Box<forebay_flash::RecoveryReport>>) {
+        self.state = State::Ready;
+        self.notices.push(Notice::Ready(report));
+        for volume in 0..self.front.volumes.len() as u16 {
+            self.front.sync(volume, SyncWaiter::Start, &mut self.effects);
         }
     }
 
@@ -235,6 +243,7 @@ impl Cache {
                         log.extent_released(extent);
                     }
                 }
+                SyncWaiter::Start => {}
                 SyncWaiter::Request(_) => unreachable!("requests hear of syncs at once"),
             }
         }

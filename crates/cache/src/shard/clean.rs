@@ -70,11 +70,15 @@ impl Shard {
             if !self.is_owed(around, id, job.region) {
                 continue;
             }
-            if self.index[id].transfer().is_some() {
-                job.again = true;
-                continue;
-            }
-            if !self.destage_record(around, id) {
+            let appending = match self.index[id].transfer() {
+                None => false,
+                Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => true,
+                Some(_) => {
+                    job.again = true;
+                    continue;
+                }
+            };
+            if !self.destage_record(around, id, appending) {
                 job.again = true;
                 break;
             }
@@ -166,25 +170,40 @@ impl Shard {
 
     /// Starts to write a record's dirty granules to the backing store; false without a bounce
     /// slot.
-    fn destage_record(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> bool {
+    ///
+    /// A block whose newer version is being appended is not waited for: that append may itself
+    /// wait for the region to become free. Its record is destaged *beside* the append. Nothing
+    /// can overtake: the newer version is destaged by a later job, and until then nobody reads
+    /// these granules from the backing store, because the newer record holds them all.
+    fn destage_record(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        appending: bool,
+    ) -> bool {
+        if self.transfers.is_full() {
+            return false;
+        }
         let e = &self.index[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
         let start = key.block().0 << self.block_shift;
         let range = (start, start + u64::from(self.block_bytes(around, key)));
         let e = &self.index[id];
-        if let (Some(slot), 0, 0) = (e.slot(), e.dirty, dirty & !e.valid) {
-            let kind = Kind::DestageRecord { rest: dirty, from: slot };
+        let position = e.position().expect("a record to destage");
+        if let (false, Some(slot), 0, 0) = (appending, e.slot(), e.dirty, dirty & !e.valid) {
+            let kind = Kind::DestageRecord { rest: dirty, from: slot, position };
             let t = self.start_on(id, kind, range);
             self.destage_step(around, t, slot);
             return true;
         }
         around.stats.destaged_under_newer += u64::from(e.dirty != 0);
-        let position = e.position().expect("a record to destage");
-        if self.transfers.is_full() {
-            return false;
-        }
         let Some(bounce) = self.take_bounce() else { return false };
-        let t = self.start_on(id, Kind::DestageRead { position }, range);
+        let kind = Kind::DestageRead { position };
+        let t = if appending {
+            self.start(kind, key, range)
+        } else {
+            self.start_on(id, kind, range)
+        };
         self.transfers[t].bounce = Some(bounce);
         self.issue_flash_read(around, id, t, bounce);
         true
@@ -195,7 +214,9 @@ impl Shard {
         let key: BlockKey = self.transfers[t].key;
         let id = self.index.find(key).expect("a busy block has an entry");
         let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
-        self.transfers[t].kind = Kind::DestageRecord { rest: self.index[id].flash_dirty, from };
+        let e = &self.index[id];
+        let position = e.position().expect("the record was just verified");
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from, position };
         self.destage_step(around, t, from);
     }
 
@@ -224,11 +245,16 @@ impl Shard {
             job.in_flight -= 1;
             job.failed |= !written;
         }
-        around.stats.destaged += u64::from(written);
-        self.finish(around, t, |shard, _, id| {
-            if written {
-                shard.index[id].set(DESTAGED);
+        let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
+        if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
+            around.stats.destaged += 1;
+            if let Some(id) = self.index.find(key) {
+                // Unless a newer record has taken its place: then nothing is owed for this one.
+                if self.index[id].position() == Some(position) {
+                    self.index[id].set(DESTAGED);
+                }
             }
-        });
+        }
+        self.finish(around, t, |_, _, _| {});
     }
 }

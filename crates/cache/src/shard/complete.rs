@@ -173,11 +173,11 @@ impl Shard {
 
     fn verify(&mut self, around: &mut Surroundings<'_>, t: u32, position: Position) {
         let key = self.transfers[t].key;
-        let id = self.index.find(key).expect("a busy block has an entry");
-        let e = &self.index[id];
-        if e.position() != Some(position) {
+        let here = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
+        let Some(id) = here else {
             return self.flash_read_ended(around, t, Ok(false));
-        }
+        };
+        let e = &self.index[id];
         let log = around.log.as_deref().expect("a record needs a log");
         let seed = log.payload_seed(key, position);
         let slot = self.transfers[t].bounce.or(e.slot()).expect("a slot was read into");
@@ -217,17 +217,23 @@ impl Shard {
                     shard.index[id].valid |= mask;
                 });
             }
+            Ok(false) if destage => {
+                // The newer record is in place: nothing is owed for this one any more.
+                around.stats.flash_read_overtaken += 1;
+                self.record_destage_ended(around, t, true);
+            }
             Ok(false) => {
                 around.stats.flash_read_overtaken += 1;
                 self.finish(around, t, |_, _, _| {});
             }
             Err(error) => {
                 around.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
+                if destage {
+                    return self.record_destage_ended(around, t, false);
+                }
                 let key = self.transfers[t].key;
                 let id = self.index.find(key).expect("a busy block has an entry");
-                if destage {
-                    self.record_destage_ended(around, t, false);
-                } else if self.index[id].flash_dirty == 0 {
+                if self.index[id].flash_dirty == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
                     // the record that is still on flash.
                     self.index[id].flash_valid = 0;

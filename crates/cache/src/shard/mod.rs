@@ -177,6 +177,25 @@ impl Shard {
         self.transfers.in_use() == 0 && self.waiters.in_use() == 0
     }
 
+    pub fn describe(&self) -> String {
+        let transfers: Vec<_> = (0..self.transfers.capacity() as u32)
+            .filter_map(|t| self.transfers.get(t))
+            .map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count))
+            .collect();
+        format!(
+            "\nshard {}: {} blocks, {} slots and {} bounce slots free, {} of {} resident, {} pieces wait, \
+             job {:?}, under way {transfers:#?}",
+            self.number,
+            self.index.len(),
+            self.slots.free_count(),
+            self.bounce.free_count(),
+            self.replacement.len(),
+            self.dram_blocks,
+            self.waiters.in_use(),
+            self.job
+        )
+    }
+
     /// Starts loading what an access to `key` will look at.
     pub fn prefetch(&self, key: BlockKey) {
         self.index.prefetch(key);
@@ -207,6 +226,8 @@ impl Shard {
                 let last = self.waiters.pop_front(&mut own).expect("the starved piece");
                 self.waiters.push_front(&mut rest, last);
                 self.starved = rest;
+                // What its attempt took and gave back is no room for it.
+                self.room = false;
                 break;
             }
         }

@@ -90,8 +90,12 @@ impl Shard {
         Step::Joined
     }
 
-    /// A transfer that brings the rest of the block in from the backing store.
+    /// A transfer that brings the rest of the block in from the backing store. What only the
+    /// record holds comes first: the backing store may have an older version of it.
     pub(super) fn fetch(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+        if self.index[id].flash_valid & !self.index[id].valid != 0 {
+            return self.read_flash(around, id);
+        }
         if !self.ensure_slot(around, id) {
             return Step::NoRoom;
         }

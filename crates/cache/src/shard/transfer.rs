@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     /// A slot to the backing store (no flash tier): blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
-    DestageRecord { rest: u16, from: Slot },
+    DestageRecord { rest: u16, from: Slot, position: Position },
     /// Flash to a bounce slot, on the way to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.

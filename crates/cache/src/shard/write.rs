@@ -237,8 +237,6 @@ impl Shard {
         }
         self.count(around, piece, Found::Nowhere, true);
         if let Some(t) = self.waiting_range(key) {
-            let open = self.run.is_some_and(|r| r.transfer == t);
-            debug_assert!(!open, "a block twice in one run");
             around.stats.waits_range += 1;
             return Step::Wait(t);
         }

@@ -1,0 +1,373 @@
+//! What a disk may answer: a register for each sector, checked exactly.
+//!
+//! Every write has a number, and every sector it writes says so; zeroings all write the value
+//! *zero*. For each sector the oracle keeps the writes whose value a read may still return (the
+//! **candidates**) and those whose value may be found after a power cut (the **crash set**).
+//!
+//! - A write that completed before another was issued is older. When the newer completes, the
+//!   older is no candidate any more. A write that failed stays one, and outdates nothing.
+//! - A read that returns a value proves every other write that had completed before the read
+//!   was issued to be older. From then on that value cannot turn back: *no flapping*.
+//! - When a flush completes, only what were candidates when it was issued, and what was issued
+//!   later, stays in the crash set. A completed FUA write is a flush of its own sectors.
+//! - A power cut makes the crash set the candidates; all of them count as completed. What a
+//!   read then rules out never comes back, not even after further cuts.
+
+use std::fmt;
+
+/// The number of a write; 0 is what the disk held at first (zeroes).
+pub type WriteId = u32;
+
+/// What a sector was found to hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// All zeroes: the beginning, a trim or a zeroing.
+    Zero,
+    /// The data of a write.
+    Write(WriteId),
+    /// Nothing that was ever written there.
+    Garbage,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    id: WriteId,
+    zero: bool,
+    issued: u64,
+    /// When it ended; `u64::MAX` while in flight.
+    ended: u64,
+    failed: bool,
+    /// Power cuts before it was issued.
+    life: u32,
+    candidate: bool,
+    /// May be found after a power cut.
+    survivor: bool,
+}
+
+impl Version {
+    fn value(&self) -> Value {
+        if self.zero { Value::Zero } else { Value::Write(self.id) }
+    }
+}
+
+/// A breach of what a disk promises.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The volume.
+    pub volume: u32,
+    /// The sector within it.
+    pub sector: u64,
+    /// What was found.
+    pub found: Value,
+    /// What would have been right.
+    pub admissible: Vec<Value>,
+    /// When.
+    pub when: &'static str,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: sector {} of volume {} holds {:?}; right would be one of {:?}",
+            self.when, self.sector, self.volume, self.found, self.admissible
+        )
+    }
+}
+
+/// One volume's sectors.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    volume: u32,
+    sectors: Vec<Vec<Version>>,
+    clock: u64,
+    life: u32,
+}
+
+/// What a read saw when it was issued.
+#[derive(Clone, Debug)]
+pub struct ReadTicket {
+    first: u64,
+    issued: u64,
+    /// For each sector the candidates' values: later events may forget the candidates, but a
+    /// read that was under way may still have seen them.
+    before: Vec<Vec<Value>>,
+}
+
+/// What a flush, or a FUA write, saw when it was issued.
+#[derive(Clone, Debug)]
+pub struct FlushTicket {
+    first: u64,
+    issued: u64,
+    before: Vec<Vec<WriteId>>,
+}
+
+impl Oracle {
+    /// A volume of `sectors` sectors, all zero.
+    pub fn new(volume: u32, sectors: u64) -> Self {
+        let first = Version {
+            id: 0,
+            zero: true,
+            issued: 0,
+            ended: 0,
+            failed: false,
+            life: 0,
+            candidate: true,
+            survivor: true,
+        };
+        Oracle { volume, sectors: vec![vec![first]; sectors as usize], clock: 1, life: 1 }
+    }
+
+    /// Sectors of the volume.
+    pub fn sectors(&self) -> u64 {
+        self.sectors.len() as u64
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// A write (or zeroing) of `count` sectors is issued.
+    pub fn write_issued(&mut self, id: WriteId, first: u64, count: u64, zero: bool) {
+        let (issued, life) = (self.tick(), self.life);
+        for s in &mut self.sectors[first as usize..(first + count) as usize] {
+            s.push(Version {
+                id,
+                zero,
+                issued,
+                ended: u64::MAX,
+                failed: false,
+                life,
+                candidate: true,
+                survivor: true,
+            });
+        }
+    }
+
+    /// It ended.
+    pub fn write_ended(&mut self, id: WriteId, first: u64, count: u64, ok: bool) {
+        let now = self.tick();
+        for s in &mut self.sectors[first as usize..(first + count) as usize] {
+            let Some(at) = s.iter().position(|v| v.id == id) else { continue };
+            s[at].ended = now;
+            s[at].failed = !ok;
+            let issued = s[at].issued;
+            if ok {
+                for v in s.iter_mut() {
+                    v.candidate &= v.ended >= issued;
+                }
+            }
+            prune(s);
+        }
+    }
+
+    /// A flush is issued.
+    pub fn flush_issued(&mut self) -> FlushTicket {
+        self.durable_issued(0, self.sectors())
+    }
+
+    /// A FUA write of these sectors is about to be issued.
+    pub fn durable_issued(&mut self, first: u64, count: u64) -> FlushTicket {
+        let before = self.candidates(first, count);
+        FlushTicket { first, issued: self.tick(), before }
+    }
+
+    fn candidates(&self, first: u64, count: u64) -> Vec<Vec<WriteId>> {
+        (self.sectors[first as usize..(first + count) as usize].iter())
+            .map(|s| s.iter().filter(|v| v.candidate).map(|v| v.id).collect())
+            .collect()
+    }
+
+    /// A flush completed.
+    pub fn flush_done(&mut self, ticket: &FlushTicket) {
+        for (i, before) in ticket.before.iter().enumerate() {
+            let s = &mut self.sectors[ticket.first as usize + i];
+            for v in s.iter_mut() {
+                v.survivor &= v.issued >= ticket.issued || before.contains(&v.id);
+            }
+            prune(s);
+        }
+    }
+
+    /// A FUA write completed: what had completed before it was issued is gone for good.
+    pub fn durable_done(&mut self, ticket: &FlushTicket) {
+        for (i, before) in ticket.before.iter().enumerate() {
+            let s = &mut self.sectors[ticket.first as usize + i];
+            for v in s.iter_mut() {
+                let in_flight = before.contains(&v.id) && v.ended >= ticket.issued;
+                v.survivor &= v.issued >= ticket.issued || in_flight;
+            }
+            prune(s);
+        }
+    }
+
+    /// A read of `count` sectors is issued.
+    pub fn read_issued(&mut self, first: u64, count: u64) -> ReadTicket {
+        let before = (self.sectors[first as usize..(first + count) as usize].iter())
+            .map(|s| s.iter().filter(|v| v.candidate).map(Version::value).collect())
+            .collect();
+        ReadTicket { first, issued: self.tick(), before }
+    }
+
+    /// A read completed and found `values`.
+    ///
+    /// # Errors
+    /// The first sector that holds what it must not.
+    pub fn read_done(
+        &mut self,
+        ticket: &ReadTicket,
+        values: &[Value],
+        when: &'static str,
+    ) -> Result<(), Violation> {
+        for (i, (&found, before)) in values.iter().zip(&ticket.before).enumerate() {
+            let life = self.life;
+            let s = &mut self.sectors[ticket.first as usize + i];
+            let since = |v: &&Version| v.issued >= ticket.issued;
+            if !before.contains(&found) && !s.iter().filter(since).any(|v| v.value() == found) {
+                let mut right = before.clone();
+                right.extend(s.iter().filter(since).map(Version::value));
+                return Err(Violation {
+                    volume: self.volume,
+                    sector: ticket.first + i as u64,
+                    found,
+                    admissible: right,
+                    when,
+                });
+            }
+            if s.iter().all(|v| v.value() != found) {
+                // Outdated while the read was under way: it proves nothing about the rest.
+                continue;
+            }
+            // Every other value whose write had ended before the read began is older.
+            let old = s.iter().all(|v| v.value() != found || v.life < life);
+            for v in s.iter_mut() {
+                if v.value() != found && v.ended < ticket.issued {
+                    v.candidate = false;
+                    if old && v.life < life {
+                        v.survivor = false;
+                    }
+                }
+            }
+            prune(s);
+        }
+        Ok(())
+    }
+
+    /// The power was cut (or, with `lossless`, the cache was stopped cleanly before).
+    pub fn power_cut(&mut self, lossless: bool) {
+        let now = self.tick();
+        self.life += 1;
+        for s in &mut self.sectors {
+            for v in s.iter_mut() {
+                let stays = if lossless { v.candidate } else { v.survivor };
+                (v.candidate, v.survivor) = (stays, stays);
+                v.ended = v.ended.min(now);
+            }
+            prune(s);
+            assert!(!s.is_empty(), "a sector without a value");
+        }
+    }
+
+    /// The process was killed; devices kept their power, so a later power cut may still undo
+    /// what was not flushed. With `lossless` nothing acknowledged may be lost by the kill.
+    pub fn kill(&mut self, lossless: bool) {
+        let now = self.tick();
+        for s in &mut self.sectors {
+            for v in s.iter_mut() {
+                v.candidate = if lossless { v.candidate } else { v.survivor };
+                v.ended = v.ended.min(now);
+            }
+            prune(s);
+        }
+    }
+
+    /// Whether a sector may be found to hold `value` when nothing is in flight.
+    pub fn admits(&self, sector: u64, value: Value) -> bool {
+        self.sectors[sector as usize].iter().any(|v| v.candidate && v.value() == value)
+    }
+
+    /// The values a sector may hold now.
+    pub fn admissible(&self, sector: u64) -> Vec<Value> {
+        let s = &self.sectors[sector as usize];
+        s.iter().filter(|v| v.candidate).map(Version::value).collect()
+    }
+}
+
+fn prune(versions: &mut Vec<Version>) {
+    versions.retain(|v| v.candidate || v.survivor);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(o: &mut Oracle, value: Value) -> Result<(), Violation> {
+        let t = o.read_issued(0, 1);
+        o.read_done(&t, &[value], "test")
+    }
+
+    #[test]
+    fn a_completed_write_is_what_reads_return() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        assert!(read(&mut o, Value::Zero).is_ok());
+        o.write_ended(1, 0, 1, true);
+        assert!(read(&mut o, Value::Zero).is_err());
+        assert!(read(&mut o, Value::Write(1)).is_ok());
+        assert!(read(&mut o, Value::Garbage).is_err());
+    }
+
+    #[test]
+    fn what_was_read_of_two_racing_writes_stays() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        o.write_issued(2, 0, 1, false);
+        o.write_ended(1, 0, 1, true);
+        o.write_ended(2, 0, 1, true);
+        assert!(read(&mut o.clone(), Value::Write(2)).is_ok());
+        assert!(read(&mut o, Value::Write(1)).is_ok());
+        assert!(read(&mut o, Value::Write(2)).is_err(), "flapping");
+    }
+
+    #[test]
+    fn a_flushed_write_survives_and_an_unflushed_one_may_not() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        o.write_ended(1, 0, 1, true);
+        let f = o.flush_issued();
+        o.write_issued(2, 0, 1, false);
+        o.write_ended(2, 0, 1, true);
+        o.flush_done(&f);
+        o.power_cut(false);
+        for ok in [Value::Write(1), Value::Write(2)] {
+            assert!(read(&mut o.clone(), ok).is_ok());
+        }
+        assert!(read(&mut o.clone(), Value::Zero).is_err(), "older than the flushed");
+        assert!(read(&mut o, Value::Write(1)).is_ok());
+        o.power_cut(false);
+        assert!(read(&mut o, Value::Write(2)).is_err(), "it came back after a second cut");
+    }
+
+    #[test]
+    fn a_failed_write_reads_as_old_or_new_and_then_stays() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        o.write_ended(1, 0, 1, false);
+        assert!(read(&mut o.clone(), Value::Zero).is_ok());
+        assert!(read(&mut o, Value::Write(1)).is_ok());
+        assert!(read(&mut o, Value::Zero).is_err());
+    }
+
+    #[test]
+    fn a_kill_loses_nothing_acknowledged() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        o.write_ended(1, 0, 1, true);
+        let mut cut = o.clone();
+        o.kill(true);
+        assert!(read(&mut o, Value::Zero).is_err());
+        cut.power_cut(false);
+        assert!(read(&mut cut, Value::Zero).is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! Scenarios: parameters of a run, drawn from its seed.
+
+use forebay_block::BlockSize;
+use forebay_cache::{
+    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, VolumeConfig, WritePolicy,
+};
+use forebay_device::choices::Choices;
+use forebay_flash::Geometry;
+
+/// What varies from run to run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The cache's parameters.
+    pub config: CacheConfig,
+    /// Its volumes.
+    pub volumes: Vec<VolumeConfig>,
+    /// Bytes of the flash device, if there is one.
+    pub flash_bytes: Option<u64>,
+    /// What a power cut leaves whole, in bytes.
+    pub tear_bytes: u32,
+    /// Requests in flight at most.
+    pub depth: usize,
+    /// Whether acknowledged writes survive a kill of the process.
+    pub kill_is_lossless: bool,
+}
+
+/// Narrows what is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Flash or none; drawn if not given.
+    pub flash: Option<bool>,
+    /// Write-back or not; drawn if not given.
+    pub write_back: Option<bool>,
+    /// Only 4 KiB blocks.
+    pub small_blocks: bool,
+}
+
+/// Draws a scenario: tiny geometry, so that everything happens within a few operations.
+pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
+    let block = if limits.small_blocks { 4096 } else { [4096, 4096, 8192, 65536][c.choose(4) as usize] };
+    let flash = limits.flash.unwrap_or_else(|| c.choose(4) != 0);
+    let policies = [
+        WritePolicy::WRITE_BACK,
+        WritePolicy::WRITE_BACK,
+        WritePolicy::WRITE_BACK,
+        WritePolicy::WRITE_THROUGH,
+        WritePolicy::READ_ONLY,
+        WritePolicy::WRITE_ONLY,
+    ];
+    let write_policy = match limits.write_back {
+        None => policies[c.choose(6) as usize],
+        Some(true) => policies[[0, 0, 0, 5][c.choose(4) as usize]],
+        Some(false) => policies[[3, 4][c.choose(2) as usize]],
+    };
+    let acknowledge =
+        if flash && c.choose(2) == 0 { Acknowledge::Flash } else { Acknowledge::Dram };
+    let shards = if c.choose(3) == 0 { 2 } else { 1 };
+    let n = u32::from(shards);
+    let geometry = geometry(c, block);
+    let config = CacheConfig {
+        block_size: BlockSize::new(block.into()).expect("a power of two"),
+        dram_blocks: n * (1 + c.choose(6) as u32),
+        spare_slots: n * (1 + c.choose(3) as u32),
+        bounce_slots: n * (1 + c.choose(2) as u32),
+        write_policy,
+        acknowledge,
+        partial: if c.choose(4) == 0 { Partial::Fill } else { Partial::Granule },
+        replacement: ReplacementKind::Lru,
+        flash: flash.then(|| FlashConfig {
+            geometry,
+            entries_max: geometry.regions * geometry.region_pages,
+            regions_reserved: 1,
+        }),
+        shards,
+        requests_max: 16,
+        waiters_max: 64,
+        destage_depth: 1 + c.choose(4) as u32,
+    };
+    let count = 1 + c.choose(2);
+    let volumes = (0..count)
+        .map(|_| {
+            let blocks = 4 + c.choose(20);
+            // Now and then a volume that ends within a block.
+            let odd = if c.choose(3) == 0 { 512 * (1 + c.choose(7)) } else { 0 };
+            VolumeConfig { size_bytes: blocks * u64::from(block) - odd, read_only: false }
+        })
+        .collect();
+    let kill_is_lossless = !write_policy.write_back || (flash && acknowledge == Acknowledge::Flash);
+    Scenario {
+        config,
+        volumes,
+        flash_bytes: flash.then(|| {
+            u64::from(geometry.first_region_page() + geometry.regions * geometry.region_pages)
+                * u64::from(geometry.page_size)
+        }),
+        tear_bytes: if c.choose(4) == 0 { 4096 } else { 512 },
+        depth: 1 + c.choose(8) as usize,
+        kill_is_lossless,
+    }
+}
+
+fn geometry(c: &mut dyn Choices, block: u32) -> Geometry {
+    let block_pages = (block / 4096).max(1);
+    let batch_entries_max = 1 + c.choose(4) as u32;
+    let batch_pages_max = 1 + block_pages * batch_entries_max;
+    let geometry = Geometry {
+        block_size: block,
+        page_size: 4096,
+        region_pages: (1 + batch_pages_max).max(2 + 4 * block_pages + c.choose(8) as u32),
+        regions: 4 + c.choose(3) as u32,
+        superblock_pages: 1,
+        extent_bytes: u64::from(block) << c.choose(3),
+        batch_pages_max,
+        batch_entries_max,
+        inflight_batches_max: 1 + c.choose(3) as u32,
+        active_extents_max: 1 + c.choose(3) as u32,
+    };
+    geometry.validate().expect("drawn geometries are valid");
+    geometry
+}

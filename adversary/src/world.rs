@@ -1,0 +1,274 @@
+//! The cache with its executor over faulty devices in memory: one life after another.
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_cache::{Cache, CacheConfig, Notice, Open, VolumeConfig};
+use forebay_device::choices::Choices;
+use forebay_device::memory::{CutStyle, DeviceOptions, MemoryDevices};
+use forebay_device::{Arena, Executor, HugePages, OwnedRequests};
+use forebay_effect::{Device, IoError, Outcome, RequestId};
+
+use crate::oracle::Value;
+
+/// Devices, a cache on top of them, and the executor between.
+pub struct World {
+    /// Parameters of the cache.
+    pub config: CacheConfig,
+    /// Volumes.
+    pub volumes: Vec<VolumeConfig>,
+    /// The cache, while it lives.
+    pub cache: Cache,
+    /// The executor and, within it, the devices.
+    pub executor: Executor<MemoryDevices>,
+    /// Requests and their buffers.
+    pub requests: OwnedRequests,
+    /// The time.
+    pub now: Nanos,
+    next_request: u64,
+    notices: Vec<Notice>,
+    /// Hears of device operations as they complete.
+    pub trace: Option<fn(&str)>,
+}
+
+/// How an attempt to start ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Started {
+    /// The cache serves.
+    Ready,
+    /// It refused; with the reason.
+    Refused(String),
+    /// A power cut was made before either.
+    NotYet,
+}
+
+impl World {
+    /// A world whose devices are new.
+    pub fn new(
+        config: CacheConfig,
+        volumes: Vec<VolumeConfig>,
+        flash: Option<DeviceOptions>,
+        backing: impl Fn(u64) -> DeviceOptions,
+        seed: u64,
+    ) -> World {
+        let mut devices = MemoryDevices::new(seed);
+        if let Some(options) = flash {
+            devices.add(Device::Flash, options);
+        }
+        for (i, v) in volumes.iter().enumerate() {
+            devices.add(Device::Backing(Volume(i as u32)), backing(v.size_bytes));
+        }
+        let arena = arena(&config);
+        World {
+            cache: fresh(&config, &volumes),
+            executor: Executor::new(devices, arena),
+            requests: OwnedRequests::default(),
+            now: Nanos(0),
+            next_request: 1,
+            notices: Vec::new(),
+            trace: None,
+            config,
+            volumes,
+        }
+    }
+
+    /// Begins to start the cache.
+    pub fn start(&mut self, open: Open) {
+        self.cache.start(self.now, open);
+        self.run();
+    }
+
+    /// Starts the cache and completes whatever that needs, in any order.
+    pub fn start_whole(&mut self, open: Open, choices: &mut dyn Choices) -> Started {
+        self.start(open);
+        loop {
+            match self.started() {
+                Started::NotYet => {}
+                other => return other,
+            }
+            if !self.complete_one(choices) {
+                return Started::Refused("the start came to nothing".into());
+            }
+        }
+    }
+
+    /// How the start stands.
+    pub fn started(&mut self) -> Started {
+        self.collect();
+        let notice = self.notices.iter().position(|n| {
+            matches!(n, Notice::Ready(_) | Notice::Failed(_))
+        });
+        match notice.map(|i| self.notices.remove(i)) {
+            Some(Notice::Ready(_)) => Started::Ready,
+            Some(Notice::Failed(e)) => Started::Refused(e.to_string()),
+            _ => Started::NotYet,
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(n) = self.cache.poll_notice() {
+            self.notices.push(n);
+        }
+    }
+
+    /// The result of a stop or destage, once it has come.
+    pub fn ended(&mut self) -> Option<Outcome> {
+        self.collect();
+        let i = self.notices.iter().position(|n| {
+            matches!(n, Notice::Stopped(_) | Notice::Destaged(_))
+        })?;
+        match self.notices.remove(i) {
+            Notice::Stopped(r) | Notice::Destaged(r) => Some(r),
+            _ => None,
+        }
+    }
+
+    /// Performs what can be performed now.
+    pub fn run(&mut self) {
+        while self.executor.run(&mut self.cache, &mut self.requests).more {}
+    }
+
+    /// Completes one device operation; if none is in flight, lets time pass to the next timeout.
+    /// False when nothing is left to wait for.
+    pub fn complete_one(&mut self, choices: &mut dyn Choices) -> bool {
+        let before: Vec<_> = match self.trace {
+            Some(_) => (0..self.executor.devices().pending())
+                .filter_map(|i| self.executor.devices().pending_io(i))
+                .collect(),
+            None => Vec::new(),
+        };
+        if self.executor.devices_mut().complete_any(choices) {
+            if let Some(trace) = self.trace {
+                let after: Vec<_> = (0..self.executor.devices().pending())
+                    .filter_map(|i| self.executor.devices().pending_io(i))
+                    .collect();
+                let gone = before.iter().find(|b| after.iter().all(|a| a.number != b.number));
+                trace(&format!("  done {gone:?}"));
+            }
+            self.run();
+            return true;
+        }
+        let Some(at) = self.cache.poll_timeout() else { return false };
+        self.now = self.now.max(at);
+        self.cache.handle_timeout(self.now);
+        self.run();
+        true
+    }
+
+    /// Hands in a request; `fill` writes its data.
+    pub fn submit(
+        &mut self,
+        volume: u32,
+        op: Op,
+        flags: Flags,
+        offset: u64,
+        length: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        let bytes = if matches!(op, Op::Read | Op::Write) { length as usize } else { 0 };
+        fill(self.requests.open(id, bytes));
+        self.cache.handle_request(self.now, id, Volume(volume), op, flags, offset, length);
+        self.run();
+        id
+    }
+
+    /// Replies that have come, with read data.
+    pub fn replies(&mut self) -> Vec<(RequestId, Outcome, Vec<u8>)> {
+        let replies = self.requests.take_replies();
+        replies
+            .into_iter()
+            .map(|(id, result)| {
+                let data = self.requests.take_data(id).map(|b| b.to_vec()).unwrap_or_default();
+                (id, result, data)
+            })
+            .collect()
+    }
+
+    /// Cuts the power: memory is lost, devices keep what they may.
+    pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
+        self.executor.devices_mut().power_cut(style, choices);
+        self.reboot(self.config.clone());
+    }
+
+    /// Kills the process: memory is lost, devices keep their power. Operations in flight may be
+    /// carried out or not.
+    pub fn kill(&mut self, choices: &mut dyn Choices) {
+        let devices = self.executor.devices_mut();
+        while devices.pending() > 0 && !choices.one_in(4) {
+            devices.complete_any(choices);
+        }
+        self.reboot(self.config.clone());
+    }
+
+    /// A new process with (possibly other) parameters over the same devices.
+    pub fn reboot(&mut self, config: CacheConfig) {
+        self.executor.reset();
+        self.requests.clear();
+        self.notices.clear();
+        if config.slots() != self.config.slots() {
+            let old = std::mem::replace(
+                &mut self.executor,
+                Executor::new(MemoryDevices::new(0), arena(&config)),
+            );
+            self.executor = Executor::new(old.into_devices(), arena(&config));
+        }
+        self.config = config;
+        self.cache = fresh(&self.config, &self.volumes);
+    }
+}
+
+fn arena(config: &CacheConfig) -> Arena {
+    let bytes = config.block_size.bytes() as u32;
+    Arena::new(config.slots(), bytes, HugePages::Never).expect("memory for the slots")
+}
+
+fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
+    let mut cache = Cache::new(config.clone());
+    for &v in volumes {
+        cache.attach(v);
+    }
+    cache
+}
+
+const SECTOR: usize = 512;
+const MAGIC: u64 = 0x666f_7265_6261_7921;
+
+/// Fills a write's sectors so that each says what it is.
+pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
+    for (i, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
+        let at = first_sector + i as u64;
+        for (j, word) in sector.chunks_exact_mut(8).enumerate() {
+            let w = match j {
+                0 => MAGIC,
+                1 => at << 8 | u64::from(volume),
+                2 => u64::from(id),
+                // Every word depends on all of it, so that a mixture of two writes shows.
+                _ => (u64::from(id) << 32 ^ at ^ (j as u64) << 56).wrapping_mul(MAGIC | 1),
+            };
+            word.copy_from_slice(&w.to_le_bytes());
+        }
+    }
+}
+
+/// What a sector holds.
+pub fn value_of(sector: &[u8], volume: u32, at: u64) -> Value {
+    if sector.iter().all(|&b| b == 0) {
+        return Value::Zero;
+    }
+    let id = u64::from_le_bytes(sector[16..24].try_into().expect("8 bytes"));
+    let mut right = [0_u8; SECTOR];
+    stamp(&mut right, volume, at, id as u32);
+    if right == *sector { Value::Write(id as u32) } else { Value::Garbage }
+}
+
+/// The values of consecutive sectors.
+pub fn values_of(data: &[u8], volume: u32, first: u64) -> Vec<Value> {
+    (data.chunks_exact(SECTOR).enumerate())
+        .map(|(i, s)| value_of(s, volume, first + i as u64))
+        .collect()
+}
+
+/// Whether an error is one that a request may be answered with when devices fail.
+pub fn is_device_error(e: IoError) -> bool {
+    matches!(e, IoError::Device | IoError::NoSpace | IoError::Corrupt)
+}
