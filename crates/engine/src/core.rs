@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub closing: bool,
     /// Requests that wait for room in the machine.
     waiting: VecDeque<RequestId>,
+    /// Whether all new ones have to wait.
+    held: bool,
     /// When the reaper will wake by itself.
     pub reaper_wakes_at: Option<Nanos>,
     /// Something may be left to do at once.
@@ -119,6 +121,7 @@ impl Core {
             notices: Vec::new(),
             closing: false,
             waiting: VecDeque::new(),
+            held: false,
             reaper_wakes_at: None,
             again: false,
             quit: false,
@@ -147,13 +150,24 @@ impl Core {
         }
         for request in requests.drain(..) {
             let id = self.table.enter(session, request, now);
-            if self.waiting.is_empty() && self.cache.has_room() {
+            if self.waiting.is_empty() && !self.held && self.cache.has_room() {
                 self.hand_in(now, id);
             } else {
                 self.waiting.push_back(id);
             }
         }
         self.drive(now);
+    }
+
+    /// Holds requests back, or lets them go on.
+    pub fn hold(&mut self, held: bool, now: Nanos) {
+        self.held = held;
+        self.drive(now);
+    }
+
+    /// Whether the machine has requests in flight.
+    pub fn is_busy(&self) -> bool {
+        self.table.len() > self.waiting.len()
     }
 
     /// Asks for a destage of everything.
@@ -174,7 +188,7 @@ impl Core {
     /// for room.
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
-        while self.cache.has_room() {
+        while !self.held && self.cache.has_room() {
             let Some(id) = self.waiting.pop_front() else { break };
             self.hand_in(now, id);
         }

@@ -172,6 +172,30 @@ impl Engine {
         result.map_err(|error| self.destage_error("the destage", error))
     }
 
+    /// Holds new requests back, finishes what is in flight and brings everything dirty to the
+    /// backing stores, which are then the whole truth until [`resume`](Engine::resume).
+    ///
+    /// # Errors
+    /// As [`destage`](Engine::destage); requests go on then.
+    pub fn quiesce(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        core.hold(true, self.shared.clock.now());
+        while core.is_busy() {
+            self.shared.unlock(core, None);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            core = self.shared.lock();
+        }
+        self.shared.unlock(core, None);
+        self.destage(progress).inspect_err(|_| self.resume())
+    }
+
+    /// Lets requests go on after a [`quiesce`](Engine::quiesce).
+    pub fn resume(&self) {
+        let mut core = self.shared.lock();
+        core.hold(false, self.shared.clock.now());
+        self.shared.unlock(core, None);
+    }
+
     /// Finishes what is in flight, brings dirty data where `mode` says, and ends. `progress` is
     /// called about twice a second with the number of dirty blocks.
     ///
@@ -182,6 +206,7 @@ impl Engine {
         let destage = mode == StopMode::Destage || !self.has_flash;
         let mut core = self.shared.lock();
         core.closing = true;
+        core.hold(false, self.shared.clock.now());
         core.stop(self.shared.clock.now(), destage);
         self.shared.unlock(core, None);
         let result: Outcome = self.shared.wait_notice(

@@ -11,6 +11,7 @@ use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Geometry, LogError};
 
 use crate::error::EngineError;
+use crate::patience;
 use crate::store::io_error;
 
 /// Bytes at the start of the device that are looked at: two copies of a superblock under every
@@ -54,7 +55,7 @@ impl FlashTier {
             read_only: false,
             direct,
         };
-        let (target, notice) = Target::open(&options)?;
+        let (target, notice) = patience::open(&options)?;
         let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
         if let Some(size) = flash.size.filter(|size| size.bytes() > target.size()) {
             return Err(EngineError::TooSmall {

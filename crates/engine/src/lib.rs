@@ -30,6 +30,7 @@ mod flash_tier;
 mod latency;
 mod machine;
 mod opening;
+mod patience;
 mod reaper;
 mod session;
 mod status;
@@ -39,6 +40,7 @@ pub mod tape;
 mod translate;
 
 pub use buffers::BufferPool;
+pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use check::{CheckReport, check_flash};
 pub use clock::Clock;
 pub use engine::{Engine, EngineOptions, StopMode, VolumeDescription};

@@ -9,6 +9,7 @@ use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
+use crate::patience;
 
 /// An open backing store. Its target is moved to the devices; what stays is the header.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Store {
             direct,
             path: path.clone(),
         };
-        let (target, notice) = Target::open(&options)?;
+        let (target, notice) = patience::open(&options)?;
         let total = target.size();
         let room = total.saturating_sub(overhead) / 4096 * 4096;
         let room = if overhead == 0 { total / 512 * 512 } else { room };

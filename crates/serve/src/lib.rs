@@ -4,6 +4,7 @@
 //! between them. [`Server::start`] opens everything, [`Server::stop`] ends it in order: no new
 //! clients, answers to what is in flight, then dirty data where it belongs.
 
+pub mod control;
 mod error;
 mod listener;
 mod nbd;

@@ -12,11 +12,22 @@ use forebay_config::Address;
 
 use crate::error::ServeError;
 
-/// A listening socket. A unix socket's file is removed when it is dropped.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
     Tcp(TcpListener),
+}
+
+/// The file of a unix socket, removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may have been removed by hand; nothing depends on it.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// An accepted connection.
@@ -48,7 +59,7 @@ impl Listener {
             Address::Unix(path) => {
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
-                Ok(Listener::Unix(listener, path.clone()))
+                Ok(Listener::Unix(listener, SocketFile(path.clone())))
             }
         }
     }
@@ -56,11 +67,19 @@ impl Listener {
     /// Where it listens; for TCP with the port that port 0 became.
     pub fn address(&self) -> String {
         match self {
-            Listener::Unix(_, path) => format!("unix:{}", path.display()),
+            Listener::Unix(_, file) => format!("unix:{}", file.0.display()),
             Listener::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => format!("tcp:{address}"),
                 Err(_) => "tcp:unknown".to_owned(),
             },
+        }
+    }
+
+    /// The socket for a server of another kind, and the file to be removed at the end.
+    pub fn into_parts(self) -> (tiny_http::Listener, Option<SocketFile>) {
+        match self {
+            Listener::Unix(listener, file) => (listener.into(), Some(file)),
+            Listener::Tcp(listener) => (listener.into(), None),
         }
     }
 
@@ -82,15 +101,6 @@ impl AsRawFd for Listener {
         match self {
             Listener::Unix(listener, _) => listener.as_raw_fd(),
             Listener::Tcp(listener) => listener.as_raw_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            // It may have been removed by hand; nothing depends on it.
-            let _ = fs::remove_file(path);
         }
     }
 }

@@ -6,6 +6,7 @@ use forebay_config::Config;
 use forebay_engine::{Engine, EngineOptions, StopMode};
 use serde::Serialize;
 
+use crate::control::{ControlServer, StopRequest};
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdServer, Stopped};
@@ -15,6 +16,8 @@ use crate::nbd::{NbdServer, Stopped};
 pub struct Server {
     engine: Arc<Engine>,
     nbd: NbdServer,
+    control: ControlServer,
+    stop: Arc<StopRequest>,
 }
 
 /// What a server says once clients are welcome.
@@ -22,6 +25,8 @@ pub struct Server {
 pub struct Ready {
     /// Where NBD clients connect.
     pub nbd: String,
+    /// Where operators connect.
+    pub control: String,
     /// The exports' names; the first is the default one.
     pub exports: Vec<String>,
     /// The server's process.
@@ -41,15 +46,19 @@ impl Server {
             return Err(ServeError::Unsupported(message));
         }
         let nbd = Listener::bind(&config.serve.nbd)?;
+        let control = Listener::bind(&config.serve.control)?;
         let engine = Arc::new(Engine::open(config, options)?);
         let nbd = NbdServer::start(engine.clone(), nbd)?;
-        Ok(Server { engine, nbd })
+        let stop = Arc::new(StopRequest::default());
+        let control = ControlServer::start(control, &engine, nbd.counters(), stop.clone())?;
+        Ok(Server { engine, nbd, control, stop })
     }
 
     /// What there is to say once it runs.
     pub fn ready(&self) -> Ready {
         Ready {
             nbd: self.nbd.address().to_owned(),
+            control: self.control.address().to_owned(),
             exports: self.engine.volumes().iter().map(|v| v.name.clone()).collect(),
             pid: std::process::id(),
         }
@@ -60,6 +69,11 @@ impl Server {
         &self.engine
     }
 
+    /// Whether a stop was asked for over the control address, and how.
+    pub fn stop_requested(&self) -> Option<StopMode> {
+        self.stop.get()
+    }
+
     /// Lets clients go, then stops the engine. `progress` is called about twice a second with
     /// the number of dirty blocks.
     ///
@@ -67,7 +81,16 @@ impl Server {
     /// If dirty data could not be brought where `mode` says; it is kept.
     pub fn stop(self, mode: StopMode, progress: impl FnMut(u64)) -> Result<Stopped, ServeError> {
         let stopped = self.nbd.stop();
-        let engine = Arc::into_inner(self.engine).expect("all threads that use it have ended");
+        drop(self.control);
+        let mut engine = self.engine;
+        // A control request that is being answered holds the engine for a moment longer.
+        let engine = loop {
+            match Arc::try_unwrap(engine) {
+                Ok(engine) => break engine,
+                Err(shared) => engine = shared,
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
         engine.stop(mode, progress)?;
         Ok(stopped)
     }

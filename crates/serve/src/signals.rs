@@ -56,9 +56,11 @@ impl StopSignals {
         self.bell.wait(None);
     }
 
-    /// Ends a wait.
-    pub fn ring(&self) {
-        self.bell.ring();
+    /// Ends a wait, from anywhere.
+    pub(crate) fn wake() {
+        if let Some(bell) = BELL.get() {
+            bell.ring();
+        }
     }
 }
 

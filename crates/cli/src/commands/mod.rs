@@ -7,8 +7,11 @@
 //! `  $ ` and fit a terminal of 80 columns; a test pastes them into a shell in an empty
 //! directory.
 
+mod backing;
 mod completions;
+mod ctl;
 mod external;
+mod flash;
 mod man;
 mod mrc;
 mod plan;
@@ -45,6 +48,14 @@ pub enum Command {
     Plan(plan::Args),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
+    /// Talk to a running server
+    Ctl(ctl::Args),
+    /// Look at a flash tier, verify and recover it, offline
+    #[command(subcommand)]
+    Flash(flash::Command),
+    /// Look at a backing store, offline
+    #[command(subcommand)]
+    Backing(backing::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -66,6 +77,9 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
         Command::Serve(args) => serve::run(args, ctx),
+        Command::Ctl(args) => ctl::run(args, ctx),
+        Command::Flash(command) => flash::run(command, ctx),
+        Command::Backing(command) => backing::run(command, ctx),
         Command::Completions(args) => completions::run(args, ctx),
         Command::Man(args) => man::run(args, ctx),
         Command::External(words) => external::run(&words),

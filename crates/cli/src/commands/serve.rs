@@ -54,11 +54,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut line = serde_json::to_vec(&server.ready())?;
     line.push(b'\n');
     write_stdout(&line)?;
-    while signals.count() == 0 {
+    while signals.count() == 0 && server.stop_requested().is_none() {
         signals.wait();
     }
-    ctx.note("finishing what is in flight, then writing back what is dirty");
-    let mode = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
+    let asked = server.stop_requested();
+    let configured = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
+    let mode = asked.unwrap_or(configured);
+    ctx.note(match mode {
+        StopMode::Destage => "finishing what is in flight, then writing back what is dirty",
+        StopMode::Keep => "finishing what is in flight; dirty data stays on flash",
+    });
     server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
     Ok(())
 }

@@ -6,4 +6,5 @@ mod input;
 mod output;
 mod server;
 
-pub use server::{NbdServer, Stopped};
+pub(crate) use server::{NbdCounters, NbdServer};
+pub use server::Stopped;

@@ -38,12 +38,36 @@ pub struct Stopped {
     pub cut_off: usize,
 }
 
+/// A view of a server's connections.
+#[derive(Clone, Debug)]
+pub(crate) struct NbdCounters {
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicU64,
+    open: AtomicU64,
+}
+
+impl NbdCounters {
+    /// Connections there are.
+    pub fn connections(&self) -> u64 {
+        self.counts.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections there have been.
+    pub fn accepted(&self) -> u64 {
+        self.counts.accepted.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     engine: Arc<Engine>,
     exports: Vec<ExportInfo>,
     connections: Mutex<Vec<Connection>>,
-    accepted: AtomicU64,
+    counts: Arc<Counts>,
     stopping: AtomicBool,
     bell: Doorbell,
 }
@@ -66,7 +90,7 @@ impl NbdServer {
             engine,
             exports,
             connections: Mutex::new(Vec::new()),
-            accepted: AtomicU64::new(0),
+            counts: Arc::default(),
             stopping: AtomicBool::new(false),
             bell,
         });
@@ -83,14 +107,9 @@ impl NbdServer {
         &self.address
     }
 
-    /// Connections there are.
-    pub fn connections(&self) -> usize {
-        self.shared.connections().iter().filter(|c| !c.thread.is_finished()).count()
-    }
-
-    /// Connections there have been.
-    pub fn accepted(&self) -> u64 {
-        self.shared.accepted.load(Ordering::Relaxed)
+    /// What others may know of it.
+    pub fn counters(&self) -> NbdCounters {
+        NbdCounters { counts: self.shared.counts.clone() }
     }
 
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
@@ -154,16 +173,22 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
 }
 
 fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
-    let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
+    let number = shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
     let session = shared.engine.session().map_err(|e| io::Error::other(e.to_string()))?;
     let socket = Arc::new(socket);
     let (of_thread, own) = (shared.clone(), socket.clone());
     let thread = std::thread::Builder::new().name(format!("forebay-nbd-{number}"));
-    let thread = thread.spawn(move || {
+    shared.counts.open.fetch_add(1, Ordering::Relaxed);
+    let spawned = thread.spawn(move || {
         // Why it ended is the client's business; what it did is in the engine's counters.
         let _ = connection::serve(&*own, &of_thread.exports, session, &of_thread.stopping);
         own.shutdown(Shutdown::Both);
-    })?;
+        of_thread.counts.open.fetch_sub(1, Ordering::Relaxed);
+    });
+    if spawned.is_err() {
+        shared.counts.open.fetch_sub(1, Ordering::Relaxed);
+    }
+    let thread = spawned?;
     let mut connections = shared.connections();
     connections.retain(|c| !c.thread.is_finished());
     connections.push(Connection { socket, thread });

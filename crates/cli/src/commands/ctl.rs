@@ -1,0 +1,226 @@
+//! `forebay ctl`: talks to a running server.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_config::{Address, Config, TimeSpan};
+use forebay_serve::control::{Reply, ask};
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::{count, percent};
+use crate::output::write_stdout;
+
+/// Arguments of `forebay ctl`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// Which server.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// The server's control address: unix:PATH or tcp:IP:PORT
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    pub control: Option<Address>,
+    /// The server's configuration file, which says the address
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(clap::Subcommand, Debug)]
+pub enum Action {
+    /// What the cache has done, as JSON
+    #[command(after_help = EXAMPLE_STATUS)]
+    Status(ServerArgs),
+    /// What the cache is doing, again and again
+    #[command(after_help = EXAMPLE_STATUS)]
+    Top {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// How often
+        #[arg(long, value_name = "T", default_value = "2s")]
+        every: TimeSpan,
+        /// End after N times
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+    },
+    /// Bring everything that is dirty now to the backing stores
+    #[command(after_help = EXAMPLE_STATUS)]
+    Destage(ServerArgs),
+    /// Hold requests back with nothing dirty, for a snapshot of the backing stores
+    #[command(after_help = EXAMPLE_STATUS)]
+    Quiesce {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Let requests go on
+        #[arg(long)]
+        resume: bool,
+    },
+    /// Stop the server
+    #[command(after_help = EXAMPLE_STATUS)]
+    Stop {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Leave dirty data on flash
+        #[arg(long)]
+        keep_dirty: bool,
+    },
+    /// Add a volume
+    #[command(after_help = EXAMPLE_STATUS)]
+    Attach(ServerArgs),
+    /// Take a volume away
+    #[command(after_help = EXAMPLE_STATUS)]
+    Detach(ServerArgs),
+    /// Change the size of a tier
+    #[command(after_help = EXAMPLE_STATUS)]
+    Resize(ServerArgs),
+    /// Change a setting
+    #[command(after_help = EXAMPLE_STATUS)]
+    Set(ServerArgs),
+}
+
+const EXAMPLE_STATUS: &str = "Example, with a server running:
+  $ forebay ctl status --control unix:/run/forebay/control.sock || true";
+
+/// Asks, and prints the answer.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    match args.action {
+        Action::Status(server) => status(&server),
+        Action::Top { server, every, count } => top(&server, every, count, ctx),
+        Action::Destage(server) => post(&server, "/destage"),
+        Action::Quiesce { server, resume: false } => post(&server, "/quiesce"),
+        Action::Quiesce { server, resume: true } => post(&server, "/resume"),
+        Action::Stop { server, keep_dirty: false } => post(&server, "/stop"),
+        Action::Stop { server, keep_dirty: true } => post(&server, "/stop?dirty=keep"),
+        Action::Attach(server) => post(&server, "/attach"),
+        Action::Detach(server) => post(&server, "/detach"),
+        Action::Resize(server) => post(&server, "/resize"),
+        Action::Set(server) => post(&server, "/set"),
+    }
+}
+
+impl ServerArgs {
+    fn address(&self) -> Result<Address, CliError> {
+        match (&self.control, &self.config) {
+            (Some(address), _) => Ok(address.clone()),
+            (None, Some(file)) => {
+                Ok(Config::load(file).map_err(CliError::usage)?.serve.control)
+            }
+            (None, None) => Ok(Config::default().serve.control),
+        }
+    }
+}
+
+fn status(server: &ServerArgs) -> Result<(), CliError> {
+    let status = get_status(&server.address()?)?;
+    let mut text = serde_json::to_string_pretty(&status)?;
+    text.push('\n');
+    write_stdout(text.as_bytes())
+}
+
+fn get_status(address: &Address) -> Result<Value, CliError> {
+    let reply = good(ask(address, "GET", "/status")?)?;
+    Ok(serde_json::from_str(&reply.body)?)
+}
+
+fn post(server: &ServerArgs, path: &str) -> Result<(), CliError> {
+    let reply = good(ask(&server.address()?, "POST", path)?)?;
+    write_stdout(reply.body.as_bytes())
+}
+
+fn good(reply: Reply) -> Result<Reply, CliError> {
+    if (200..300).contains(&reply.code) {
+        return Ok(reply);
+    }
+    let parsed: Option<Value> = serde_json::from_str(&reply.body).ok();
+    let message = parsed.as_ref().and_then(|v| v["error"].as_str()).unwrap_or(&reply.body);
+    Err(CliError::failed(format_args!("the server refused: {message}")))
+}
+
+fn top(server: &ServerArgs, every: TimeSpan, times: Option<u64>, ctx: &Context) -> Result<(), CliError> {
+    let address = server.address()?;
+    let every = Duration::from_nanos(every.nanos().0).max(Duration::from_millis(100));
+    let mut before = get_status(&address)?;
+    for _ in 0..times.unwrap_or(u64::MAX) {
+        let mut left = every;
+        while left > Duration::ZERO && !ctx.interrupted() {
+            let step = left.min(Duration::from_millis(100));
+            std::thread::sleep(step);
+            left -= step;
+        }
+        if ctx.interrupted() {
+            return Ok(());
+        }
+        let now = get_status(&address)?;
+        write_stdout(difference(&before, &now).as_bytes())?;
+        before = now;
+    }
+    Ok(())
+}
+
+/// A line for each volume: what happened between two statuses.
+fn difference(before: &Value, now: &Value) -> String {
+    let seconds = number(now, &["uptime_s"]) - number(before, &["uptime_s"]);
+    let mut text = format!(
+        "{:<20} {:>8} {:>8} {:>7} {:>10} {:>10} {:>8}\n",
+        "volume", "reads/s", "writes/s", "hits", "p50 us", "p99 us", "dirty"
+    );
+    let none = Vec::new();
+    let volumes = now["volumes"].as_array().unwrap_or(&none);
+    for (n, volume) in volumes.iter().enumerate() {
+        let old = &before["volumes"][n];
+        let change = |path: &[&str]| number(volume, path) - number(old, path);
+        let rate = |path: &[&str]| count((change(path) / seconds.max(1e-9)) as u64);
+        let hits: f64 = ["tier1", "tier2"]
+            .iter()
+            .flat_map(|tier| ["read", "write"].map(|kind| change(&["hits", tier, kind])))
+            .sum();
+        let misses = change(&["misses", "read"]) + change(&["misses", "write"]);
+        let share = if hits + misses > 0.0 { percent(hits / (hits + misses)) } else { "-".into() };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:<20} {:>8} {:>8} {:>7} {:>10.1} {:>10.1} {:>8}",
+            volume["volume"].as_str().unwrap_or("?"),
+            rate(&["reads"]),
+            rate(&["writes"]),
+            share,
+            number(volume, &["latency_us", "all", "p50"]),
+            number(volume, &["latency_us", "all", "p99"]),
+            count(number(volume, &["dirty_blocks"]) as u64),
+        );
+    }
+    text
+}
+
+fn number(value: &Value, path: &[&str]) -> f64 {
+    path.iter().fold(value, |value, key| &value[*key]).as_f64().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn top_shows_what_happened_in_between() {
+        let status = |uptime: f64, reads: u64, hits: u64, misses: u64| {
+            serde_json::json!({"uptime_s": uptime, "volumes": [{
+                "volume": "vm1", "reads": reads, "writes": 0, "dirty_blocks": 3,
+                "hits": {"tier1": {"read": hits, "write": 0}, "tier2": {"read": 0, "write": 0}},
+                "misses": {"read": misses, "write": 0},
+                "latency_us": {"all": {"p50": 10.0, "p99": 20.5}},
+            }]})
+        };
+        let text = difference(&status(1.0, 100, 50, 50), &status(3.0, 300, 200, 100));
+        let line = text.lines().nth(1).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..3], ["vm1", "100", "0"], "{text}");
+        assert!(line.contains("75"), "{text}");
+        assert!(line.contains("20.5"), "{text}");
+    }
+}

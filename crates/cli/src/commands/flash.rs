@@ -1,0 +1,192 @@
+//! `forebay flash`: looks at a flash tier offline.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use forebay_config::Config;
+use forebay_engine::{CheckReport, Engine, EngineOptions, Found, StopMode, check_flash, inspect_flash};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::OutputArgs;
+
+const EXAMPLE: &str = "Example:
+  $ forebay flash info flash.img || true";
+
+/// What to do with a flash tier.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// What a flash tier holds (reads all of it)
+    #[command(after_help = EXAMPLE)]
+    Info(Args),
+    /// The same; fails when something is damaged
+    #[command(after_help = EXAMPLE)]
+    Check(Args),
+    /// Bring what is dirty on it to its backing stores, offline
+    #[command(after_help = EXAMPLE)]
+    Recover(RecoverArgs),
+}
+
+/// Arguments of `forebay flash info` and `check`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The device or file
+    pub device: PathBuf,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Arguments of `forebay flash recover`.
+#[derive(clap::Args, Debug)]
+pub struct RecoverArgs {
+    /// The device or file
+    pub device: PathBuf,
+    /// The configuration file, which says where the backing stores are
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What is reported.
+#[derive(Serialize)]
+struct Report {
+    uuid: String,
+    format: u16,
+    clean: bool,
+    epoch: u64,
+    block_size: u32,
+    blocks: u64,
+    dirty_blocks: u64,
+    regions: u32,
+    regions_used: u32,
+    volumes: Vec<Bound>,
+    errors: Vec<String>,
+}
+
+/// A volume that is bound to the tier.
+#[derive(Serialize)]
+struct Bound {
+    index: u16,
+    uuid: String,
+}
+
+/// Runs one of them.
+pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
+    match command {
+        Command::Info(args) => emit(&report(&args.device)?, &args.output),
+        Command::Check(args) => {
+            let report = report(&args.device)?;
+            emit(&report, &args.output)?;
+            if report.errors.is_empty() {
+                return Ok(());
+            }
+            let what = format!("{} is damaged: {}", args.device.display(), report.errors.join("; "));
+            Err(CliError::failed(what).kept("everything: nothing was written"))
+        }
+        Command::Recover(args) => recover(&args, ctx),
+    }
+}
+
+fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
+    let config = Config::load(&args.config).map_err(CliError::usage)?;
+    let same = |path: &Path| match (path.canonicalize(), args.device.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => path == args.device,
+    };
+    if !config.flash.as_ref().is_some_and(|flash| same(&flash.path)) {
+        let what = format!(
+            "{} is not the flash tier of {}",
+            args.device.display(),
+            args.config.display()
+        );
+        return Err(CliError::usage(what).next("give the configuration that it was served with"));
+    }
+    if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {
+        // Says what is wrong with it, and does not format it.
+        check_flash(&args.device)?;
+    }
+    let engine = Engine::open(&config, EngineOptions::default())?;
+    engine.stop(StopMode::Destage, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    emit(&report(&args.device)?, &args.output)
+}
+
+fn report(device: &Path) -> Result<Report, CliError> {
+    let Found::Tier(superblock) = inspect_flash(device)? else {
+        // Names what is there instead.
+        check_flash(device)?;
+        return Err(CliError::failed("the flash tier changed while it was looked at"));
+    };
+    let check = check_flash(device)?;
+    Ok(Report {
+        uuid: hex(&superblock.uuid),
+        format: forebay_engine::FLASH_FORMAT,
+        clean: superblock.clean,
+        epoch: superblock.epoch,
+        block_size: superblock.block_size,
+        blocks: check.blocks,
+        dirty_blocks: check.dirty_blocks,
+        regions: superblock.regions,
+        regions_used: check.recovery.regions_used,
+        volumes: superblock
+            .bindings
+            .iter()
+            .map(|b| Bound { index: b.index, uuid: hex(&b.uuid) })
+            .collect(),
+        errors: errors(&check),
+    })
+}
+
+fn errors(check: &CheckReport) -> Vec<String> {
+    let damage = &check.recovery.damage;
+    let mut errors: Vec<String> = check.failure.iter().map(ToString::to_string).collect();
+    for (first, last) in &damage.batches {
+        errors.push(format!("batches {first} to {last} are lost"));
+    }
+    for (key, position) in &damage.payloads {
+        let (volume, block, page) = (key.volume(), key.block().0, position.0);
+        errors.push(format!("block {block} of volume {volume} at page {page} is unreadable"));
+    }
+    for page in &damage.misplaced {
+        errors.push(format!("page {page} holds what was written for another place"));
+    }
+    errors
+}
+
+fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
+    output.emit(report, |out: &mut dyn Write| {
+        writeln!(out, "uuid          {}", report.uuid)?;
+        writeln!(out, "format        {}", report.format)?;
+        writeln!(out, "stopped       {}", if report.clean { "cleanly" } else { "uncleanly" })?;
+        writeln!(out, "blocks        {} ({} dirty)", report.blocks, report.dirty_blocks)?;
+        writeln!(out, "regions       {} ({} used)", report.regions, report.regions_used)?;
+        for volume in &report.volumes {
+            writeln!(out, "volume {:<6} {}", volume.index, volume.uuid)?;
+        }
+        report.errors.iter().try_for_each(|error| writeln!(out, "error         {error}"))
+    })
+}
+
+/// 16 bytes as a UUID is written.
+pub(super) fn hex(uuid: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (n, byte) in uuid.iter().enumerate() {
+        if matches!(n, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_written_in_five_groups() {
+        let uuid = *b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
+        assert_eq!(hex(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

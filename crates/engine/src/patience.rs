@@ -1,0 +1,51 @@
+//! Opening what a process that has just ended still seems to hold.
+//!
+//! The kernel takes a killed process's io_uring apart after the process is gone, and files that
+//! were registered with it stay locked until then: for milliseconds, or longer under load.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
+
+/// How long to wait for the locks of a process that no longer exists.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// As [`Target::open`], but waits while the holder is a process that has ended.
+///
+/// # Errors
+/// As [`Target::open`]; a live holder is reported at once.
+pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Option<Notice>), OpenError> {
+    let patient_until = Instant::now() + PATIENCE;
+    loop {
+        match Target::open(options) {
+            Err(OpenError::InUse { holder, .. })
+                if has_ended(&holder) && Instant::now() < patient_until =>
+            {
+                std::thread::sleep(PERIOD);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Whether the holder is described as a process, and there is none of that number.
+fn has_ended(holder: &str) -> bool {
+    let Some((_, after)) = holder.split_once("process ") else { return false };
+    let number: String = after.chars().take_while(char::is_ascii_digit).collect();
+    !number.is_empty() && !Path::new("/proc").join(number).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_processes_that_are_gone_are_waited_for() {
+        assert!(!has_ended(&format!("process {} (x)", std::process::id())));
+        assert!(!has_ended("a file system mounted at /mnt"));
+        // Above the largest number that Linux gives to a process.
+        assert!(has_ended("process 4194305 ()"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Asks a running server.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use forebay_config::Address;
+
+/// Bytes of an answer at most.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// The HTTP status: 200 and 202 are good.
+    pub code: u16,
+    /// JSON, or text.
+    pub body: String,
+}
+
+/// A server that does not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("no server answers on {address}: {source}")]
+    Connect {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("the server on {address} broke off: {source}")]
+    Broken {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Sends one request and waits for its answer.
+///
+/// # Errors
+/// If nobody answers there, or the answer is no HTTP.
+pub fn ask(address: &Address, method: &str, path: &str) -> Result<Reply, ClientError> {
+    let refused = |source| ClientError::Connect { address: address.to_string(), source };
+    let broken = |source| ClientError::Broken { address: address.to_string(), source };
+    match address {
+        Address::Unix(path_of) => {
+            let socket = UnixStream::connect(path_of).map_err(refused)?;
+            converse(socket, method, path).map_err(broken)
+        }
+        Address::Tcp(address) => {
+            let socket = TcpStream::connect(address).map_err(refused)?;
+            converse(socket, method, path).map_err(broken)
+        }
+    }
+}
+
+fn converse(mut socket: impl Read + Write, method: &str, path: &str) -> io::Result<Reply> {
+    write!(
+        socket,
+        "{method} {path} HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\
+         Content-Length: 0\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    parse(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A whole answer, of a connection that is closed behind it.
+fn parse(answer: &[u8]) -> Option<Reply> {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let mut lines = head.split("\r\n");
+    let code = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let chunked = lines.any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked"));
+    let body = &answer[end + 4..];
+    let body = if chunked { unchunk(body)? } else { body.to_vec() };
+    Some(Reply { code, body: String::from_utf8(body).ok()? })
+}
+
+fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n")?;
+        let size = std::str::from_utf8(&rest[..line]).ok()?.split(';').next()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = rest.get(line + 2..)?;
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size + 2..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_and_chunked_answers_are_understood() {
+        let plain = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(parse(plain), Some(Reply { code: 404, body: "{}".into() }));
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                        3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        assert_eq!(parse(chunked), Some(Reply { code: 200, body: "abcde".into() }));
+        for cut in 0..chunked.len() - 4 {
+            assert_eq!(parse(&chunked[..cut]), None, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A status for Prometheus (text format 0.0.4): latencies in seconds, sizes in bytes.
+
+use std::fmt::Write;
+
+use forebay_engine::{LatencySummary, Status, Workload};
+
+/// One metric: name, kind, help, and its value for a volume.
+type Counter = (&'static str, &'static str, &'static str, fn(&Workload) -> u64);
+
+const PER_VOLUME: [Counter; 17] = [
+    ("forebay_reads_total", "counter", "Read requests", |w| w.reads),
+    ("forebay_writes_total", "counter", "Write requests", |w| w.writes),
+    ("forebay_zeroes_total", "counter", "Trim and write-zeroes requests", |w| w.zeroes),
+    ("forebay_flushes_total", "counter", "Flush requests", |w| w.flushes),
+    ("forebay_errors_total", "counter", "Requests answered with an error", |w| w.errors),
+    ("forebay_read_bytes_total", "counter", "Bytes read by clients", |w| w.read_bytes),
+    ("forebay_write_bytes_total", "counter", "Bytes written by clients", |w| w.write_bytes),
+    ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
+    ("forebay_read_hits_flash_total", "counter", "Blocks read from flash", |w| w.hits.tier2.read),
+    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| {
+        w.misses.read
+    }),
+    ("forebay_write_hits_total", "counter", "Blocks written that were cached", |w| {
+        w.hits.tier1.write + w.hits.tier2.write
+    }),
+    ("forebay_write_misses_total", "counter", "Blocks written that were not cached", |w| {
+        w.misses.write
+    }),
+    ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
+        w.backing.read_bytes
+    }),
+    ("forebay_backing_write_bytes_total", "counter", "Bytes written to the backing store", |w| {
+        w.backing.write_bytes
+    }),
+    ("forebay_backing_syncs_total", "counter", "Syncs of the backing store", |w| w.backing.syncs),
+    ("forebay_backing_errors_total", "counter", "Failed operations of the backing store", |w| {
+        w.backing.errors
+    }),
+    ("forebay_dirty_blocks", "gauge", "Blocks newer than the backing store", |w| w.dirty_blocks),
+];
+
+const QUANTILES: [(&str, fn(&LatencySummary) -> f64); 5] = [
+    ("0.5", |l| l.p50),
+    ("0.99", |l| l.p99),
+    ("0.999", |l| l.p999),
+    ("0.9999", |l| l.p9999),
+    ("1", |l| l.max),
+];
+
+/// The whole page.
+pub(super) fn metrics(status: &Status, connections: u64) -> String {
+    let mut page = String::new();
+    for (name, kind, help, value) in PER_VOLUME {
+        head(&mut page, name, kind, help);
+        for volume in &status.volumes {
+            let label = escape(&volume.volume);
+            line(&mut page, format_args!("{name}{{volume=\"{label}\"}} {}", value(&volume.workload)));
+        }
+    }
+    let name = "forebay_latency_seconds";
+    head(&mut page, name, "summary", "From a request's arrival to its answer");
+    for volume in &status.volumes {
+        let label = escape(&volume.volume);
+        let w = &volume.workload;
+        let kinds = [
+            ("read", &w.latency_us.read, w.reads),
+            ("write", &w.latency_us.write, w.writes),
+            ("all", &w.latency_us.all, w.requests),
+        ];
+        for (kind, latency, count) in kinds {
+            let labels = format!("volume=\"{label}\",kind=\"{kind}\"");
+            for (quantile, value) in QUANTILES {
+                let seconds = value(latency) / 1e6;
+                line(
+                    &mut page,
+                    format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"),
+                );
+            }
+            let sum = latency.mean / 1e6 * count as f64;
+            line(&mut page, format_args!("{name}_sum{{{labels}}} {sum}"));
+            line(&mut page, format_args!("{name}_count{{{labels}}} {count}"));
+        }
+    }
+    let tiers = &status.tiers;
+    for (name, kind, help, value) in [
+        ("forebay_uptime_seconds", "gauge", "Since the cache was opened", status.uptime_s),
+        ("forebay_connections", "gauge", "NBD connections", connections as f64),
+        ("forebay_in_flight", "gauge", "Requests in flight", status.in_flight as f64),
+        (
+            "forebay_flash_written_bytes_total",
+            "counter",
+            "Bytes written to flash",
+            status.tier2_bytes_written as f64,
+        ),
+        ("forebay_flash_regions", "gauge", "Regions of the log", f64::from(tiers.flash_regions)),
+        (
+            "forebay_flash_regions_free",
+            "gauge",
+            "Free regions of the log",
+            f64::from(tiers.flash_regions_free),
+        ),
+    ] {
+        head(&mut page, name, kind, help);
+        line(&mut page, format_args!("{name} {value}"));
+    }
+    page
+}
+
+fn head(page: &mut String, name: &str, kind: &str, help: &str) {
+    line(page, format_args!("# HELP {name} {help}."));
+    line(page, format_args!("# TYPE {name} {kind}"));
+}
+
+fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = page.write_fmt(text);
+    page.push('\n');
+}
+
+fn escape(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
