@@ -12,6 +12,7 @@
 //! Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below as
 //! Bhandari (2024).
 
+mod bounds;
 mod breakeven;
 mod budget;
 mod catalogue;
@@ -30,6 +31,7 @@ mod space;
 #[cfg(test)]
 mod testing;
 
+pub use bounds::Bounds;
 pub use breakeven::BreakEven;
 pub use budget::{Budget, BudgetError, budget_range, full_usd};
 pub use catalogue::{Catalogue, Combination};

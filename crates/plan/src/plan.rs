@@ -3,6 +3,7 @@
 use forebay_block::Nanos;
 use serde::Serialize;
 
+use crate::bounds::Bounds;
 use crate::breakeven::BreakEven;
 use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
@@ -100,6 +101,9 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency per block access in microseconds, as the evaluator judged it.
     pub mean_latency_us: f64,
+    /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
+    /// with a confidence of about 95 %.
+    pub mean_latency_us_bounds: Option<Bounds>,
     /// By the formulas: mean latency of reads, in microseconds.
     pub read_latency_us: f64,
     /// By the formulas: mean latency of writes, in microseconds, without write-backs.
@@ -329,6 +333,7 @@ fn purchase<H: HitCounts + ?Sized>(
         backing: hierarchy.backing.name.clone(),
         cost_usd: cost.usd(&hierarchy.tiers, sizes),
         mean_latency_us,
+        mean_latency_us_bounds: Bounds::of_latency(counts, hierarchy, &blocks),
         read_latency_us: evaluation.read_latency_us,
         write_latency_us: evaluation.write_latency_us,
         class: Class::of(&units),

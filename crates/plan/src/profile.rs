@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use forebay_block::{BlockIndex, BlockSize, Nanos, Op, Request};
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
 use forebay_locality::{BlockKeys, Distance, HistogramBuilder, Reuse, ReuseHistogram, ReuseStack};
 
 use crate::counts::HitCounts;
 use crate::error::PlanError;
 
 const BATCH: usize = 4096;
+/// A sample consists of so many smaller ones, whose disagreement tells how good it is.
+const PARTS: u64 = 8;
 
 /// How to measure.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,13 +36,9 @@ pub struct ProfileBuilder {
     /// A block is looked at iff the hash of its key is at most this.
     threshold: u64,
     keys: BlockKeys,
-    stack: ReuseStack,
-    histogram: HistogramBuilder,
-    rewrites: HistogramBuilder,
-    /// Per block written: its farthest reuse since, if it was read since.
-    since_write: HashMap<u64, Option<Reuse>, BuildHasherDefault<KeyHasher>>,
-    batch: (Vec<u64>, Vec<Op>),
-    reuses: Vec<Reuse>,
+    whole: Measure,
+    /// Of a sample: its parts, by the hash's last bits.
+    parts: Vec<Measure>,
     requests: u64,
     reads: u64,
     writes: u64,
@@ -57,16 +55,13 @@ impl ProfileBuilder {
         if !(rate > 0.0 && rate <= 1.0) {
             return Err(PlanError::SampleRate(rate));
         }
+        let parts = if rate < 1.0 { PARTS } else { 0 };
         Ok(Self {
             options,
             threshold: (rate * u64::MAX as f64) as u64,
             keys: BlockKeys::new(),
-            stack: ReuseStack::new(Distance::Trd),
-            histogram: HistogramBuilder::new(),
-            rewrites: HistogramBuilder::new(),
-            since_write: HashMap::default(),
-            batch: (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH)),
-            reuses: Vec::with_capacity(BATCH),
+            whole: Measure::new(options.write_back),
+            parts: (0..parts).map(|_| Measure::new(options.write_back)).collect(),
             requests: 0,
             reads: 0,
             writes: 0,
@@ -90,15 +85,16 @@ impl ProfileBuilder {
         let (BlockIndex(first), blocks) = request.blocks(self.options.block_size);
         *counter += blocks;
         for block in first..first + blocks {
-            let addr =
-                forebay_block::BlockAddr { volume: request.volume, block: BlockIndex(block) };
+            let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
             let key = self.keys.key(addr)?;
-            if self.threshold == u64::MAX || mix(key) <= self.threshold {
-                self.batch.0.push(key);
-                self.batch.1.push(op);
-                if self.batch.0.len() == BATCH {
-                    self.measure()?;
-                }
+            if self.parts.is_empty() {
+                self.whole.access(key, op)?;
+                continue;
+            }
+            let hash = mix(key);
+            if hash <= self.threshold {
+                self.whole.access(key, op)?;
+                self.parts[(hash % PARTS) as usize].access(key, op)?;
             }
         }
         Ok(())
@@ -108,37 +104,65 @@ impl ProfileBuilder {
     ///
     /// # Errors
     /// As [`ProfileBuilder::add`].
-    pub fn finish(mut self) -> Result<Profile, PlanError> {
-        self.measure()?;
-        let distinct = self.stack.blocks_known();
-        let histogram = self.histogram.finish(distinct);
-        let weight = |seen: u64, all: u64| if seen == 0 { 0.0 } else { all as f64 / seen as f64 };
+    pub fn finish(self) -> Result<Profile, PlanError> {
+        let (reads, writes, rate) = (self.reads, self.writes, self.options.sample_rate);
+        let part_rate = rate / PARTS as f64;
+        let parts = self.parts.into_iter().map(|part| part.finish(reads, writes, part_rate));
         let (first, last) = self.span.unwrap_or_default();
         Ok(Profile {
             options: self.options,
-            read_weight: weight(histogram.read.accesses(), self.reads),
-            write_weight: weight(histogram.write.accesses(), self.writes),
-            rewrites: self.options.write_back.then(|| self.rewrites.finish(distinct)),
-            histogram,
+            parts: parts.collect::<Result<_, _>>()?,
+            whole: self.whole.finish(reads, writes, rate)?,
             requests: self.requests,
-            reads: self.reads,
-            writes: self.writes,
             duration: last.saturating_sub(first),
         })
     }
+}
+
+/// Distances of one set of blocks, with the accesses that come next.
+struct Measure {
+    write_back: bool,
+    stack: ReuseStack,
+    histogram: HistogramBuilder,
+    rewrites: HistogramBuilder,
+    /// Per block written: its farthest reuse since, if it was read since.
+    since_write: HashMap<u64, Option<Reuse>, BuildHasherDefault<KeyHasher>>,
+    keys: Vec<u64>,
+    ops: Vec<Op>,
+    reuses: Vec<Reuse>,
+}
+
+impl Measure {
+    fn new(write_back: bool) -> Self {
+        Self {
+            write_back,
+            stack: ReuseStack::new(Distance::Trd),
+            histogram: HistogramBuilder::new(),
+            rewrites: HistogramBuilder::new(),
+            since_write: HashMap::default(),
+            keys: Vec::with_capacity(BATCH),
+            ops: Vec::with_capacity(BATCH),
+            reuses: Vec::with_capacity(BATCH),
+        }
+    }
+
+    fn access(&mut self, key: u64, op: Op) -> Result<(), PlanError> {
+        self.keys.push(key);
+        self.ops.push(op);
+        if self.keys.len() == BATCH { self.measure() } else { Ok(()) }
+    }
 
     fn measure(&mut self) -> Result<(), PlanError> {
-        let (keys, ops) = &self.batch;
         self.reuses.clear();
-        self.stack.access_batch(keys, ops, &mut self.reuses)?;
-        for (&op, &reuse) in ops.iter().zip(&self.reuses) {
+        self.stack.access_batch(&self.keys, &self.ops, &mut self.reuses)?;
+        for (&op, &reuse) in self.ops.iter().zip(&self.reuses) {
             self.histogram.add(op, reuse);
         }
-        if self.options.write_back {
+        if self.write_back {
             self.measure_rewrites();
         }
-        self.batch.0.clear();
-        self.batch.1.clear();
+        self.keys.clear();
+        self.ops.clear();
         Ok(())
     }
 
@@ -147,8 +171,7 @@ impl ProfileBuilder {
     /// never evicted in between. So the largest distance since the last write decides for every
     /// cache size at once, just as the distance itself does for hits.
     fn measure_rewrites(&mut self) {
-        let (keys, ops) = &self.batch;
-        for ((&key, &op), &reuse) in keys.iter().zip(ops).zip(&self.reuses) {
+        for ((&key, &op), &reuse) in self.keys.iter().zip(&self.ops).zip(&self.reuses) {
             if op == Op::Write {
                 let before = self.since_write.insert(key, None);
                 self.rewrites.add(op, before.map_or(Reuse::COLD, |far| farther(far, reuse)));
@@ -156,6 +179,23 @@ impl ProfileBuilder {
                 *far = Some(farther(*far, reuse));
             }
         }
+    }
+
+    /// What was measured, for a workload of so many accesses of which a share was looked at.
+    fn finish(mut self, reads: u64, writes: u64, rate: f64) -> Result<Counted, PlanError> {
+        self.measure()?;
+        let distinct = self.stack.blocks_known();
+        let histogram = self.histogram.finish(distinct);
+        let weight = |seen: u64, all: u64| if seen == 0 { 0.0 } else { all as f64 / seen as f64 };
+        Ok(Counted {
+            rate,
+            read_weight: weight(histogram.read.accesses(), reads),
+            write_weight: weight(histogram.write.accesses(), writes),
+            rewrites: self.write_back.then(|| self.rewrites.finish(distinct)),
+            histogram,
+            reads,
+            writes,
+        })
     }
 }
 
@@ -167,14 +207,9 @@ fn farther(far: Option<Reuse>, reuse: Reuse) -> Reuse {
 #[derive(Clone, Debug)]
 pub struct Profile {
     options: ProfileOptions,
-    histogram: ReuseHistogram,
-    rewrites: Option<ReuseHistogram>,
-    /// All reads, and all writes, per one that was looked at.
-    read_weight: f64,
-    write_weight: f64,
+    whole: Counted,
+    parts: Vec<Counted>,
     requests: u64,
-    reads: u64,
-    writes: u64,
     duration: Nanos,
 }
 
@@ -191,22 +226,65 @@ impl Profile {
     pub fn duration(&self) -> Nanos {
         self.duration
     }
-
-    fn hits(&self, of: &ReuseHistogram, op: Op, blocks: u64, weight: f64) -> u64 {
-        if self.options.sample_rate == 1.0 {
-            return of.hits(op, blocks);
-        }
-        // A cache of so many blocks holds this many of the sampled ones.
-        let share = (blocks as f64 * self.options.sample_rate).round() as u64;
-        (of.hits(op, share) as f64 * weight) as u64
-    }
-
-    fn whole(&self, blocks: u64) -> u64 {
-        (blocks as f64 / self.options.sample_rate).ceil() as u64
-    }
 }
 
 impl HitCounts for Profile {
+    fn reads(&self) -> u64 {
+        self.whole.reads
+    }
+    fn writes(&self) -> u64 {
+        self.whole.writes
+    }
+    fn read_hits(&self, blocks: u64) -> u64 {
+        self.whole.read_hits(blocks)
+    }
+    fn write_hits(&self, blocks: u64) -> u64 {
+        self.whole.write_hits(blocks)
+    }
+    fn rewrite_hits(&self, blocks: u64) -> u64 {
+        self.whole.rewrite_hits(blocks)
+    }
+    fn footprint_blocks(&self) -> u64 {
+        self.whole.footprint_blocks()
+    }
+    fn useful_blocks(&self) -> u64 {
+        self.whole.useful_blocks()
+    }
+    fn parts(&self) -> Vec<&dyn HitCounts> {
+        self.parts.iter().map(|part| part as &dyn HitCounts).collect()
+    }
+}
+
+/// Hits as some of the blocks show them.
+#[derive(Clone, Debug)]
+struct Counted {
+    /// The share of blocks looked at.
+    rate: f64,
+    histogram: ReuseHistogram,
+    rewrites: Option<ReuseHistogram>,
+    /// All reads, and all writes, per one that was looked at.
+    read_weight: f64,
+    write_weight: f64,
+    reads: u64,
+    writes: u64,
+}
+
+impl Counted {
+    fn hits(&self, of: &ReuseHistogram, op: Op, blocks: u64, weight: f64) -> u64 {
+        if self.rate == 1.0 {
+            return of.hits(op, blocks);
+        }
+        // A cache of so many blocks holds this many of those looked at.
+        let share = (blocks as f64 * self.rate).round() as u64;
+        (of.hits(op, share) as f64 * weight) as u64
+    }
+
+    fn scaled(&self, blocks: u64) -> u64 {
+        (blocks as f64 / self.rate).ceil() as u64
+    }
+}
+
+impl HitCounts for Counted {
     fn reads(&self) -> u64 {
         self.reads
     }
@@ -224,10 +302,10 @@ impl HitCounts for Profile {
         self.hits(measured, Op::Write, blocks, self.write_weight)
     }
     fn footprint_blocks(&self) -> u64 {
-        self.whole(self.histogram.distinct_blocks)
+        self.scaled(self.histogram.distinct_blocks)
     }
     fn useful_blocks(&self) -> u64 {
-        self.whole(self.histogram.useful_blocks())
+        self.scaled(self.histogram.useful_blocks())
     }
 }
 
@@ -336,6 +414,7 @@ mod tests {
         let options = ProfileOptions { sample_rate: 0.1, ..ProfileOptions::default() };
         let sampled = profile(&accesses, options);
         assert_eq!((sampled.reads(), sampled.writes()), (exact.reads(), exact.writes()));
+        assert_eq!((sampled.parts().len(), exact.parts().len()), (8, 0));
         for blocks in [2_000, 5_000, 10_000, 15_000] {
             let error = sampled.read_hits(blocks) as f64 - exact.read_hits(blocks) as f64;
             assert!(error.abs() / (exact.reads() as f64) < 0.03, "{blocks}: {error}");

@@ -92,13 +92,25 @@ fn row(choice: &Choice) -> [String; 9] {
         tiers(p),
         p.class.name().into(),
         Unit::Dollars.show(p.cost_usd),
-        Unit::Micros.show(p.mean_latency_us),
+        latency(p),
         Unit::Micros.show(choice.baseline.mean_latency_us),
         percent(choice.latency_reduction),
         hits.join(", "),
         or_unknown(p.flash_bytes_written_per_day.map(|b| Unit::Bytes.show(b))),
         or_unknown(p.endurance_used.map(|used| Unit::Fraction.show(used))),
     ]
+}
+
+/// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
+fn latency(purchase: &Purchase) -> String {
+    let text = Unit::Micros.show(purchase.mean_latency_us);
+    match purchase.mean_latency_us_bounds {
+        None => text,
+        Some(b) => {
+            let off = (b.high - b.low) / 2.0 / purchase.mean_latency_us;
+            format!("{text} ± {}", percent(off))
+        }
+    }
 }
 
 /// `12 MiB FastDRAM + 3 GiB FastSSD`; tiers of no size are left out but for what they are.

@@ -1,0 +1,97 @@
+//! How far a latency estimated from a sample may be off.
+
+use serde::Serialize;
+
+use crate::counts::HitCounts;
+use crate::hierarchy::Hierarchy;
+
+/// An interval that holds the true value with a confidence of about 95 %.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Bounds {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// The 97.5th percentile of Student's t distribution with 1, 2, 3 ... degrees of freedom.
+const STUDENT_T: [f64; 9] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+
+impl Bounds {
+    /// Of the mean latency of tiers of `blocks` blocks, in microseconds; `None` where the counts
+    /// are exact.
+    ///
+    /// The parts of a sample are judged one by one; what they differ by says how uncertain their
+    /// mean is (batch means). That covers which blocks happened to be sampled, not how well the
+    /// model describes the world.
+    pub fn of_latency<H: HitCounts + ?Sized>(
+        counts: &H,
+        hierarchy: &Hierarchy,
+        blocks: &[u64],
+    ) -> Option<Self> {
+        let parts: Vec<f64> = counts
+            .parts()
+            .into_iter()
+            .map(|part| hierarchy.mean_latency_us(part, blocks))
+            .collect();
+        let n = parts.len() as f64;
+        let t = match parts.len() {
+            0 | 1 => return None,
+            n => STUDENT_T[(n - 2).min(STUDENT_T.len() - 1)],
+        };
+        let mean = parts.iter().sum::<f64>() / n;
+        let variance = parts.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let off = t * (variance / n).sqrt();
+        let middle = hierarchy.mean_latency_us(counts, blocks);
+        Some(Self { low: (middle - off).max(0.0), high: middle + off })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hierarchy;
+    use crate::{ProfileBuilder, ProfileOptions, WritePolicy};
+    use forebay_block::{Flags, Nanos, Op, Request, Volume};
+
+    /// Random accesses, skewed to low blocks, a quarter of them writes.
+    fn profile(seed: u64, sample_rate: f64) -> crate::Profile {
+        let options = ProfileOptions { sample_rate, write_back: true, ..ProfileOptions::default() };
+        let mut builder = ProfileBuilder::new(options).unwrap();
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..60_000 {
+            let block = (next().powi(2) * 10_000.0) as u64 + (seed << 32);
+            let op = if next() < 0.25 { Op::Write } else { Op::Read };
+            let request = Request {
+                time: Nanos(0),
+                volume: Volume(0),
+                op,
+                flags: Flags::NONE,
+                offset: block * 4096,
+                length: 4096,
+            };
+            builder.add(&request).unwrap();
+        }
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn bounds_hold_the_exact_latency_nearly_always_and_are_not_idle() {
+        let h = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let sizes = [800, 3000];
+        let mut held = 0;
+        for seed in 0..40 {
+            let (exact, sampled) = (profile(seed, 1.0), profile(seed, 0.2));
+            assert_eq!(Bounds::of_latency(&exact, &h, &sizes), None);
+            let truth = h.mean_latency_us(&exact, &sizes);
+            let bounds = Bounds::of_latency(&sampled, &h, &sizes).unwrap();
+            held += u32::from(bounds.low <= truth && truth <= bounds.high);
+            assert!(bounds.high - bounds.low < 0.5 * truth, "{bounds:?} for {truth}");
+        }
+        assert!(held >= 34, "{held} of 40");
+    }
+}
