@@ -24,7 +24,7 @@ use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::types::{Event, LogError, OnDamage, RecoveryReport};
-use crate::walk::Verify;
+use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
 
 /// Region headers read at once.
@@ -73,6 +73,8 @@ pub(crate) struct Recovery {
     pub region: u64,
     pub page: u32,
     pub expected: u64,
+    pub window: Window,
+    pub small_batches: bool,
     /// Highest batch sequence known to have been durable.
     pub known: u64,
     /// Highest superblock generation known to have been durable.
@@ -92,8 +94,7 @@ pub(crate) struct Recovery {
 pub(crate) fn buffer_sizes(geometry: &Geometry, sizes: &mut Vec<usize>) {
     let page = geometry.page_size as usize;
     sizes.extend([2 * page; SCANS as usize]);
-    sizes.push(page);
-    sizes.push(page * geometry.region_pages.min(CHUNK_PAGES) as usize);
+    sizes.extend([page * geometry.region_pages.min(CHUNK_PAGES) as usize; 2]);
 }
 
 impl Recovery {
@@ -155,6 +156,8 @@ impl Log {
             region: 0,
             page: 1,
             expected: 0,
+            window: Window::default(),
+            small_batches: false,
             known: 0,
             generation: 0,
             header: None,

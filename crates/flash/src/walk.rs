@@ -7,6 +7,23 @@ use crate::recovery::{Recovery, Step};
 use crate::regions::{Region, region_seed};
 use crate::types::{Event, Record};
 
+/// Behind a batch of up to this many pages, the next headers are read many at once.
+const SMALL_BATCH_PAGES: u32 = 8;
+
+/// The pages in the walk's buffer.
+#[derive(Default)]
+pub(crate) struct Window {
+    region: u64,
+    page: u32,
+    pages: u32,
+}
+
+impl Window {
+    fn contains(&self, region: u64, page: u32) -> bool {
+        self.region == region && (self.page..self.page + self.pages).contains(&page)
+    }
+}
+
 /// How far the payloads of the batch at hand are verified.
 #[derive(Default)]
 pub(crate) struct Verify {
@@ -21,17 +38,23 @@ pub(crate) struct Verify {
 }
 
 impl Log {
-    /// Asks for the header where the next batch is expected.
+    /// Looks at the header where the next batch is expected, reading it if need be.
     pub(crate) fn walk(&mut self, r: &mut Recovery) {
         if r.live(r.region + 1).is_some_and(|next| next.first_batch == r.expected) {
             (r.region, r.page) = (r.region + 1, 1);
         }
-        if r.live(r.region).is_some() && r.page < self.geometry.region_pages {
-            r.step = Step::Header;
-            self.push_read(r.header_buffer(), self.page_of(r, r.region, r.page), 1);
-        } else {
-            self.begin_probe(r, None);
+        let left = self.geometry.region_pages.saturating_sub(r.page);
+        if r.live(r.region).is_none() || left == 0 {
+            return self.begin_probe(r, None);
         }
+        if !r.window.contains(r.region, r.page) {
+            let pages = if r.small_batches { r.chunk(left) } else { 1 };
+            r.window = Window { region: r.region, page: r.page, pages };
+            r.step = Step::Header;
+            let page = self.page_of(r, r.region, r.page);
+            return self.push_read(r.header_buffer(), page, pages);
+        }
+        self.header_read(r);
     }
 
     /// The device's page number of a page of a region.
@@ -42,7 +65,9 @@ impl Log {
     /// A header is there: the expected one, or the walk stops here.
     pub(crate) fn header_read(&mut self, r: &mut Recovery) {
         let page = self.page_of(r, r.region, r.page);
-        let bytes = &self.buffers[r.header_buffer()];
+        let page_size = self.geometry.page_size as usize;
+        let from = (r.page - r.window.page) as usize * page_size;
+        let bytes = &self.buffers[r.header_buffer()][from..from + page_size];
         let found = BatchHeader::decode(bytes, &self.uuid, page, &self.geometry, &mut r.entries);
         let expected = found.ok().filter(|h| {
             h.sequence == r.expected && r.counts(h, r.region, r.page, self.geometry.region_pages)
@@ -50,6 +75,7 @@ impl Log {
         let Some(header) = expected else { return self.begin_probe(r, None) };
         r.learn(&header);
         r.header = Some(header);
+        r.small_batches = header.pages <= SMALL_BATCH_PAGES;
         self.enter_region(r, &header);
         if r.check || header.sequence > r.known {
             r.verify.bad.clear();

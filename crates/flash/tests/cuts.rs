@@ -74,6 +74,12 @@ impl Model {
                 }
                 Event::Reclaim { region } => self.asked.push(region),
                 Event::RegionFreed { .. } => self.counts.freed += 1,
+                Event::Stopped { result } => {
+                    result.unwrap();
+                    assert_eq!(self.log.len(), self.complete);
+                    self.synced = self.complete;
+                    self.raise_floor();
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -240,36 +246,18 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
             let midway = rng.one_in(2);
             let mut left = rng.below(6);
             rig.poll();
+            while !model.asked.is_empty() {
+                model.release(&mut rig);
+                rig.poll();
+            }
             while rig.under_way() > 0 && !(midway && left == 0) {
                 rig.complete(0);
                 left = left.saturating_sub(1);
-                while let Some(event) = rig.log.poll_event() {
-                    match event {
-                        Event::Stopped { result } => {
-                            result.unwrap();
-                            assert_eq!(model.log.len(), model.complete);
-                            model.synced = model.log.len();
-                            model.raise_floor();
-                        }
-                        Event::Appended { ticket, .. } => {
-                            let first = model.ticket - model.log.len() as u64;
-                            assert_eq!((ticket - first) as usize, model.complete);
-                            model.complete += 1;
-                        }
-                        Event::Synced { ticket, result } => {
-                            result.unwrap();
-                            let through = model.syncs.remove(&ticket).unwrap();
-                            model.synced = model.synced.max(through);
-                            model.raise_floor();
-                        }
-                        Event::Reclaim { region } => {
-                            model.asked.push(region);
-                            model.release(&mut rig);
-                            rig.poll();
-                        }
-                        Event::RegionFreed { .. } => {}
-                        other => panic!("{other:?}"),
-                    }
+                model.events(&mut rig);
+                while !model.asked.is_empty() {
+                    model.release(&mut rig);
+                    rig.poll();
+                    model.events(&mut rig);
                 }
             }
             model.counts.stopped_midway += u64::from(midway);
