@@ -183,7 +183,8 @@ pub trait Devices {
     fn reap(&mut self, done: &mut Vec<Completion>);
 
     /// Ends the life of everything in flight: afterwards the backend touches no memory that was
-    /// handed to it, and reports none of those operations. Real devices wait for them.
+    /// handed to it, registered memory included, and reports none of those operations. Real
+    /// devices wait for them. Dropping a backend does the same.
     fn abandon(&mut self);
 
     /// What rings when [`reap`](Devices::reap) may find something; `None` when completions come
@@ -201,7 +202,8 @@ pub trait Devices {
     /// Offers the memory that most operations will use, to be registered with the kernel.
     ///
     /// # Safety
-    /// The memory must stay valid for as long as the backend lives.
+    /// The memory must stay valid until the next [`abandon`](Devices::abandon) returns, or the
+    /// backend is dropped.
     unsafe fn register(&mut self, memory: MemorySlice) {
         let _ = memory;
     }

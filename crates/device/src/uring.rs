@@ -335,6 +335,11 @@ impl Devices for UringDevices {
         }
         self.unsent = false;
         self.refused.clear();
+        if !self.memory.is_empty() {
+            // What lies at these addresses later is not what the kernel has pinned.
+            let _ = self.ring.submitter().unregister_buffers();
+            self.memory.clear();
+        }
     }
 
     fn doorbell(&self) -> Option<Arc<Doorbell>> {
@@ -342,7 +347,7 @@ impl Devices for UringDevices {
     }
 
     unsafe fn register(&mut self, memory: MemorySlice) {
-        if !self.options.register_memory {
+        if !self.options.register_memory || !self.memory.is_empty() {
             return;
         }
         let mut pieces: Vec<MemorySlice> = Vec::new();
@@ -355,7 +360,7 @@ impl Devices for UringDevices {
         let vectors: Vec<libc::iovec> = (pieces.iter())
             .map(|piece| libc::iovec { iov_base: piece.pointer.cast(), iov_len: piece.length })
             .collect();
-        // SAFETY: the memory outlives the backend by the contract of this function.
+        // SAFETY: the memory is valid until `abandon`, by the contract of this function.
         if unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok() {
             self.memory = pieces;
         }

@@ -26,7 +26,7 @@ mod transfer;
 
 use std::collections::VecDeque;
 
-use forebay_effect::{Effect, IoError, Machine, Outcome, Segment};
+use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Segment};
 
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
 use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
@@ -126,7 +126,8 @@ pub struct Executor<D> {
     order: u64,
     limits: RetryLimits,
     stats: ExecutorStats,
-    unable_to_zero: Vec<forebay_effect::Device>,
+    /// Kinds of zeroing that a device has refused: zeroes are written from then on.
+    unable_to_zero: Vec<(Device, Verb)>,
 }
 
 impl<D: Devices> Executor<D> {
@@ -176,6 +177,13 @@ impl<D: Devices> Executor<D> {
         ExecutorStats { staging_buffers: self.staging.allocated(), ..self.stats }
     }
 
+    /// Whether zeroing a range of `device` is cheap, as far as is known: not when it would mean
+    /// writing zeroes. `punch`: space may be given back.
+    pub fn zeroes_cheaply(&self, device: Device, punch: bool) -> bool {
+        let refused = self.unable_to_zero.contains(&(device, Verb::WriteZeroes { punch }));
+        self.devices.capabilities(device).is_some_and(|able| able.zeroes) && !refused
+    }
+
     /// Device effects begun and not yet handed back.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
@@ -218,6 +226,8 @@ impl<D: Devices> Executor<D> {
         self.ended.clear();
         self.done.clear();
         self.arena.scribble(0xDB);
+        // SAFETY: as in `new`.
+        unsafe { self.devices.register(self.arena.memory()) };
     }
 
     /// Gives the devices back, with nothing in flight.

@@ -366,3 +366,37 @@ fn after_a_reset_old_completions_reach_nobody() {
     let read = world.script.read(FLASH, 0, &[slot(0, 0, 4096)]);
     assert_eq!(world.outcomes(), [(read, Ok(()))]);
 }
+
+#[test]
+fn a_device_that_refuses_to_zero_is_asked_once() {
+    let mut options = DeviceOptions::sized(64 << 10);
+    options.zeroes = false;
+    let mut world = World::new(options);
+    assert!(world.executor.zeroes_cheaply(FLASH, false));
+    for _ in 0..3 {
+        world.script.zero(FLASH, 4096, 8192);
+        assert_eq!(world.outcomes()[0].1, Ok(()));
+    }
+    assert!(!world.executor.zeroes_cheaply(FLASH, false));
+    assert!(world.executor.zeroes_cheaply(FLASH, true));
+    assert!(world.executor.zeroes_cheaply(BACKING, false));
+    // Once asked in vain and then written, twice written.
+    assert_eq!(world.executor.devices().operations(), 2 + 1 + 1);
+    assert!(world.executor.devices().contents(FLASH)[4096..12288].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_read_modify_write_that_fails_frees_its_block_for_others() {
+    let mut options = DeviceOptions::sized(64 << 10);
+    options.logical_block = 4096;
+    let mut world = World::new(options);
+    world.executor.set_limits(RetryLimits { again_max: 0, error_max: 0 });
+    // The read of the edge block fails; the write behind it waits for it, and then succeeds.
+    world.executor.devices_mut().fail_at(0, Fault::TransientError);
+    let first = world.script.write(FLASH, 512, &[slot(0, 0, 512)]);
+    let second = world.script.write(FLASH, 1024, &[slot(1, 0, 512)]);
+    assert_eq!(world.outcomes(), [(first, Err(IoError::Device)), (second, Ok(()))]);
+    assert_eq!(world.executor.stats().waited, 1);
+    let other = world.script.write(FLASH, 0, &[slot(2, 0, 4096)]);
+    assert_eq!(world.outcomes(), [(other, Ok(()))]);
+}

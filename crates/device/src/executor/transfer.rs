@@ -83,7 +83,7 @@ impl<D: Devices> Executor<D> {
         let order = self.table[index as usize].order;
         let has_memory = matches!(order.verb, Verb::Read | Verb::Write);
         let direct = !has_memory || self.map_direct(index, capabilities, machine, requests);
-        let can_zero = capabilities.zeroes && !self.unable_to_zero.contains(&order.device);
+        let can_zero = capabilities.zeroes && self.may_zero(order.device, order.verb);
         let steps = Steps::plan(&order, capabilities.logical_block, direct, can_zero);
         let transfer = &mut self.table[index as usize];
         transfer.capabilities = capabilities;
@@ -179,9 +179,9 @@ impl<D: Devices> Executor<D> {
             (DeviceError::Unsupported | DeviceError::Invalid, Some(Action::Zero)) => {
                 transfer.steps.write_zeroes_instead();
                 self.stats.zeroes_by_writing += 1;
-                let device = transfer.order.device;
-                if !self.unable_to_zero.contains(&device) {
-                    self.unable_to_zero.push(device);
+                let refused = (transfer.order.device, transfer.order.verb);
+                if !self.unable_to_zero.contains(&refused) {
+                    self.unable_to_zero.push(refused);
                 }
                 true
             }
@@ -246,6 +246,10 @@ impl<D: Devices> Executor<D> {
                 self.start(index);
             }
         }
+    }
+
+    fn may_zero(&self, device: Device, verb: Verb) -> bool {
+        !self.unable_to_zero.contains(&(device, verb))
     }
 
     /// Whether an earlier transfer that is not over excludes this one: both write, they share a
