@@ -1,6 +1,6 @@
 //! Prints how fast traces are read: `cargo run --release -p forebay-trace --example read_rate
 //! [TRACE...]`. Without traces it writes some of 4 million requests first, to `/dev/shm` if it is
-//! there, and reads those.
+//! there, and reads those; it also times making a workload and counting what is in a trace.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
 
 type Any = Box<dyn std::error::Error>;
@@ -44,7 +44,29 @@ fn main() -> Result<(), Any> {
         );
     }
     let _ = std::fs::remove_dir_all(&directory);
+
+    let spec = Spec::parse("zipf:blocks=4M,theta=1,requests=20M,seed=1")?;
+    let started = Instant::now();
+    let mut synth = Synth::new(&spec)?;
+    let mut batch = Batch::default();
+    while synth.read_batch(&mut batch)? > 0 {}
+    rate("making a zipf workload", 20e6, started);
+    let mut memory = Batch::default();
+    Synth::new(&spec)?.take(5_000_000).for_each(|r| memory.push(r));
+    let started = Instant::now();
+    let mut collector = Collector::new(BlockSize::KIB_4);
+    collector.add(&memory);
+    rate("counting what is in it", 5e6, started);
+    let started = Instant::now();
+    let mut writer =
+        ParquetTraceWriter::create(&std::env::temp_dir().join("forebay-rate.parquet"))?;
+    writer.push_batch(&memory)?;
+    rate("writing it as Parquet", 5e6, started);
     Ok(())
+}
+
+fn rate(what: &str, requests: f64, started: Instant) {
+    println!("{what}: {:.2} M requests/s", requests / started.elapsed().as_secs_f64() / 1e6);
 }
 
 /// Requests with realistic spread: some reuse, a few sizes, microseconds between them.

@@ -1,0 +1,114 @@
+//! Goal: `forebay trace` answers with the documented fields, writes what it says, and refuses bad
+//! input without leaving anything behind. Method: the binary, on traces that it makes itself.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).current_dir(dir).output().unwrap()
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let output = forebay(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn fails(dir: &Path, args: &[&str], status: i32) -> String {
+    let output = forebay(dir, args);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {message}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    message
+}
+
+#[test]
+fn a_workload_is_made_looked_into_and_converted_without_changing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let spec = "zipf:blocks=1k,requests=2k,write=0.25,size=8KiB,rate=1k,volume=vm1,seed=3";
+    let made = json(dir, &["trace", "synth", spec, "-o", "a.parquet", "--json"]);
+    assert_eq!(made["requests"], 2000);
+    assert_eq!(made["bytes_written"], dir.join("a.parquet").metadata().unwrap().len());
+
+    let info = json(dir, &["trace", "info", "a.parquet", "--json"]);
+    assert_eq!(info["requests"], 2000);
+    assert_eq!(info["reads"].as_u64().unwrap() + info["writes"].as_u64().unwrap(), 2000);
+    let bytes = info["read_bytes"].as_u64().unwrap() + info["write_bytes"].as_u64().unwrap();
+    assert_eq!(bytes, 2000 * 8192);
+    assert_eq!((&info["duration_s"], &info["volumes"]), (&1.999.into(), &1.into()));
+    assert_eq!(info["misaligned"], serde_json::json!({"read": 0, "write": 0, "all": 0}));
+    assert!(info["footprint_blocks"]["all"].as_u64().unwrap() <= 1000);
+    assert_eq!(info["per_volume"][0]["volume"], "vm1");
+    assert_eq!(info["features"]["size_p50"], 8192.0);
+
+    for (name, to) in [("b.csv", None), ("c.log", Some("iolog:version=2")), ("d.parquet", None)] {
+        let mut args = vec!["trace", "convert", "a.parquet", "-o", name, "--json"];
+        args.extend(to.iter().flat_map(|to| ["--to", to]));
+        let converted = json(dir, &args);
+        assert_eq!(converted["requests"], 2000);
+        let again = json(dir, &["trace", "info", name, "--json"]);
+        for field in ["requests", "reads", "writes", "footprint_blocks", "duration_s", "per_volume"]
+        {
+            assert_eq!(again[field], info[field], "{name} {field}");
+        }
+    }
+    let converted = json(
+        dir,
+        &["trace", "convert", "b.csv", "-o", "e.bin", "--to", "oracleGeneral:block=4096", "--json"],
+    );
+    assert_eq!(converted["requests"], info["block_accesses"]["all"]);
+}
+
+#[test]
+fn several_traces_are_merged_and_can_be_narrowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for name in ["x", "y"] {
+        let spec = format!("sequential:requests=100,volume={name}");
+        json(dir, &["trace", "synth", &spec, "-o", &format!("{name}.parquet"), "--json"]);
+    }
+    let both = json(dir, &["trace", "info", "x.parquet", "y.parquet", "--json"]);
+    assert_eq!((&both["requests"], &both["volumes"]), (&200.into(), &2.into()));
+    let one = json(dir, &["trace", "info", "x.parquet", "y.parquet", "--volumes", "y", "--json"]);
+    assert_eq!((&one["requests"], &one["per_volume"][0]["volume"]), (&100.into(), &"y".into()));
+    let few = json(dir, &["trace", "info", "x.parquet", "--limit", "7", "--json"]);
+    assert_eq!(few["requests"], 7);
+}
+
+#[test]
+fn rows_and_pictures_are_written_where_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    json(dir, &["trace", "synth", "uniform:requests=100", "-o", "x.parquet", "--json"]);
+    let args = ["trace", "info", "x.parquet", "--parquet", "rows.parquet", "--html", "page.html"];
+    let text = String::from_utf8(forebay(dir, &args).stdout).unwrap();
+    assert!(text.contains("footprint") && text.contains("request size (reads)"), "{text}");
+    assert!(std::fs::read(dir.join("rows.parquet")).unwrap().starts_with(b"PAR1"));
+    assert!(std::fs::read_to_string(dir.join("page.html")).unwrap().contains("request size"));
+}
+
+#[test]
+fn bad_input_is_refused_with_the_place_and_nothing_is_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("bad.csv"), "10,8,w,4096\n20,8,w,4096\n30,8,q,4096\n").unwrap();
+    let message = fails(dir, &["trace", "convert", "bad.csv", "-o", "x.parquet"], 1);
+    assert!(message.contains("not a known trace format"), "{message}");
+    let forced = ["trace", "convert", "bad.csv", "--format", "cydonia", "-o", "x.parquet"];
+    let message = fails(dir, &forced, 1);
+    assert!(message.contains("bad.csv:3: expected time (us)"), "{message}");
+    assert_eq!(dir.read_dir().unwrap().count(), 1, "{message}");
+    let skipping = [&forced[..], &["--skip-bad-lines", "--json"]].concat();
+    assert_eq!(json(dir, &skipping)["requests"], 2);
+
+    fails(dir, &["trace", "info", "missing"], 1);
+    fails(dir, &["trace", "info", "bad.csv", "--format", "nothing"], 2);
+    fails(dir, &["trace", "synth", "zipf:blocks=0", "-o", "y.parquet"], 2);
+    fails(dir, &["trace", "synth", "zipf", "-o", "y.unknown"], 2);
+    let message = fails(dir, &["trace", "convert", "x.parquet", "-o", "x.parquet"], 2);
+    assert!(message.contains("both read and written"), "{message}");
+    assert!(!dir.join("y.parquet").exists() && !dir.join("y.parquet.partial").exists());
+}

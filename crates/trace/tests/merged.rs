@@ -1,0 +1,116 @@
+//! Goal: several traces are one, in order of time, with the right volumes and distances.
+//! Method: small files whose merged order can be written down.
+
+use std::path::PathBuf;
+
+use forebay_block::Op;
+use forebay_trace::*;
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Files(tempfile::tempdir().unwrap())
+    }
+
+    fn add(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// `time in us, volume's name, sector`.
+fn read(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<(u64, String, u64)>> {
+    let mut reader = open_all(paths, options)?;
+    let (mut batch, mut all) = (Batch::default(), Vec::new());
+    while reader.read_batch(&mut batch)? > 0 {
+        let volumes = &reader.metadata().volumes;
+        all.extend(
+            batch.requests().map(|r| {
+                (r.time.0 / 1000, volumes[r.volume.0 as usize].name.clone(), r.offset / 512)
+            }),
+        );
+    }
+    Ok(all)
+}
+
+fn expected(rows: &[(u64, &str, u64)]) -> Vec<(u64, String, u64)> {
+    rows.iter().map(|(t, v, s)| (*t, v.to_string(), *s)).collect()
+}
+
+#[test]
+fn traces_without_date_start_together_and_keep_their_volumes_apart() {
+    let files = Files::new();
+    let a = files.add("a.csv", "5000,1,r,512\n5010,2,r,512\n5030,3,r,512\n");
+    let b = files.add("b.csv", "70,11,r,512\n80,12,r,512\n95,13,r,512\n");
+    let rows = read(&[a, b], &OpenOptions::default()).unwrap();
+    let by_time =
+        [(0, "a", 1), (0, "b", 11), (10, "a", 2), (10, "b", 12), (25, "b", 13), (30, "a", 3)];
+    assert_eq!(rows, expected(&by_time));
+}
+
+/// Two halves of a capture, with a minute between them, given in the wrong order.
+const EARLY: &str =
+    "128166372000000000,h,0,Read,512,512,1\n128166372000000100,h,1,Read,1024,512,1\n";
+const LATE: &str = "128166372600000000,h,0,Read,1536,512,1\n";
+
+#[test]
+fn dated_traces_keep_their_distance_and_share_volumes_of_the_same_name() {
+    let files = Files::new();
+    let paths = [files.add("late.csv", LATE), files.add("early.csv", EARLY)];
+    let rows = read(&paths, &OpenOptions::default()).unwrap();
+    assert_eq!(rows, expected(&[(0, "h_0", 1), (10, "h_1", 2), (60_000_000, "h_0", 3)]));
+    let options = OpenOptions { align: Align::Start, ..OpenOptions::default() };
+    let rows = read(&paths, &options).unwrap();
+    assert_eq!(rows, expected(&[(0, "h_0", 3), (0, "h_0", 1), (10, "h_1", 2)]));
+}
+
+#[test]
+fn a_dated_trace_and_one_without_date_start_together() {
+    let files = Files::new();
+    let paths = [files.add("late.csv", LATE), files.add("x.csv", "9,5,w,512\n")];
+    let rows = read(&paths, &OpenOptions::default()).unwrap();
+    assert_eq!(rows, expected(&[(0, "h_0", 3), (0, "x", 5)]));
+}
+
+#[test]
+fn numbered_devices_of_different_traces_are_different_volumes() {
+    let files = Files::new();
+    let paths = [
+        files.add("a.trace", "0.5 3 1 1 1\n0.75 4 2 1 0\n"),
+        files.add("b.trace", "0.5 3 7 1 1\n"),
+    ];
+    let rows = read(&paths, &OpenOptions::default()).unwrap();
+    assert_eq!(rows, expected(&[(0, "a/3", 1), (0, "b/3", 7), (250, "a/4", 2)]));
+}
+
+#[test]
+fn what_comes_before_a_bad_line_of_one_trace_is_handed_out() {
+    let files = Files::new();
+    let paths =
+        [files.add("a.csv", "1,1,r,512\n3,2,r,512\n"), files.add("b.csv", "1,3,r,512\nbad\n")];
+    let options = OpenOptions { format: Some("cydonia".to_owned()), ..OpenOptions::default() };
+    let reader = open_all(&paths, &options).unwrap();
+    let all: Vec<_> = reader.into_requests().collect();
+    let message = all.last().unwrap().as_ref().unwrap_err().to_string();
+    assert!(message.contains("b.csv:2:"), "{message}");
+    assert_eq!(all.len(), 3, "both first requests, then the error");
+    assert!(all[..2].iter().all(|r| r.as_ref().unwrap().op == Op::Read));
+}
+
+#[test]
+fn hashes_that_do_not_compare_are_refused() {
+    let files = Files::new();
+    let header = "time_us,op,offset,length,hashes\n0,w,0,512,";
+    let a = files.add("a.csv", &format!("# hashes md5 512 16\n{header}{}\n", "00".repeat(16)));
+    let b = files.add("b.csv", &format!("# hashes xxh3-128 4096 16\n{header}\n"));
+    let error = read(&[a, b], &OpenOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("md5 over 512 B") && error.contains("xxh3-128"), "{error}");
+}
+
+#[test]
+fn no_trace_at_all_is_an_error() {
+    let error = open_all::<PathBuf>(&[], &OpenOptions::default()).err().unwrap();
+    assert!(matches!(error, TraceError::Options(_)), "{error}");
+}
