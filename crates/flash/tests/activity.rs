@@ -244,6 +244,8 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
                 rig.complete(rng.below(rig.under_way() as u64) as usize);
             }
             events.extend(std::iter::from_fn(|| rig.log.poll_event()));
+            let failed = events.iter().find(|e| matches!(e, Event::Failed(_)));
+            assert_eq!(failed, None, "a power cut is no damage");
             if events.iter().any(|e| matches!(e, Event::Ready(_))) {
                 model.recovered(&events, &rig);
                 break;

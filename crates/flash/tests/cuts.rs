@@ -286,6 +286,8 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
             while let Some(event) = rig.log.poll_event() {
                 events.push(event);
             }
+            let failed = events.iter().find(|e| matches!(e, Event::Failed(_)));
+            assert_eq!(failed, None, "a power cut is no damage");
             let at = events.iter().position(|e| matches!(e, Event::Ready(_)));
             if let Some(at) = at {
                 // The same answer twice: a copy of the device, read by a second recovery.
