@@ -84,7 +84,8 @@ impl Profile {
     /// A device by name.
     ///
     /// `FastDRAM` to `SlowHDD` are the catalogue of Bhandari 2024, table 3.1: the measured mean
-    /// latencies of a 4 KiB page, fixed, transfer included, with nothing known of their spread.
+    /// latencies of a 4 KiB page in whole nanoseconds, fixed, transfer included, with nothing known
+    /// of their spread.
     /// The others are typical devices with spread, seeks and limits, for trying things out; they
     /// are nobody's measurement.
     pub fn named(name: &str) -> Option<Profile> {
