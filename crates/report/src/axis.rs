@@ -117,11 +117,14 @@ impl Axis {
             axis.insert("tickformat".into(), json!(format));
             axis.insert("ticksuffix".into(), json!(suffix));
             // A tick per decade, or at 1, 2 and 5; within less than one Plotly finds better ones.
-            if self.log && high / low > 4.0 {
-                axis.insert(
-                    "dtick".into(),
-                    if high / low > 500.0 { json!(1) } else { json!("D2") },
-                );
+            if self.log && high / low > 500.0 {
+                axis.insert("dtick".into(), json!(1));
+            } else if self.log && high / low > 4.0 {
+                let at = one_two_five(low, high);
+                let text: Vec<String> =
+                    at.iter().map(|v| self.unit.show(v / self.unit.scale())).collect();
+                axis.insert("tickvals".into(), json!(at));
+                axis.insert("ticktext".into(), json!(text));
             }
         }
         Value::Object(axis)
@@ -146,6 +149,12 @@ impl Axis {
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let shown = values.filter(|v| v.is_finite() && *v > 0.0);
     shown.fold((f64::INFINITY, 0.0), |(low, high), v| (low.min(v), high.max(v)))
+}
+
+/// 1, 2 and 5 times the powers of ten around a range.
+fn one_two_five(low: f64, high: f64) -> Vec<f64> {
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    decades.flat_map(|p| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(p))).collect()
 }
 
 fn binary(value: f64) -> String {
@@ -221,6 +230,14 @@ mod tests {
             Axis::new("x", Unit::Plain).log().json([0.01, high].into_iter())["tickformat"].clone()
         };
         assert_eq!((tick(1.0), tick(1e6)), (json!(".3~g"), json!("~s")));
+    }
+
+    #[test]
+    fn two_decades_have_ticks_at_one_two_and_five() {
+        let axis = Axis::new("latency", Unit::Micros).log().json([80e-6, 1e-3].into_iter());
+        let text: Vec<&str> =
+            axis["ticktext"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+        assert_eq!(text[..6], ["10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs"]);
     }
 
     #[test]
