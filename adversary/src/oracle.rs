@@ -42,6 +42,9 @@ struct Version {
     candidate: bool,
     /// May be found after a power cut.
     survivor: bool,
+    /// May be found after a kill that loses nothing acknowledged. A write that was read while
+    /// it was in flight is not acknowledged by that.
+    unkilled: bool,
 }
 
 impl Version {
@@ -114,6 +117,7 @@ impl Oracle {
             life: 0,
             candidate: true,
             survivor: true,
+            unkilled: true,
         };
         Oracle { volume, sectors: vec![vec![first]; sectors as usize], clock: 1, life: 1 }
     }
@@ -141,6 +145,7 @@ impl Oracle {
                 life,
                 candidate: true,
                 survivor: true,
+                unkilled: true,
             });
         }
     }
@@ -156,6 +161,7 @@ impl Oracle {
             if ok {
                 for v in s.iter_mut() {
                     v.candidate &= v.ended >= issued;
+                    v.unkilled &= v.ended >= issued;
                 }
             }
             prune(s);
@@ -241,9 +247,12 @@ impl Oracle {
             }
             // Every other value whose write had ended before the read began is older.
             let old = s.iter().all(|v| v.value() != found || v.life < life);
+            let acknowledged =
+                s.iter().all(|v| v.value() != found || (v.ended != u64::MAX && !v.failed));
             for v in s.iter_mut() {
                 if v.value() != found && v.ended < ticket.issued {
                     v.candidate = false;
+                    v.unkilled &= !acknowledged;
                     if old && v.life < life {
                         v.survivor = false;
                     }
@@ -261,7 +270,7 @@ impl Oracle {
         for s in &mut self.sectors {
             for v in s.iter_mut() {
                 let stays = if lossless { v.candidate } else { v.survivor };
-                (v.candidate, v.survivor) = (stays, stays);
+                (v.candidate, v.survivor, v.unkilled) = (stays, stays, stays);
                 v.ended = v.ended.min(now);
             }
             prune(s);
@@ -275,7 +284,8 @@ impl Oracle {
         let now = self.tick();
         for s in &mut self.sectors {
             for v in s.iter_mut() {
-                v.candidate = if lossless { v.candidate } else { v.survivor };
+                v.candidate = if lossless { v.unkilled } else { v.survivor };
+                v.unkilled = v.candidate;
                 v.ended = v.ended.min(now);
             }
             prune(s);
@@ -295,7 +305,7 @@ impl Oracle {
 }
 
 fn prune(versions: &mut Vec<Version>) {
-    versions.retain(|v| v.candidate || v.survivor);
+    versions.retain(|v| v.candidate || v.survivor || v.unkilled);
 }
 
 #[cfg(test)]

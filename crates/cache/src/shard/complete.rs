@@ -106,10 +106,8 @@ impl Shard {
             if self.index[id].dirty == 0 {
                 self.flush_covered(id, true);
             } else if self.has_flash {
-                // Handed to the log: the sync that follows covers it.
-                let handed = self.append(around, id, true).is_some();
-                self.flush_covered(id, handed);
-                if !handed {
+                if self.append(around, id, true).is_none() {
+                    self.flush_covered(id, false);
                     self.relist_dirty(id);
                 }
                 return;

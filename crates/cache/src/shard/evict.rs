@@ -120,6 +120,8 @@ impl Shard {
         let ticket = self.ticket(t);
         let log = around.log.as_deref_mut().expect("a shard with flash has a log");
         log.append(Append { ticket, key, valid, dirty, slot, urgent });
+        // The sync that follows a flush covers what was handed to the log.
+        self.flush_covered(id, true);
         Some(t)
     }
 

@@ -267,6 +267,11 @@ impl Shard {
             }
             Step::Wait(t) | Step::Applied(t) => {
                 around.stats.waits_block += u64::from(!applied);
+                let appending = matches!(self.transfers[t].kind, Kind::Append { .. });
+                if let (true, false, Some(log)) = (appending, applied, around.log.as_deref_mut()) {
+                    // Somebody waits for a block that stands in an open batch.
+                    log.close_batch();
+                }
                 Some(t)
             }
             Step::NoRoom => {
