@@ -287,15 +287,17 @@ impl Log {
         }
     }
 
-    /// A payload's checksum is known.
-    pub(crate) fn checksum_done(&mut self, slot: usize, entry: usize, value: u32) {
+    /// A payload's checksum is known; whether it was the last one missing.
+    pub(crate) fn checksum_done(&mut self, slot: usize, entry: usize, value: u32) -> bool {
         let batch = &mut self.batches.all[slot];
         assert!(batch.state == State::Summing, "no checksum of this batch is missing");
         batch.entries[entry].entry.checksum = value;
         batch.sums_missing -= 1;
-        if batch.sums_missing == 0 {
+        let last = batch.sums_missing == 0;
+        if last {
             self.write_batch(slot);
         }
+        last
     }
 
     /// Encodes the headers and asks for the write.

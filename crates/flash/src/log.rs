@@ -170,7 +170,11 @@ impl Log {
         if urgent {
             self.queue.close_through = serial;
         }
-        self.pump();
+        // Only a batch formed, or a region sealed for want of room, lets anything else go on.
+        let head = self.regions.head;
+        if self.pump_batches() || self.regions.head != head {
+            self.pump();
+        }
     }
 
     /// Writes what is open as soon as no batch is being written.
@@ -301,8 +305,10 @@ impl Log {
     /// The answer to an `Effect::Checksum`.
     pub fn handle_checksum(&mut self, index: u32, value: u32) {
         assert_eq!(index >> 28, Kind::Checksum as u32, "not a token of a checksum");
-        self.checksum_done((index >> 16 & 0xff) as usize, (index & 0xffff) as usize, value);
-        self.pump();
+        let (batch, entry) = ((index >> 16 & 0xff) as usize, (index & 0xffff) as usize);
+        if self.checksum_done(batch, entry, value) {
+            self.pump();
+        }
     }
 
     /// The end of a device effect. After a read, the bytes must be in the metadata buffer.
