@@ -5,13 +5,14 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 19] = [
+const LEVELS: [(&str, u32); 20] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
     ("forebay-model", 1),
     ("forebay-locality", 1),
     ("forebay-config", 1),
     ("forebay-report", 1),
+    ("forebay-results", 1),
     ("forebay-nbd", 2),
     ("forebay-flash", 2),
     ("forebay-cache", 3),

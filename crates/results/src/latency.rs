@@ -1,0 +1,195 @@
+//! How long requests took.
+
+use forebay_block::{Nanos, Op};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Latencies above this count as this: 18 minutes.
+const LATENCY_NS_MAX: u64 = 1 << 40;
+/// Significant decimal digits of percentiles and mean; the maximum is exact.
+const DIGITS: u8 = 3;
+
+/// A distribution of latencies, in microseconds; all 0 when there were none.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90 % took no longer.
+    pub p90: f64,
+    /// 99 % took no longer.
+    pub p99: f64,
+    /// 99.9 % took no longer.
+    pub p999: f64,
+    /// 99.99 % took no longer.
+    pub p9999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// Latencies by kind of request, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct LatencyByOp {
+    /// Of reads.
+    pub read: Latency,
+    /// Of writes.
+    pub write: Latency,
+    /// Of all requests, trims, zeroings and flushes too.
+    pub all: Latency,
+}
+
+/// Counts latencies, in constant memory (250 KiB), a few nanoseconds each.
+#[derive(Clone, Debug)]
+pub struct LatencyHistogram {
+    histogram: Histogram<u64>,
+    /// The longest, to the nanosecond.
+    max_ns: u64,
+}
+
+impl Default for LatencyHistogram {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS);
+        LatencyHistogram { histogram: histogram.expect("the bounds are sound"), max_ns: 0 }
+    }
+}
+
+impl LatencyHistogram {
+    /// Counts a latency.
+    pub fn record(&mut self, latency: Nanos) {
+        let ns = latency.0.clamp(1, LATENCY_NS_MAX);
+        self.max_ns = self.max_ns.max(ns);
+        self.histogram.saturating_record(ns);
+    }
+
+    /// Latencies counted.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &LatencyHistogram) {
+        // They have the same bounds, so they add.
+        let added = self.histogram.add(&other.histogram);
+        debug_assert!(added.is_ok());
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// Forgets everything counted.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        self.max_ns = 0;
+    }
+
+    /// The latency, in microseconds, that a share of `quantile` did not exceed; 0 when there
+    /// were none.
+    pub fn at_us(&self, quantile: f64) -> f64 {
+        self.histogram.value_at_quantile(quantile).min(self.max_ns) as f64 / 1e3
+    }
+
+    /// What is reported.
+    pub fn summary(&self) -> Latency {
+        if self.histogram.is_empty() {
+            return Latency::default();
+        }
+        Latency {
+            mean: self.histogram.mean() / 1e3,
+            p50: self.at_us(0.5),
+            p90: self.at_us(0.9),
+            p99: self.at_us(0.99),
+            p999: self.at_us(0.999),
+            p9999: self.at_us(0.9999),
+            max: self.max_ns as f64 / 1e3,
+        }
+    }
+}
+
+/// Counts latencies by kind of request.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyRecorder {
+    /// Of reads.
+    pub read: LatencyHistogram,
+    /// Of writes.
+    pub write: LatencyHistogram,
+    /// Of trims, zeroings and flushes.
+    pub other: LatencyHistogram,
+}
+
+impl LatencyRecorder {
+    /// Counts a request.
+    pub fn record(&mut self, op: Op, latency: Nanos) {
+        match op {
+            Op::Read => self.read.record(latency),
+            Op::Write => self.write.record(latency),
+            Op::Trim | Op::Flush | Op::WriteZeroes => self.other.record(latency),
+        }
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &LatencyRecorder) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        self.other.add(&other.other);
+    }
+
+    /// All requests together.
+    pub fn all(&self) -> LatencyHistogram {
+        let mut all = self.read.clone();
+        all.add(&self.write);
+        all.add(&self.other);
+        all
+    }
+
+    /// What is reported.
+    pub fn summary(&self) -> LatencyByOp {
+        let (read, write) = (self.read.summary(), self.write.summary());
+        LatencyByOp { read, write, all: self.all().summary() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_thousandth_and_in_microseconds() {
+        let mut recorder = LatencyRecorder::default();
+        for us in 1..=10_000 {
+            recorder.record(if us % 2 == 0 { Op::Read } else { Op::Write }, Nanos::from_micros(us));
+        }
+        let all = recorder.summary().all;
+        for (is, should) in [
+            (all.mean, 5000.5),
+            (all.p50, 5000.0),
+            (all.p90, 9000.0),
+            (all.p99, 9900.0),
+            (all.p999, 9990.0),
+            (all.p9999, 9999.0),
+            (all.max, 10_000.0),
+        ] {
+            assert!((is / should - 1.0f64).abs() < 1.1e-3, "{is} against {should}");
+        }
+    }
+
+    #[test]
+    fn flushes_count_among_all_and_neither_as_reads_nor_writes() {
+        let mut recorder = LatencyRecorder::default();
+        recorder.record(Op::Flush, Nanos::from_micros(7));
+        let mut sum = LatencyRecorder::default();
+        sum.add(&recorder);
+        let summary = sum.summary();
+        assert_eq!((summary.read, summary.write), (Latency::default(), Latency::default()));
+        assert_eq!((summary.all.max, sum.all().count()), (7.0, 1));
+    }
+
+    #[test]
+    fn latencies_beyond_the_largest_count_as_the_largest() {
+        let mut histogram = LatencyHistogram::default();
+        histogram.record(Nanos(u64::MAX));
+        histogram.record(Nanos(0));
+        assert_eq!(histogram.summary().max, LATENCY_NS_MAX as f64 / 1e3);
+        assert_eq!(histogram.count(), 2);
+        histogram.clear();
+        assert_eq!(histogram.summary(), Latency::default());
+    }
+}

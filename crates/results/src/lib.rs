@@ -1,0 +1,22 @@
+//! What a run of a workload reports, whether it was simulated or ran on real devices.
+//!
+//! A simulation, a replay and a load generator answer with the same fields under the same names,
+//! so that their documents can be laid side by side. Latencies are in microseconds, sizes in
+//! bytes, ratios are fractions. A run on real devices adds its own fields next to these.
+//!
+//! ```
+//! use forebay_block::{Nanos, Op};
+//! use forebay_results::{LatencyRecorder, RunResult};
+//! let mut latency = LatencyRecorder::default();
+//! latency.record(Op::Read, Nanos::from_micros(80));
+//! let run = RunResult { requests: 1, reads: 1, latency_us: latency.summary(), ..RunResult::default() };
+//! assert_eq!(run.latency_us.read.max, 80.0);
+//! ```
+
+mod identity;
+mod latency;
+mod run;
+
+pub use identity::{TraceHasher, TraceIdentity};
+pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder};
+pub use run::{Backing, CacheResult, Hits, ReadWrite, RunResult};

@@ -1,0 +1,120 @@
+//! The fields that every run has.
+
+use serde::{Deserialize, Serialize};
+
+use crate::LatencyByOp;
+
+/// A run of a workload.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Requests of all kinds that were completed, failed ones included.
+    pub requests: u64,
+    /// Read requests among them.
+    pub reads: u64,
+    /// Write requests among them.
+    pub writes: u64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Bytes that read requests asked for.
+    pub read_bytes: u64,
+    /// Bytes that write requests brought.
+    pub write_bytes: u64,
+    /// Seconds from the first request to the last completion, on the clock of the run.
+    pub duration_s: f64,
+    /// From a request's arrival to its answer.
+    pub latency_us: LatencyByOp,
+    /// What the cache did; absent where the target is not ours and nobody can look inside.
+    #[serde(flatten)]
+    pub cache: Option<CacheResult>,
+}
+
+/// What a cache did during a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CacheResult {
+    /// Accesses to blocks that found them, by tier.
+    pub hits: Hits,
+    /// Accesses to blocks that found them nowhere.
+    pub misses: ReadWrite,
+    /// Share of block accesses that hit.
+    pub hit_ratio: f64,
+    /// Bytes written to the flash tier, headers and padding included.
+    pub tier2_bytes_written: u64,
+    /// Traffic of the backing stores.
+    pub backing: Backing,
+    /// The most blocks that were newer than the backing store at any time.
+    pub dirty_blocks_max: u64,
+}
+
+/// Accesses to blocks that hit, by tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Hits {
+    /// In memory.
+    pub tier1: ReadWrite,
+    /// On flash.
+    pub tier2: ReadWrite,
+}
+
+/// A count of reads and one of writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ReadWrite {
+    /// Of reads.
+    pub read: u64,
+    /// Of writes, trims and zeroings.
+    pub write: u64,
+}
+
+/// Traffic of the backing stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Backing {
+    /// Bytes read from them.
+    pub read_bytes: u64,
+    /// Bytes written to them.
+    pub write_bytes: u64,
+}
+
+impl CacheResult {
+    /// The share of accesses that hit, from the counts; 0 without accesses.
+    pub fn ratio_of(hits: &Hits, misses: &ReadWrite) -> f64 {
+        let hit = hits.tier1.sum() + hits.tier2.sum();
+        match hit + misses.sum() {
+            0 => 0.0,
+            all => hit as f64 / all as f64,
+        }
+    }
+}
+
+impl ReadWrite {
+    /// Both together.
+    pub const fn sum(self) -> u64 {
+        self.read + self.write
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_not_ours_has_no_cache_fields_and_ours_has_them_at_the_top() {
+        let mut run = RunResult { requests: 3, ..RunResult::default() };
+        let document = serde_json::to_value(&run).unwrap();
+        assert!(document.get("hits").is_none() && document.get("cache").is_none());
+        assert_eq!(serde_json::from_value::<RunResult>(document).unwrap(), run);
+
+        let hits = Hits { tier1: ReadWrite { read: 2, write: 1 }, ..Hits::default() };
+        let misses = ReadWrite { read: 1, write: 0 };
+        let hit_ratio = CacheResult::ratio_of(&hits, &misses);
+        run.cache = Some(CacheResult { hits, misses, hit_ratio, ..CacheResult::default() });
+        let document = serde_json::to_value(&run).unwrap();
+        assert_eq!(document["hits"]["tier1"]["read"], 2);
+        assert_eq!(document["hit_ratio"], 0.75);
+        assert_eq!(document["backing"]["read_bytes"], 0);
+        assert_eq!(document["latency_us"]["all"]["p9999"], 0.0);
+        assert_eq!(serde_json::from_value::<RunResult>(document).unwrap(), run);
+    }
+
+    #[test]
+    fn the_hit_ratio_of_nothing_is_zero() {
+        assert_eq!(CacheResult::ratio_of(&Hits::default(), &ReadWrite::default()), 0.0);
+    }
+}
