@@ -6,6 +6,7 @@
 
 mod arc;
 mod blkparse;
+mod blktrace;
 mod clouds;
 mod csv;
 mod cydonia;
@@ -60,6 +61,7 @@ pub const FORMATS: &[Format] = &[
     vscsi::CSV,
     oracle_general::FORMAT,
     lcs::FORMAT,
+    blktrace::FORMAT,
     blkparse::TEXT,
     blkparse::CSV,
     fiu::FORMAT,

@@ -18,6 +18,8 @@ pub(crate) trait RecordParser {
     const CLOCK: Clock = Clock::Unknown;
     /// What a record should be, for messages.
     const EXPECTED: &'static str;
+    /// Whether the parser numbers volumes; else there is one.
+    const NUMBERED_VOLUMES: bool = false;
     /// Bytes before the first record.
     const HEADER_BYTES: usize = 0;
 
@@ -31,6 +33,11 @@ pub(crate) trait RecordParser {
 
     /// Bytes in a record.
     fn record_bytes(&self) -> usize;
+
+    /// Bytes after this record that belong to it and do not matter.
+    fn following_bytes(&self, _record: &[u8]) -> usize {
+        0
+    }
 
     /// Parses one record, of exactly that many bytes, and pushes at most one request: whether it
     /// did, or `None` if the record is bad.
@@ -47,6 +54,10 @@ pub(crate) struct Records<P> {
     ended: bool,
     record_bytes: usize,
     record: u64,
+    /// Byte offset of the next record.
+    offset: u64,
+    /// Bytes to pass over before it.
+    following: usize,
     skip_bad: bool,
     counters: Counters,
 }
@@ -62,7 +73,11 @@ impl<P: RecordParser> Records<P> {
             found: "another header".to_owned(),
         })?;
         Ok(Records {
-            volumes: VolumeTable::single(source.stem()),
+            volumes: if P::NUMBERED_VOLUMES {
+                VolumeTable::default()
+            } else {
+                VolumeTable::single(source.stem())
+            },
             record_bytes: parser.record_bytes(),
             source,
             parser,
@@ -70,6 +85,8 @@ impl<P: RecordParser> Records<P> {
             taken: 0,
             ended: false,
             record: 0,
+            offset: P::HEADER_BYTES as u64,
+            following: 0,
             skip_bad: options.skip_bad_lines,
             counters: Counters::default(),
         })
@@ -98,9 +115,10 @@ impl<P: RecordParser> Records<P> {
 
     fn end(&mut self) -> Result<()> {
         let trailing = (self.buffer.len() - self.taken) as u64;
-        if trailing == 0 {
+        if trailing == 0 && self.following == 0 {
             return Ok(());
         }
+        self.following = 0;
         self.taken = self.buffer.len();
         if self.skip_bad {
             self.counters.bad += 1;
@@ -119,6 +137,9 @@ impl<P: RecordParser + Send> Raw for Records<P> {
     fn fill(&mut self, batch: &mut Batch, max: usize) -> Result<()> {
         let target = batch.len() + max;
         while batch.len() < target {
+            let passed = self.following.min(self.buffer.len() - self.taken);
+            self.following -= passed;
+            self.taken += passed;
             let Some(record) = self.buffer.get(self.taken..self.taken + self.record_bytes) else {
                 if self.ended {
                     return self.end();
@@ -137,16 +158,17 @@ impl<P: RecordParser + Send> Raw for Records<P> {
                 }
                 None => {
                     batch.truncate(before);
-                    let offset = P::HEADER_BYTES as u64 + self.record * self.record_bytes as u64;
                     return Err(TraceError::BadRecord {
                         path: self.source.path.clone(),
-                        at: Position::Record { number: self.record, offset },
+                        at: Position::Record { number: self.record, offset: self.offset },
                         expected: P::EXPECTED.to_owned(),
                         found: format!("{:02x?}", record),
                     });
                 }
             }
+            self.following = self.parser.following_bytes(record);
             self.taken += self.record_bytes;
+            self.offset += (self.record_bytes + self.following) as u64;
             self.record += 1;
         }
         Ok(())

@@ -151,6 +151,39 @@ pub const FIXTURES: &[Fixture] = &[
                   1000000000 tenant0 read 4096 4096\n",
     },
     Fixture {
+        format: "blktrace",
+        content: Binary(|| {
+            let r = |ns: u64, sector: u64, bytes: u32, action: u32, category: u32, pdu: &[u8]| {
+                let mut r = Vec::new();
+                r.extend(0x6561_7407u32.to_le_bytes());
+                r.extend(1u32.to_le_bytes());
+                r.extend(ns.to_le_bytes());
+                r.extend(sector.to_le_bytes());
+                r.extend(bytes.to_le_bytes());
+                r.extend((action | category << 16).to_le_bytes());
+                r.extend(697u32.to_le_bytes());
+                r.extend((8u32 << 20 | 16).to_le_bytes());
+                r.extend(3u32.to_le_bytes());
+                r.extend(0u16.to_le_bytes());
+                r.extend((pdu.len() as u16).to_le_bytes());
+                r.extend(pdu);
+                r
+            };
+            [
+                r(5, 0, 0, 0, 1 << 10, b"kjournald\0"),
+                r(10, 8, 4096, 1, 1 << 1, b""),
+                r(12, 8, 4096, 7, 1 << 1, b"abcd"),
+                r(20, 16, 512, 1, 1, b"x"),
+                r(30, 24, 512, 1, 1 << 1 | 1 << 15, b""),
+                r(40, 0, 0, 1, 1 << 1 | 1 << 2, b""),
+                r(50, 0, 1 << 20, 1, 1 << 1 | 1 << 13, b""),
+            ]
+            .concat()
+        }),
+        meaning: "0 8:16 write 4096 4096\n10 8:16 read 8192 512\n20 8:16 write+fua 12288 512\n\
+                  30 8:16 flush 0 0\n40 8:16 trim 0 1048576\n",
+    },
+    Fixture {
         format: "blkparse",
         content: Text(
             "  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]\n  \
