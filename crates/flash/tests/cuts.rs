@@ -5,7 +5,7 @@ mod common;
 
 use common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::Slot;
-use forebay_flash::{Append, Event, Geometry, Options, Record, Start};
+use forebay_flash::{Append, Binding, Event, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What was appended, in log order: block, version (0 for a tombstone), region once known.
@@ -374,16 +374,66 @@ fn the_same_holds_for_other_geometries() {
     }
 }
 
+/// Every place of a first cut in updates of the superblock and of a second one in the recovery,
+/// with every fate of every write at risk, and then a third recovery.
 #[test]
-fn a_record_type_is_what_it_seems() {
-    // The helper compares records by content; make sure that different ones differ.
-    let r = Record {
-        key: key(1),
-        position: forebay_flash::Position(1),
-        valid: 1,
-        dirty: 1,
-        checksum: 1,
-        sequence: 1,
-    };
-    assert_ne!(strip(&[Event::Recovered(r)]), strip(&[Event::RecoveredTombstone { key: key(1) }]));
+fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
+    let binding = |generation| Binding { index: 1, uuid: [9; 16], generation };
+    let mut cuts = 0;
+    for first in 0.. {
+        let prepare = || {
+            let mut rig = Rig::formatted(tiny(), options());
+            rig.append(0, key(0), 1, true);
+            rig.log.sync(0);
+            rig.settle();
+            let mut acknowledged = 0;
+            let mut done = 0;
+            for generation in 1..=2 {
+                rig.log.bind(vec![binding(generation)], generation);
+                rig.poll();
+                while rig.under_way() > 0 && done < first {
+                    rig.complete(0);
+                    done += 1;
+                    while let Some(event) = rig.log.poll_event() {
+                        assert_eq!(event, Event::Bound { ticket: generation, result: Ok(()) });
+                        acknowledged = generation;
+                    }
+                }
+            }
+            (rig, acknowledged, done < first)
+        };
+        let (rig, acknowledged, over) = prepare();
+        if over {
+            break;
+        }
+        for fates in 0..4u64.pow(rig.at_risk()) {
+            let flash = prepare().0.cut_by(fates);
+            for second in 0.. {
+                let recovering = || {
+                    let mut rig = recover(flash.clone(), tiny(), options());
+                    let mut left = second;
+                    while rig.under_way() > 0 && left > 0 {
+                        rig.complete(0);
+                        left -= 1;
+                    }
+                    rig
+                };
+                let rig = recovering();
+                for fates in 0..4u64.pow(rig.at_risk()) {
+                    let flash = recovering().cut_by(fates);
+                    let events = recover(flash, tiny(), options()).settle();
+                    let [Event::Recovered(_), Event::Ready(report)] = &events[..] else {
+                        panic!("cuts after {first} and {second}, fates {fates}: {events:?}")
+                    };
+                    let found = report.bindings.first().map_or(0, |b| b.generation);
+                    assert!(found >= acknowledged, "{found} after {acknowledged} was bound");
+                    cuts += 1;
+                }
+                if rig.under_way() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
 }

@@ -61,6 +61,24 @@ impl Flash {
         });
         // What is still volatile lies on top of what has become durable.
     }
+    /// What is left when each volatile write, and each under way, survives as `fates` says, least
+    /// significant digit first: 0 not, 1 whole, 2 its first half, 3 its second half.
+    pub fn cut_by(&mut self, mut fates: u64, under_way: Vec<(usize, Vec<u8>)>) {
+        let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
+        writes.extend(under_way);
+        for (offset, bytes) in writes {
+            let half = bytes.len() / 2;
+            let kept = match fates % 4 {
+                0 => 0..0,
+                1 => 0..bytes.len(),
+                2 => 0..half,
+                _ => half..bytes.len(),
+            };
+            fates /= 4;
+            self.durable[offset + kept.start..offset + kept.end].copy_from_slice(&bytes[kept]);
+        }
+        self.current.clone_from(&self.durable);
+    }
     /// Loses a random part of what is volatile, and of the writes under way.
     fn cut(&mut self, rng: &mut Rng, under_way: Vec<(usize, Vec<u8>)>) {
         let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
@@ -271,16 +289,31 @@ impl Rig {
 
     /// The power goes off: what is left of the device.
     pub fn cut(mut self, rng: &mut Rng) -> Flash {
-        let under_way = self
-            .pending
-            .drain(..)
-            .filter_map(|(_, p)| match p {
-                Pending::Write { offset, bytes } => Some((offset, bytes)),
-                _ => None,
-            })
-            .collect();
+        let under_way = self.writes_under_way();
         self.flash.cut(rng, under_way);
         self.flash
+    }
+
+    /// The power goes off, each write not yet durable having the fate given (see
+    /// [`Flash::cut_by`]).
+    pub fn cut_by(mut self, fates: u64) -> Flash {
+        let under_way = self.writes_under_way();
+        self.flash.cut_by(fates, under_way);
+        self.flash
+    }
+
+    /// Writes that a cut now could keep, lose or tear.
+    pub fn at_risk(&self) -> u32 {
+        let writes = self.pending.iter().filter(|p| matches!(p.1, Pending::Write { .. }));
+        (writes.count() + self.flash.volatile.len()) as u32
+    }
+
+    fn writes_under_way(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let write = |p| match p {
+            Pending::Write { offset, bytes } => Some((offset, bytes)),
+            _ => None,
+        };
+        self.pending.drain(..).filter_map(|(_, p)| write(p)).collect()
     }
 
     /// The process dies, the device lives on: writes under way may or may not have happened.
