@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_device::file::{DirectIo, OpenOptions, Target};
-use forebay_device::{Arena, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring};
+use forebay_device::{Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring};
 use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
 use forebay_flash::{BlockKey, Event, Log, LogError, OnDamage, Options, RecoveryReport, Start};
 use std::collections::BTreeMap;
@@ -47,7 +47,8 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     let (target, _) = Target::open(&options)?;
     let system = |what| move |e| EngineError::System(what, e);
     let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
-    let made = RealDevices::new(Default::default(), uring::Options::default(), bell.clone());
+    // Threads let go of the file at once, io_uring only when the kernel gets to it.
+    let made = RealDevices::new(Backend::Threads, uring::Options::default(), bell.clone());
     let (mut devices, _) = made.map_err(system("set up I/O"))?;
     let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
         .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;

@@ -11,6 +11,7 @@ use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::RecoveryReport;
 
+use crate::clock::Clock;
 use crate::core::Shared;
 use crate::error::EngineError;
 use crate::opening;
@@ -128,6 +129,11 @@ impl Engine {
     /// Bytes of a cached block.
     pub fn block_bytes(&self) -> u32 {
         self.shared.lock().cache.config().block_size.bytes() as u32
+    }
+
+    /// The clock of all its times.
+    pub fn clock(&self) -> Clock {
+        self.shared.clock
     }
 
     /// What the user should hear of.

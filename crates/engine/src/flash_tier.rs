@@ -10,6 +10,7 @@ use forebay_flash::format::FormatError;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Geometry, LogError};
 
+use crate::check::check_flash;
 use crate::error::EngineError;
 use crate::patience;
 use crate::store::io_error;
@@ -40,6 +41,7 @@ pub(crate) struct FlashTier {
     pub found: Found,
     pub target: Option<Target>,
     pub notice: Option<Notice>,
+    options: OpenOptions,
 }
 
 impl FlashTier {
@@ -67,7 +69,21 @@ impl FlashTier {
         }
         let found = inspect_flash(&flash.path)?;
         let path = flash.path.clone();
-        Ok(FlashTier { path, bytes, found, target: Some(target), notice })
+        Ok(FlashTier { path, bytes, found, target: Some(target), notice, options })
+    }
+}
+
+impl FlashTier {
+    /// Reads the whole tier and counts its dirty blocks.
+    ///
+    /// # Errors
+    /// If it cannot be read, or somebody took it meanwhile.
+    pub fn dirty_blocks(&mut self) -> Result<u64, EngineError> {
+        // The check opens the device itself; ours is exclusive.
+        self.target = None;
+        let report = check_flash(&self.path)?;
+        self.target = Some(patience::open(&self.options)?.0);
+        Ok(report.dirty_blocks)
     }
 }
 

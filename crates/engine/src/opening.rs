@@ -12,7 +12,6 @@ use forebay_effect::Device;
 use forebay_flash::Binding;
 use forebay_flash::format::superblock::Superblock;
 
-use crate::check::check_flash;
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
 use crate::devices::AnyDevices;
@@ -57,7 +56,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         None => None,
     };
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
-    let decision = decide(config, options, &mut flash, &mut machine, &stores)?;
+    let decision = decide(options, &mut flash, &stores)?;
     if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
     {
@@ -126,87 +125,83 @@ fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeD
 
 /// Whether to format or to recover, and in which order volumes are attached.
 fn decide(
-    config: &Config,
     options: &EngineOptions,
     flash: &mut Option<FlashTier>,
-    machine: &mut forebay_cache::CacheConfig,
     stores: &[Store],
 ) -> Result<Decision, EngineError> {
-    let in_order: Vec<usize> = (0..stores.len()).collect();
+    let in_order = || (0..stores.len()).collect();
     let Some(tier) = flash else {
-        for store in stores {
-            let elsewhere = store.header.is_some_and(|h| h.dirty && h.flash_uuid != [0; 16]);
-            if elsewhere && !options.discard_dirty_data {
-                let (volume, path) = (store.name.clone(), store.path.clone());
-                return Err(EngineError::DirtyElsewhere { volume, path });
-            }
-        }
-        return Ok(Decision { start: Open::Recover, numbers: in_order });
+        nothing_elsewhere(stores, [0; 16], options)?;
+        return Ok(Decision { start: Open::Recover, numbers: in_order() });
     };
-    let path = || tier.path.clone();
-    let format = || -> Result<Decision, EngineError> {
-        for store in stores {
-            let ours = match &tier.found {
-                Found::Tier(superblock) => superblock.uuid,
-                _ => [0; 16],
-            };
-            let elsewhere = store
-                .header
-                .is_some_and(|h| h.dirty && h.flash_uuid != [0; 16] && h.flash_uuid != ours);
-            if elsewhere && !options.discard_dirty_data {
-                let (volume, path) = (store.name.clone(), store.path.clone());
-                return Err(EngineError::DirtyElsewhere { volume, path });
-            }
-        }
-        let binding = |(index, store): (usize, &Store)| Binding {
-            index: index as u16,
-            uuid: store.uuid,
-            generation: store.header.map_or(0, |h| h.generation),
-        };
-        let bindings = stores.iter().enumerate().map(binding).collect();
-        let start = Open::Format { uuid: random_uuid()?, bindings };
-        Ok(Decision { start, numbers: in_order.clone() })
+    let path = tier.path.clone();
+    let (uuid, numbers) = match &tier.found {
+        Found::Tier(superblock) => (superblock.uuid, numbers(superblock, stores)),
+        _ => ([0; 16], Err("it is empty".to_owned())),
     };
-    let superblock = match &tier.found {
-        Found::Blank => return format(),
-        Found::Foreign if options.format => return format(),
-        Found::Foreign => return Err(EngineError::NotFlash { path: path() }),
+    match &tier.found {
+        Found::Blank => {}
+        Found::Foreign if options.format => {}
+        Found::Foreign => return Err(EngineError::NotFlash { path }),
         // What cannot be read may well hold dirty data.
-        Found::Unusable(_) if options.format && options.discard_dirty_data => return format(),
+        Found::Unusable(_) if options.format && options.discard_dirty_data => {}
         Found::Unusable(error) => {
-            return Err(EngineError::Flash { path: path(), error: error.clone() });
+            return Err(EngineError::Flash { path, error: error.clone() });
         }
-        Found::Tier(superblock) => superblock,
-    };
-    let dirty_blocks = || match options.discard_dirty_data {
-        true => Ok(0),
-        false => check_flash(&tier.path).map(|report| report.dirty_blocks),
-    };
-    if options.format {
-        return match dirty_blocks()? {
-            0 => format(),
-            blocks => Err(EngineError::DirtyFlash { path: path(), blocks }),
-        };
-    }
-    match numbers(superblock, stores) {
-        Ok(numbers) => {
-            for store in stores {
-                let Some(header) = store.header.filter(|h| h.flash_uuid == superblock.uuid) else {
-                    continue;
-                };
-                if let Err(error) = header.check_epoch(superblock.epoch) {
-                    let volume = store.name.clone();
-                    return Err(EngineError::Epoch { volume, error });
-                }
+        Found::Tier(superblock) if !options.format => {
+            if let Ok(numbers) = numbers {
+                check_epochs(superblock, stores)?;
+                return Ok(Decision { start: Open::Recover, numbers });
             }
-            let _ = (config, machine);
-            Ok(Decision { start: Open::Recover, numbers })
         }
-        Err(what) => match dirty_blocks()? {
-            0 => format(),
-            _ => Err(EngineError::Foreign { path: path(), what }),
-        },
+        Found::Tier(_) => {}
     }
+    if matches!(tier.found, Found::Tier(_)) && !options.discard_dirty_data {
+        match (tier.dirty_blocks()?, numbers) {
+            (0, _) => {}
+            (blocks, Ok(_)) => return Err(EngineError::DirtyFlash { path, blocks }),
+            (_, Err(what)) => return Err(EngineError::Foreign { path, what }),
+        }
+    }
+    nothing_elsewhere(stores, uuid, options)?;
+    let binding = |(index, store): (usize, &Store)| Binding {
+        index: index as u16,
+        uuid: store.uuid,
+        generation: store.header.map_or(0, |h| h.generation),
+    };
+    let bindings = stores.iter().enumerate().map(binding).collect();
+    let start = Open::Format { uuid: random_uuid()?, bindings };
+    Ok(Decision { start, numbers: in_order() })
+}
+
+/// Refuses stores whose newest data may be on a flash tier other than `here`.
+fn nothing_elsewhere(
+    stores: &[Store],
+    here: [u8; 16],
+    options: &EngineOptions,
+) -> Result<(), EngineError> {
+    let elsewhere = |store: &&Store| {
+        let header = store.header.filter(|h| h.dirty && h.flash_uuid != [0; 16]);
+        header.is_some_and(|h| h.flash_uuid != here)
+    };
+    match stores.iter().find(elsewhere) {
+        Some(store) if !options.discard_dirty_data => Err(EngineError::DirtyElsewhere {
+            volume: store.name.clone(),
+            path: store.path.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a flash tier or a store that is an older copy of itself.
+fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineError> {
+    for store in stores {
+        let ours = store.header.filter(|h| h.flash_uuid == superblock.uuid);
+        if let Some(Err(error)) = ours.map(|h| h.check_epoch(superblock.epoch)) {
+            return Err(EngineError::Epoch { volume: store.name.clone(), error });
+        }
+    }
+    Ok(())
 }
 
 /// The number of each store by the flash tier's table, or what does not fit.

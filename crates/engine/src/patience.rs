@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
 
 /// How long to wait for the locks of a process that no longer exists.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// As [`Target::open`], but waits while the holder is a process that has ended.
@@ -30,8 +30,12 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Option<Notice>), Op
     }
 }
 
-/// Whether the holder is described as a process, and there is none of that number.
+/// Whether the holder is described as a process, and there is none of that number; or not
+/// described at all, because it let go while we looked.
 fn has_ended(holder: &str) -> bool {
+    if holder.contains("another process or the kernel") {
+        return true;
+    }
     let Some((_, after)) = holder.split_once("process ") else { return false };
     let number: String = after.chars().take_while(char::is_ascii_digit).collect();
     !number.is_empty() && !Path::new("/proc").join(number).exists()

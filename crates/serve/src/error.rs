@@ -35,6 +35,9 @@ pub enum ServeError {
     /// Threads or file descriptors cannot be had.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
+    /// The recording.
+    #[error("the recording: {0}; the cache itself is not affected")]
+    Record(#[from] forebay_trace::TraceError),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -8,11 +8,13 @@ pub mod control;
 mod error;
 mod listener;
 mod nbd;
+mod record;
 mod server;
 mod signals;
 mod wait;
 
 pub use error::ServeError;
 pub use nbd::Stopped;
+pub use record::{RecordOptions, Recorded};
 pub use server::{Ready, Server};
 pub use signals::StopSignals;

@@ -10,6 +10,7 @@ use crate::control::{ControlServer, StopRequest};
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdServer, Stopped};
+use crate::record::{RecordOptions, Recording};
 
 /// A running server.
 #[derive(Debug)]
@@ -39,7 +40,11 @@ impl Server {
     /// # Errors
     /// If an address is taken, or the engine cannot be opened. Addresses are tried first, so
     /// that a second server on the same address touches no device.
-    pub fn start(config: &Config, options: EngineOptions) -> Result<Server, ServeError> {
+    pub fn start(
+        config: &Config,
+        options: EngineOptions,
+        record: Option<&RecordOptions>,
+    ) -> Result<Server, ServeError> {
         if config.serve.tls.is_some() {
             let message = "this version has no TLS: remove [serve.tls] and serve on a unix \
                            socket or a loopback address";
@@ -48,7 +53,11 @@ impl Server {
         let nbd = Listener::bind(&config.serve.nbd)?;
         let control = Listener::bind(&config.serve.control)?;
         let engine = Arc::new(Engine::open(config, options)?);
-        let nbd = NbdServer::start(engine.clone(), nbd)?;
+        let recording = match record {
+            Some(record) => Some(Recording::start(record, engine.clock(), engine.volumes())?),
+            None => None,
+        };
+        let nbd = NbdServer::start(engine.clone(), nbd, recording)?;
         let stop = Arc::new(StopRequest::default());
         let control = ControlServer::start(control, &engine, nbd.counters(), stop.clone())?;
         Ok(Server { engine, nbd, control, stop })
@@ -92,6 +101,6 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         engine.stop(mode, progress)?;
-        Ok(stopped)
+        stopped
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forebay_config::Config;
 use forebay_engine::{EngineOptions, StopMode};
-use forebay_serve::{Server, StopSignals};
+use forebay_serve::{RecordOptions, Server, StopSignals};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -30,6 +30,12 @@ pub struct Args {
     /// At the end leave dirty data on flash instead of bringing it to the backing stores
     #[arg(long)]
     pub keep_dirty: bool,
+    /// Record what clients do as a trace
+    #[arg(long, value_name = "X.parquet")]
+    pub record: Option<PathBuf>,
+    /// Record a hash (XXH3-128) of each 4 KiB of data, too
+    #[arg(long, requires = "record")]
+    pub hash: bool,
     /// Record every call into the cache and a hash of its answers
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
@@ -40,14 +46,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let config = Config::load(&args.config).map_err(CliError::usage)?;
     config.check_volumes().map_err(CliError::usage)?;
     let signals = StopSignals::install()?;
+    let record = args.record.map(|path| RecordOptions { path, hash: args.hash });
     let options = EngineOptions {
         format: args.format,
         discard_dirty_data: args.discard_dirty_data,
         backend: forebay_device::Backend::from_environment()?,
-        tape: args.tape.clone(),
+        tape: args.tape,
         ..EngineOptions::default()
     };
-    let server = Server::start(&config, options)?;
+    let server = Server::start(&config, options, record.as_ref())?;
     for notice in server.engine().notices() {
         ctx.note(notice);
     }
@@ -64,6 +71,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         StopMode::Destage => "finishing what is in flight, then writing back what is dirty",
         StopMode::Keep => "finishing what is in flight; dirty data stays on flash",
     });
-    server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    let stopped =
+        server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    if record.is_some() {
+        ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
+    }
     Ok(())
 }

@@ -20,6 +20,7 @@ use forebay_nbd::{Command, ErrorCode, ExportInfo, ReplyStyle, Request};
 use super::exports::PAYLOAD_BYTES_MAX;
 use super::input::Input;
 use super::output::Output;
+use crate::record::Notes;
 use crate::wait;
 
 /// Bytes of data of one connection's requests in flight. One more request is always taken.
@@ -47,6 +48,7 @@ pub(super) fn serve<S: Stream>(
     mut socket: S,
     exports: &[ExportInfo],
     session: Session,
+    notes: Option<Notes>,
     stopping: &AtomicBool,
 ) -> End {
     let mut input = Input::new();
@@ -60,6 +62,7 @@ pub(super) fn serve<S: Stream>(
         socket,
         input,
         session,
+        notes,
         stopping,
         output: Output::default(),
         payload: None,
@@ -121,6 +124,7 @@ struct Connection<'a, S> {
     socket: S,
     input: Input,
     session: Session,
+    notes: Option<Notes>,
     stopping: &'a AtomicBool,
     output: Output,
     payload: Option<Partial>,
@@ -250,6 +254,11 @@ impl<S: Stream> Connection<'_, S> {
     /// Turns what the engine has answered into replies.
     fn answer(&mut self) {
         let mut done = std::mem::take(&mut self.done);
+        if let (Some(notes), false) = (&self.notes, done.is_empty()) {
+            // What was asked for as a hint is no part of the workload.
+            let asked = |d: &&Done| self.slots[d.request.tag as usize].command != Command::Cache;
+            notes.note(self.session.now(), done.iter().filter(asked));
+        }
         for d in done.drain(..) {
             let request = self.slots[d.request.tag as usize];
             self.free.push(d.request.tag as u32);

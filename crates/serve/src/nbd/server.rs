@@ -16,6 +16,7 @@ use super::connection;
 use super::exports::exports;
 use crate::error::ServeError;
 use crate::listener::{Listener, Socket};
+use crate::record::{Recorded, Recording};
 use crate::wait;
 
 /// How long a client may take to read its last answers when the server stops.
@@ -36,6 +37,8 @@ pub struct Stopped {
     pub connections: usize,
     /// Of those, how many did not take their last answers and were cut off.
     pub cut_off: usize,
+    /// What was recorded.
+    pub recorded: Recorded,
 }
 
 /// A view of a server's connections.
@@ -65,6 +68,7 @@ impl NbdCounters {
 #[derive(Debug)]
 struct Shared {
     engine: Arc<Engine>,
+    recording: Option<Recording>,
     exports: Vec<ExportInfo>,
     connections: Mutex<Vec<Connection>>,
     counts: Arc<Counts>,
@@ -83,11 +87,16 @@ impl NbdServer {
     ///
     /// # Errors
     /// If the address is taken or cannot be had.
-    pub(crate) fn start(engine: Arc<Engine>, listener: Listener) -> Result<NbdServer, ServeError> {
+    pub(crate) fn start(
+        engine: Arc<Engine>,
+        listener: Listener,
+        recording: Option<Recording>,
+    ) -> Result<NbdServer, ServeError> {
         let exports = exports(engine.volumes(), engine.block_bytes());
         let bell = Doorbell::new().map_err(|e| ServeError::System("make a doorbell", e))?;
         let shared = Arc::new(Shared {
             engine,
+            recording,
             exports,
             connections: Mutex::new(Vec::new()),
             counts: Arc::default(),
@@ -114,8 +123,15 @@ impl NbdServer {
 
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
     /// connections.
-    pub fn stop(mut self) -> Stopped {
-        self.end()
+    ///
+    /// # Errors
+    /// If the recording could not be written; the rest is done all the same.
+    pub fn stop(mut self) -> Result<Stopped, ServeError> {
+        let mut stopped = self.end();
+        if let Some(recording) = self.shared.recording.as_ref() {
+            stopped.recorded = recording.finish()?;
+        }
+        Ok(stopped)
     }
 
     fn end(&mut self) -> Stopped {
@@ -129,7 +145,7 @@ impl NbdServer {
             connection.socket.shutdown(Shutdown::Read);
         }
         let patient_until = Instant::now() + PATIENCE;
-        let mut stopped = Stopped { connections: connections.len(), cut_off: 0 };
+        let mut stopped = Stopped { connections: connections.len(), ..Stopped::default() };
         for connection in connections {
             while !connection.thread.is_finished() && Instant::now() < patient_until {
                 std::thread::sleep(Duration::from_millis(1));
@@ -177,11 +193,12 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     let session = shared.engine.session().map_err(|e| io::Error::other(e.to_string()))?;
     let socket = Arc::new(socket);
     let (of_thread, own) = (shared.clone(), socket.clone());
+    let notes = shared.recording.as_ref().map(Recording::notes);
     let thread = std::thread::Builder::new().name(format!("forebay-nbd-{number}"));
     shared.counts.open.fetch_add(1, Ordering::Relaxed);
     let spawned = thread.spawn(move || {
         // Why it ended is the client's business; what it did is in the engine's counters.
-        let _ = connection::serve(&*own, &of_thread.exports, session, &of_thread.stopping);
+        let _ = connection::serve(&*own, &of_thread.exports, session, notes, &of_thread.stopping);
         own.shutdown(Shutdown::Both);
         of_thread.counts.open.fetch_sub(1, Ordering::Relaxed);
     });

@@ -1,0 +1,84 @@
+#!/bin/bash
+# Hits over NBD on a unix socket: forebay beside a plain memory server (bench/ramserver) and
+# nbdkit's memory plugin, all in one run, with ratios to nbdkit. Prints a Markdown table.
+#
+#   cargo build --release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
+#
+# BENCH_SECONDS (5) per cell; BENCH_ROUNDS (1) rounds, of which the best of each cell counts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${BENCH_SECONDS:-5} rounds=${BENCH_ROUNDS:-1}
+forebay=${FOREBAY:-$PWD/target/release/forebay}
+ramserver=${RAMSERVER:-$PWD/target/release/ramserver}
+work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
+cd "$work"
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+cat >forebay.toml <<TOML
+[cache]
+dram = "128MiB"
+write_policy = "write-back"
+[[volume]]
+name = "ram"
+backing = "$work/disk.img"
+size = "64MiB"
+[serve]
+nbd = "unix:$work/forebay.sock"
+control = "unix:$work/control.sock"
+TOML
+"$forebay" -q serve --config forebay.toml >ready &
+pids+=($!)
+servers=(forebay)
+if [ -x "$ramserver" ]; then
+    "$ramserver" "$work/ramserver.sock" $((64 << 20)) &
+    pids+=($!)
+    servers+=(ramserver)
+fi
+if command -v nbdkit >/dev/null; then
+    nbdkit -f -U "$work/nbdkit.sock" memory 64M &
+    pids+=($!)
+    servers+=(nbdkit)
+fi
+for server in "${servers[@]}"; do
+    for _ in $(seq 100); do [ -S "$server.sock" ] && break; sleep 0.05; done
+    # Fills the memory, and the cache.
+    fio --name=fill --ioengine=nbd --uri="nbd+unix:///?socket=$work/$server.sock" --rw=write \
+        --bs=1M --iodepth=4 --size=64M >/dev/null
+done
+
+# cell SERVER READS BLOCK DEPTH JOBS: IOPS, p50 and p99 in µs.
+cell() {
+    fio --name=x --ioengine=nbd --uri="nbd+unix:///?socket=$work/$1.sock" --rw="$2" --bs="$3" \
+        --iodepth="$4" --numjobs="$5" --size=64M --time_based --runtime="$seconds" --ramp_time=1 \
+        --norandommap --randrepeat=0 --group_reporting --output-format=json 2>/dev/null |
+        python3 -c '
+import json, sys
+text = sys.stdin.read()
+job = json.loads(text[text.index("{"):])["jobs"][0]
+side = job["read"] if job["read"]["total_ios"] else job["write"]
+p = side["clat_ns"]["percentile"]
+print(round(side["iops"]), round(p["50.000000"] / 1e3, 1), round(p["99.000000"] / 1e3, 1))'
+}
+
+echo "| workload | server | IOPS | p50 µs | p99 µs | IOPS to nbdkit | p99 to nbdkit |"
+echo "| --- | --- | --- | --- | --- | --- | --- |"
+for load in "randread 4k 1 1" "randread 4k 16 1" "randread 4k 16 4" "randread 4k 64 4" \
+    "randread 64k 16 1" "randwrite 4k 16 1" "randwrite 4k 16 4"; do
+    declare -A best=()
+    for _ in $(seq "$rounds"); do
+        for server in "${servers[@]}"; do
+            # shellcheck disable=SC2086
+            read -r iops p50 p99 <<<"$(cell "$server" $load)"
+            read -r old _ <<<"${best[$server]:-0 0 0}"
+            [ "$iops" -le "$old" ] || best[$server]="$iops $p50 $p99"
+        done
+    done
+    read -r rw bs depth jobs <<<"$load"
+    read -r base _ base99 <<<"${best[nbdkit]:-0 0 0}"
+    for server in "${servers[@]}"; do
+        read -r iops p50 p99 <<<"${best[$server]}"
+        ratio() { [ "${2%.*}" = 0 ] && echo - || awk "BEGIN { printf \"%.2f\", $1 / $2 }"; }
+        echo "| $rw $bs QD$depth x $jobs | $server | $iops | $p50 | $p99 | $(ratio "$iops" "$base") | $(ratio "$p99" "$base99") |"
+    done
+done

@@ -1,0 +1,386 @@
+//! Records what clients do as a trace of our format.
+//!
+//! A connection notes each request when it has been answered, in a list of its own; a thread
+//! collects the lists ten times a second, puts the requests in the order of their arrival and
+//! writes them. Nothing is noted under the engine's lock.
+//!
+//! With hashes, each 4 KiB of a read's or write's data is hashed by its connection's thread with
+//! XXH3-128, which finds equal contents but is no protection against malice: anybody can make
+//! two blocks with one hash.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_block::{Nanos, Request};
+use forebay_effect::{IoError, Outcome};
+use forebay_engine::{Clock as EngineClock, Done, VolumeDescription};
+use forebay_trace::{
+    Clock, HashInfo, Metadata, ParquetTraceWriter, Record, TraceError, VolumeInfo,
+};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Content that one hash stands for, bytes.
+const UNIT_BYTES: usize = 4096;
+/// Bytes of a hash.
+const DIGEST_BYTES: usize = 16;
+/// How often lists are collected.
+const PERIOD: Duration = Duration::from_millis(100);
+/// How long a request that is slower than others is waited for, so that it can be written in
+/// its place. Slower ones are written late, with their predecessor's time.
+const HELD: Nanos = Nanos(3_000_000_000);
+/// Requests that are held at most.
+const HELD_MAX: usize = 1 << 20;
+/// How often what was written is made safe.
+const CHECKPOINT_PERIOD: Nanos = Nanos(60_000_000_000);
+
+/// How to record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordOptions {
+    /// The trace to write.
+    pub path: PathBuf,
+    /// Whether to hash contents.
+    pub hash: bool,
+}
+
+/// What was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recorded {
+    /// Requests written.
+    pub requests: u64,
+    /// Of those, requests so slow that their time had to be their predecessor's.
+    pub late: u64,
+}
+
+/// An answered request.
+#[derive(Clone, Debug)]
+struct Entry {
+    request: Request,
+    latency: Nanos,
+    result: u8,
+    hashes: Box<[u8]>,
+}
+
+type List = Arc<Mutex<Vec<Entry>>>;
+
+/// Where a connection notes its requests.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    list: List,
+    shared: Arc<Shared>,
+}
+
+impl Notes {
+    /// Notes answered requests; their buffers still hold the data.
+    pub fn note<'a>(&self, now: Nanos, done: impl Iterator<Item = &'a Done>) {
+        if self.shared.dead.load(Ordering::Relaxed) {
+            return;
+        }
+        let hash = self.shared.hash;
+        let entry = |d: &Done| Entry {
+            request: Request {
+                time: d.arrived,
+                volume: d.request.volume,
+                op: d.request.op,
+                flags: d.request.flags,
+                offset: d.request.offset,
+                length: d.request.length,
+            },
+            latency: now.saturating_sub(d.arrived),
+            result: errno(d.result),
+            hashes: if hash { hashes(d) } else { Box::default() },
+        };
+        if hash {
+            // Hashed before the list is locked.
+            let entries: Vec<Entry> = done.map(entry).collect();
+            self.list().extend(entries);
+        } else {
+            self.list().extend(done.map(entry));
+        }
+    }
+
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A recording under way.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<Recorded, TraceError>>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lists: Mutex<Vec<List>>,
+    hash: bool,
+    over: AtomicBool,
+    /// Writing has failed: nobody collects the lists any more.
+    dead: AtomicBool,
+}
+
+impl Recording {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// If the trace cannot be created or the thread not be started.
+    pub fn start(
+        options: &RecordOptions,
+        clock: EngineClock,
+        volumes: &[VolumeDescription],
+    ) -> Result<Recording, TraceError> {
+        let writer = ParquetTraceWriter::create(&options.path)?;
+        let metadata = metadata(options, volumes);
+        let shared = Arc::new(Shared {
+            lists: Mutex::default(),
+            hash: options.hash,
+            over: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        });
+        let mut scribe = Scribe {
+            shared: shared.clone(),
+            clock,
+            writer,
+            metadata,
+            held: BTreeMap::new(),
+            numbered: 0,
+            first: None,
+            last: Nanos(0),
+            checkpoint_at: clock.now(),
+            recorded: Recorded::default(),
+        };
+        let thread = std::thread::Builder::new().name("forebay-record".into());
+        let thread = thread.spawn(move || {
+            if let Err(error) = scribe.work() {
+                scribe.shared.dead.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+            scribe.writer.finish(&scribe.metadata)?;
+            Ok(scribe.recorded)
+        });
+        let thread = thread.map_err(|source| TraceError::Io {
+            path: options.path.clone(),
+            doing: "start a thread for",
+            source,
+        })?;
+        Ok(Recording { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// A list for a new connection.
+    pub fn notes(&self) -> Notes {
+        let list = List::default();
+        let mut lists = self.shared.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.push(list.clone());
+        Notes { list, shared: self.shared.clone() }
+    }
+
+    /// Writes what is left, and ends the trace.
+    ///
+    /// # Errors
+    /// If it could not be written; there is no trace then.
+    pub fn finish(&self) -> Result<Recorded, TraceError> {
+        self.shared.over.store(true, Ordering::Release);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(Recorded::default()) };
+        thread.thread().unpark();
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Whoever wanted to know has called `finish`.
+        let _ = self.finish();
+    }
+}
+
+/// The thread that writes.
+struct Scribe {
+    shared: Arc<Shared>,
+    clock: EngineClock,
+    writer: ParquetTraceWriter,
+    metadata: Metadata,
+    /// By time of arrival, then in the order of collection.
+    held: BTreeMap<(Nanos, u64), Entry>,
+    numbered: u64,
+    first: Option<Nanos>,
+    last: Nanos,
+    checkpoint_at: Nanos,
+    recorded: Recorded,
+}
+
+impl Scribe {
+    fn work(&mut self) -> Result<(), TraceError> {
+        loop {
+            let over = self.shared.over.load(Ordering::Acquire);
+            let now = self.clock.now();
+            self.collect();
+            let until = if over { Nanos(u64::MAX) } else { now.saturating_sub(HELD) };
+            while self.held.len() > HELD_MAX
+                || self.held.first_key_value().is_some_and(|(key, _)| key.0 < until)
+            {
+                let Some((_, entry)) = self.held.pop_first() else { break };
+                self.write(&entry)?;
+            }
+            if over {
+                return Ok(());
+            }
+            if now.saturating_sub(self.checkpoint_at) >= CHECKPOINT_PERIOD {
+                self.checkpoint_at = now;
+                self.writer.checkpoint(&self.metadata)?;
+            }
+            std::thread::park_timeout(PERIOD);
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut lists = self.shared.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        // A list that only we know belongs to a connection that has ended: this is its last time.
+        let mut ended = Vec::new();
+        for (n, list) in lists.iter().enumerate() {
+            if Arc::strong_count(list) == 1 {
+                ended.push(n);
+            }
+            let entries =
+                std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+            for entry in entries {
+                self.numbered += 1;
+                self.held.insert((entry.request.time, self.numbered), entry);
+            }
+        }
+        for n in ended.into_iter().rev() {
+            lists.swap_remove(n);
+        }
+    }
+
+    fn write(&mut self, entry: &Entry) -> Result<(), TraceError> {
+        if self.first.is_none() {
+            self.first = Some(entry.request.time);
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let ago = self.clock.now().saturating_sub(entry.request.time);
+            self.metadata.clock = Clock::Unix;
+            self.metadata.epoch_ns = Some((unix.as_nanos() as u64).saturating_sub(ago.0));
+        }
+        let first = self.first.unwrap_or_default();
+        if entry.request.time < self.last {
+            self.recorded.late += 1;
+        }
+        self.last = self.last.max(entry.request.time);
+        self.recorded.requests += 1;
+        self.writer.push(Record {
+            request: Request { time: self.last.saturating_sub(first), ..entry.request },
+            latency: Some(entry.latency),
+            result: Some(entry.result),
+            hashes: &entry.hashes,
+        })
+    }
+}
+
+fn metadata(options: &RecordOptions, volumes: &[VolumeDescription]) -> Metadata {
+    let mut infos = vec![VolumeInfo::default(); volumes.len()];
+    for v in volumes {
+        infos[v.volume.0 as usize] = VolumeInfo { name: v.name.clone(), bytes: Some(v.size_bytes) };
+    }
+    let name = options.path.file_stem().unwrap_or_else(|| Path::new("trace").as_os_str());
+    Metadata {
+        format: "forebay".to_owned(),
+        name: name.to_string_lossy().into_owned(),
+        clock: Clock::Unix,
+        volumes: infos,
+        names_volumes: true,
+        hashes: options.hash.then(|| HashInfo {
+            algorithm: "xxh3-128".to_owned(),
+            unit_bytes: UNIT_BYTES as u32,
+            digest_bytes: DIGEST_BYTES as u32,
+        }),
+        provenance: vec![format!("recorded by forebay {} serve", env!("CARGO_PKG_VERSION"))],
+        ..Metadata::default()
+    }
+}
+
+/// The hashes of a request's data, where it covers whole units.
+fn hashes(done: &Done) -> Box<[u8]> {
+    let request = &done.request;
+    let whole = request.offset % UNIT_BYTES as u64 == 0 && request.length % UNIT_BYTES as u64 == 0;
+    match &request.buffer {
+        Some(buffer) if whole && done.result.is_ok() => buffer[..request.length as usize]
+            .chunks_exact(UNIT_BYTES)
+            .flat_map(|unit| xxh3_128(unit).to_be_bytes())
+            .collect(),
+        _ => Box::default(),
+    }
+}
+
+fn errno(result: Outcome) -> u8 {
+    let number = match result {
+        Ok(()) => 0,
+        Err(IoError::NoSpace) => libc::ENOSPC,
+        Err(IoError::ReadOnly) => libc::EPERM,
+        Err(IoError::Invalid) => libc::EINVAL,
+        Err(IoError::Unsupported) => libc::EOPNOTSUPP,
+        Err(IoError::Shutdown) => libc::ESHUTDOWN,
+        Err(_) => libc::EIO,
+    };
+    number as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::{Flags, Op, Volume};
+    use forebay_device::AlignedBuffer;
+    use forebay_engine::Submission;
+
+    fn done(time: u64, op: Op, byte: u8) -> Done {
+        let mut buffer = AlignedBuffer::new(8192);
+        buffer.fill(byte);
+        Done {
+            request: Submission {
+                tag: 0,
+                volume: Volume(0),
+                op,
+                flags: Flags::FUA,
+                offset: 4096,
+                length: 8192,
+                buffer: Some(buffer),
+            },
+            result: Ok(()),
+            arrived: Nanos(time),
+        }
+    }
+
+    #[test]
+    fn requests_of_all_connections_are_recorded_in_the_order_of_arrival() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        let options = RecordOptions { path: path.clone(), hash: true };
+        let volumes = [VolumeDescription {
+            name: "vm1".into(),
+            volume: Volume(0),
+            size_bytes: 1 << 20,
+            read_only: false,
+        }];
+        let recording = Recording::start(&options, EngineClock::start(), &volumes).unwrap();
+        let (a, b) = (recording.notes(), recording.notes());
+        a.note(Nanos(500), [done(100, Op::Read, 1), done(300, Op::Write, 2)].iter());
+        b.note(Nanos(600), [done(200, Op::Write, 1)].iter());
+        drop((a, b));
+        assert_eq!(recording.finish().unwrap(), Recorded { requests: 3, late: 0 });
+
+        let mut trace = forebay_trace::open(&path, &Default::default()).unwrap();
+        let mut batch = forebay_trace::Batch::default();
+        assert_eq!(trace.read_batch(&mut batch).unwrap(), 3);
+        assert_eq!(batch.time_ns, [0, 100, 200]);
+        assert_eq!(batch.op, [Op::Read, Op::Write, Op::Write]);
+        assert_eq!(batch.latency(1), Some(Nanos(400)));
+        assert_eq!(batch.flags[0], Flags::FUA);
+        assert_eq!(batch.hashes(0), batch.hashes(1), "equal contents");
+        assert_ne!(batch.hashes(0), batch.hashes(2));
+        assert_eq!(batch.hashes(0).len(), 2 * DIGEST_BYTES);
+        assert_eq!(trace.metadata().volumes[0].name, "vm1");
+    }
+}

@@ -1,0 +1,71 @@
+# Every bad input: a clear error, the right status, and nothing written.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+serve() { "$FOREBAY" serve --config forebay.toml "$@"; }
+untouched() { [ "$(md5sum <"$1")" = "$(cat "$1.md5")" ] || fail "$1 was written to"; }
+remember() { md5sum <"$1" >"$1.md5"; }
+
+refused 2 'forebay.toml' "$FOREBAY" serve --config forebay.toml
+config; sed -i 's/dram =/darm =/' forebay.toml
+refused 2 'nearest.*dram' serve
+config; sed -i '/^size/d' forebay.toml
+refused 1 'disk.img' serve
+[ ! -e disk.img ] || fail "a file was created"
+
+# Somebody else's data where the header would go.
+config; head -c 300M /dev/urandom >disk.img; remember disk.img
+refused 1 'not Forebay' serve
+untouched disk.img
+rm disk.img; truncate -s 1M disk.img
+refused 1 'too small' serve
+rm disk.img
+
+# A store in use.
+config; start
+sed 's|nbd.sock|nbd2.sock|; s|control.sock|control2.sock|' forebay.toml >second.toml
+refused 1 'in use' "$FOREBAY" serve --config second.toml
+stop
+
+# The flash tier: other data, dirty data, other stores, an older copy, a newer format.
+rm -f disk.img; config flash; head -c 64M /dev/urandom >flash.img; remember flash.img
+refused 1 'no flash tier' serve
+untouched flash.img
+rm flash.img disk.img
+start
+qemu-io -f raw -c 'write -P 5 0 4M' -c flush "$URI" >/dev/null
+crash
+cp flash.img dirty-flash.img; cp disk.img dirty-disk.img
+remember flash.img; remember disk.img
+refused 1 'dirty blocks' serve --format
+untouched flash.img
+mv disk.img other.img
+refused 1 'dirty data' serve
+untouched flash.img
+mv other.img disk.img
+config
+refused 1 'newer data' serve
+untouched disk.img
+config flash
+start; crash
+cp flash.img newer-flash.img
+cp dirty-flash.img flash.img
+remember disk.img
+refused 1 'older' serve
+untouched disk.img
+cp newer-flash.img flash.img
+cp dirty-disk.img disk.img
+refused 1 'older' serve
+cp dirty-flash.img flash.img
+start
+qemu-io -f raw -c 'read -P 5 0 4M' "$URI" | grep -qv failed || fail "the matching pair lost data"
+stop
+
+# Given up in so many words.
+cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
+start --format --discard-dirty-data
+qemu-io -f raw -c 'read -P 0 0 4M' "$URI" >out
+! grep -q failed out || fail "discarded data is still there"
+stop
+refused 1 'no flash tier' "$FOREBAY" flash info disk.img
+refused 1 'cannot open' "$FOREBAY" flash info nowhere.img
+refused 1 'cannot open' "$FOREBAY" backing info nowhere.img

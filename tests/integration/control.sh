@@ -1,0 +1,30 @@
+# The control address: status, metrics, destage, quiesce, top, and what is not built.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+config flash
+start
+grep -q '"control":"unix:' ready
+qemu-io -f raw -c 'write -P 1 0 1M' -c 'read 0 1M' "$URI" >/dev/null
+status >status.json
+for field in '"requests"' '"hits"' '"tier1"' '"latency_us"' '"p9999"' '"tier2_bytes_written"' \
+    '"backing"' '"dirty_blocks_max"' '"volume": "vm1"'; do
+    grep -q "$field" status.json || fail "status has no $field"
+done
+grep -q '"dirty_blocks": 256' status.json || fail "1 MiB is 256 dirty blocks"
+ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
+cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
+    || fail "not destaged"
+ctl quiesce >/dev/null
+qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
+writer=$!
+sleep 0.3
+kill -0 $writer || fail "a write went through while quiesced"
+ctl quiesce --resume >/dev/null
+wait $writer || fail "the write that was held back failed"
+ctl top --count 1 --every 100ms | grep -q vm1
+refused 1 'restart' ctl resize
+refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
+if command -v curl >/dev/null; then
+    curl -s --unix-socket control.sock http://x/metrics | grep -q 'forebay_reads_total{volume="vm1"}'
+fi
+stop

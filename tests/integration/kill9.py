@@ -1,0 +1,208 @@
+"""Kills a server again and again, and checks after each time what it still has.
+
+Usage: kill9.py FOREBAY CONFIG KILLS acknowledged|flushed
+
+Every 512-byte sector says which write it belongs to. After a restart each sector must hold a
+write between the last one that had to survive (acknowledged, or acknowledged before a flush or
+with FUA) and the last one issued; it must read the same twice; and then it counts as durable.
+"""
+
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+SECTOR = 512
+REGION = 24 << 20  # bytes of the disk that are written to
+WRITE, FLUSH, READ, TRIM = 1, 3, 0, 4
+FUA = 1
+
+
+class Gone(Exception):
+    """The server is dead."""
+
+
+class Client:
+    """The smallest NBD client: simple replies, several requests at a time."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self.receive(18)
+        self.socket.sendall(struct.pack(">I", 3))
+        self.socket.sendall(b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1")
+        self.receive(10)
+
+    def receive(self, count):
+        parts = b""
+        while len(parts) < count:
+            try:
+                part = self.socket.recv(count - len(parts))
+            except OSError as error:
+                raise Gone from error
+            if not part:
+                raise Gone
+            parts += part
+        return parts
+
+    def send(self, command, cookie, offset, length, payload=b"", flags=0):
+        head = struct.pack(">IHHQQI", 0x25609513, flags, command, cookie, offset, length)
+        try:
+            self.socket.sendall(head + payload)
+        except OSError as error:
+            raise Gone from error
+
+    def reply(self):
+        magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
+        assert magic == 0x67446698, hex(magic)
+        assert error == 0, f"request {cookie} failed with error {error}"
+        return cookie
+
+    def read(self, offset, length):
+        self.send(READ, 0, offset, length)
+        self.reply()
+        return self.receive(length)
+
+
+def sector(number, version):
+    return struct.pack("<QQ", number, version) * (SECTOR // 16) if version else bytes(SECTOR)
+
+
+def version_of(number, data):
+    if data == bytes(SECTOR):
+        return 0
+    said, version = struct.unpack_from("<QQ", data)
+    assert said == number, f"sector {number} holds sector {said}'s data"
+    assert data == sector(number, version), f"sector {number} is torn within"
+    return version
+
+
+class Disk:
+    """What is known about every sector."""
+
+    def __init__(self, acknowledged_survives):
+        count = REGION // SECTOR
+        self.durable = [0] * count
+        self.acknowledged = [0] * count
+        self.issued = [0] * count
+        self.trims = {}  # sector -> versions that were trims
+        self.acknowledged_survives = acknowledged_survives
+        self.version = 0
+
+    def must_survive(self, number):
+        held = self.acknowledged if self.acknowledged_survives else self.durable
+        return held[number]
+
+    def work(self, client, until, choose):
+        """Writes and flushes until killed or told otherwise."""
+        while time.monotonic() < until:
+            batch, taken = {}, set()
+            for cookie in range(choose.randint(1, 16)):
+                first = choose.randrange(REGION // SECTOR)
+                if choose.random() < 0.6:
+                    first -= first % 8
+                count = min(choose.choice([1, 3, 8, 8, 8, 8, 16, 64]), REGION // SECTOR - first)
+                sectors = range(first, first + count)
+                if taken.intersection(sectors):
+                    continue
+                taken.update(sectors)
+                self.version += 1
+                flags = FUA if choose.random() < 0.05 else 0
+                trim = choose.random() < 0.03
+                for number in sectors:
+                    self.issued[number] = self.version
+                batch[cookie] = (sectors, self.version, flags)
+                if trim:
+                    for number in sectors:
+                        self.trims.setdefault(number, []).append(self.version)
+                    client.send(TRIM, cookie, first * SECTOR, count * SECTOR, b"", flags)
+                else:
+                    data = b"".join(sector(number, self.version) for number in sectors)
+                    client.send(WRITE, cookie, first * SECTOR, len(data), data, flags)
+            for _ in range(len(batch)):
+                sectors, version, flags = batch[client.reply()]
+                for number in sectors:
+                    self.acknowledged[number] = version
+                    if flags & FUA:
+                        self.durable[number] = version
+            if choose.random() < 0.1:
+                before = list(self.acknowledged)
+                client.send(FLUSH, 99, 0, 0)
+                client.reply()
+                self.durable = before
+
+    def check(self, client):
+        """Checks every sector; what it holds now is what it holds from now on."""
+        step = 1 << 20
+        for offset in range(0, REGION, step):
+            data = client.read(offset, step)
+            again = client.read(offset, step)
+            assert data == again, f"the MiB at {offset} changes between two reads"
+            for n in range(step // SECTOR):
+                number = offset // SECTOR + n
+                found = version_of(number, data[n * SECTOR : (n + 1) * SECTOR])
+                self.judge(number, found)
+
+    def judge(self, number, found):
+        low, high = self.must_survive(number), self.issued[number]
+        if found == 0:
+            # Zeroes are what was there at first, or one of the trims that may have survived.
+            trims = [v for v in self.trims.get(number, []) if low <= v <= high]
+            found = max(trims, default=0)
+        if not low <= found <= high:
+            raise AssertionError(
+                f"sector {number} holds version {found}, but {low} had to survive "
+                f"({high} was issued last, {self.durable[number]} flushed)"
+            )
+        self.durable[number] = self.acknowledged[number] = self.issued[number] = found
+
+
+def start(binary, config, log):
+    server = subprocess.Popen(
+        [binary, "serve", "--config", config], stdout=subprocess.PIPE, stderr=log
+    )
+    line = server.stdout.readline()
+    assert line, "the server did not start"
+    return server, json.loads(line)["nbd"].removeprefix("unix:")
+
+
+def main():
+    binary, config, kills, promise = sys.argv[1:5]
+    seed = int(os.environ.get("FOREBAY_SEED", random.randrange(1 << 32)))
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+    disk = Disk(promise == "acknowledged")
+    with open("server.log", "ab") as log:
+        for kill in range(int(kills)):
+            server, path = start(binary, config, log)
+            try:
+                client = Client(path)
+                disk.check(client)
+                moment = time.monotonic() + choose.uniform(0.05, 1.2)
+                killer = subprocess.Popen(
+                    ["sh", "-c", f"sleep {max(0, moment - time.monotonic()):.3f}; kill -KILL {server.pid}"]
+                )
+                try:
+                    disk.work(client, moment + 30, choose)
+                    raise AssertionError("the server survived its killing")
+                except Gone:
+                    pass
+                killer.wait()
+            finally:
+                server.kill()
+                server.wait()
+            print(f"kill {kill + 1}: {disk.version} writes so far", flush=True)
+        server, path = start(binary, config, log)
+        try:
+            disk.check(Client(path))
+            server.terminate()
+            assert server.wait() == 0, "the last stop failed"
+        finally:
+            server.kill()
+
+
+main()

@@ -1,0 +1,99 @@
+# Common to all integration tests: a server with its own files, and words for its clients.
+# Sourced by each test; the runner gives it an empty directory to run in.
+
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$HERE/../.." && pwd)
+FOREBAY=${FOREBAY:-$ROOT/target/debug/forebay}
+case $FOREBAY in /*) ;; *) FOREBAY=$ROOT/$FOREBAY ;; esac
+WORK=$PWD
+URI="nbd+unix:///?socket=$WORK/nbd.sock"
+SERVER=
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+skip() { echo "$*"; exit 77; }
+need() { for tool; do command -v "$tool" >/dev/null || skip "no $tool here"; done; }
+
+# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size.
+config() {
+    local dram=16MiB policy=write-back ack= size=256MiB flash= flash_size=64MiB layout=offset
+    for word; do
+        case $word in
+            flash) flash=1 ;;
+            *=*) local "$word" ;;
+        esac
+    done
+    {
+        echo '[cache]'
+        echo "dram = \"$dram\""
+        echo "write_policy = \"$policy\""
+        [ -z "$ack" ] || echo "acknowledge = \"$ack\""
+        if [ -n "$flash" ]; then
+            echo '[flash]'
+            echo "path = \"$WORK/flash.img\""
+            echo "size = \"$flash_size\""
+        fi
+        echo '[[volume]]'
+        echo 'name = "vm1"'
+        echo "backing = \"$WORK/disk.img\""
+        echo "size = \"$size\""
+        echo "layout = \"$layout\""
+        echo '[serve]'
+        echo "nbd = \"unix:$WORK/nbd.sock\""
+        echo "control = \"unix:$WORK/control.sock\""
+    } >forebay.toml
+}
+
+# start [ARGUMENT ...]: serves forebay.toml, and waits until clients are welcome.
+start() {
+    : >ready
+    "$FOREBAY" serve --config forebay.toml "$@" >ready 2>>server.log &
+    SERVER=$!
+    for _ in $(seq 600); do
+        [ -s ready ] && return 0
+        kill -0 "$SERVER" 2>/dev/null || { SERVER=; return 1; }
+        sleep 0.05
+    done
+    fail "the server said nothing for 30 s"
+}
+
+# stop: ends the server in order; its exit status is ours.
+stop() {
+    local pid=$SERVER
+    SERVER=
+    kill -TERM "$pid"
+    wait "$pid"
+}
+
+# crash: ends the server as a power cut of the process would.
+crash() {
+    local pid=$SERVER
+    SERVER=
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null || true
+}
+
+# refused STATUS WORDS COMMAND...: the command must end with that status and say these words.
+refused() {
+    local status=$1 words=$2 got=0
+    shift 2
+    "$@" >refused.out 2>refused.err || got=$?
+    [ "$got" = "$status" ] || fail "status $got instead of $status: $* ($(cat refused.err))"
+    grep -qiE -- "$words" refused.err || fail "said \"$(cat refused.err)\", not \"$words\": $*"
+}
+
+status() { "$FOREBAY" ctl status --control "unix:$WORK/control.sock"; }
+ctl() { "$FOREBAY" ctl "$@" --control "unix:$WORK/control.sock"; }
+
+cleanup() {
+    local code=$?
+    [ -z "$SERVER" ] || kill -KILL "$SERVER" 2>/dev/null || true
+    if [ "$code" != 0 ] && [ "$code" != 77 ] && [ -s server.log ]; then
+        echo "--- the server said:" >&2
+        tail -20 server.log >&2
+    fi
+    type -t more_cleanup >/dev/null && more_cleanup
+    exit "$code"
+}
+trap cleanup EXIT

@@ -1,0 +1,11 @@
+# What clients do is recorded as a trace, with latencies and hashes; nothing is missing.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+config
+start --record x.parquet --hash
+qemu-io -f raw -c 'write -P 1 0 64k' -c 'write -P 1 64k 64k' -c 'read 0 64k' -c 'read 128k 4k' \
+    -c 'discard 1M 64k' -c flush "$URI" >/dev/null
+stop
+"$FOREBAY" trace info --json x.parquet >info
+grep -qE '"reads": 2\b' info || fail "$(cat info)"
+grep -qE '"writes": 2\b' info || fail "$(cat info)"

@@ -1,0 +1,18 @@
+# A clean stop that keeps dirty data goes on with it; one that destages leaves nothing dirty.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+config flash
+start
+qemu-io -f raw -c 'write -P 9 0 8M' -c flush "$URI" >/dev/null
+ctl stop --keep-dirty >/dev/null
+wait "$SERVER" || fail "the stop failed"
+SERVER=
+"$FOREBAY" backing info --json disk.img | grep -q '"dirty": true' || fail "not said to be dirty"
+"$FOREBAY" flash info --json flash.img >info
+grep -q '"dirty_blocks": 2048' info || fail "$(cat info)"
+start
+qemu-io -f raw -c 'read -P 9 0 8M' "$URI" | grep -qv failed
+stop
+"$FOREBAY" backing info --json disk.img | grep -q '"dirty": false' || fail "still said to be dirty"
+cmp -n 8388608 <(tail -c +1048577 disk.img) <(head -c 8M /dev/zero | tr '\0' '\11') \
+    || fail "not on the backing store"
