@@ -85,6 +85,8 @@ pub struct Oracle {
     sectors: Vec<Vec<Version>>,
     clock: u64,
     life: u32,
+    /// When the reads under way were issued: what was written since is remembered for them.
+    reading: Vec<u64>,
 }
 
 /// What a read saw when it was issued.
@@ -119,12 +121,16 @@ impl Oracle {
             survivor: true,
             unkilled: true,
         };
-        Oracle { volume, sectors: vec![vec![first]; sectors as usize], clock: 1, life: 1 }
+        Oracle { volume, sectors: vec![vec![first]; sectors as usize], clock: 1, life: 1, reading: Vec::new() }
     }
 
     /// Sectors of the volume.
     pub fn sectors(&self) -> u64 {
         self.sectors.len() as u64
+    }
+
+    fn horizon(&self) -> u64 {
+        self.reading.iter().copied().min().unwrap_or(u64::MAX)
     }
 
     fn tick(&mut self) -> u64 {
@@ -152,7 +158,7 @@ impl Oracle {
 
     /// It ended.
     pub fn write_ended(&mut self, id: WriteId, first: u64, count: u64, ok: bool) {
-        let now = self.tick();
+        let (now, horizon) = (self.tick(), self.horizon());
         for s in &mut self.sectors[first as usize..(first + count) as usize] {
             let Some(at) = s.iter().position(|v| v.id == id) else { continue };
             s[at].ended = now;
@@ -164,7 +170,7 @@ impl Oracle {
                     v.unkilled &= v.ended >= issued;
                 }
             }
-            prune(s);
+            prune(s, horizon);
         }
     }
 
@@ -187,24 +193,26 @@ impl Oracle {
 
     /// A flush completed.
     pub fn flush_done(&mut self, ticket: &FlushTicket) {
+        let horizon = self.horizon();
         for (i, before) in ticket.before.iter().enumerate() {
             let s = &mut self.sectors[ticket.first as usize + i];
             for v in s.iter_mut() {
                 v.survivor &= v.issued >= ticket.issued || before.contains(&v.id);
             }
-            prune(s);
+            prune(s, horizon);
         }
     }
 
     /// A FUA write completed: what had completed before it was issued is gone for good.
     pub fn durable_done(&mut self, ticket: &FlushTicket) {
+        let horizon = self.horizon();
         for (i, before) in ticket.before.iter().enumerate() {
             let s = &mut self.sectors[ticket.first as usize + i];
             for v in s.iter_mut() {
                 let in_flight = before.contains(&v.id) && v.ended >= ticket.issued;
                 v.survivor &= v.issued >= ticket.issued || in_flight;
             }
-            prune(s);
+            prune(s, horizon);
         }
     }
 
@@ -213,7 +221,14 @@ impl Oracle {
         let before = (self.sectors[first as usize..(first + count) as usize].iter())
             .map(|s| s.iter().filter(|v| v.candidate).map(Version::value).collect())
             .collect();
-        ReadTicket { first, issued: self.tick(), before }
+        let issued = self.tick();
+        self.reading.push(issued);
+        ReadTicket { first, issued, before }
+    }
+
+    /// A read failed: it says nothing.
+    pub fn read_failed(&mut self, ticket: &ReadTicket) {
+        self.reading.retain(|&issued| issued != ticket.issued);
     }
 
     /// A read completed and found `values`.
@@ -226,6 +241,8 @@ impl Oracle {
         values: &[Value],
         when: &'static str,
     ) -> Result<(), Violation> {
+        let horizon = self.horizon();
+        self.reading.retain(|&issued| issued != ticket.issued);
         for (i, (&found, before)) in values.iter().zip(&ticket.before).enumerate() {
             let life = self.life;
             let s = &mut self.sectors[ticket.first as usize + i];
@@ -241,7 +258,7 @@ impl Oracle {
                     when,
                 });
             }
-            if s.iter().all(|v| v.value() != found) {
+            if s.iter().all(|v| v.value() != found || !v.candidate) {
                 // Outdated while the read was under way: it proves nothing about the rest.
                 continue;
             }
@@ -258,14 +275,15 @@ impl Oracle {
                     }
                 }
             }
-            prune(s);
+            prune(s, horizon);
         }
         Ok(())
     }
 
     /// The power was cut (or, with `lossless`, the cache was stopped cleanly before).
     pub fn power_cut(&mut self, lossless: bool) {
-        let now = self.tick();
+        let (now, horizon) = (self.tick(), u64::MAX);
+        self.reading.clear();
         self.life += 1;
         for s in &mut self.sectors {
             for v in s.iter_mut() {
@@ -273,7 +291,7 @@ impl Oracle {
                 (v.candidate, v.survivor, v.unkilled) = (stays, stays, stays);
                 v.ended = v.ended.min(now);
             }
-            prune(s);
+            prune(s, horizon);
             assert!(!s.is_empty(), "a sector without a value");
         }
     }
@@ -281,14 +299,15 @@ impl Oracle {
     /// The process was killed; devices kept their power, so a later power cut may still undo
     /// what was not flushed. With `lossless` nothing acknowledged may be lost by the kill.
     pub fn kill(&mut self, lossless: bool) {
-        let now = self.tick();
+        let (now, horizon) = (self.tick(), u64::MAX);
+        self.reading.clear();
         for s in &mut self.sectors {
             for v in s.iter_mut() {
                 v.candidate = if lossless { v.unkilled } else { v.survivor };
                 v.unkilled = v.candidate;
                 v.ended = v.ended.min(now);
             }
-            prune(s);
+            prune(s, horizon);
         }
     }
 
@@ -304,8 +323,8 @@ impl Oracle {
     }
 }
 
-fn prune(versions: &mut Vec<Version>) {
-    versions.retain(|v| v.candidate || v.survivor || v.unkilled);
+fn prune(versions: &mut Vec<Version>, horizon: u64) {
+    versions.retain(|v| v.candidate || v.survivor || v.unkilled || v.issued >= horizon);
 }
 
 #[cfg(test)]

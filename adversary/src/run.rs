@@ -272,6 +272,8 @@ impl Runner<'_> {
                     let values = values_of(data, volume as u32, first);
                     let checked = self.oracles[volume].read_done(&ticket, &values, "a read");
                     checked.map_err(|v| v.to_string())?;
+                } else {
+                    self.oracles[volume].read_failed(&ticket);
                 }
             }
             Expect::Write { volume, id, first, count, fua } => {

@@ -51,7 +51,7 @@ impl Shard {
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, pieces, result);
             }
-            Kind::Append { .. } | Kind::Activate => unreachable!("{kind:?} is answered by the log"),
+            Kind::Append { .. } | Kind::Activate { .. } => unreachable!("{kind:?} is answered by the log"),
         }
         self.close_run(around);
     }
@@ -303,10 +303,11 @@ impl Shard {
             return self.close_run(around);
         }
         let key = self.transfers[t].key;
+        let poison = matches!(self.transfers[t].kind, Kind::Activate { poison: true });
         self.finish(around, t, |shard, around, id| {
             let key = shard.index[id].key();
             let log = around.log.as_deref_mut().expect("a marked extent needs a log");
-            if shard.index[id].has(LEAVING) {
+            if !poison {
                 shard.index[id].set(MARKED);
             } else if shard.index[id].position().is_some() {
                 around.stats.poisoned += 1;

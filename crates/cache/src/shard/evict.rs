@@ -60,7 +60,7 @@ impl Shard {
                 // The backing store may yet lose what this slot holds. In an extent marked as
                 // active the record is not trusted after a power cut.
                 if !e.has(MARKED) {
-                    self.activate(around, id);
+                    self.activate(around, id, false);
                     return;
                 }
             }

@@ -30,8 +30,9 @@ pub(crate) enum Kind {
     Range { request: u32, pieces: u32, zero: bool },
     /// Backing store to a request's buffer; leaves nothing in the cache.
     DirectRead { request: u32, pieces: u32 },
-    /// The durable mark without which a record must not be outdated by a direct write.
-    Activate,
+    /// The durable mark without which a record must not be outdated by a direct write
+    /// (`poison`), nor a slot be recorded as clean while its backing store owes a sync.
+    Activate { poison: bool },
 }
 
 /// A transfer under way on `count` consecutive blocks.

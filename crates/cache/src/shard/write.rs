@@ -163,7 +163,7 @@ impl Shard {
     ) -> Step {
         let key = self.index[id].key();
         if self.index[id].position().is_some() {
-            return self.activate(around, id);
+            return self.activate(around, id, true);
         }
         let keep = self.policy.allocate_on_write;
         if keep && op == Op::Write && !self.ensure_slot(around, id) {
@@ -207,14 +207,19 @@ impl Shard {
 
     /// Has the extent of a block with a record durably marked before a direct write outdates
     /// the record.
-    pub(super) fn activate(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+    pub(super) fn activate(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        poison: bool,
+    ) -> Step {
         assert!(self.index[id].flash_dirty == 0, "direct write over a dirty record");
         if self.log_failed {
             // The record cannot be disowned any more: the backing store must not move on.
             return Step::Done(Err(forebay_effect::IoError::Device));
         }
         let key = self.index[id].key();
-        let t = self.start_on(id, Kind::Activate, (0, 0));
+        let t = self.start_on(id, Kind::Activate { poison }, (0, 0));
         let ticket = self.ticket(t);
         around.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
         Step::Wait(t)
