@@ -278,7 +278,11 @@ impl Log {
         if self.recovery.is_some() {
             return self.recovery_step(usize::MAX, result);
         }
-        assert!(self.commit.in_flight, "no sync is in flight");
+        if !self.commit.in_flight {
+            // The sync of a recovery that was given up.
+            assert!(matches!(self.phase, Phase::Closed), "no sync is in flight");
+            return;
+        }
         self.commit.in_flight = false;
         if let Err(error) = result {
             return self.latch(error);
@@ -341,6 +345,9 @@ impl Log {
                 let report = core::mem::take(report);
                 self.events.push_back(Event::Ready(report));
                 self.phase = Phase::Running;
+                if self.stop_wanted {
+                    self.begin_stop();
+                }
                 true
             }
             Phase::Draining if self.queue.items.is_empty() && self.batches.is_idle() => {

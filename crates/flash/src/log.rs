@@ -44,6 +44,8 @@ pub struct Log {
     pub(crate) options: Options,
     pub(crate) uuid: [u8; 16],
     pub(crate) phase: Phase,
+    /// `stop` was called before the log was ready.
+    pub(crate) stop_wanted: bool,
     /// Why nothing is written any more.
     pub(crate) error: Option<IoError>,
     pub(crate) effects: EffectQueue,
@@ -121,6 +123,7 @@ impl Log {
             options,
             uuid: [0; 16],
             phase: Phase::New,
+            stop_wanted: false,
             error: None,
             effects: EffectQueue::default(),
             events: VecDeque::with_capacity(queue_max),
@@ -291,13 +294,23 @@ impl Log {
     /// Clean stop: writes what is queued, tombstones for stale records, and a superblock that
     /// says so; `Stopped` follows. Make the backing stores durable and end direct writes first.
     /// (Extents with a direct write still granted stay marked.)
+    ///
+    /// A start under way is given up where nothing was written yet, else finished first.
     pub fn stop(&mut self) {
-        match self.refusal() {
-            Some(error) => {
+        match self.phase {
+            Phase::New | Phase::Recovering => {
+                self.recovery = None;
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Stopped { result: Err(error) });
+                self.events.push_back(Event::Stopped { result: Ok(()) });
             }
-            None => self.begin_stop(),
+            Phase::Opening { .. } => self.stop_wanted = true,
+            _ => match self.refusal() {
+                Some(error) => {
+                    self.phase = Phase::Closed;
+                    self.events.push_back(Event::Stopped { result: Err(error) });
+                }
+                None => self.begin_stop(),
+            },
         }
         self.pump();
     }
@@ -439,6 +452,9 @@ impl Log {
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
                 self.events.push_back(Event::Failed(crate::types::LogError::Io(error)));
+                if self.stop_wanted {
+                    self.events.push_back(Event::Stopped { result: Err(error) });
+                }
             }
             Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
                 self.events.push_back(Event::Stopped { result: Err(error) });

@@ -395,3 +395,24 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
     let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((record.sequence, record.dirty), (1, rig.geometry.full_mask()));
 }
+
+#[test]
+fn a_clean_mark_does_not_reach_what_is_appended_after_it_while_a_batch_is_written() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    assert_eq!(rig.under_way(), 1);
+    rig.append(1, key(1), 1, false);
+    rig.log.clean_before_now(10);
+    rig.append(2, key(2), 1, true);
+    rig.log.sync(11);
+    rig.settle();
+    let events = rig.restart(Start::Recover).settle();
+    let dirty: Vec<bool> = events
+        .iter()
+        .filter_map(|e| match e {
+            Event::Recovered(r) => Some(r.dirty != 0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(dirty, [false, false, true]);
+}

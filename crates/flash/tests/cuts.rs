@@ -437,3 +437,26 @@ fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
     }
     assert!(cuts > 1000, "{cuts}");
 }
+
+#[test]
+fn a_stop_during_a_start_ends_it_and_keeps_everything() {
+    for patience in 0..40 {
+        let mut rig = Rig::formatted(tiny(), options());
+        for n in 0..8 {
+            rig.append(n, key(n), 1, true);
+        }
+        rig.settle();
+        let mut rig = rig.restart(Start::Recover);
+        rig.poll();
+        for _ in 0..patience {
+            if rig.under_way() > 0 {
+                rig.complete(0);
+            }
+        }
+        rig.log.stop();
+        let events = rig.settle();
+        assert_eq!(events.last(), Some(&Event::Stopped { result: Ok(()) }));
+        let events = rig.restart(Start::Recover).settle();
+        assert_eq!(events.iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 8);
+    }
+}
