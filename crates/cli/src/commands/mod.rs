@@ -15,6 +15,7 @@ mod flash;
 mod man;
 mod mrc;
 mod plan;
+mod report;
 mod serve;
 mod trace;
 
@@ -48,6 +49,8 @@ pub enum Command {
     Plan(plan::Args),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
+    /// Put the results of other commands on one page
+    Report(report::Args),
     /// Talk to a running server
     Ctl(ctl::Args),
     /// Look at a flash tier, verify and recover it, offline
@@ -77,6 +80,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
         Command::Serve(args) => serve::run(args, ctx),
+        Command::Report(args) => report::run(args, ctx),
         Command::Ctl(args) => ctl::run(args, ctx),
         Command::Flash(command) => flash::run(command, ctx),
         Command::Backing(command) => backing::run(command, ctx),

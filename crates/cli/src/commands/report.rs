@@ -1,0 +1,158 @@
+//! `forebay report`: what other commands answered with `--json`, on one page.
+
+mod curves;
+mod plans;
+mod runs;
+
+use std::path::{Path, PathBuf};
+
+use forebay_report::Report;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::error::CliError;
+
+/// Arguments of `forebay report`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ forebay trace synth 'zipf,n=200000' -o zipf.parquet
+  $ forebay mrc zipf.parquet --json -o mrc.json
+  $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
+  $ forebay report mrc.json plan.json -o report.html")]
+pub struct Args {
+    /// Documents of `mrc`, `plan`, `simulate`, `replay`, `load` and `ctl status`; LABEL=FILE
+    /// says what the pictures call it, otherwise its file name does
+    #[arg(value_name = "[LABEL=]FILE", required = true)]
+    pub documents: Vec<String>,
+    /// The page to write
+    #[arg(short, long, value_name = "X.html")]
+    pub output: PathBuf,
+    /// Its heading
+    #[arg(long, value_name = "TEXT", default_value = "Forebay report")]
+    pub title: String,
+}
+
+/// A document and what to call it.
+struct Document {
+    label: String,
+    value: Value,
+}
+
+/// What kinds of documents there are, in the order in which the page shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// `forebay mrc`.
+    Curve,
+    /// `forebay plan`.
+    Plan,
+    /// A run of a workload: `simulate`, `replay`, `load`, `ctl status`.
+    Run,
+}
+
+/// Reads the documents and writes the page.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let (mut curves, mut plans, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut labels = Vec::new();
+    for argument in &args.documents {
+        let document = Document::read(argument)?;
+        labels.push(document.label.clone());
+        match document.kind() {
+            Some(Kind::Curve) => curves.push(document),
+            Some(Kind::Plan) => plans.push(document),
+            Some(Kind::Run) => runs.push(document),
+            None => {
+                let what = format!("{argument} is no document of mrc, plan or a run");
+                return Err(CliError::usage(what).next("write it with --json"));
+            }
+        }
+    }
+    let mut report = Report::new(args.title).subtitle(labels.join(", "));
+    for section in curves::sections(&curves)
+        .into_iter()
+        .chain(plans.iter().flat_map(plans::sections))
+        .chain(runs::sections(&runs))
+    {
+        report = report.section(section);
+    }
+    report.write_html(&args.output)?;
+    ctx.note(format_args!("{} written", args.output.display()));
+    Ok(())
+}
+
+impl Document {
+    /// Reads `LABEL=FILE` or `FILE`.
+    fn read(argument: &str) -> Result<Document, CliError> {
+        let labelled = argument.split_once('=').filter(|_| !Path::new(argument).exists());
+        let (label, path) = match labelled {
+            Some((label, path)) => (label.to_string(), Path::new(path)),
+            None => {
+                let path = Path::new(argument);
+                let stem = path.file_stem().unwrap_or(path.as_os_str());
+                (stem.to_string_lossy().into_owned(), path)
+            }
+        };
+        let bytes = std::fs::read(path).map_err(|e| CliError::file("cannot read", path, e))?;
+        let value =
+            serde_json::from_slice(&bytes).map_err(|e| CliError::file("cannot read", path, e))?;
+        Ok(Document { label, value })
+    }
+
+    /// What it is, by the fields that only its kind has.
+    fn kind(&self) -> Option<Kind> {
+        let has = |field: &str| self.value.get(field).is_some();
+        if has("points") && has("block_size") {
+            Some(Kind::Curve)
+        } else if has("choices") {
+            Some(Kind::Plan)
+        } else if has("latency_us") && has("requests") {
+            Some(Kind::Run)
+        } else {
+            None
+        }
+    }
+
+    /// The number at a JSON pointer; not a number where there is none.
+    fn number(&self, pointer: &str) -> f64 {
+        number(&self.value, pointer)
+    }
+}
+
+/// The number at a JSON pointer; not a number where there is none.
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+/// The elements of an array; none where there is none.
+fn elements<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn kind(value: Value) -> Option<Kind> {
+        Document { label: String::new(), value }.kind()
+    }
+
+    #[test]
+    fn documents_are_known_by_their_fields() {
+        assert_eq!(kind(json!({"points": [], "block_size": 4096})), Some(Kind::Curve));
+        assert_eq!(kind(json!({"choices": [], "block_size": 4096})), Some(Kind::Plan));
+        assert_eq!(kind(json!({"latency_us": {}, "requests": 1})), Some(Kind::Run));
+        assert_eq!(kind(json!({"requests": 1})), None);
+    }
+
+    #[test]
+    fn a_label_stands_before_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        std::fs::write(&path, "{}").unwrap();
+        let plain = path.to_str().unwrap();
+        assert_eq!(Document::read(plain).unwrap().label, "a");
+        assert_eq!(Document::read(&format!("two tiers={plain}")).unwrap().label, "two tiers");
+        let error = Document::read("x=/nonexistent/b.json").err().unwrap().to_string();
+        assert!(error.contains("/nonexistent/b.json"), "{error}");
+    }
+}

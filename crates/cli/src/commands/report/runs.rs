@@ -1,0 +1,152 @@
+//! Runs of a workload side by side: throughput, latencies, hits, what reached the devices.
+
+use forebay_report::{Axis, Bars, Figure, Percentiles, Section, Table, Unit};
+use serde_json::Value;
+
+use super::{Document, number};
+use crate::format::{count, percent};
+
+/// Percentiles by their names in the documents.
+const QUANTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999), ("max", 1.0)];
+
+/// One section for all runs; none without any.
+pub fn sections(runs: &[Document]) -> Vec<Section> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let mut section = Section::new("Runs").table(table(runs)).figure(throughput(runs));
+    for (kind, title) in [("read", "Latency of reads"), ("write", "Latency of writes")] {
+        let mut figure = Percentiles::new(title);
+        let mut any = false;
+        for run in runs {
+            let points = distribution(run.value.pointer(&format!("/latency_us/{kind}")));
+            any |= points.iter().any(|p| p.1 > 0.0);
+            figure = figure.series(&run.label, points);
+        }
+        if any {
+            section = section.figure(
+                figure.figure().caption("From a request's arrival to its answer, in every run."),
+            );
+        }
+    }
+    section = runs.iter().filter_map(components).fold(section, Section::figure);
+    vec![section]
+}
+
+fn table(runs: &[Document]) -> Table {
+    let mut table = Table::new()
+        .column("run")
+        .number("requests")
+        .number("a second")
+        .number("hits in memory")
+        .number("hits on flash")
+        .number("mean latency")
+        .number("99 % within")
+        .number("read from backing")
+        .number("written to backing")
+        .number("written to flash");
+    for run in runs {
+        let hits = |tier: &str| {
+            run.number(&format!("/hits/{tier}/read")) + run.number(&format!("/hits/{tier}/write"))
+        };
+        let misses = run.number("/misses/read") + run.number("/misses/write");
+        let all = hits("tier1") + hits("tier2") + misses;
+        let or_dash = |value: f64, show: &dyn Fn(f64) -> String| {
+            if value.is_nan() { "-".to_string() } else { show(value) }
+        };
+        let bytes = |pointer| or_dash(run.number(pointer), &|b| Unit::Bytes.show(b));
+        table = table.row([
+            run.label.clone(),
+            count(run.number("/requests") as u64),
+            or_dash(requests_per_s(run), &|n| count(n as u64)),
+            or_dash(hits("tier1") / all, &percent),
+            or_dash(hits("tier2") / all, &percent),
+            Unit::Micros.show(run.number("/latency_us/all/mean")),
+            Unit::Micros.show(run.number("/latency_us/all/p99")),
+            bytes("/backing/read_bytes"),
+            bytes("/backing/write_bytes"),
+            bytes("/tier2_bytes_written"),
+        ]);
+    }
+    table
+}
+
+/// What a replay measured, or what a simulation's virtual time makes of it.
+fn requests_per_s(run: &Document) -> f64 {
+    let measured = run.number("/throughput/requests_per_s");
+    if measured.is_nan() { run.number("/requests") / run.number("/duration_s") } else { measured }
+}
+
+fn throughput(runs: &[Document]) -> Figure {
+    Bars::new("Throughput", runs.iter().map(|r| r.label.clone()))
+        .axis(Axis::new("requests a second", Unit::Plain).from_zero())
+        .series("requests a second", runs.iter().map(requests_per_s))
+        .horizontal()
+        .figure()
+}
+
+/// The latencies of the tiers and of the backing store in one run; nothing where the document
+/// has none.
+fn components(run: &Document) -> Option<Figure> {
+    let mut found = Vec::new();
+    collect(run.value.get("component_latency_us")?, "", &mut found);
+    if found.is_empty() {
+        return None;
+    }
+    let mut figure = Percentiles::new(format!("Latency of each tier: {}", run.label));
+    for (name, points) in found {
+        figure = figure.series(name, points);
+    }
+    Some(figure.figure().caption("How long the operations on each device took."))
+}
+
+/// Every distribution below a value, under the names that lead to it.
+fn collect(value: &Value, name: &str, found: &mut Vec<(String, Vec<(f64, f64)>)>) {
+    let Some(fields) = value.as_object() else { return };
+    if fields.contains_key("p50") {
+        let points = distribution(Some(value));
+        if points.iter().any(|p| p.1 > 0.0) {
+            found.push((name.to_string(), points));
+        }
+        return;
+    }
+    for (field, below) in fields {
+        let path = if name.is_empty() { field.clone() } else { format!("{name}, {field}") };
+        collect(below, &path.replace('_', " "), found);
+    }
+}
+
+/// The percentiles of a distribution, as (fraction, microseconds).
+fn distribution(value: Option<&Value>) -> Vec<(f64, f64)> {
+    let Some(value) = value else { return Vec::new() };
+    let points = QUANTILES.iter().map(|&(name, q)| (q, number(value, &format!("/{name}"))));
+    points.filter(|p| !p.1.is_nan()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_run_without_measured_throughput_has_that_of_its_clock() {
+        let run = |value| Document { label: "a".into(), value };
+        assert_eq!(requests_per_s(&run(json!({"requests": 10, "duration_s": 2.0}))), 5.0);
+        let measured = json!({"requests": 10, "duration_s": 2.0,
+            "throughput": {"requests_per_s": 7.0}});
+        assert_eq!(requests_per_s(&run(measured)), 7.0);
+    }
+
+    #[test]
+    fn the_latencies_of_components_are_found_at_any_depth() {
+        let summary = json!({"mean": 1.0, "p50": 1.0, "p99": 2.0, "max": 3.0});
+        let value = json!({"flash": {"read": summary, "write": {"p50": 0.0, "max": 0.0}},
+            "request": summary});
+        let mut found = Vec::new();
+        collect(&value, "", &mut found);
+        let names: Vec<&str> = found.iter().map(|f| f.0.as_str()).collect();
+        assert_eq!(names, ["flash, read", "request"], "what never happened is left out");
+        assert_eq!(found[0].1, [(0.5, 1.0), (0.99, 2.0), (1.0, 3.0)]);
+    }
+}
