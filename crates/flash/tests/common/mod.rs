@@ -62,20 +62,23 @@ impl Flash {
         // What is still volatile lies on top of what has become durable.
     }
     /// What is left when each volatile write, and each under way, survives as `fates` says, least
-    /// significant digit first: 0 not, 1 whole, 2 its first half, 3 its second half.
+    /// significant digit first: 0 not, 1 whole, 2 torn, the second half garbage, 3 torn, the
+    /// first half garbage.
     pub fn cut_by(&mut self, mut fates: u64, under_way: Vec<(usize, Vec<u8>)>) {
         let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
         writes.extend(under_way);
         for (offset, bytes) in writes {
+            let here = &mut self.durable[offset..offset + bytes.len()];
             let half = bytes.len() / 2;
-            let kept = match fates % 4 {
-                0 => 0..0,
-                1 => 0..bytes.len(),
-                2 => 0..half,
-                _ => half..bytes.len(),
-            };
+            if fates % 4 != 0 {
+                here.copy_from_slice(&bytes);
+            }
+            match fates % 4 {
+                2 => here[half..].fill(0xA5),
+                3 => here[..half].fill(0xA5),
+                _ => {}
+            }
             fates /= 4;
-            self.durable[offset + kept.start..offset + kept.end].copy_from_slice(&bytes[kept]);
         }
         self.current.clone_from(&self.durable);
     }
