@@ -17,9 +17,8 @@ build: ## the release binary, target/release/forebay
 test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
 	@scripts/test.sh $(STEPS)
 
-demo: ## a cache before a modelled slow disk, in a minute
-	@if [ -x scripts/demo.sh ]; then scripts/demo.sh; \
-	else echo "this version has no scripts/demo.sh" >&2; exit 1; fi
+demo: ## the main job on a real application, ends with a report; TRACE=file for a trace of yours
+	@scripts/demo.sh
 
 bench: ## the measurements, on this machine
 	@if [ -x scripts/bench.sh ]; then scripts/bench.sh; else cargo bench --workspace; fi

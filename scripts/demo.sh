@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Forebay's main job, from start to end: runs a real application over a cache on a slow disk,
+# records what it does, measures that, plans tiers for it, and tries the plan out.
+#
+#   scripts/demo.sh [DIRECTORY]              results go to DIRECTORY, forebay-demo by default
+#   TRACE=file scripts/demo.sh [DIRECTORY]   the same for a trace of yours, without the application
+#
+# FOREBAY=path uses that binary instead of building one. Devices are files in a temporary
+# directory; the slow disk takes the time that the planner's catalogue gives a hard disk.
+set -euo pipefail
+invoked_from="$PWD"
+. "$(dirname "$0")/common.sh"
+
+BACKING=SlowHDD
+POLICY=write-back
+BUDGET=5%
+VOLUME_SIZE=$((2 << 30))
+# The replays take real time: of a trace of yours, the first part.
+REPLAYED_MAX=60000
+QUEUE_DEPTH=8
+
+fail() {
+    say "demo: $*" >&2
+    exit 1
+}
+
+case "${1:-forebay-demo}" in
+    /*) out="$1" ;;
+    *) out="$invoked_from/${1:-forebay-demo}" ;;
+esac
+trace="${TRACE:-}"
+if [ -n "$trace" ]; then
+    trace="$(cd "$invoked_from" && realpath -e -- "$trace")" || fail "there is no such trace"
+fi
+mkdir -p "$out"
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-demo.XXXXXX")"
+
+. scripts/demo/server.sh
+. scripts/demo/application.sh
+
+# However this ends: nothing mounted, nothing running, no files but the results.
+cleanup() {
+    local status=$?
+    trap - EXIT INT TERM
+    set +e
+    detach_disk 2>/dev/null
+    if [ -n "$SERVER" ]; then
+        kill -TERM "$SERVER" 2>/dev/null
+        wait "$SERVER" 2>/dev/null
+    fi
+    rm -rf "$scratch"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+title() {
+    say ""
+    say "$*"
+}
+
+# The binary, and what this script needs besides.
+set_up() {
+    [ -z "$(missing python3)" ] || fail "python3 is missing; scripts/setup.sh installs it on Debian"
+    if [ -n "${FOREBAY:-}" ]; then
+        case "$FOREBAY" in /*) ;; *) FOREBAY="$invoked_from/$FOREBAY" ;; esac
+        [ -x "$FOREBAY" ] || fail "$FOREBAY is no program"
+        return
+    fi
+    title "Setting up, and building the release binary (minutes, the first time)"
+    scripts/setup.sh | sed 's/^/    /'
+    cargo build --release --quiet -p forebay
+    FOREBAY="$PWD/target/release/forebay"
+}
+
+# A trace of an application on a cache before a slow disk.
+record() {
+    local why
+    why="$(why_no_ext4)"
+    trace="$out/demo.parquet"
+    if [ -z "$why" ]; then
+        title "1. A shop on SQLite, on ext4, through nbdfuse and a loop device, on Forebay"
+        say "    16 MiB of memory and 64 MiB of flash before a $BACKING; filling its database"
+        prepare_sqlite
+        record_sqlite "$trace"
+        check_sqlite
+    elif [ -z "$(missing fio)" ]; then
+        title "1. fio over NBD, on Forebay (not SQLite on ext4: $why)"
+        record_fio "$trace"
+    else
+        fail "SQLite on ext4 cannot run ($why), nor fio over NBD: fio is missing. Give TRACE=file"
+    fi
+    cp "$scratch/serve.toml" "$out/serve.toml"
+    rm -f "$scratch"/*.img
+    "$FOREBAY" -q trace info "$trace" | sed -n '1,8s/^/    /p'
+}
+
+measure() {
+    title "2. How much cache can this workload use?"
+    "$FOREBAY" -q trace info "$trace" --json -o "$out/info.json"
+    "$FOREBAY" -q mrc "$trace" --json -o "$out/mrc.json" --html "$out/mrc.html"
+    "$FOREBAY" -q mrc "$trace" | sed -n '/^cache size/,$s/^/    /p'
+}
+
+plan() {
+    title "3. Which tiers should be bought for it, in front of a $BACKING?"
+    "$FOREBAY" -q plan "$trace" --budget "$BUDGET" --sweep 12 --backing "$BACKING" --policy "$POLICY" \
+        --json -o "$out/plan.json" --html "$out/plan.html"
+    eval "$(python3 scripts/demo/choice.py "$out/plan.json")"
+    say "    for $BUDGET:"
+    say "    two tiers    $TWO, $TWO_LATENCY_US µs on average"
+    say "    one tier     $ONE, $ONE_LATENCY_US µs"
+}
+
+# tiers NAME DRAM [FLASH]: a configuration for the replay, and an empty cache.
+tiers() {
+    local file="$scratch/$1.toml"
+    {
+        say '[cache]'
+        say "dram = $2"
+        say "write_policy = \"$POLICY\""
+        if [ -n "${3:-}" ]; then
+            say '[flash]'
+            say "path = \"$scratch/flash.img\""
+            say "size = $3"
+            say "shape = \"$TWO_FLASH_DEVICE\""
+        fi
+        python3 scripts/demo/volumes.py "$out/info.json" "$scratch" "$BACKING"
+    } >"$file"
+    cp "$file" "$out/$1.toml"
+}
+
+# try_out NAME: the configuration, simulated and on real files.
+try_out() {
+    "$FOREBAY" -q simulate "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
+        --json -o "$out/$1-simulated.json"
+    rm -f "$scratch"/*.img
+    "$FOREBAY" -q replay "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
+        --as-fast-as-possible --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1.json"
+    rm -f "$scratch"/*.img
+    python3 scripts/demo/summary.py "$out/$1-simulated.json" "$out/$1.json"
+}
+
+replay() {
+    title "4. Is that true? The trace, simulated, then replayed on files as slow as those devices"
+    tiers one-tier "$ONE_DRAM"
+    tiers two-tiers "$TWO_DRAM" "$TWO_FLASH"
+    say "    one tier:"
+    try_out one-tier
+    say "    two tiers:"
+    try_out two-tiers
+}
+
+report() {
+    local documents=("curve=$out/mrc.json" "plan=$out/plan.json")
+    [ ! -e "$out/live.json" ] || documents+=("the application=$out/live.json")
+    documents+=("one tier=$out/one-tier.json" "two tiers=$out/two-tiers.json")
+    documents+=("one tier, simulated=$out/one-tier-simulated.json")
+    documents+=("two tiers, simulated=$out/two-tiers-simulated.json")
+    "$FOREBAY" -q report "${documents[@]}" --title "Forebay: $(basename "$trace")" -o "$out/report.html"
+}
+
+set_up
+started=$SECONDS
+rm -f "$out"/*.json "$out"/*.html
+if [ -n "$trace" ]; then
+    title "1. The trace $trace"
+    "$FOREBAY" -q trace info "$trace" | sed -n '1,8s/^/    /p'
+else
+    record
+fi
+measure
+plan
+replay
+report
+title "Done in $((SECONDS - started)) s. Everything is in $out; begin with"
+say "    $out/report.html"
