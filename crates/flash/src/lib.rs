@@ -16,6 +16,7 @@ mod batches;
 mod commit;
 mod epochs;
 pub mod format;
+pub mod fuzz;
 mod geometry;
 pub mod inspect;
 mod key;

@@ -463,6 +463,12 @@ impl Log {
         }
     }
 
+    /// The caller cannot go on with this log (a dirty record that cannot be read would be lost
+    /// with its region): it latches as failed, as after a failed write.
+    pub fn give_up(&mut self, error: IoError) {
+        self.latch(error);
+    }
+
     /// Asks for a write of the flash device; the segments are those in `self.segments`.
     pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
         let page_size = self.geometry.page_size;

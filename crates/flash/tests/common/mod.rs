@@ -70,10 +70,11 @@ impl Flash {
         for (offset, bytes) in writes {
             let here = &mut self.durable[offset..offset + bytes.len()];
             let half = bytes.len() / 2;
-            if fates % 4 != 0 {
+            let fate = fates % 4;
+            if fate != 0 {
                 here.copy_from_slice(&bytes);
             }
-            match fates % 4 {
+            match fate {
                 2 => here[half..].fill(0xA5),
                 3 => here[..half].fill(0xA5),
                 _ => {}

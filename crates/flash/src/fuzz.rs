@@ -1,0 +1,111 @@
+//! Fuzz targets as plain functions: each takes any bytes and must return.
+
+use crate::format::batch::BatchHeader;
+use crate::format::region::RegionHeader;
+use crate::format::superblock::Superblock;
+use crate::geometry::Geometry;
+use crate::inspect::Info;
+use crate::log::Log;
+use crate::types::{Event, OnDamage, Options, Start};
+use forebay_effect::{Effect, Place};
+
+/// A geometry whose device is 42 pages.
+pub const GEOMETRY: Geometry = Geometry {
+    block_size: 4096,
+    page_size: 4096,
+    region_pages: 10,
+    regions: 4,
+    superblock_pages: 1,
+    extent_bytes: 16384,
+    batch_pages_max: 5,
+    batch_entries_max: 4,
+    inflight_batches_max: 2,
+    active_extents_max: 2,
+};
+
+/// Every decoder on the same bytes.
+pub fn decode(bytes: &[u8]) {
+    let uuid = bytes.get(24..40).and_then(|b| b.try_into().ok()).unwrap_or([0; 16]);
+    let page = bytes.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let mut entries = Vec::new();
+    let _ = Superblock::decode(bytes);
+    let _ = RegionHeader::decode(bytes, &uuid, page);
+    let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
+    if let Ok(info) = Info::find(bytes) {
+        let _ = info.geometry();
+    }
+}
+
+/// A check and a recovery of a device that holds these bytes (zeroes behind them). Gives the
+/// number of events, which is finite.
+pub fn recover(bytes: &[u8]) -> usize {
+    let mut device = bytes.to_vec();
+    device.resize(GEOMETRY.device_bytes() as usize, 0);
+    let on_damage = OnDamage::Report;
+    let options = Options { on_damage, device_bytes: device.len() as u64, ..Options::default() };
+    let mut events = 0;
+    for how in [Start::Check, Start::Recover] {
+        let mut log = Log::new(GEOMETRY, options);
+        log.start(how);
+        events += drive(&mut log, &mut device);
+    }
+    events
+}
+
+/// Does what the log asks for until it is ready or has failed.
+fn drive(log: &mut Log, device: &mut [u8]) -> usize {
+    let mut segments = Vec::new();
+    let mut events = 0;
+    loop {
+        while let Some(event) = log.poll_event() {
+            events += 1;
+            if matches!(event, Event::Ready(_) | Event::Failed(_)) {
+                return events;
+            }
+        }
+        let Some(effect) = log.poll_effect(&mut segments) else { return events };
+        let (Effect::Read { token, offset, .. }
+        | Effect::Write { token, offset, .. }
+        | Effect::WriteZeroes { token, offset, .. }) = effect
+        else {
+            if let Some(token) = effect.token() {
+                log.handle_completion(token.index, Ok(()));
+            }
+            continue;
+        };
+        let mut at = offset as usize;
+        for segment in &segments {
+            let Place::Meta { buffer, offset } = segment.place else { continue };
+            let (from, n) = (offset as usize, segment.length as usize);
+            let (meta, flash) =
+                (&mut log.meta_mut(buffer)[from..from + n], &mut device[at..at + n]);
+            match effect {
+                Effect::Read { .. } => meta.copy_from_slice(flash),
+                _ => flash.copy_from_slice(meta),
+            }
+            at += n;
+        }
+        log.handle_completion(token.index, Ok(()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_targets_take_anything() {
+        let mut state = 1u64;
+        for length in [0, 1, 20, 96, 4096, 8192, 200_000] {
+            let mut bytes = vec![0; length];
+            decode(&bytes);
+            assert_eq!(recover(&bytes), 2, "two failed starts");
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (state >> 33) as u8;
+            }
+            decode(&bytes);
+            assert_eq!(recover(&bytes), 2, "two failed starts");
+        }
+    }
+}
