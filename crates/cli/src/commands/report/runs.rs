@@ -15,7 +15,10 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
     if runs.is_empty() {
         return Vec::new();
     }
-    let mut section = Section::new("Runs").table(table(runs)).figure(throughput(runs));
+    let mut section = Section::new("Runs").table(table(runs));
+    if runs.iter().any(|run| requests_per_s(run) > 0.0) {
+        section = section.figure(throughput(runs));
+    }
     for (kind, title) in [("read", "Latency of reads"), ("write", "Latency of writes")] {
         let mut figure = Percentiles::new(title);
         let mut any = false;
