@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 20] = [
+const LEVELS: [(&str, u32); 21] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
     ("forebay-model", 1),
@@ -18,6 +18,7 @@ const LEVELS: [(&str, u32); 20] = [
     ("forebay-cache", 3),
     ("forebay-trace", 4),
     ("forebay-device", 4),
+    ("forebay-setup", 4),
     ("forebay-engine", 5),
     ("forebay-simulate", 6),
     ("forebay-plan", 6),

@@ -1,0 +1,18 @@
+//! From the words of the configuration file to the parameters of the machine and of its devices.
+//!
+//! The server, the replayer and the simulator read the same file; what its words mean is said
+//! here once, so that a simulated cache is built from the very numbers of the real one. Nothing
+//! here opens a device.
+//!
+//! ```
+//! use forebay_config::Config;
+//! let config = Config::from_toml("[cache]\ndram = '64MiB'\nwrite_policy = 'write-back'").unwrap();
+//! let machine = forebay_setup::cache_config(&config, None).unwrap();
+//! assert_eq!(machine.dram_blocks, 16 << 10);
+//! ```
+
+mod devices;
+mod machine;
+
+pub use devices::{device_profile, profile};
+pub use machine::{SetupError, cache_config, geometry};

@@ -1,0 +1,185 @@
+//! The parameters of the cache.
+
+use std::path::PathBuf;
+
+use forebay_block::BlockSize;
+use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, WritePolicy};
+use forebay_config as words;
+use forebay_config::Config;
+use forebay_flash::{Geometry, GeometryError};
+
+/// Slots for copies under way, for each shard.
+const BOUNCE_SLOTS_PER_SHARD: u32 = 64;
+/// Pieces of requests that can wait at once.
+const WAITERS_MAX: u32 = 64 << 10;
+
+/// A configuration from which no machine can be built.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// It asks for what this version does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The flash tier cannot be divided as asked.
+    #[error("the flash tier {} cannot be used: {error}; nothing was written", path.display())]
+    Geometry {
+        /// The flash tier.
+        path: PathBuf,
+        /// What does not go together.
+        error: GeometryError,
+    },
+}
+
+/// The parameters of the machine for `config`, with a flash tier of `flash_bytes` if there is
+/// one.
+///
+/// # Errors
+/// If the file asks for something that this version does not have, or the flash tier is too
+/// small.
+pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheConfig, SetupError> {
+    let block_size = BlockSize::new(config.cache.block_size.bytes())
+        .map_err(|e| SetupError::Unsupported(e.to_string()))?;
+    let dram_blocks = u32::try_from(config.cache.dram_blocks())
+        .map_err(|_| SetupError::Unsupported("cache.dram is too large".to_owned()))?;
+    // One lock protects all shards, so more than one would only cost time unless asked for.
+    let shards = config.workers.shards.clamp(1, 64) as u8;
+    let flash = match (&config.flash, flash_bytes) {
+        (Some(flash), Some(bytes)) => Some(flash_config(flash, bytes, block_size)?),
+        _ => None,
+    };
+    Ok(CacheConfig {
+        block_size,
+        dram_blocks,
+        spare_slots: (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024),
+        bounce_slots: BOUNCE_SLOTS_PER_SHARD * u32::from(shards),
+        write_policy: write_policy(config.cache.write_policy)?,
+        acknowledge: match config.acknowledge() {
+            Some(words::Acknowledge::Flash) => Acknowledge::Flash,
+            Some(words::Acknowledge::Dram) | None => Acknowledge::Dram,
+        },
+        partial: match config.cache.partial {
+            words::Partial::Mask => Partial::Granule,
+            words::Partial::Fill => Partial::Fill,
+        },
+        replacement: replacement(config.replacement.policy)?,
+        flash,
+        shards,
+        requests_max: config.workers.requests_max,
+        waiters_max: WAITERS_MAX,
+        destage_depth: config.flush.parallel,
+    })
+}
+
+/// How a flash device of `bytes` bytes is divided.
+///
+/// # Errors
+/// If it is too small, or the numbers do not go together.
+pub fn geometry(
+    flash: &words::Flash,
+    bytes: u64,
+    block_size: BlockSize,
+) -> Result<Geometry, SetupError> {
+    let failed = |error| SetupError::Geometry { path: flash.path.clone(), error };
+    let page = flash.page_size.bytes() as u32;
+    let block = block_size.bytes() as u32;
+    let mut g = Geometry::for_device(bytes, block).map_err(failed)?;
+    if page != g.page_size || flash.region_size.is_some() {
+        g.region_pages = match flash.region_size {
+            Some(region) => (region.bytes() / u64::from(page)) as u32,
+            None => (g.region_pages / (page / g.page_size)).max(4 + 2 * block.div_ceil(page)),
+        };
+        g.page_size = page;
+        let first = u64::from(g.first_region_page());
+        let room = (bytes / u64::from(page)).saturating_sub(first);
+        g.regions = u32::try_from(room / u64::from(g.region_pages)).unwrap_or(u32::MAX);
+    }
+    let pages = (flash.batch_size.bytes() / u64::from(page)) as u32;
+    g.batch_pages_max = (1 + pages.max(block.div_ceil(page))).min(g.region_pages - 1);
+    g.inflight_batches_max = flash.batches_in_flight;
+    g.extent_bytes = flash.activity_extent.bytes();
+    g.active_extents_max = flash.activity_extents;
+    g.validate().map_err(failed)?;
+    Ok(g)
+}
+
+fn flash_config(
+    flash: &words::Flash,
+    bytes: u64,
+    block_size: BlockSize,
+) -> Result<FlashConfig, SetupError> {
+    let geometry = geometry(flash, bytes, block_size)?;
+    let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
+    let entries = (pages / u64::from(geometry.block_pages())).min(u64::from(u32::MAX >> 1)) as u32;
+    Ok(FlashConfig {
+        geometry,
+        entries_max: entries,
+        regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
+    })
+}
+
+fn write_policy(policy: words::WritePolicy) -> Result<WritePolicy, SetupError> {
+    Ok(match policy {
+        words::WritePolicy::WriteThrough => WritePolicy::WRITE_THROUGH,
+        words::WritePolicy::ReadOnly | words::WritePolicy::WriteAround => WritePolicy::READ_ONLY,
+        words::WritePolicy::WriteOnly => WritePolicy::WRITE_ONLY,
+        words::WritePolicy::WriteBack => WritePolicy::WRITE_BACK,
+        other => return Err(not_here("write policy", &other)),
+    })
+}
+
+fn replacement(policy: words::ReplacementPolicy) -> Result<ReplacementKind, SetupError> {
+    match policy {
+        words::ReplacementPolicy::Lru => Ok(ReplacementKind::Lru),
+        other => Err(not_here("replacement policy", &other)),
+    }
+}
+
+fn not_here(kind: &str, value: &impl std::fmt::Display) -> SetupError {
+    SetupError::Unsupported(format!("this version has no {kind} \"{value}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::from_toml(text).unwrap()
+    }
+
+    const TWO_TIERS: &str = "[cache]\ndram = '16MiB'\nwrite_policy = 'write-back'\n\
+                             [flash]\npath = '/dev/x'\nsize = '256MiB'";
+
+    #[test]
+    fn the_flash_tier_is_divided_and_its_blocks_can_all_be_found() {
+        let machine = cache_config(&config(TWO_TIERS), Some(256 << 20)).unwrap();
+        assert_eq!(machine.dram_blocks, 4096);
+        assert_eq!(machine.acknowledge, Acknowledge::Flash);
+        let flash = machine.flash.unwrap();
+        assert!(flash.geometry.validate().is_ok());
+        assert!(flash.entries_max as u64 * 4096 > 240 << 20);
+    }
+
+    #[test]
+    fn without_its_size_there_is_no_flash_tier() {
+        assert!(cache_config(&config(TWO_TIERS), None).unwrap().flash.is_none());
+    }
+
+    #[test]
+    fn a_flash_tier_without_room_for_a_log_is_refused_by_its_path() {
+        let error = cache_config(&config(TWO_TIERS), Some(64 << 10)).unwrap_err();
+        assert!(error.to_string().contains("/dev/x"), "{error}");
+    }
+
+    #[test]
+    fn a_page_and_a_region_as_configured_fill_the_device() {
+        let mut config = config(TWO_TIERS);
+        let flash = config.flash.as_mut().unwrap();
+        flash.page_size = words::Size(16 << 10);
+        flash.region_size = Some(words::Size(1 << 20));
+        let flash = cache_config(&config, Some(64 << 20)).unwrap().flash.unwrap();
+        let g = flash.geometry;
+        assert_eq!((g.page_size, g.region_pages), (16 << 10, 64));
+        let used = g.pages() * u64::from(g.page_size);
+        assert!(used <= 64 << 20 && used + (2 << 20) > 64 << 20, "{g:?}");
+    }
+}
