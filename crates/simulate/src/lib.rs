@@ -1,1 +1,45 @@
 //! The cache under virtual time.
+//!
+//! What is simulated is not a model of the cache but the cache itself, `forebay_cache::Cache`,
+//! the one that serves volumes. Only the executor of its effects is another: it moves no bytes
+//! and charges time instead. A copy in memory takes the time of a memory of the catalogue, and
+//! the processor does one at a time; an operation on a device ends when its
+//! [`Model`](forebay_model::Model) says. Everything is deterministic: the same requests, scenario
+//! and seed give the same answer on every machine.
+//!
+//! ```
+//! use forebay_block::{Flags, Nanos, Op, Request, Volume};
+//! use forebay_config::Config;
+//! use forebay_simulate::{Defaults, Options, Pacing, Scenario, TracedVolume, simulate};
+//!
+//! let config = Config::from_toml("[cache]\ndram = '1MiB'").unwrap();
+//! let traced = [TracedVolume { name: "disk".into(), bytes: 1 << 30 }];
+//! let scenario = Scenario::new(&config, &traced, &Defaults::default()).unwrap();
+//! let read = |i: u64| Request {
+//!     time: Nanos(i * 1_000_000), volume: Volume(0), op: Op::Read, flags: Flags::NONE,
+//!     offset: i % 2 * 4096, length: 4096,
+//! };
+//! let options = Options { pacing: Pacing::ClosedLoop { queue_depth: 1 }, ..Options::default() };
+//! let result = simulate(&scenario, (0..10).map(read), &options).unwrap();
+//! let hits = result.run.cache.unwrap().hits;
+//! assert_eq!((result.run.requests, hits.tier1.read), (10, 8));
+//! ```
+
+mod error;
+mod flush;
+mod options;
+mod result;
+mod scenario;
+mod series;
+mod simulation;
+mod timing;
+
+pub use error::SimulateError;
+pub use options::{AssumeFlush, Interval, Options, Pacing};
+pub use result::{
+    Assumed, ComponentLatency, Components, Events, FlashResult, SimulationResult, Throughput,
+    VolumeResult,
+};
+pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume, measure_volumes};
+pub use series::Row;
+pub use simulation::{Simulation, simulate};

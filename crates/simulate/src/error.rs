@@ -1,0 +1,71 @@
+//! Why a simulation cannot be had.
+
+use forebay_config::Size;
+use forebay_flash::LogError;
+use forebay_setup::SetupError;
+
+/// A simulation that cannot begin, or not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// No machine can be built from the configuration.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The flash tier's size is not known, because nothing is opened here.
+    #[error("a simulated flash tier needs its size: set `size` in the section [flash]")]
+    FlashSize,
+    /// No device has this name.
+    #[error(
+        "there is no device `{0}`: use a [shape.NAME] of the configuration, or one of {names}",
+        names = forebay_model::Profile::NAMES.join(", ")
+    )]
+    UnknownDevice(String),
+    /// More volumes than a cache can have.
+    #[error("the trace has {found} volumes, and a cache at most {most}: choose some of them")]
+    TooManyVolumes {
+        /// As many as there are.
+        found: usize,
+        /// As many as there may be.
+        most: usize,
+    },
+    /// The options make no sense.
+    #[error("{0}")]
+    Options(&'static str),
+    /// A request addresses a volume that there is not.
+    #[error("request {request} is for volume {volume}, and there are {volumes}")]
+    UnknownVolume {
+        /// Which request, from 1.
+        request: u64,
+        /// The volume's number.
+        volume: u32,
+        /// How many volumes there are.
+        volumes: usize,
+    },
+    /// A request reaches beyond the end of its volume.
+    #[error(
+        "request {request} ends at {} of volume {volume}, which has {}: give it a larger `size`, \
+         or none to have the trace's",
+        Size(*end), Size(*size)
+    )]
+    BeyondVolume {
+        /// Which request, from 1.
+        request: u64,
+        /// The volume's name.
+        volume: String,
+        /// Where the request ends, in bytes.
+        end: u64,
+        /// What the volume has, in bytes.
+        size: u64,
+    },
+    /// The flash tier could not be set up.
+    #[error("the flash tier could not be set up: {0}")]
+    Flash(LogError),
+    /// Nothing is under way on any device, and still requests are not answered.
+    #[error("the cache has stopped answering after {requests} requests; its state: {state}")]
+    Stuck {
+        /// Requests answered until then.
+        requests: u64,
+        /// The state of the cache, for a report of the fault.
+        state: String,
+    },
+}

@@ -1,0 +1,253 @@
+//! What is simulated: the cache's parameters, its volumes, and the devices beneath.
+
+use forebay_block::{Nanos, Request, SECTOR_BYTES};
+use forebay_cache::{CacheConfig, VOLUMES_MAX};
+use forebay_config::{Config, Volume as ConfiguredVolume};
+use forebay_flash::BlockKey;
+use forebay_model::Profile;
+
+use crate::error::SimulateError;
+
+/// What is simulated. Sweeps change what they vary and simulate again.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The parameters of the cache.
+    pub cache: CacheConfig,
+    /// The volumes, by the numbers that requests use.
+    pub volumes: Vec<SimulatedVolume>,
+    /// The memory of tier 1.
+    pub memory: Memory,
+    /// The device of the flash tier, if the cache has one.
+    pub flash: Profile,
+    /// What the configuration did not say and was taken for granted, a sentence each.
+    pub assumptions: Vec<String>,
+}
+
+/// A volume and the store behind it.
+#[derive(Clone, Debug)]
+pub struct SimulatedVolume {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes, a multiple of 512.
+    pub size_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// The store behind it.
+    pub backing: Profile,
+}
+
+/// What copies from and to the slots of tier 1 cost. They are made by the one processor of the
+/// simulated machine, one after another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// Reading 4 KiB; other lengths take in proportion.
+    pub read: Nanos,
+    /// Writing 4 KiB.
+    pub write: Nanos,
+}
+
+/// A volume as the trace has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TracedVolume {
+    /// Its name.
+    pub name: String,
+    /// Its size, or else the end of the request that reaches farthest.
+    pub bytes: u64,
+}
+
+/// The devices that are taken where the configuration names none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    /// Memory; `none` takes no time.
+    pub memory: String,
+    /// The flash tier.
+    pub flash: String,
+    /// The backing stores.
+    pub backing: String,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        let text = |name: &str| name.to_owned();
+        Defaults { memory: text("FastDRAM"), flash: text("nvme"), backing: text("hdd-7200") }
+    }
+}
+
+impl Scenario {
+    /// What `config` describes, for a trace with the volumes `traced`.
+    ///
+    /// A volume of the trace is the configured one of the same name. If no name is known, the
+    /// first one is the first configured, and so on; further ones are like the last. Without
+    /// configured volumes the trace's own are simulated on the default backing store. Sizes come
+    /// from the configuration or else from the trace.
+    ///
+    /// # Errors
+    /// If the configuration asks for what there is not, or names no size for the flash tier.
+    pub fn new(
+        config: &Config,
+        traced: &[TracedVolume],
+        defaults: &Defaults,
+    ) -> Result<Scenario, SimulateError> {
+        if traced.len() > VOLUMES_MAX {
+            return Err(SimulateError::TooManyVolumes { found: traced.len(), most: VOLUMES_MAX });
+        }
+        let mut assumptions = Vec::new();
+        let device = |name: &str| {
+            let found = forebay_setup::device_profile(config, name);
+            found.ok_or_else(|| SimulateError::UnknownDevice(name.to_owned()))
+        };
+        let flash_bytes = match &config.flash {
+            Some(flash) => Some(flash.size.ok_or(SimulateError::FlashSize)?.bytes()),
+            None => None,
+        };
+        let cache = forebay_setup::cache_config(config, flash_bytes)?;
+        let flash = match &config.flash {
+            None => Profile::INSTANT,
+            Some(flash) => match &flash.shape {
+                Some(shape) => device(shape)?,
+                None => {
+                    assumptions.push(format!("the flash tier is a {}", defaults.flash));
+                    device(&defaults.flash)?
+                }
+            },
+        };
+        let memory = match defaults.memory.as_str() {
+            "none" => Memory::default(),
+            name => Memory::from(&device(name)?),
+        };
+        assumptions.push(match memory {
+            Memory { read: Nanos(0), write: Nanos(0) } => "memory takes no time".to_owned(),
+            _ => format!("memory is {}", defaults.memory),
+        });
+        let mut unshaped = false;
+        let mut volumes = Vec::new();
+        for (number, volume) in traced.iter().enumerate() {
+            let configured = configured(config, traced, number);
+            let backing = match configured.and_then(|c| c.shape.as_deref()) {
+                Some(shape) => device(shape)?,
+                None => {
+                    unshaped = true;
+                    device(&defaults.backing)?
+                }
+            };
+            let size = configured.and_then(|c| c.size).map(|size| size.bytes());
+            volumes.push(SimulatedVolume {
+                name: volume.name.clone(),
+                size_bytes: size.unwrap_or_else(|| size_for(volume.bytes, &cache)),
+                read_only: configured.is_some_and(|c| c.read_only),
+                backing,
+            });
+        }
+        if unshaped {
+            let what = if config.volume.is_empty() { "every" } else { "an unshaped" };
+            assumptions.push(format!("{what} backing store is a {}", defaults.backing));
+        }
+        Ok(Scenario { cache, volumes, memory, flash, assumptions })
+    }
+}
+
+impl From<&Profile> for Memory {
+    /// The mean latencies of the device, taken for those of 4 KiB.
+    fn from(device: &Profile) -> Self {
+        Memory { read: device.read.mean(), write: device.write.mean() }
+    }
+}
+
+/// The configured volume that volume `number` of the trace is.
+fn configured<'a>(
+    config: &'a Config,
+    traced: &[TracedVolume],
+    number: usize,
+) -> Option<&'a ConfiguredVolume> {
+    let by_name = |name: &str| config.volume.iter().find(|c| c.name == name);
+    if traced.iter().any(|v| by_name(&v.name).is_some()) {
+        return by_name(&traced[number].name);
+    }
+    config.volume.get(number).or(config.volume.last())
+}
+
+/// The size of a volume that holds `bytes`: whole blocks, and one at least.
+fn size_for(bytes: u64, cache: &CacheConfig) -> u64 {
+    let block = cache.block_size.bytes();
+    let most = BlockKey::BLOCKS_MAX * block;
+    bytes.clamp(1, most).next_multiple_of(block).min(most)
+}
+
+/// How far the requests of each volume reach: [`TracedVolume::bytes`] by volume number.
+pub fn measure_volumes<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<u64> {
+    let mut ends = Vec::new();
+    for request in requests {
+        let at = request.volume.0 as usize;
+        if ends.len() <= at {
+            ends.resize(at + 1, 0);
+        }
+        ends[at] = request.offset.saturating_add(request.length).max(ends[at]);
+    }
+    ends
+}
+
+/// The sectors that a request touches: what a block device would have been asked for.
+pub(crate) fn whole_sectors(offset: u64, length: u64) -> (u64, u64) {
+    let start = offset - offset % SECTOR_BYTES;
+    if length == 0 {
+        return (start, 0);
+    }
+    let end = offset.saturating_add(length);
+    let end = end.checked_next_multiple_of(SECTOR_BYTES).unwrap_or(end - end % SECTOR_BYTES);
+    (start, end - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(names: &[&str]) -> Vec<TracedVolume> {
+        names.iter().map(|&n| TracedVolume { name: n.into(), bytes: 10_000 }).collect()
+    }
+
+    fn scenario(text: &str, names: &[&str]) -> Result<Scenario, SimulateError> {
+        let config = Config::from_toml(text).unwrap();
+        Scenario::new(&config, &traced(names), &Defaults::default())
+    }
+
+    const TWO: &str = "[[volume]]\nname = 'a'\nbacking = '/a'\nsize = '1MiB'\nshape = 'FastHDD'\n\
+                       [[volume]]\nname = 'b'\nbacking = '/b'\nread_only = true\n";
+
+    #[test]
+    fn volumes_are_matched_by_name_and_sized_by_the_file_or_the_trace() {
+        let s = scenario(TWO, &["b", "a", "c"]).unwrap();
+        let sizes: Vec<u64> = s.volumes.iter().map(|v| v.size_bytes).collect();
+        assert_eq!(sizes, [12_288, 1 << 20, 12_288]);
+        assert_eq!(s.volumes[1].backing, Profile::fixed(Nanos(120_800), Nanos(974_600), 1));
+        assert!(s.volumes[0].read_only && !s.volumes[2].read_only);
+        assert!(s.assumptions.iter().any(|a| a.contains("hdd-7200")), "{:?}", s.assumptions);
+    }
+
+    #[test]
+    fn volumes_of_unknown_names_are_matched_by_their_order() {
+        let s = scenario(TWO, &["x", "y", "z"]).unwrap();
+        let read_only: Vec<bool> = s.volumes.iter().map(|v| v.read_only).collect();
+        assert_eq!(read_only, [false, true, true]);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_said() {
+        let unsized_flash = scenario("[flash]\npath = '/dev/x'", &["a"]);
+        assert!(matches!(unsized_flash, Err(SimulateError::FlashSize)));
+        let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(matches!(scenario("", &many), Err(SimulateError::TooManyVolumes { .. })));
+        let defaults = Defaults { backing: "floppy".into(), ..Defaults::default() };
+        let error = Scenario::new(&Config::default(), &traced(&["a"]), &defaults).unwrap_err();
+        assert!(error.to_string().contains("FastHDD"), "{error}");
+    }
+
+    #[test]
+    fn requests_are_rounded_out_to_sectors_and_never_overflow() {
+        assert_eq!(whole_sectors(0, 512), (0, 512));
+        assert_eq!(whole_sectors(511, 2), (0, 1024));
+        assert_eq!(whole_sectors(513, 0), (512, 0));
+        let (start, length) = whole_sectors(u64::MAX - 5, 100);
+        assert!(start.checked_add(length).is_some());
+    }
+}

@@ -1,0 +1,290 @@
+//! The run in rows: what happened in each interval.
+
+use forebay_block::Nanos;
+use forebay_results::{Hits, Latency, ReadWrite};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::options::Interval;
+
+/// Requests of a row to begin with, when rows adapt.
+const ROW_REQUESTS: u64 = 1024;
+/// When rows adapt and get more than this, each two become one.
+const ROWS_MAX: usize = 512;
+/// Latencies above this count as this: 18 minutes.
+const LATENCY_NS_MAX: u64 = 1 << 40;
+
+/// What happened in an interval.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Row {
+    /// Seconds since the first request when it begins.
+    pub start_s: f64,
+    /// The same, when it ends.
+    pub end_s: f64,
+    /// Requests answered, assumed flushes among them.
+    pub requests: u64,
+    /// Accesses to blocks that found them, by tier.
+    pub hits: Hits,
+    /// Accesses to blocks that found them nowhere.
+    pub misses: ReadWrite,
+    /// Latencies of all requests.
+    pub latency_us: Latency,
+    /// Bytes written to the flash tier.
+    pub tier2_bytes_written: u64,
+    /// Bytes read from the backing stores.
+    pub backing_read_bytes: u64,
+    /// Bytes written to them.
+    pub backing_write_bytes: u64,
+    /// Blocks newer than the backing store, at the end.
+    pub dirty_blocks: u64,
+    /// Share of the flash tier's regions in use, at the end.
+    pub flash_utilisation: f64,
+}
+
+/// Counters of the cache as they stand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub hits: Hits,
+    pub misses: ReadWrite,
+    pub tier2_bytes_written: u64,
+    pub backing_read_bytes: u64,
+    pub backing_write_bytes: u64,
+    pub dirty_blocks: u64,
+    pub flash_utilisation: f64,
+}
+
+/// Collects rows.
+#[derive(Debug)]
+pub(crate) struct Series {
+    interval: Interval,
+    rows: Vec<(Row, Option<Histogram<u32>>)>,
+    latency: Histogram<u32>,
+    requests: u64,
+    /// Where the row ends: so many requests, or that time.
+    requests_due: u64,
+    time_due: Nanos,
+    start: Nanos,
+    last: Totals,
+}
+
+impl Series {
+    pub fn new(interval: Interval) -> Series {
+        let (requests_due, time_due) = match interval {
+            Interval::Adaptive => (ROW_REQUESTS, Nanos(u64::MAX)),
+            Interval::Time(time) => (u64::MAX, time),
+        };
+        Series {
+            interval,
+            rows: Vec::new(),
+            latency: histogram(),
+            requests: 0,
+            requests_due,
+            time_due,
+            start: Nanos(0),
+            last: Totals::default(),
+        }
+    }
+
+    /// Whether the row ends before something that happens at `now`, since the first request.
+    #[inline]
+    pub fn is_due(&self, now: Nanos) -> bool {
+        self.requests >= self.requests_due || now >= self.time_due
+    }
+
+    /// Counts a request that was answered.
+    #[inline]
+    pub fn count(&mut self, latency: Option<Nanos>) {
+        self.requests += 1;
+        if let Some(latency) = latency {
+            self.latency.saturating_record(latency.0.max(1));
+        }
+    }
+
+    /// Ends the row that is due at `now`.
+    pub fn close(&mut self, now: Nanos, totals: Totals) {
+        let mut end = now;
+        if let Interval::Time(period) = self.interval {
+            end = now.min(self.time_due);
+            // What is idle for long has no rows.
+            self.time_due = Nanos((now.0 / period.0 + 1).saturating_mul(period.0));
+        }
+        self.push(end, totals);
+        if let Interval::Time(period) = self.interval {
+            self.start = Nanos(self.time_due.0 - period.0);
+        }
+        if self.interval == Interval::Adaptive && self.rows.len() >= ROWS_MAX {
+            self.halve();
+        }
+    }
+
+    /// All rows, the last one ending at `now`.
+    pub fn finish(mut self, now: Nanos, totals: Totals) -> Vec<Row> {
+        if self.requests > 0 || self.rows.is_empty() {
+            self.push(now, totals);
+        }
+        let with_latency = |(mut row, latency): (Row, Option<Histogram<u32>>)| {
+            if let Some(latency) = latency {
+                row.latency_us = summary(&latency);
+            }
+            row
+        };
+        self.rows.into_iter().map(with_latency).collect()
+    }
+
+    fn push(&mut self, end: Nanos, totals: Totals) {
+        let (now, last) = (totals, self.last);
+        let row = Row {
+            start_s: self.start.as_secs_f64(),
+            end_s: end.as_secs_f64(),
+            requests: self.requests,
+            hits: Hits {
+                tier1: since(now.hits.tier1, last.hits.tier1),
+                tier2: since(now.hits.tier2, last.hits.tier2),
+            },
+            misses: since(now.misses, last.misses),
+            latency_us: Latency::default(),
+            tier2_bytes_written: now.tier2_bytes_written - last.tier2_bytes_written,
+            backing_read_bytes: now.backing_read_bytes - last.backing_read_bytes,
+            backing_write_bytes: now.backing_write_bytes - last.backing_write_bytes,
+            dirty_blocks: now.dirty_blocks,
+            flash_utilisation: now.flash_utilisation,
+        };
+        match self.interval {
+            Interval::Adaptive => {
+                let latency = std::mem::replace(&mut self.latency, histogram());
+                self.rows.push((row, Some(latency)));
+            }
+            Interval::Time(_) => {
+                let latency_us = summary(&self.latency);
+                self.rows.push((Row { latency_us, ..row }, None));
+                self.latency.reset();
+            }
+        }
+        (self.requests, self.start, self.last) = (0, end, totals);
+    }
+
+    /// Makes one row of each two.
+    fn halve(&mut self) {
+        let mut rows = std::mem::take(&mut self.rows).into_iter();
+        while let Some((first, latency)) = rows.next() {
+            let merged = match rows.next() {
+                None => (first, latency),
+                Some((second, other)) => {
+                    (first.and(&second), latency.zip(other).map(|(a, b)| added(a, &b)))
+                }
+            };
+            self.rows.push(merged);
+        }
+        self.requests_due *= 2;
+    }
+}
+
+impl Row {
+    /// Both rows as one, but for latencies.
+    fn and(&self, next: &Row) -> Row {
+        let sum = |a: ReadWrite, b: ReadWrite| ReadWrite {
+            read: a.read + b.read,
+            write: a.write + b.write,
+        };
+        Row {
+            start_s: self.start_s,
+            requests: self.requests + next.requests,
+            hits: Hits {
+                tier1: sum(self.hits.tier1, next.hits.tier1),
+                tier2: sum(self.hits.tier2, next.hits.tier2),
+            },
+            misses: sum(self.misses, next.misses),
+            tier2_bytes_written: self.tier2_bytes_written + next.tier2_bytes_written,
+            backing_read_bytes: self.backing_read_bytes + next.backing_read_bytes,
+            backing_write_bytes: self.backing_write_bytes + next.backing_write_bytes,
+            ..*next
+        }
+    }
+}
+
+fn since(now: ReadWrite, last: ReadWrite) -> ReadWrite {
+    ReadWrite { read: now.read - last.read, write: now.write - last.write }
+}
+
+fn histogram() -> Histogram<u32> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are sound")
+}
+
+fn added(mut a: Histogram<u32>, b: &Histogram<u32>) -> Histogram<u32> {
+    // They have the same bounds, so they add.
+    let added = a.add(b);
+    debug_assert!(added.is_ok());
+    a
+}
+
+fn summary(histogram: &Histogram<u32>) -> Latency {
+    if histogram.is_empty() {
+        return Latency::default();
+    }
+    let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    Latency {
+        mean: histogram.mean() / 1e3,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        p9999: at(0.9999),
+        max: histogram.max() as f64 / 1e3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(n: u64) -> Totals {
+        let tier1 = ReadWrite { read: n, write: 2 * n };
+        let hits = Hits { tier1, tier2: ReadWrite::default() };
+        Totals { hits, backing_read_bytes: 3 * n, dirty_blocks: n, ..Totals::default() }
+    }
+
+    /// `n` requests a millisecond apart, with latencies of their number in microseconds.
+    fn run(interval: Interval, n: u64) -> Vec<Row> {
+        let mut series = Series::new(interval);
+        for i in 0..n {
+            let now = Nanos(i * 1_000_000);
+            if series.is_due(now) {
+                series.close(now, totals(i));
+            }
+            series.count(Some(Nanos(i * 1_000)));
+        }
+        series.finish(Nanos(n * 1_000_000), totals(n))
+    }
+
+    #[test]
+    fn adaptive_rows_stay_few_and_lose_nothing() {
+        let n = 2_000_000;
+        let rows = run(Interval::Adaptive, n);
+        assert!((ROWS_MAX / 2..=ROWS_MAX).contains(&rows.len()), "{}", rows.len());
+        assert_eq!(rows.iter().map(|r| r.requests).sum::<u64>(), n);
+        assert_eq!(rows.iter().map(|r| r.hits.tier1.write).sum::<u64>(), 2 * n);
+        assert_eq!(rows.last().unwrap().dirty_blocks, n);
+        assert!(rows.windows(2).all(|w| w[0].end_s == w[1].start_s));
+        let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
+        assert!(first.latency_us.max < first.end_s * 1e3 + 100.0);
+        assert!(last.latency_us.p50 > first.latency_us.max);
+    }
+
+    #[test]
+    fn rows_by_time_begin_and_end_on_time_and_skip_what_is_idle() {
+        let mut series = Series::new(Interval::Time(Nanos(10)));
+        for (now, n) in [(0, 0), (9, 1), (10, 2), (35, 3), (36, 4)] {
+            if series.is_due(Nanos(now)) {
+                series.close(Nanos(now), totals(n));
+            }
+            series.count(None);
+        }
+        let rows = series.finish(Nanos(38), totals(5));
+        let seen: Vec<_> = rows
+            .iter()
+            .map(|r| ((r.start_s * 1e9).round(), (r.end_s * 1e9).round(), r.requests))
+            .collect();
+        assert_eq!(seen, [(0.0, 10.0, 2), (10.0, 20.0, 1), (30.0, 38.0, 2)]);
+        assert_eq!(rows.iter().map(|r| r.backing_read_bytes).sum::<u64>(), 15);
+    }
+}

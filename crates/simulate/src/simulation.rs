@@ -1,0 +1,412 @@
+//! The run: hands requests to the cache, executes its effects, and moves time on.
+
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_cache::{Cache, Notice, Open, VolumeConfig, VolumeStats};
+use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
+use forebay_flash::Binding;
+use forebay_results::LatencyRecorder;
+
+use crate::error::SimulateError;
+use crate::flush::FlushInserter;
+use crate::options::{AssumeFlush, Options, Pacing};
+use crate::result::{
+    self, Assumed, Events, FlashResult, SimulationResult, Throughput, VolumeResult,
+};
+use crate::scenario::{Scenario, whole_sectors};
+use crate::series::{Series, Totals};
+use crate::timing::Timing;
+
+/// Simulates `scenario` under `requests`.
+///
+/// # Errors
+/// If the options make no sense, a request is for a volume or a place that there is not, or the
+/// cache stops answering (which would be a fault of the cache).
+pub fn simulate(
+    scenario: &Scenario,
+    requests: impl IntoIterator<Item = Request>,
+    options: &Options,
+) -> Result<SimulationResult, SimulateError> {
+    let mut simulation = Simulation::new(scenario, options)?;
+    for request in requests {
+        simulation.add(&request)?;
+    }
+    simulation.finish()
+}
+
+/// A simulation that is fed request by request, in order of time.
+pub struct Simulation {
+    cache: Cache,
+    timing: Timing,
+    /// The processor's time: when it has done what it was given so far.
+    now: Nanos,
+    /// When the run began: the tiers are set up before.
+    epoch: Nanos,
+    memory: crate::scenario::Memory,
+    pacing: Pacing,
+    flushes: FlushInserter,
+    assume_flush: AssumeFlush,
+    /// In flight, by the number of the request.
+    in_flight: Vec<InFlight>,
+    free: Vec<u32>,
+    requests_taken: u64,
+    requests_answered: u64,
+    last_answer: Nanos,
+    volumes: Vec<VolumeTally>,
+    series: Series,
+    keeps_dirty_data: bool,
+    dirty_blocks_max: u64,
+    segments: Vec<Segment>,
+    assumptions: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    arrived: Nanos,
+    volume: u32,
+    op: Op,
+    added: bool,
+}
+
+#[derive(Debug)]
+struct VolumeTally {
+    name: String,
+    size_bytes: u64,
+    latency: LatencyRecorder,
+    flushes_added: u64,
+}
+
+impl Simulation {
+    /// A cache with empty tiers, ready for requests.
+    ///
+    /// # Errors
+    /// If the options make no sense or the flash tier cannot be set up.
+    pub fn new(scenario: &Scenario, options: &Options) -> Result<Simulation, SimulateError> {
+        options.check()?;
+        let mut cache = Cache::new(scenario.cache.clone());
+        for volume in &scenario.volumes {
+            let (size_bytes, read_only) = (volume.size_bytes, volume.read_only);
+            cache.attach(VolumeConfig { size_bytes, read_only });
+        }
+        let untimed = options.pacing == Pacing::Untimed;
+        let tally = |v: &crate::scenario::SimulatedVolume| VolumeTally {
+            name: v.name.clone(),
+            size_bytes: v.size_bytes,
+            latency: LatencyRecorder::default(),
+            flushes_added: 0,
+        };
+        let mut simulation = Simulation {
+            timing: Timing::new(scenario, options.seed, untimed),
+            now: Nanos(0),
+            epoch: Nanos(0),
+            memory: if untimed { Default::default() } else { scenario.memory },
+            pacing: options.pacing,
+            flushes: FlushInserter::new(options.assume_flush, scenario.volumes.len()),
+            assume_flush: options.assume_flush,
+            in_flight: Vec::new(),
+            free: Vec::new(),
+            requests_taken: 0,
+            requests_answered: 0,
+            last_answer: Nanos(0),
+            volumes: scenario.volumes.iter().map(tally).collect(),
+            series: Series::new(options.interval),
+            keeps_dirty_data: scenario.cache.write_policy.write_back,
+            dirty_blocks_max: 0,
+            segments: Vec::new(),
+            assumptions: scenario.assumptions.clone(),
+            cache,
+        };
+        simulation.start(scenario.volumes.len())?;
+        Ok(simulation)
+    }
+
+    /// Takes the next request: time moves on to its arrival, or until it may begin.
+    ///
+    /// What is not whole sectors of 512 bytes is rounded out to them, as a block device would
+    /// have been asked.
+    ///
+    /// # Errors
+    /// If it is for a volume or a place that there is not, or the cache stops answering.
+    pub fn add(&mut self, request: &Request) -> Result<(), SimulateError> {
+        self.requests_taken += 1;
+        let request = self.checked(request)?;
+        if self.assume_flush == AssumeFlush::None {
+            return self.pass(&request, false);
+        }
+        while let Some(flush) = self.flushes.before(request.time) {
+            self.pass(&flush, true)?;
+        }
+        self.pass(&request, false)?;
+        match self.flushes.after(&request) {
+            Some(flush) => self.pass(&flush, true),
+            None => Ok(()),
+        }
+    }
+
+    /// Requests answered so far, assumed flushes among them.
+    pub fn answered(&self) -> u64 {
+        self.requests_answered
+    }
+
+    /// Waits for everything under way and tells what happened. What is dirty stays so.
+    ///
+    /// # Errors
+    /// If the cache stops answering.
+    pub fn finish(mut self) -> Result<SimulationResult, SimulateError> {
+        self.settle();
+        if self.in_flight.len() != self.free.len() {
+            return Err(self.stuck());
+        }
+        Ok(self.result())
+    }
+
+    // ---- time ----
+
+    fn start(&mut self, volumes: usize) -> Result<(), SimulateError> {
+        let binding =
+            |n: usize| Binding { index: n as u16, uuid: [n as u8 + 1; 16], generation: 1 };
+        let bindings = (0..volumes).map(binding).collect();
+        self.cache.start(self.now, Open::Format { uuid: [0xfb; 16], bindings });
+        self.execute();
+        self.settle();
+        while let Some(notice) = self.cache.poll_notice() {
+            if let Notice::Failed(error) = notice {
+                return Err(SimulateError::Flash(error));
+            }
+        }
+        if !self.cache.is_ready() {
+            return Err(self.stuck());
+        }
+        self.timing.clear_latencies();
+        (self.epoch, self.last_answer) = (self.now, self.now);
+        Ok(())
+    }
+
+    /// Waits as the pacing wants, then hands the request in.
+    fn pass(&mut self, request: &Request, added: bool) -> Result<(), SimulateError> {
+        let arrived = match self.pacing {
+            Pacing::OpenLoop { rate } => {
+                let at = if rate == 1.0 {
+                    request.time.0
+                } else {
+                    (request.time.0 as f64 / rate) as u64
+                };
+                let arrival = self.epoch.saturating_add(Nanos(at));
+                self.advance(arrival);
+                arrival
+            }
+            Pacing::ClosedLoop { queue_depth } => {
+                while self.in_flight.len() - self.free.len() >= queue_depth as usize {
+                    self.step_or_stuck()?;
+                }
+                self.now
+            }
+            Pacing::Quiesced => self.now,
+            Pacing::Untimed => {
+                self.now = self.now.max(self.epoch.saturating_add(request.time));
+                self.now
+            }
+        };
+        while !self.cache.has_room() {
+            self.step_or_stuck()?;
+        }
+        let since = self.now.saturating_sub(self.epoch);
+        if self.series.is_due(since) {
+            let totals = self.totals();
+            self.series.close(since, totals);
+        }
+        self.submit(request, arrived, added);
+        if matches!(self.pacing, Pacing::Quiesced | Pacing::Untimed) {
+            self.settle();
+            if self.in_flight.len() != self.free.len() {
+                return Err(self.stuck());
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, request: &Request, arrived: Nanos, added: bool) {
+        let state = InFlight { arrived, volume: request.volume.0, op: request.op, added };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.in_flight[number as usize] = state;
+                number
+            }
+            None => {
+                self.in_flight.push(state);
+                self.in_flight.len() as u32 - 1
+            }
+        };
+        let id = RequestId(number.into());
+        let Request { volume, op, flags, offset, length, .. } = *request;
+        self.cache.handle_request(self.now, id, volume, op, flags, offset, length);
+        self.execute();
+    }
+
+    /// Lets everything happen that happens until `time`.
+    fn advance(&mut self, time: Nanos) {
+        while self.next_at().is_some_and(|at| at <= time) {
+            self.step();
+        }
+        self.now = self.now.max(time);
+    }
+
+    /// Lets everything happen that is under way.
+    fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    fn next_at(&self) -> Option<Nanos> {
+        let device = self.timing.next_at(self.now);
+        match self.cache.poll_timeout() {
+            None => device,
+            Some(timeout) => Some(device.map_or(timeout, |at| at.min(timeout))),
+        }
+    }
+
+    /// The next thing that happens; false if nothing will.
+    fn step(&mut self) -> bool {
+        let device = self.timing.next_at(self.now);
+        let timeout = self.cache.poll_timeout();
+        match (device, timeout) {
+            (None, None) => return false,
+            (Some(at), timeout) if timeout.is_none_or(|t| at <= t) => {
+                self.now = self.now.max(at);
+                let token = self.timing.pop().expect("something ends at that time");
+                self.cache.handle_completion(self.now, token, Ok(()));
+            }
+            (_, timeout) => {
+                self.now = self.now.max(timeout.unwrap_or_default());
+                self.cache.handle_timeout(self.now);
+            }
+        }
+        self.execute();
+        true
+    }
+
+    fn step_or_stuck(&mut self) -> Result<(), SimulateError> {
+        if self.step() { Ok(()) } else { Err(self.stuck()) }
+    }
+
+    /// Executes what the cache asks for.
+    fn execute(&mut self) {
+        while let Some(effect) = self.cache.poll_effect(&mut self.segments) {
+            match effect {
+                Effect::Copy { from, length, .. } => {
+                    let cost = match from {
+                        Place::Slot { .. } => self.memory.read,
+                        _ => self.memory.write,
+                    };
+                    self.now.0 += cost.0 * u64::from(length) >> 12;
+                }
+                Effect::Zero { length, .. } => {
+                    self.now.0 += self.memory.write.0 * u64::from(length) >> 12;
+                }
+                // No bytes, no checksums: the cache compares it with what it was told on writing.
+                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
+                Effect::Reply { request, result } => self.answer(request, result),
+                device => self.timing.begin(self.now, &device),
+            }
+        }
+        if self.keeps_dirty_data {
+            self.dirty_blocks_max = self.dirty_blocks_max.max(self.cache.dirty_blocks());
+        }
+    }
+
+    fn answer(&mut self, request: RequestId, _: Outcome) {
+        let number = request.0 as u32;
+        let state = self.in_flight[number as usize];
+        self.free.push(number);
+        self.requests_answered += 1;
+        self.last_answer = self.now;
+        let volume = &mut self.volumes[state.volume as usize];
+        volume.flushes_added += u64::from(state.added);
+        if self.pacing == Pacing::Untimed {
+            return self.series.count(None);
+        }
+        let latency = self.now.saturating_sub(state.arrived);
+        if state.added {
+            return self.series.count(None);
+        }
+        volume.latency.record(state.op, latency);
+        self.series.count(Some(latency));
+    }
+
+    fn checked(&self, request: &Request) -> Result<Request, SimulateError> {
+        let number = self.requests_taken;
+        let Some(volume) = self.volumes.get(request.volume.0 as usize) else {
+            let volumes = self.volumes.len();
+            let volume = request.volume.0;
+            return Err(SimulateError::UnknownVolume { request: number, volume, volumes });
+        };
+        if request.op == Op::Flush {
+            return Ok(Request { offset: 0, length: 0, ..*request });
+        }
+        let (offset, length) = whole_sectors(request.offset, request.length);
+        if offset + length > volume.size_bytes {
+            return Err(SimulateError::BeyondVolume {
+                request: number,
+                volume: volume.name.clone(),
+                end: offset + length,
+                size: volume.size_bytes,
+            });
+        }
+        // What traces call by other flags means nothing here.
+        let flags = Flags(request.flags.0 & Flags::FUA.union(Flags::NO_HOLE).0);
+        Ok(Request { offset, length, flags, ..*request })
+    }
+
+    fn stuck(&self) -> SimulateError {
+        let state = self.cache.describe();
+        SimulateError::Stuck { requests: self.requests_answered, state }
+    }
+
+    // ---- results ----
+
+    fn stats(&self) -> impl Iterator<Item = &VolumeStats> {
+        (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
+    }
+
+    fn totals(&self) -> Totals {
+        result::totals(&result::sum(self.stats()), self.cache.log_stats())
+    }
+
+    fn result(self) -> SimulationResult {
+        let duration_s = self.last_answer.saturating_sub(self.epoch).as_secs_f64();
+        let log = self.cache.log_stats();
+        let flash_bytes = result::flash_bytes(log);
+        let mut sum = result::sum(self.stats());
+        // With one volume the cache's own maximum is exact to the effect.
+        if self.volumes.len() > 1 {
+            sum.dirty_blocks_max = self.dirty_blocks_max;
+        }
+        let mut latency = LatencyRecorder::default();
+        let mut volumes = Vec::new();
+        for (tally, stats) in self.volumes.iter().zip(self.stats()) {
+            latency.add(&tally.latency);
+            let own = tally.latency.summary();
+            let (name, size_bytes) = (&tally.name, tally.size_bytes);
+            volumes.push(VolumeResult::new(name, size_bytes, stats, tally.flushes_added, own));
+        }
+        let added = self.volumes.iter().map(|v| v.flushes_added).sum();
+        let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
+        let totals = self.totals();
+        SimulationResult {
+            throughput: Throughput::of(&run),
+            run,
+            pacing: self.pacing.name(),
+            component_latency_us: self.timing.components(),
+            dirty_blocks: sum.dirty_blocks,
+            flash: log.map(FlashResult::from),
+            events: Events::from(self.cache.stats()),
+            metadata_bytes: self.cache.memory_bytes(),
+            assumed: Assumed {
+                flush: self.assume_flush.to_string(),
+                flushes_added: added,
+                flushes_traced: sum.flushes - added,
+                devices: self.assumptions.clone(),
+            },
+            volumes,
+            rows: self.series.finish(self.now.saturating_sub(self.epoch), totals),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The executor's half that is about time: what is under way on devices, and when it ends.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use forebay_block::{Nanos, Op};
+use forebay_effect::{Device, Effect, Token};
+use forebay_model::{Access, Model};
+use forebay_results::LatencyHistogram;
+
+use crate::result::{ComponentLatency, Components};
+use crate::scenario::Scenario;
+
+/// Devices and what is under way on them.
+#[derive(Debug)]
+pub(crate) enum Timing {
+    /// Everything ends at once, in the order in which it was begun.
+    Untimed(VecDeque<Token>),
+    /// Everything ends when the device's model says.
+    Timed(Box<Timed>),
+}
+
+/// Devices that take time.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    /// By time; what ends at the same time ends in the order in which it was begun.
+    queue: BinaryHeap<Reverse<Ending>>,
+    sequence: u64,
+    flash: Model,
+    backing: Vec<Model>,
+    /// By [`Kind`], flash first.
+    latency: [LatencyHistogram; 6],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Ending {
+    at: Nanos,
+    sequence: u64,
+    token: Token,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Read,
+    Write,
+    Sync,
+}
+
+impl Timing {
+    /// Devices at rest.
+    pub fn new(scenario: &Scenario, seed: u64, untimed: bool) -> Timing {
+        if untimed {
+            return Timing::Untimed(VecDeque::with_capacity(1024));
+        }
+        let flash_bytes = scenario.cache.flash.as_ref().map_or(0, |f| f.geometry.device_bytes());
+        let backing = scenario.volumes.iter().zip(1..);
+        Timing::Timed(Box::new(Timed {
+            queue: BinaryHeap::with_capacity(1024),
+            sequence: 0,
+            flash: Model::new(&scenario.flash, flash_bytes, seed),
+            backing: backing
+                .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
+                .collect(),
+            latency: Default::default(),
+        }))
+    }
+
+    /// A device effect begins.
+    #[inline]
+    pub fn begin(&mut self, now: Nanos, effect: &Effect) {
+        match self {
+            Timing::Untimed(queue) => queue.extend(effect.token()),
+            Timing::Timed(timed) => timed.begin(now, effect),
+        }
+    }
+
+    /// When the next effect ends; `None` when nothing is under way.
+    #[inline]
+    pub fn next_at(&self, now: Nanos) -> Option<Nanos> {
+        match self {
+            Timing::Untimed(queue) => (!queue.is_empty()).then_some(now),
+            Timing::Timed(timed) => timed.queue.peek().map(|e| e.0.at),
+        }
+    }
+
+    /// Takes the next effect that ends.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Token> {
+        match self {
+            Timing::Untimed(queue) => queue.pop_front(),
+            Timing::Timed(timed) => timed.queue.pop().map(|e| e.0.token),
+        }
+    }
+
+    /// How long the devices took.
+    pub fn components(&self) -> Components {
+        let Timing::Timed(timed) = self else { return Components::default() };
+        let [tier2_read, tier2_write, tier2_sync, backing_read, backing_write, backing_sync] =
+            std::array::from_fn(|at| ComponentLatency {
+                operations: timed.latency[at].count(),
+                latency: timed.latency[at].summary(),
+            });
+        Components {
+            tier2_read,
+            tier2_write,
+            tier2_sync,
+            backing_read,
+            backing_write,
+            backing_sync,
+        }
+    }
+
+    /// Forgets the latencies so far.
+    pub fn clear_latencies(&mut self) {
+        if let Timing::Timed(timed) = self {
+            timed.latency.iter_mut().for_each(LatencyHistogram::clear);
+        }
+    }
+}
+
+impl Timed {
+    fn begin(&mut self, now: Nanos, effect: &Effect) {
+        let (token, device, kind, access) = match *effect {
+            Effect::Read { token, device, offset, length } => {
+                (token, device, Kind::Read, access(Op::Read, offset, length.into()))
+            }
+            Effect::Write { token, device, offset, length } => {
+                (token, device, Kind::Write, access(Op::Write, offset, length.into()))
+            }
+            Effect::WriteZeroes { token, device, offset, length, .. } => {
+                (token, device, Kind::Write, access(Op::WriteZeroes, offset, length))
+            }
+            Effect::Sync { token, device } => (token, device, Kind::Sync, access(Op::Flush, 0, 0)),
+            Effect::Copy { .. }
+            | Effect::Zero { .. }
+            | Effect::Checksum { .. }
+            | Effect::Reply { .. } => unreachable!("an immediate effect has no end to wait for"),
+        };
+        let (model, first) = match device {
+            Device::Flash => (&mut self.flash, 0),
+            Device::Backing(volume) => (&mut self.backing[volume.0 as usize], 3),
+        };
+        let at = model.complete(now, access);
+        self.latency[first + kind as usize].record(at.saturating_sub(now));
+        self.sequence += 1;
+        self.queue.push(Reverse(Ending { at, sequence: self.sequence, token }));
+    }
+}
+
+fn access(op: Op, offset: u64, length: u64) -> Access {
+    Access { op, offset, length }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Defaults, TracedVolume};
+    use forebay_config::Config;
+    use forebay_effect::Owner;
+    use forebay_model::Profile;
+
+    fn timing() -> Timing {
+        let traced = [TracedVolume { name: "a".into(), bytes: 1 << 20 }];
+        let mut scenario =
+            Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
+        scenario.volumes[0].backing = Profile::fixed(Nanos(100), Nanos(300), 2);
+        Timing::new(&scenario, 1, false)
+    }
+
+    fn read(index: u32) -> Effect {
+        let token = Token { owner: Owner::Front, index };
+        let device = Device::Backing(forebay_block::Volume(0));
+        Effect::Read { token, device, offset: 0, length: 4096 }
+    }
+
+    #[test]
+    fn what_ends_at_the_same_time_ends_in_the_order_in_which_it_began() {
+        let mut timing = timing();
+        for index in [7, 3, 5, 1] {
+            timing.begin(Nanos(0), &read(index));
+        }
+        let mut ends = Vec::new();
+        while let Some(at) = timing.next_at(Nanos(0)) {
+            ends.push((at.0, timing.pop().unwrap().index));
+        }
+        assert_eq!(ends, [(100, 7), (100, 3), (200, 5), (200, 1)]);
+    }
+
+    #[test]
+    fn latencies_are_counted_by_device_and_kind_with_the_waiting() {
+        let mut timing = timing();
+        (0..3).for_each(|index| timing.begin(Nanos(0), &read(index)));
+        let components = timing.components();
+        assert_eq!(components.backing_read.operations, 3);
+        assert_eq!(components.backing_read.latency.max, 0.2);
+        assert_eq!(components.backing_write.operations + components.tier2_read.operations, 0);
+        timing.clear_latencies();
+        assert_eq!(timing.components(), Components::default());
+    }
+}
