@@ -18,6 +18,9 @@ pub(crate) enum Purpose {
 /// Where the region being cleaned stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
+    /// The region's records are being made durable: a version must not reach the backing store
+    /// while a power cut could still bring back an older record that is called clean.
+    Logging,
     /// Shards are destaging.
     Writing,
     /// Backing stores are being synced.
@@ -32,7 +35,10 @@ pub(crate) struct Cleaning {
     /// By shard (bits): has written its part.
     pub written: u64,
     pub failed: bool,
+    pub unreadable: bool,
     pub volumes: u64,
+    /// The front's count of failed syncs when the region was begun.
+    pub sync_failures: u64,
 }
 
 /// First pause after a failure; it doubles up to the last.
@@ -66,8 +72,12 @@ impl Cleaner {
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 == Purpose::Reclaim);
     }
+    /// Gives up everything: the log takes no more writes.
+    pub fn forget(&mut self) {
+        self.queue.clear();
+    }
     /// The next region to clean, if one may be begun now.
-    pub fn begin(&mut self) -> Option<u32> {
+    pub fn begin(&mut self, sync_failures: u64) -> Option<u32> {
         if self.active.is_some() || self.retry_at.is_some() {
             return None;
         }
@@ -75,10 +85,12 @@ impl Cleaner {
         self.active = Some(Cleaning {
             region,
             purpose,
-            phase: Phase::Writing,
+            phase: Phase::Logging,
             written: 0,
             failed: false,
+            unreadable: false,
             volumes: 0,
+            sync_failures,
         });
         Some(region)
     }

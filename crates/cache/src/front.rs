@@ -111,6 +111,9 @@ pub(crate) struct Front {
     pub finished: Fifo,
     /// Flushes of the cache's own that have ended.
     pub internal_done: Vec<Outcome>,
+    /// Syncs that failed, on any volume: what was written before one may be gone, whatever a
+    /// later sync says.
+    pub sync_failures: u64,
     /// Waiters other than requests whose sync ended.
     pub synced: Vec<(u16, SyncWaiter, Outcome)>,
 }
@@ -124,6 +127,7 @@ impl Front {
             finished: Fifo::EMPTY,
             internal_done: Vec::new(),
             synced: Vec::new(),
+            sync_failures: 0,
         }
     }
 
@@ -276,6 +280,7 @@ impl Front {
             Ok(()) => v.direct_durable = v.direct_durable.max(covers),
             Err(_) => {
                 v.sync_failed = true;
+                self.sync_failures += 1;
                 v.stats.backing_errors += 1;
             }
         }

@@ -10,6 +10,10 @@ use crate::front::{INTERNAL, Stage, SyncWaiter};
 use crate::shard::{FlushState, JobState, Surroundings};
 use forebay_block::{Flags, Op, Volume};
 
+/// The cleaner's name towards the log; requests are named by their small numbers.
+const CLEANER: u64 = u64::MAX;
+/// Failed attempts at cleaning in a row after which a stop gives up.
+const FAILURES_MAX: u32 = 3;
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
 
@@ -82,6 +86,7 @@ impl Cache {
                 let (n, t) = shard_of(ticket);
                 self.shards[n].activated(&mut around!(self), t, result);
             }
+            Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
             Event::Synced { ticket, result } => {
                 self.front.pieces_done(ticket as u32, 1, result);
             }
@@ -238,9 +243,11 @@ impl Cache {
                     }
                 }
                 SyncWaiter::Retire(extent) => {
-                    // Without a sync the extent simply stays marked.
-                    if let (Ok(()), Some(log)) = (result, &mut self.log) {
-                        log.extent_released(extent);
+                    let log = self.log.as_mut().expect("only a log retires extents");
+                    match result {
+                        Ok(()) => log.extent_released(extent),
+                        // The mark must stay, and who waits for its place must not wait for ever.
+                        Err(error) => log.give_up(error),
                     }
                 }
                 SyncWaiter::Start => {}
@@ -249,12 +256,24 @@ impl Cache {
         }
     }
 
+    /// The records of the region to clean are durable (or will not be).
+    fn begin_writing(&mut self, result: Outcome) {
+        let Some(active) = &mut self.cleaner.active else { return };
+        if result.is_err() {
+            self.cleaner.end(false, self.now);
+            return self.consider_giving_up(true);
+        }
+        active.phase = Phase::Writing;
+        let region = active.region;
+        for shard in &mut self.shards {
+            shard.clean_begin(region);
+        }
+    }
+
     fn push_cleaner(&mut self) -> bool {
         let mut any = false;
-        if let Some(region) = self.cleaner.begin() {
-            for shard in &mut self.shards {
-                shard.clean_begin(region);
-            }
+        if self.cleaner.begin(self.front.sync_failures).is_some() {
+            self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
             any = true;
         }
         let Some(mut active) = self.cleaner.active else { return any };
@@ -268,7 +287,10 @@ impl Cache {
                 match state {
                     JobState::Busy => continue,
                     JobState::Written(volumes) => active.volumes |= volumes,
-                    JobState::Failed => active.failed = true,
+                    JobState::Failed { unreadable } => {
+                        active.failed = true;
+                        active.unreadable |= unreadable;
+                    }
                 }
                 active.written |= 1 << n;
             }
@@ -282,6 +304,7 @@ impl Cache {
                 }
                 self.stats.destage_retries += 1;
                 self.cleaner.end(false, self.now);
+                self.consider_giving_up(active.unreadable);
                 return true;
             }
             let left = active.volumes.count_ones();
@@ -295,17 +318,33 @@ impl Cache {
             any = true;
         }
         if let Phase::Syncing { left: 0, failed } = active.phase {
+            // Data written before a failed sync may be gone though a later one succeeded.
+            let failed = failed || self.front.sync_failures != active.sync_failures;
             for n in 0..self.shards.len() {
                 self.shards[n].clean_end(&mut around!(self), !failed);
             }
             self.stats.destage_retries += u64::from(failed);
             let done = self.cleaner.end(!failed, self.now);
+            self.consider_giving_up(false);
             if let (false, Purpose::Reclaim, Some(log)) = (failed, done.purpose, &mut self.log) {
                 log.region_released(done.region);
             }
             any = true;
         }
         any
+    }
+
+    /// After several failures in a row: a dirty record that cannot be read pins its region for
+    /// good, so the log, which would run full without a word, is latched; and a stop must end.
+    fn consider_giving_up(&mut self, unreadable: bool) {
+        let stopping = self.state != State::Ready;
+        if self.cleaner.failures >= FAILURES_MAX && (unreadable || stopping) {
+            if let Some(log) = &mut self.log {
+                log.give_up(forebay_effect::IoError::Device);
+            }
+            self.cleaner.retry_at = None;
+            self.cleaner.forget();
+        }
     }
 
     // ---- destage and stop ----
@@ -374,7 +413,7 @@ impl Cache {
                 any = true;
             }
             Some((u32::MAX, result)) => {
-                let given_up = self.cleaner.failures >= 3;
+                let given_up = self.cleaner.failures >= FAILURES_MAX;
                 if self.cleaner.is_idle() || given_up {
                     self.cleaner.forget_destages();
                     self.destaging = None;

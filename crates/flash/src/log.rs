@@ -198,6 +198,21 @@ impl Log {
         self.pump();
     }
 
+    /// `Synced` once everything whose `Appended` has been given is durable. Unlike [`Log::sync`]
+    /// it does not wait for what is queued, which may itself wait for a region.
+    pub fn sync_written(&mut self, ticket: u64) {
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            return;
+        }
+        let serial = self.commit.complete_serial;
+        let tickets = &mut self.commit.tickets;
+        let at = tickets.iter().rposition(|t| t.0 <= serial).map_or(0, |before| before + 1);
+        tickets.insert(at, (serial, ticket));
+        self.grant_syncs();
+        self.pump();
+    }
+
     /// Asks for the oldest region to be reclaimed, because the index is full. Nothing happens
     /// when one is being reclaimed already, or nothing is on flash.
     pub fn reclaim(&mut self) {

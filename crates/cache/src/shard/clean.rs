@@ -23,6 +23,8 @@ pub(crate) struct Job {
     /// Blocks that were busy: the pass is repeated.
     again: bool,
     failed: bool,
+    /// A dirty record could not be read from flash.
+    unreadable: bool,
     /// Volumes written to, a bit each for the first 64; all of them if more.
     pub volumes: u64,
 }
@@ -34,15 +36,16 @@ pub(crate) enum JobState {
     Busy,
     /// Everything is written: sync the volumes (bits).
     Written(u64),
-    /// A destage failed; the blocks stay dirty.
-    Failed,
+    /// A destage failed; the blocks stay dirty. Trying again will not help a record that
+    /// cannot be read.
+    Failed { unreadable: bool },
 }
 
 impl Shard {
     /// Begins to clean a region.
     pub fn clean_begin(&mut self, region: u32) {
         assert!(self.job.is_none(), "one cleaning job at a time");
-        self.job = Some(Job { region, cursor: 0, in_flight: 0, again: false, failed: false, volumes: 0 });
+        self.job = Some(Job { region, cursor: 0, in_flight: 0, again: false, failed: false, unreadable: false, volumes: 0 });
         self.collect(region);
     }
 
@@ -89,7 +92,7 @@ impl Shard {
         let state = if !drained {
             JobState::Busy
         } else if job.failed {
-            JobState::Failed
+            JobState::Failed { unreadable: job.unreadable }
         } else if job.again {
             // Blocks were busy with something else; their ends call again.
             self.collect(job.region);
@@ -98,7 +101,7 @@ impl Shard {
         } else {
             JobState::Written(job.volumes)
         };
-        if state != JobState::Failed {
+        if !matches!(state, JobState::Failed { .. }) {
             self.job = Some(job);
         }
         state
@@ -244,6 +247,8 @@ impl Shard {
         if let Some(job) = &mut self.job {
             job.in_flight -= 1;
             job.failed |= !written;
+            let reading = matches!(self.transfers[t].kind, Kind::DestageRead { .. });
+            job.unreadable |= !written && reading;
         }
         let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
         if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {

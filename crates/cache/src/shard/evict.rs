@@ -25,10 +25,10 @@ pub(crate) enum FlushState {
 const VICTIMS_MAX: u32 = 8;
 
 impl Shard {
-    /// Makes blocks leave until DRAM holds no more than its size.
-    pub(super) fn shrink(&mut self, around: &mut Surroundings<'_>) {
+    /// Makes blocks leave until DRAM has room for one more by its accounting.
+    pub(super) fn make_room(&mut self, around: &mut Surroundings<'_>) {
         for _ in 0..VICTIMS_MAX {
-            if self.replacement.len() <= self.dram_blocks {
+            if self.replacement.len() < self.dram_blocks {
                 return;
             }
             let local = self.replacement.evict().expect("not empty");

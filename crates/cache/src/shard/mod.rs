@@ -401,6 +401,7 @@ impl Shard {
             return true;
         }
         let Some(slot) = self.slots.take(id) else { return false };
+        self.make_room(around);
         self.index[id].set_slot(Some(slot));
         self.replacement.insert(self.slots.local(slot));
         let (key, size) = (self.index[id].key(), self.block_size);
@@ -410,7 +411,6 @@ impl Shard {
             let to = Place::Slot { slot, offset: bytes };
             around.effects.push(Effect::Zero { to, length: size - bytes });
         }
-        self.shrink(around);
         true
     }
 
@@ -420,8 +420,8 @@ impl Shard {
         if self.index[id].has(crate::index::LEAVING) {
             self.index[id].clear(crate::index::LEAVING);
             around.stats.rescued += 1;
+            self.make_room(around);
             self.replacement.insert(local);
-            self.shrink(around);
         } else {
             self.replacement.touch(local);
         }
