@@ -359,7 +359,8 @@ impl Cache {
 
     /// What is under way, in words: for a bug report.
     pub fn describe(&self) -> String {
-        let mut s = format!("{:?}, cleaner {:?}, log {:?}", self.state, self.cleaner, self.log_stats());
+        let mut s =
+            format!("{:?}, cleaner {:?}, log {:?}", self.state, self.cleaner, self.log_stats());
         for i in 0..self.front.requests.capacity() as u32 {
             if let Some(r) = self.front.requests.get(i) {
                 s += &format!("\n{r:?}");

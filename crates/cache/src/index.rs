@@ -5,8 +5,8 @@
 //! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
 //! are intrusive. Nothing here allocates after construction.
 
-use forebay_flash::{BlockKey, Position};
 use forebay_effect::Slot;
+use forebay_flash::{BlockKey, Position};
 
 /// "No entry", "no slot", "no transfer" in the compact fields.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -30,6 +30,10 @@ pub(crate) const IN_DIRTY_LIST: u8 = 8;
 pub(crate) const DESTAGED: u8 = 16;
 /// The block's extent was durably marked as active for the step that is taken next.
 pub(crate) const MARKED: u8 = 32;
+
+/// An append of the block failed: a record of it may or may not be on flash, and recovery may
+/// find it. The block must not be written directly in this run.
+pub(crate) const DOUBTFUL: u8 = 64;
 
 /// What is known of one cached block.
 ///

@@ -80,7 +80,10 @@ mod tests {
         lru.touch(0);
         lru.remove(2);
         lru.touch(1);
-        assert_eq!((lru.evict(), lru.evict(), lru.evict(), lru.evict()), (Some(3), Some(0), Some(1), None));
+        assert_eq!(
+            (lru.evict(), lru.evict(), lru.evict(), lru.evict()),
+            (Some(3), Some(0), Some(1), None)
+        );
         assert!(lru.is_empty());
     }
 }

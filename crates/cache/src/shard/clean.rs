@@ -45,7 +45,15 @@ impl Shard {
     /// Begins to clean a region.
     pub fn clean_begin(&mut self, region: u32) {
         assert!(self.job.is_none(), "one cleaning job at a time");
-        self.job = Some(Job { region, cursor: 0, in_flight: 0, again: false, failed: false, unreadable: false, volumes: 0 });
+        self.job = Some(Job {
+            region,
+            cursor: 0,
+            in_flight: 0,
+            again: false,
+            failed: false,
+            unreadable: false,
+            volumes: 0,
+        });
         self.collect(region);
     }
 
@@ -202,11 +210,8 @@ impl Shard {
         around.stats.destaged_under_newer += u64::from(e.dirty != 0);
         let Some(bounce) = self.take_bounce() else { return false };
         let kind = Kind::DestageRead { position };
-        let t = if appending {
-            self.start(kind, key, range)
-        } else {
-            self.start_on(id, kind, range)
-        };
+        let t =
+            if appending { self.start(kind, key, range) } else { self.start_on(id, kind, range) };
         self.transfers[t].bounce = Some(bounce);
         self.issue_flash_read(around, id, t, bounce);
         true

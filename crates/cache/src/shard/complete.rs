@@ -25,12 +25,10 @@ impl Shard {
         }
         match kind {
             Kind::Fetch => self.fetched(around, t, result),
-            Kind::FlashRead { position } | Kind::DestageRead { position } => {
-                match result {
-                    Ok(()) => self.verify(around, t, position),
-                    Err(e) => self.flash_read_ended(around, t, Err(e)),
-                }
-            }
+            Kind::FlashRead { position } | Kind::DestageRead { position } => match result {
+                Ok(()) => self.verify(around, t, position),
+                Err(e) => self.flash_read_ended(around, t, Err(e)),
+            },
             Kind::Destage { .. } => self.destaged(around, t, result),
             Kind::DestageRecord { from, .. } => self.record_destage_step(around, t, from, result),
             Kind::DirectWrite { request, pieces, keep } => {
@@ -51,7 +49,9 @@ impl Shard {
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, pieces, result);
             }
-            Kind::Append { .. } | Kind::Activate { .. } => unreachable!("{kind:?} is answered by the log"),
+            Kind::Append { .. } | Kind::Activate { .. } => {
+                unreachable!("{kind:?} is answered by the log")
+            }
         }
         self.close_run(around);
     }
@@ -273,6 +273,7 @@ impl Shard {
         self.log_failed = true;
         self.finish_applied(around, t, Err(error));
         self.finish(around, t, |shard, around, id| {
+            shard.index[id].set(crate::index::DOUBTFUL);
             shard.flush_covered(id, false);
             shard.relist_dirty(id);
         });
@@ -328,6 +329,7 @@ impl Shard {
             self.destage_step(around, t, slot);
             return;
         }
+        self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };
         let volume = self.transfers[t].key.volume();
         around.front.direct_written(volume);
         self.finish_applied(around, t, result);

@@ -31,12 +31,28 @@ impl Shard {
             if self.replacement.len() < self.dram_blocks {
                 return;
             }
-            let local = self.replacement.evict().expect("not empty");
-            let id = self.slots.owner(local);
-            self.index[id].set(LEAVING);
-            if self.index[id].transfer().is_none() {
-                self.try_leave(around, id);
+            self.evict_one(around);
+        }
+    }
+
+    /// Makes a block leave though the accounting has room: no slot is free.
+    pub(super) fn push_out(&mut self, around: &mut Surroundings<'_>) {
+        for _ in 0..VICTIMS_MAX {
+            if self.slots.free_count() > 0 || self.transfers.in_use() > 0 {
+                return;
             }
+            if !self.replacement.is_empty() {
+                self.evict_one(around);
+            }
+        }
+    }
+
+    fn evict_one(&mut self, around: &mut Surroundings<'_>) {
+        let local = self.replacement.evict().expect("not empty");
+        let id = self.slots.owner(local);
+        self.index[id].set(LEAVING);
+        if self.index[id].transfer().is_none() {
+            self.try_leave(around, id);
         }
     }
 
@@ -90,7 +106,11 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.has_flash { self.append(around, id, urgent) } else { Some(self.destage(around, id)) }
+        if self.has_flash {
+            self.append(around, id, urgent)
+        } else {
+            Some(self.destage(around, id))
+        }
     }
 
     /// Hands the slot to the log. The record carries all dirty granules, the older record's
@@ -139,9 +159,8 @@ impl Shard {
             let place = Place::Slot { slot, offset: 0 };
             let segment = Some(Segment { place, length: bytes });
             let range = (start, start + u64::from(bytes));
-            let t = self.run(around, key, range, kind, segment, |k| {
-                matches!(k, Kind::Destage { rest: 0 })
-            });
+            let t = self
+                .run(around, key, range, kind, segment, |k| matches!(k, Kind::Destage { rest: 0 }));
             self.index[id].set_transfer(Some(t));
             return t;
         }

@@ -103,9 +103,14 @@ pub(crate) struct Shard {
     all: u16,
     has_flash: bool,
     log_failed: bool,
+    /// Failed destages in a row, without a flash tier.
+    destages_failed: u32,
     destage_depth: u32,
     scratch: Vec<BlockKey>,
 }
+
+/// Failed destages in a row after which a request that needs room is told so.
+const DESTAGES_FAILED_MAX: u32 = 3;
 
 /// A shard's part in the flush of a volume.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,7 +127,9 @@ impl Shard {
     pub fn new(config: &CacheConfig, number: u8) -> Self {
         let n = u32::from(config.shards);
         let share = |total: u32| total / n + u32::from(u32::from(number) < total % n);
-        let base = |total: u32| (0..u32::from(number)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>();
+        let base = |total: u32| {
+            (0..u32::from(number)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
+        };
         let working = config.dram_blocks + config.spare_slots;
         let (slots, bounce) = (share(working), share(config.bounce_slots));
         assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
@@ -158,6 +165,7 @@ impl Shard {
             all: ((1_u32 << granules) - 1) as u16,
             has_flash: config.flash.is_some(),
             log_failed: false,
+            destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
             scratch: Vec::with_capacity(region_blocks as usize),
         }
@@ -280,6 +288,8 @@ impl Shard {
                     if let Some(w) = waiter {
                         self.waiters.remove(w);
                     }
+                    // The next one tries again.
+                    self.destages_failed = 0;
                     return Access::Done(Err(IoError::Device));
                 }
                 around.stats.waits_room += 1;
@@ -317,7 +327,8 @@ impl Shard {
 
     /// No transfer is under way that could make room, and flash takes no more.
     fn is_stuck(&self) -> bool {
-        self.log_failed && self.transfers.in_use() == 0
+        let cannot_leave = self.log_failed || self.destages_failed >= DESTAGES_FAILED_MAX;
+        cannot_leave && self.transfers.in_use() == 0
     }
 
     fn evaluate(&mut self, around: &mut Surroundings<'_>, piece: &mut Piece) -> Step {
@@ -400,7 +411,17 @@ impl Shard {
         if self.index[id].slot().is_some() {
             return true;
         }
-        let Some(slot) = self.slots.take(id) else { return false };
+        let taken = match self.slots.take(id) {
+            Some(slot) => Some(slot),
+            None => {
+                // Nothing is on its way out, so nobody else would make room either.
+                if self.transfers.in_use() == 0 && !self.is_stuck() {
+                    self.push_out(around);
+                }
+                self.slots.take(id)
+            }
+        };
+        let Some(slot) = taken else { return false };
         self.make_room(around);
         self.index[id].set_slot(Some(slot));
         self.replacement.insert(self.slots.local(slot));
@@ -503,7 +524,8 @@ impl Shard {
     /// Forgets an entry that holds nothing any more.
     fn forget_if_empty(&mut self, id: EntryId) {
         let e = &self.index[id];
-        if e.slot().is_none() && e.position().is_none() && e.transfer().is_none() {
+        let holds = e.slot().is_some() || e.position().is_some() || e.transfer().is_some();
+        if !holds && !e.has(crate::index::DOUBTFUL) {
             self.index.remove(id);
             self.room = true;
         }

@@ -61,6 +61,10 @@ impl Shard {
         if !self.policy.allocate_on_read {
             return self.read_around(around, key, piece);
         }
+        if self.is_stuck() && self.slots.free_count() == 0 {
+            // Dirty blocks that cannot leave hold every slot: reads go past the cache.
+            return self.read_around(around, key, piece);
+        }
         let Some(id) = self.entry(key) else { return Step::NoRoom };
         let step = self.fetch(around, id);
         self.forget_if_empty(id);
@@ -68,12 +72,7 @@ impl Shard {
     }
 
     /// Straight from the backing store to the client. Nothing of the block is cached.
-    fn read_around(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        key: BlockKey,
-        piece: &Piece,
-    ) -> Step {
+    fn read_around(&mut self, around: &mut Surroundings<'_>, key: BlockKey, piece: &Piece) -> Step {
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
         let place = self.request_place(around, piece);
         let segment = Segment { place, length: piece.length };

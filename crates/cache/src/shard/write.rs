@@ -162,6 +162,9 @@ impl Shard {
         op: Op,
     ) -> Step {
         let key = self.index[id].key();
+        if self.index[id].has(crate::index::DOUBTFUL) {
+            return Step::Done(Err(forebay_effect::IoError::Device));
+        }
         if self.index[id].position().is_some() {
             return self.activate(around, id, true);
         }
