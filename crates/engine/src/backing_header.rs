@@ -258,8 +258,8 @@ mod tests {
         let foreign = [0x5A; 4096];
         let none = BackingHeader::newest([&foreign, &[0; 4096]], false);
         assert_eq!(none, Err(HeaderError::Foreign), "zeroes beside data are no header");
-        let torn = &header(1).encode()[..300];
-        let none = BackingHeader::newest([&[torn, &[0; 300]].concat(), &[0; 4096]], false);
+        let torn = &header(1).encode()[..60];
+        let none = BackingHeader::newest([&[torn, &[0; 500]].concat(), &[0; 4096]], false);
         assert_eq!(none, Err(HeaderError::Damaged));
         let none = BackingHeader::newest([&foreign, &foreign], false);
         assert_eq!(none, Err(HeaderError::Foreign));

@@ -23,5 +23,3 @@ const MAGIC: [u8; 8] = *b"FOREBAYT";
 /// The version written and understood.
 const VERSION: u16 = 1;
 
-#[cfg(test)]
-mod tests;

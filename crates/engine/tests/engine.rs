@@ -1,0 +1,301 @@
+//! An engine on real files: what it keeps, what it refuses, and that its tape replays.
+//!
+//! Method: small files in a temporary directory, one session as the client, contents that name
+//! the block and its version.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_config::Config;
+use forebay_device::file::DirectIo;
+use forebay_engine::tape::{TapeError, replay};
+use forebay_engine::{
+    Done, Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config,
+    check_flash, inspect_backing,
+};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 1024;
+
+fn config(directory: &Path, flash: bool) -> Config {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let flash = match flash {
+        true => format!("[flash]\npath = '{}'\nsize = '16MiB'\n", path("flash.img")),
+        false => String::new(),
+    };
+    let text = format!(
+        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n{flash}\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n\
+         [[volume]]\nname = 'b'\nbacking = '{}'\nsize = '4MiB'\nlayout = 'tail'\n",
+        path("a.img"),
+        path("b.img")
+    );
+    Config::from_toml(&text).unwrap()
+}
+
+fn open(config: &Config) -> Engine {
+    Engine::open(config, EngineOptions::default()).unwrap()
+}
+
+fn request(op: Op, volume: u32, block: u64, blocks: u64) -> Submission {
+    let (offset, length) = (block * BLOCK, blocks * BLOCK);
+    let (volume, flags) = (Volume(volume), Flags::NONE);
+    Submission { tag: block, volume, op, flags, offset, length, buffer: None }
+}
+
+/// Does one request and waits for it.
+fn perform(session: &mut Session, mut request: Submission, fill: u8) -> Done {
+    if matches!(request.op, Op::Read | Op::Write) {
+        let mut buffer = session.buffer(request.length as usize);
+        buffer.fill(fill);
+        request.buffer = Some(buffer);
+    }
+    let (mut requests, mut done) = (vec![request], Vec::new());
+    session.submit(&mut requests, &mut done);
+    while done.is_empty() {
+        session.wait(None, &mut done);
+    }
+    done.remove(0)
+}
+
+fn write(session: &mut Session, volume: u32, block: u64, byte: u8) {
+    let done = perform(session, request(Op::Write, volume, block, 1), byte);
+    assert_eq!(done.result, Ok(()));
+    session.give_back(done.request.buffer.unwrap());
+}
+
+fn read(session: &mut Session, volume: u32, block: u64) -> u8 {
+    let done = perform(session, request(Op::Read, volume, block, 1), 0xEE);
+    assert_eq!(done.result, Ok(()));
+    let buffer = done.request.buffer.unwrap();
+    let bytes = &buffer[..BLOCK as usize];
+    assert!(bytes.iter().all(|&b| b == bytes[0]), "block {block} is a mixture");
+    bytes[0]
+}
+
+fn flush(session: &mut Session, volume: u32) {
+    let flush = Submission { length: 0, ..request(Op::Flush, volume, 0, 0) };
+    assert_eq!(perform(session, flush, 0).result, Ok(()));
+}
+
+/// Many requests at a time, from a fixed sequence; returns what each block holds now.
+fn churn(session: &mut Session, rounds: u64) -> BTreeMap<(u32, u64), u8> {
+    let (mut contents, mut state) = (BTreeMap::new(), 88_172_645_463_325_252u64);
+    let (mut requests, mut done) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let mut taken = Vec::new();
+        for _ in 0..16 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let (volume, block) = ((state >> 60) as u32 & 1, (state >> 20) % BLOCKS);
+            if taken.contains(&(volume, block)) {
+                continue;
+            }
+            taken.push((volume, block));
+            let byte = (round % 251) as u8;
+            let op = if state & 7 < 3 { Op::Read } else { Op::Write };
+            let mut buffer = session.buffer(BLOCK as usize);
+            buffer.fill(byte);
+            if op == Op::Write {
+                contents.insert((volume, block), byte);
+            }
+            let request = request(op, volume, block, 1);
+            requests.push(Submission { buffer: Some(buffer), ..request });
+        }
+        session.submit(&mut requests, &mut done);
+        while session.in_flight() > 0 {
+            session.wait(None, &mut done);
+        }
+        for d in done.drain(..) {
+            assert_eq!(d.result, Ok(()));
+            session.give_back(d.request.buffer.unwrap());
+        }
+        if round % 50 == 49 {
+            flush(session, (round / 50 % 2) as u32);
+        }
+    }
+    contents
+}
+
+#[test]
+fn a_killed_engine_keeps_what_it_acknowledged_on_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    let contents = churn(&mut session, 200);
+    drop(session);
+    engine.kill();
+
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    for (&(volume, block), &byte) in &contents {
+        assert_eq!(read(&mut session, volume, block), byte, "volume {volume} block {block}");
+    }
+    drop(session);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}
+
+#[test]
+fn a_stop_that_destages_leaves_stores_that_are_the_whole_truth() {
+    let directory = tempfile::tempdir().unwrap();
+    for flash in [false, true] {
+        let config = config(directory.path(), flash);
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        let contents = churn(&mut session, 100);
+        drop(session);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        for (name, volume, first) in [("a.img", 0, 1 << 20), ("b.img", 1, 0)] {
+            let path = directory.path().join(name);
+            assert!(!inspect_backing(&path).unwrap().dirty);
+            let bytes = std::fs::read(&path).unwrap();
+            for (&(_, block), &byte) in contents.iter().filter(|c| c.0.0 == volume) {
+                let at = (first + block * BLOCK) as usize;
+                assert_eq!(bytes[at], byte, "{name} block {block}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_that_keeps_dirty_data_says_so_and_goes_on_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    for block in 0..10 {
+        write(&mut session, 0, block, 7);
+    }
+    drop(session);
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
+    assert!(inspect_backing(&directory.path().join("a.img")).unwrap().dirty);
+    let flash = check_flash(&directory.path().join("flash.img")).unwrap();
+    assert_eq!(flash.dirty_blocks, 10);
+    assert!(flash.recovery.clean);
+
+    let engine = open(&config);
+    assert!(engine.recovery().is_some_and(|r| r.clean && r.records >= 10));
+    let mut session = engine.session().unwrap();
+    assert_eq!(read(&mut session, 0, 9), 7);
+    drop(session);
+}
+
+#[test]
+fn dirty_data_is_not_formatted_away_unless_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 3, 7);
+    drop(session);
+    engine.kill();
+    let format = || EngineOptions { format: true, ..EngineOptions::default() };
+    let refused = Engine::open(&config, format()).unwrap_err();
+    assert!(matches!(refused, EngineError::DirtyFlash { blocks: 1, .. }), "{refused}");
+    let options = EngineOptions { discard_dirty_data: true, ..format() };
+    let engine = Engine::open(&config, options).unwrap();
+    assert_eq!(read(&mut engine.session().unwrap(), 0, 3), 0);
+}
+
+#[test]
+fn volumes_keep_their_numbers_when_the_configuration_is_reordered() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path(), true);
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    write(&mut session, engine.volumes()[0].volume.0, 3, 7);
+    write(&mut session, engine.volumes()[1].volume.0, 3, 8);
+    drop(session);
+    engine.kill();
+    config.volume.reverse();
+    let engine = open(&config);
+    let names: Vec<_> = engine.volumes().iter().map(|v| v.name.as_str()).collect();
+    assert_eq!(names, ["b", "a"]);
+    let mut session = engine.session().unwrap();
+    assert_eq!(read(&mut session, engine.volumes()[0].volume.0, 3), 8);
+    assert_eq!(read(&mut session, engine.volumes()[1].volume.0, 3), 7);
+    drop(session);
+}
+
+#[test]
+fn requests_are_held_back_while_quiesced() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    engine.quiesce(|_| {}).unwrap();
+    assert_eq!(engine.status().total.dirty_blocks, 0);
+    let buffer = session.buffer(BLOCK as usize);
+    let mut requests = vec![Submission { buffer: Some(buffer), ..request(Op::Read, 0, 1, 1) }];
+    let mut done = Vec::new();
+    assert_eq!(session.submit(&mut requests, &mut done), 1);
+    engine.resume();
+    while done.is_empty() {
+        session.wait(None, &mut done);
+    }
+    assert_eq!(done[0].result, Ok(()));
+    drop(session);
+}
+
+#[test]
+fn the_tape_of_a_run_replays_to_the_same_effects() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    for run in 0..2 {
+        // The first run formats, the second recovers.
+        let tape = directory.path().join("tape");
+        let options = EngineOptions {
+            tape: Some(tape.clone()),
+            direct: DirectIo::Never,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(&config, options).unwrap();
+        let mut session = engine.session().unwrap();
+        churn(&mut session, 150);
+        drop(session);
+        engine.destage(|_| {}).unwrap();
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+
+        let machine = cache_config(&config, Some(16 << 20)).unwrap();
+        let replayed = replay(File::open(&tape).unwrap(), machine.clone()).unwrap();
+        assert!(replayed.effects > 1000 && replayed.marks > 2, "run {run}: {replayed:?}");
+
+        // A tape that was tampered with does not pass.
+        let mut bytes = std::fs::read(&tape).unwrap();
+        let at = bytes.len() - 3;
+        bytes[at] ^= 1;
+        let changed = replay(&bytes[..], machine.clone()).unwrap_err();
+        assert!(matches!(changed, TapeError::Diverged { .. }), "{changed}");
+        let other = forebay_cache::CacheConfig { dram_blocks: 7, ..machine };
+        let refused = replay(&bytes[..], other).unwrap_err();
+        assert!(matches!(refused, TapeError::Parameters { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn many_sessions_at_once_each_get_their_own_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), false));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let mut session = engine.session().unwrap();
+                for round in 0..300u64 {
+                    let block = thread * 256 + round % 256;
+                    let byte = (thread * 50 + round % 50) as u8;
+                    write(&mut session, 0, block, byte);
+                    assert_eq!(read(&mut session, 0, block), byte);
+                }
+            });
+        }
+    });
+    let status = engine.status();
+    assert_eq!((status.total.reads, status.total.writes), (1200, 1200));
+    assert_eq!(status.in_flight, 0);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}
