@@ -450,12 +450,15 @@ impl Cache {
                 true
             }
             State::Destaging if self.destaging.is_none() => {
+                // A store that may have lost writes: records that agree with what it lost must
+                // not be trusted at the next start, so the log is left as after a crash.
+                let lost = self.front.sync_failures > 0;
                 match &mut self.log {
-                    Some(log) => {
+                    Some(log) if !lost => {
                         self.state = State::Closing;
                         log.stop();
                     }
-                    None => {
+                    _ => {
                         self.state = State::Stopped;
                         self.notices.push(Notice::Stopped(self.stop_result));
                     }
