@@ -134,7 +134,7 @@ tiers() {
 # try_out NAME: the configuration, simulated and on real files.
 try_out() {
     "$FOREBAY" -q simulate "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
-        --json -o "$out/$1-simulated.json"
+        --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1-simulated.json"
     rm -f "$scratch"/*.img
     "$FOREBAY" -q replay "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
         --as-fast-as-possible --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1.json"

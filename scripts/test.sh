@@ -9,7 +9,7 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc integration adversary python"
+STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc integration readme adversary python"
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-1500}"
 SKIP=77
 
@@ -70,6 +70,11 @@ step_integration() {
     [ -x tests/integration/run ] || skip "there are no scripts in tests/integration"
     cargo build -p forebay || return 1
     FOREBAY="$PWD/target/debug/forebay" tests/integration/run | sed -u 's/^SKIP  /skipped: /'
+}
+
+# The tour of the README, as a user would paste it.
+step_readme() {
+    cargo build -p forebay && FOREBAY="$PWD/target/debug/forebay" scripts/test-readme.sh
 }
 
 # The adversary beyond what its own tests do: bounded by operations, not by time.

@@ -39,16 +39,19 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
 
 fn table(runs: &[Document]) -> Table {
     let mut table = Table::new()
+        .caption(
+            "Latencies are from a request's arrival to its answer; then what was read and written",
+        )
         .column("run")
         .number("requests")
         .number("a second")
-        .number("hits in memory")
-        .number("hits on flash")
-        .number("mean latency")
+        .number("memory hits")
+        .number("flash hits")
+        .number("mean")
         .number("99 % within")
-        .number("read from backing")
-        .number("written to backing")
-        .number("written to flash");
+        .number("from backing")
+        .number("to backing")
+        .number("to flash");
     for run in runs {
         let hits = |tier: &str| {
             run.number(&format!("/hits/{tier}/read")) + run.number(&format!("/hits/{tier}/write"))

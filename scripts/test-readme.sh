@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Pastes the commands of the README's tour into a shell, in an empty directory.
+# FOREBAY=path of the binary; status 77: skipped.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+lacking="$(missing fio nbdinfo)"
+if [ -n "$lacking" ]; then
+    say "skipped: $lacking is missing"
+    exit 77
+fi
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-readme.XXXXXX")"
+# A tour that fails half-way leaves its server running.
+cleanup() {
+    (cd "$scratch" && bin/forebay ctl stop --config forebay.toml >/dev/null 2>&1) || true
+    rm -rf "$scratch"
+}
+trap cleanup EXIT
+mkdir "$scratch/bin"
+ln -s "$(realpath "${FOREBAY:-target/debug/forebay}")" "$scratch/bin/forebay"
+ln -s "$PWD/docs" "$scratch/docs"
+sed -n '/^## Five minutes/,/^## What is promised/s/^    //p' README.md >"$scratch/tour.sh"
+[ -s "$scratch/tour.sh" ] || { say "the README has no commands"; exit 1; }
+cd "$scratch"
+PATH="$scratch/bin:$PATH" bash -eux tour.sh
+for result in mrc.html plan.html mine.parquet; do
+    [ -s "$result" ] || { say "the tour did not make $result"; exit 1; }
+done
