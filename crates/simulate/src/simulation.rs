@@ -16,6 +16,9 @@ use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::Timing;
 
+/// Of the description of a cache that has stopped answering, so much is told.
+const STATE_BYTES_MAX: usize = 2000;
+
 /// Simulates `scenario` under `requests`.
 ///
 /// # Errors
@@ -356,7 +359,8 @@ impl Simulation {
     }
 
     fn stuck(&self) -> SimulateError {
-        let state = self.cache.describe();
+        let mut state = self.cache.describe();
+        state.truncate((0..=STATE_BYTES_MAX).rfind(|&at| state.is_char_boundary(at)).unwrap_or(0));
         SimulateError::Stuck { requests: self.requests_answered, state }
     }
 

@@ -17,6 +17,7 @@ mod mrc;
 mod plan;
 mod report;
 mod serve;
+mod simulate;
 mod trace;
 
 use std::ffi::OsString;
@@ -47,6 +48,8 @@ pub enum Command {
     Mrc(mrc::Args),
     /// Which cache tiers to buy for a workload and a budget
     Plan(plan::Args),
+    /// Run the cache under virtual time: hits, latencies and traffic of a configuration
+    Simulate(simulate::Args),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
     /// Put the results of other commands on one page
@@ -79,6 +82,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Trace(command) => trace::run(command, ctx),
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
+        Command::Simulate(args) => simulate::run(args, ctx),
         Command::Serve(args) => serve::run(args, ctx),
         Command::Report(args) => report::run(args, ctx),
         Command::Ctl(args) => ctl::run(args, ctx),

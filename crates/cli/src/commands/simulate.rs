@@ -1,0 +1,233 @@
+//! `forebay simulate`: the cache under virtual time.
+
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_block::Request;
+use forebay_config::TimeSpan;
+use forebay_results::{TraceHasher, TraceIdentity};
+use forebay_simulate::{
+    AssumeFlush, Defaults, Interval, Options, Pacing, Scenario, Simulation, SimulationResult,
+    TracedVolume,
+};
+use forebay_trace::{Batch, open_all};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::args::{ConfigArgs, TraceArgs, load_config};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::OutputArgs;
+use crate::progress::Unit;
+use crate::reading::{options, read_traces};
+
+/// Arguments of `forebay simulate`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ printf '[cache]\\ndram = \"64MiB\"\\n' > cache.toml
+  $ forebay trace synth zipf -o zipf.parquet
+  $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Flushes to add, which traces seldom have: after every N writes of a volume, or a TIME
+    /// after its first unflushed write
+    #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
+    pub assume_flush: AssumeFlush,
+    /// Ignore the trace's times and keep N requests in flight
+    #[arg(long, value_name = "N", group = "pacing", value_parser = clap::value_parser!(u32).range(1..))]
+    pub queue_depth: Option<u32>,
+    /// Replay N times as fast as the trace
+    #[arg(long, value_name = "N", group = "pacing", default_value = "1", value_parser = positive)]
+    pub rate: f64,
+    /// One request at a time, each after all background work of the one before has ended
+    #[arg(long, group = "pacing")]
+    pub quiesce: bool,
+    /// No times at all, only hits and traffic; the fastest
+    #[arg(long, group = "pacing")]
+    pub untimed: bool,
+    /// The memory of tier 1; `none` takes no time
+    #[arg(long, value_name = "DEVICE", default_value = "FastDRAM", help_heading = "Devices")]
+    pub memory: String,
+    /// The flash tier, unless the configuration gives it a shape
+    #[arg(long, value_name = "DEVICE", default_value = "nvme", help_heading = "Devices")]
+    pub flash_device: String,
+    /// The backing store of volumes without a shape
+    #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
+    pub backing_device: String,
+    /// Seed of the devices' random numbers
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]
+    pub seed: u64,
+    /// Length of a row of --parquet and --html; some hundred rows of equally many requests
+    /// otherwise
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<TimeSpan>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        let pacing = match self.queue_depth {
+            Some(queue_depth) => Pacing::ClosedLoop { queue_depth },
+            None if self.quiesce => Pacing::Quiesced,
+            None if self.untimed => Pacing::Untimed,
+            None => Pacing::OpenLoop { rate: self.rate },
+        };
+        let interval = self.interval.map_or(Interval::Adaptive, |t| Interval::Time(t.nanos()));
+        Options { pacing, assume_flush: self.assume_flush, interval, seed: self.seed }
+    }
+}
+
+/// Simulates and tells.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    let config = load_config(&args.config.config)?;
+    let measured = measure(&args.traces, ctx)?;
+    let defaults = Defaults {
+        memory: args.memory.clone(),
+        flash: args.flash_device.clone(),
+        backing: args.backing_device.clone(),
+    };
+    let refused = |e| CliError::usage(e).kept("nothing was simulated");
+    let scenario = Scenario::new(&config, &measured.volumes, &defaults).map_err(refused)?;
+    let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
+    let mut hasher = TraceHasher::new();
+    let (started, cpu) = (Instant::now(), cpu_time());
+    let mut work = |request: &Request| {
+        hasher.add(request);
+        simulation.add(request)
+    };
+    match &measured.requests {
+        Some(requests) => requests.iter().try_for_each(&mut work)?,
+        None => read_traces(&args.traces, ctx, |r| Ok(work(r)?)).map(|_| ())?,
+    }
+    let result = simulation.finish()?;
+    let answer = Answer {
+        cpu_s: (cpu_time() - cpu).as_secs_f64(),
+        wall_s: started.elapsed().as_secs_f64(),
+        config: args.config.config.display().to_string(),
+        trace: hasher.identity(names(&args.traces.traces)),
+        result,
+    };
+    if let Some(path) = &args.output.parquet {
+        show::rows(&answer).write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        show::report(&answer).write_html(path)?;
+    }
+    args.output.emit(&answer, |out| show::print(&answer, out))
+}
+
+/// The document.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    result: SimulationResult,
+    /// The file.
+    config: String,
+    trace: TraceIdentity,
+    /// Seconds that the simulation took of a processor; reading has a thread of its own.
+    cpu_s: f64,
+    wall_s: f64,
+}
+
+/// What has to be known of the traces before the simulation begins.
+struct Measured {
+    volumes: Vec<TracedVolume>,
+    /// The requests themselves, if they can be read only once.
+    requests: Option<Vec<Request>>,
+}
+
+/// Finds the volumes and how large they have to be: told by the trace's metadata, or else by a
+/// first reading.
+fn measure(args: &TraceArgs, ctx: &Context) -> Result<Measured, CliError> {
+    let mut reader = open_all(&args.traces, &options(args))?;
+    let keeps = args.traces.iter().any(|path| path == Path::new("-"));
+    let mut ends: Vec<u64> = Vec::new();
+    let mut requests = Vec::new();
+    let sizes_known = |r: &dyn forebay_trace::TraceReader| {
+        let volumes = &r.metadata().volumes;
+        !volumes.is_empty() && volumes.iter().all(|v| v.bytes.is_some())
+    };
+    if keeps || !sizes_known(&*reader) {
+        let total = reader.progress().bytes_total;
+        let progress = ctx.progress("measuring", Unit::Bytes, total);
+        let mut batch = Batch::default();
+        while reader.read_batch(&mut batch)? > 0 {
+            ctx.check()?;
+            for request in batch.requests() {
+                let at = request.volume.0 as usize;
+                if ends.len() <= at {
+                    ends.resize(at + 1, 0);
+                }
+                ends[at] = ends[at].max(request.offset.saturating_add(request.length));
+                if keeps {
+                    requests.push(request);
+                }
+            }
+            progress.set(reader.progress().bytes_read);
+        }
+    }
+    let volumes = reader.metadata().volumes.iter().enumerate();
+    let volumes = volumes
+        .map(|(at, v)| TracedVolume {
+            name: v.name.clone(),
+            bytes: v.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
+        })
+        .collect();
+    Ok(Measured { volumes, requests: keeps.then_some(requests) })
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
+}
+
+/// Reads `none`, a number of writes, or a time.
+fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
+    if text == "none" {
+        return Ok(AssumeFlush::None);
+    }
+    if let Ok(writes) = text.parse::<u64>() {
+        let flush = AssumeFlush::EveryWrites(writes);
+        return if writes > 0 { Ok(flush) } else { Err("at least 1 write".to_owned()) };
+    }
+    match text.parse::<TimeSpan>() {
+        Ok(time) if time.nanos().0 > 0 => Ok(AssumeFlush::Every(time.nanos())),
+        Ok(_) => Err("a time longer than 0".to_owned()),
+        Err(_) => Err("write none, a number of writes, or a time such as 5s".to_owned()),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err(format!("`{text}` is not a rate: write a number above 0")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::Nanos;
+
+    #[test]
+    fn flushes_are_assumed_by_count_by_time_or_not_at_all() {
+        assert_eq!(assume_flush("none"), Ok(AssumeFlush::None));
+        assert_eq!(assume_flush("100"), Ok(AssumeFlush::EveryWrites(100)));
+        assert_eq!(assume_flush("5s"), Ok(AssumeFlush::Every(Nanos(5_000_000_000))));
+        for text in ["0", "0s", "-1", "often", ""] {
+            assert!(assume_flush(text).is_err(), "{text}");
+        }
+    }
+}

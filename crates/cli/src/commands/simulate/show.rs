@@ -1,0 +1,273 @@
+//! The answer as text, rows and pictures.
+
+use std::io::Write;
+
+use forebay_config::Size;
+use forebay_report::{Axis, Lines, Percentiles, Report, Section, Table, Unit};
+use forebay_results::{Latency, ReadWrite};
+use forebay_simulate::{Components, Row};
+
+use super::Answer;
+use crate::format::{count, percent};
+use crate::rows::Rows;
+
+pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+    for (name, value) in facts(answer) {
+        writeln!(out, "{name:<20} {value}")?;
+    }
+    if is_timed(answer) {
+        writeln!(out, "\n{}", requests(answer).to_text().trim_end())?;
+        writeln!(out, "\n{}", devices(answer).to_text().trim_end())?;
+    }
+    if answer.result.volumes.len() > 1 {
+        writeln!(out, "\n{}", volumes(answer).to_text().trim_end())?;
+    }
+    Ok(())
+}
+
+pub fn rows(answer: &Answer) -> Rows {
+    let rows = &answer.result.rows;
+    type Count = fn(&Row) -> u64;
+    let counts: [(&'static str, Count); 11] = [
+        ("requests", |r| r.requests),
+        ("tier1_read_hits", |r| r.hits.tier1.read),
+        ("tier1_write_hits", |r| r.hits.tier1.write),
+        ("tier2_read_hits", |r| r.hits.tier2.read),
+        ("tier2_write_hits", |r| r.hits.tier2.write),
+        ("read_misses", |r| r.misses.read),
+        ("write_misses", |r| r.misses.write),
+        ("tier2_bytes_written", |r| r.tier2_bytes_written),
+        ("backing_read_bytes", |r| r.backing_read_bytes),
+        ("backing_write_bytes", |r| r.backing_write_bytes),
+        ("dirty_blocks", |r| r.dirty_blocks),
+    ];
+    let mut table = Rows::default()
+        .reals("start_s", rows.iter().map(|r| r.start_s))
+        .reals("end_s", rows.iter().map(|r| r.end_s));
+    for (name, value) in counts {
+        table = table.integers(name, rows.iter().map(value));
+    }
+    table
+        .reals("flash_utilisation", rows.iter().map(|r| r.flash_utilisation))
+        .reals("latency_us_mean", rows.iter().map(|r| r.latency_us.mean))
+        .reals("latency_us_p50", rows.iter().map(|r| r.latency_us.p50))
+        .reals("latency_us_p99", rows.iter().map(|r| r.latency_us.p99))
+        .reals("latency_us_max", rows.iter().map(|r| r.latency_us.max))
+}
+
+pub fn report(answer: &Answer) -> Report {
+    let result = &answer.result;
+    let mut summary = Section::new("Summary").facts(facts(answer));
+    if result.volumes.len() > 1 {
+        summary = summary.table(volumes(answer));
+    }
+    let mut report = Report::new("Simulation").subtitle(answer.trace.name.clone()).section(summary);
+    if is_timed(answer) {
+        report = report.section(
+            Section::new("Latency")
+                .figure(percentiles(answer).figure())
+                .table(requests(answer))
+                .table(devices(answer))
+                .figure(latency_over_time(&result.rows).figure()),
+        );
+    }
+    report.section(over_time(answer))
+}
+
+// ---- text and tables ----
+
+fn is_timed(answer: &Answer) -> bool {
+    answer.result.pacing != "untimed"
+}
+
+fn facts(answer: &Answer) -> Vec<(String, String)> {
+    let (result, run) = (&answer.result, &answer.result.run);
+    let cache = run.cache.unwrap_or_default();
+    let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
+    let share = |n: ReadWrite| percent(n.sum() as f64 / accesses.max(1) as f64);
+    let bytes = |n: u64| Size(n).to_string();
+    let mut facts = vec![
+        ("requests", count(run.requests)),
+        ("of these reads", percent(run.reads as f64 / run.requests.max(1) as f64)),
+        ("pacing", result.pacing.to_owned()),
+    ];
+    if is_timed(answer) {
+        facts.push(("simulated time", Unit::Seconds.show(run.duration_s)));
+        facts.push(("requests per second", count(result.throughput.requests_per_s as u64)));
+        facts.push(("bytes per second", bytes(result.throughput.bytes_per_s as u64)));
+    }
+    facts.extend([
+        ("block accesses", count(accesses)),
+        ("hit ratio", percent(cache.hit_ratio)),
+        ("in memory", share(cache.hits.tier1)),
+        ("on flash", share(cache.hits.tier2)),
+        ("read from backing", bytes(cache.backing.read_bytes)),
+        ("written to backing", bytes(cache.backing.write_bytes)),
+    ]);
+    if let Some(flash) = &result.flash {
+        let amplification = format!("{:.2} times the data", flash.write_amplification);
+        facts.extend([
+            ("written to flash", bytes(cache.tier2_bytes_written)),
+            ("write amplification", amplification),
+            ("flash in use", percent(flash.utilisation)),
+        ]);
+    }
+    if cache.dirty_blocks_max > 0 {
+        facts.push(("dirty blocks, most", count(cache.dirty_blocks_max)));
+        facts.push(("dirty blocks, end", count(result.dirty_blocks)));
+    }
+    if run.errors > 0 {
+        facts.push(("errors", count(run.errors)));
+    }
+    let assumed = &result.assumed;
+    let flushes = match (assumed.flushes_traced, assumed.flushes_added) {
+        (traced, 0) => format!("{} in the trace, none added", count(traced)),
+        (traced, added) => {
+            let (traced, added) = (count(traced), count(added));
+            format!("{traced} in the trace, {added} added ({})", assumed.flush)
+        }
+    };
+    facts.push(("flushes", flushes));
+    if !assumed.devices.is_empty() && is_timed(answer) {
+        facts.push(("assumed", assumed.devices.join("; ")));
+    }
+    let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
+    let took = format!("{:.2} s of a processor, {} requests/s", answer.cpu_s, count(speed as u64));
+    facts.push(("the simulation took", took));
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+const COLUMNS: [&str; 7] = ["mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+
+fn latencies(what: &str) -> Table {
+    COLUMNS.into_iter().fold(Table::new().column(what), Table::number)
+}
+
+fn cells(name: &str, l: &Latency) -> Vec<String> {
+    let values = [l.mean, l.p50, l.p90, l.p99, l.p999, l.p9999, l.max];
+    let values = values.into_iter().map(|us| Unit::Micros.show(us));
+    std::iter::once(name.to_owned()).chain(values).collect()
+}
+
+fn requests(answer: &Answer) -> Table {
+    let l = &answer.result.run.latency_us;
+    let rows = [("reads", &l.read), ("writes", &l.write), ("all", &l.all)];
+    rows.into_iter().fold(latencies("latency"), |table, (name, l)| table.row(cells(name, l)))
+}
+
+fn devices(answer: &Answer) -> Table {
+    let Components {
+        tier2_read,
+        tier2_write,
+        tier2_sync,
+        backing_read,
+        backing_write,
+        backing_sync,
+    } = answer.result.component_latency_us;
+    let rows = [
+        ("flash reads", tier2_read),
+        ("flash writes", tier2_write),
+        ("flash syncs", tier2_sync),
+        ("backing reads", backing_read),
+        ("backing writes", backing_write),
+        ("backing syncs", backing_sync),
+    ];
+    let used = rows.into_iter().filter(|(_, c)| c.operations > 0);
+    used.fold(latencies("device").number("operations"), |table, (name, c)| {
+        let mut cells = cells(name, &c.latency);
+        cells.push(count(c.operations));
+        table.row(cells)
+    })
+}
+
+fn volumes(answer: &Answer) -> Table {
+    let table = ["requests", "hit ratio", "mean latency", "p99", "dirty, most"]
+        .into_iter()
+        .fold(Table::new().column("volume"), Table::number);
+    answer.result.volumes.iter().fold(table, |table, v| {
+        table.row([
+            v.volume.clone(),
+            count(v.requests),
+            percent(v.hit_ratio),
+            Unit::Micros.show(v.latency_us.all.mean),
+            Unit::Micros.show(v.latency_us.all.p99),
+            count(v.dirty_blocks_max),
+        ])
+    })
+}
+
+// ---- pictures ----
+
+fn percentiles(answer: &Answer) -> Percentiles {
+    let points = |l: &Latency| {
+        [
+            (0.5, l.p50),
+            (0.9, l.p90),
+            (0.99, l.p99),
+            (0.999, l.p999),
+            (0.9999, l.p9999),
+            (1.0, l.max),
+        ]
+    };
+    let l = &answer.result.run.latency_us;
+    [("reads", &l.read), ("writes", &l.write)]
+        .into_iter()
+        .filter(|(_, l)| l.max > 0.0)
+        .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, points(l)))
+}
+
+fn chart(title: &str, y: Axis, rows: &[Row], lines: &[(&str, fn(&Row) -> f64)]) -> Lines {
+    let figure = Lines::new(title).x(Axis::new("time", Unit::Seconds)).y(y);
+    // A row's value stands at its middle.
+    let middle = |r: &Row| (r.start_s + r.end_s) / 2.0;
+    lines.iter().fold(figure, |figure, (name, value)| {
+        figure.line(*name, rows.iter().map(middle), rows.iter().map(value))
+    })
+}
+
+fn latency_over_time(rows: &[Row]) -> Lines {
+    let y = Axis::new("latency", Unit::Micros).log();
+    let latency: [(&str, fn(&Row) -> f64); 3] = [
+        ("mean", |r| r.latency_us.mean),
+        ("p99", |r| r.latency_us.p99),
+        ("max", |r| r.latency_us.max),
+    ];
+    chart("Latency over time", y, rows, &latency)
+}
+
+fn over_time(answer: &Answer) -> Section {
+    let rows = &answer.result.rows;
+    fn accesses(r: &Row) -> f64 {
+        (r.hits.tier1.sum() + r.hits.tier2.sum() + r.misses.sum()) as f64
+    }
+    fn per_second(bytes: u64, r: &Row) -> f64 {
+        bytes as f64 / (r.end_s - r.start_s)
+    }
+    let y = Axis::new("share of block accesses", Unit::Fraction).from_zero();
+    let hits: [(&str, fn(&Row) -> f64); 2] = [
+        ("both tiers", |r| (r.hits.tier1.sum() + r.hits.tier2.sum()) as f64 / accesses(r)),
+        ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
+    ];
+    let hits = if answer.result.flash.is_some() { &hits[..] } else { &hits[1..] };
+    let mut section =
+        Section::new("Over time").figure(chart("Hit ratio over time", y, rows, hits).figure());
+    let y = Axis::new("traffic", Unit::BytesPerSecond).from_zero();
+    let traffic: [(&str, fn(&Row) -> f64); 3] = [
+        ("read from backing", |r| per_second(r.backing_read_bytes, r)),
+        ("written to backing", |r| per_second(r.backing_write_bytes, r)),
+        ("written to flash", |r| per_second(r.tier2_bytes_written, r)),
+    ];
+    let traffic = if answer.result.flash.is_some() { &traffic[..] } else { &traffic[..2] };
+    section = section.figure(chart("Traffic over time", y, rows, traffic).figure());
+    if rows.iter().any(|r| r.dirty_blocks > 0) {
+        let y = Axis::new("blocks", Unit::Plain).from_zero();
+        let dirty: [(&str, fn(&Row) -> f64); 1] = [("dirty", |r| r.dirty_blocks as f64)];
+        section = section.figure(chart("Dirty blocks over time", y, rows, &dirty).figure());
+    }
+    if answer.result.flash.is_some() {
+        let y = Axis::new("regions in use", Unit::Fraction).from_zero();
+        let used: [(&str, fn(&Row) -> f64); 1] = [("flash", |r| r.flash_utilisation)];
+        section = section.figure(chart("Flash in use over time", y, rows, &used).figure());
+    }
+    section
+}
