@@ -135,7 +135,9 @@ impl BackingHeader {
                 None => Ok(Some(*header)),
             };
         }
-        let error = |wanted: fn(HeaderError) -> bool| decoded.iter().find_map(|d| d.err().filter(|e| wanted(*e)));
+        let error = |wanted: fn(HeaderError) -> bool| {
+            decoded.iter().find_map(|d| d.err().filter(|e| wanted(*e)))
+        };
         Err(error(is_newer)
             .or_else(|| error(|e| e == HeaderError::Damaged))
             .unwrap_or(HeaderError::Foreign))
@@ -148,7 +150,9 @@ impl BackingHeader {
     pub fn check_epoch(&self, epoch: u64) -> Result<(), EpochError> {
         let before = self.flash_epoch.saturating_sub(u64::from(self.opening));
         match epoch {
-            e if e < before => Err(EpochError::FlashOlder { flash: epoch, store: self.flash_epoch }),
+            e if e < before => {
+                Err(EpochError::FlashOlder { flash: epoch, store: self.flash_epoch })
+            }
             e if e > self.flash_epoch => {
                 Err(EpochError::StoreOlder { flash: epoch, store: self.flash_epoch })
             }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use forebay_device::file::{DirectIo, OpenOptions, Target};
-use forebay_device::{Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring};
+use forebay_device::{
+    Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring,
+};
 use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
 use forebay_flash::{BlockKey, Event, Log, LogError, OnDamage, Options, RecoveryReport, Start};
 use std::collections::BTreeMap;
@@ -39,11 +41,8 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
             return Err(EngineError::NotFlash { path: path.to_owned() });
         }
     };
-    let options = OpenOptions {
-        read_only: true,
-        direct: DirectIo::Never,
-        ..OpenOptions::existing(path)
-    };
+    let options =
+        OpenOptions { read_only: true, direct: DirectIo::Never, ..OpenOptions::existing(path) };
     let (target, _) = Target::open(&options)?;
     let system = |what| move |e| EngineError::System(what, e);
     let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);

@@ -87,8 +87,8 @@ impl Engine {
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
         let opened = opening::open(config, &options)?;
         let shared = Arc::new(opened.shared);
-        let thread = reaper::start(shared.clone())
-            .map_err(|e| EngineError::System("start a thread", e))?;
+        let thread =
+            reaper::start(shared.clone()).map_err(|e| EngineError::System("start a thread", e))?;
         let mut engine = Engine {
             shared,
             reaper: Some(thread),
@@ -208,7 +208,11 @@ impl Engine {
     /// # Errors
     /// If dirty data could not be brought there, or the clean mark not be written. Nothing
     /// acknowledged is lost by that.
-    pub fn stop(mut self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+    pub fn stop(
+        mut self,
+        mode: StopMode,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), EngineError> {
         let destage = mode == StopMode::Destage || !self.has_flash;
         let mut core = self.shared.lock();
         core.closing = true;

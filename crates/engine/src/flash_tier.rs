@@ -123,7 +123,10 @@ fn recognise(start: &[u8]) -> Found {
             }
             Err(FormatError::Missing) => {}
             Err(FormatError::Version(found)) => {
-                failure = Some(LogError::NewerFormat { found, supported: forebay_flash::format::VERSION });
+                failure = Some(LogError::NewerFormat {
+                    found,
+                    supported: forebay_flash::format::VERSION,
+                });
             }
             Err(_) if failure.is_none() => failure = Some(LogError::SuperblockDamaged),
             Err(_) => {}

@@ -40,12 +40,12 @@ pub mod tape;
 mod translate;
 
 pub use buffers::BufferPool;
-pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use check::{CheckReport, check_flash};
 pub use clock::Clock;
 pub use engine::{Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash};
+pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use latency::{Latency, LatencySummary, VolumeLatency};
 pub use session::Session;
 pub use status::{

@@ -42,7 +42,8 @@ struct Decision {
 
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
     if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
-        let message = format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
+        let message =
+            format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
         return Err(EngineError::Unsupported(message));
     }
     // Bad words are refused before any device is opened.
@@ -210,9 +211,9 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, Stri
         superblock.bindings.iter().map(|b| (b.uuid, usize::from(b.index))).collect();
     let mut numbers = Vec::new();
     for store in stores {
-        let foreign = store.header.is_some_and(|h| {
-            store.known && h.generation > 0 && h.flash_uuid != superblock.uuid
-        });
+        let foreign = store
+            .header
+            .is_some_and(|h| store.known && h.generation > 0 && h.flash_uuid != superblock.uuid);
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number < stores.len() => numbers.push(number),
             Some(_) => {

@@ -165,12 +165,11 @@ pub struct DeviceCounters {
 pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let core = shared.lock();
     let cache = &core.cache;
-    let stats: Vec<VolumeStats> = volumes
-        .iter()
-        .map(|v| cache.volume_stats(v.volume).copied().unwrap_or_default())
-        .collect();
+    let stats: Vec<VolumeStats> =
+        volumes.iter().map(|v| cache.volume_stats(v.volume).copied().unwrap_or_default()).collect();
     let latency = core.latency();
-    let (config, events, log) = (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
+    let (config, events, log) =
+        (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
     let uptime_s = shared.clock.now().as_secs_f64();

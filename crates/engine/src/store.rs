@@ -97,16 +97,18 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write_header(&mut self, change: impl FnOnce(&mut BackingHeader)) -> Result<(), EngineError> {
+    pub fn write_header(
+        &mut self,
+        change: impl FnOnce(&mut BackingHeader),
+    ) -> Result<(), EngineError> {
         let (Some(header), Some((file, at))) = (&mut self.header, &self.area) else {
             return Ok(());
         };
         let mut next = *header;
         change(&mut next);
         next.update += 1;
-        let written = file
-            .write_all_at(&next.encode(), at + next.place())
-            .and_then(|()| file.sync_data());
+        let written =
+            file.write_all_at(&next.encode(), at + next.place()).and_then(|()| file.sync_data());
         written.map_err(|source| io_error("write the header of", &self.path, source))?;
         *header = next;
         self.known = true;
@@ -172,8 +174,9 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
 /// 16 random bytes.
 pub(crate) fn random_uuid() -> Result<[u8; 16], EngineError> {
     let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid)
-        .map_err(|e| EngineError::System("get random numbers", std::io::Error::other(e.to_string())))?;
+    getrandom::fill(&mut uuid).map_err(|e| {
+        EngineError::System("get random numbers", std::io::Error::other(e.to_string()))
+    })?;
     // Version 4, variant 1 (RFC 9562).
     uuid[6] = uuid[6] & 0x0F | 0x40;
     uuid[8] = uuid[8] & 0x3F | 0x80;
@@ -214,8 +217,7 @@ fn size_of(file: &File) -> std::io::Result<u64> {
 
 /// What identifies a store that has no header: the device it is, or the file.
 fn fingerprint(path: &Path) -> Result<[u8; 16], EngineError> {
-    let metadata =
-        std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
+    let metadata = std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
     let (first, second) = match metadata.rdev() {
         0 => (metadata.dev(), metadata.ino()),
         device => (u64::MAX, device),

@@ -23,11 +23,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
 ///
 /// # Errors
 /// If it is too small, or the numbers do not go together.
-pub fn geometry(
-    flash: &Flash,
-    bytes: u64,
-    block_size: BlockSize,
-) -> Result<Geometry, EngineError> {
+pub fn geometry(flash: &Flash, bytes: u64, block_size: BlockSize) -> Result<Geometry, EngineError> {
     Ok(forebay_setup::geometry(flash, bytes, block_size)?)
 }
 

@@ -46,14 +46,13 @@ impl Listener {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
         match address {
             Address::Tcp(address) => {
-                let listener = TcpListener::bind(address).map_err(|source| {
-                    match source.kind() {
+                let listener =
+                    TcpListener::bind(address).map_err(|source| match source.kind() {
                         io::ErrorKind::AddrInUse => {
                             ServeError::InUse { address: format!("tcp:{address}") }
                         }
                         _ => failed(source),
-                    }
-                })?;
+                    })?;
                 Ok(Listener::Tcp(listener))
             }
             Address::Unix(path) => {
@@ -119,14 +118,26 @@ impl Socket {
 impl Read for &Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.read(bytes) },
-            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.read(bytes) },
+            Socket::Unix(socket) => {
+                let mut socket: &_ = socket;
+                socket.read(bytes)
+            }
+            Socket::Tcp(socket) => {
+                let mut socket: &_ = socket;
+                socket.read(bytes)
+            }
         }
     }
     fn read_vectored(&mut self, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.read_vectored(slices) },
-            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.read_vectored(slices) },
+            Socket::Unix(socket) => {
+                let mut socket: &_ = socket;
+                socket.read_vectored(slices)
+            }
+            Socket::Tcp(socket) => {
+                let mut socket: &_ = socket;
+                socket.read_vectored(slices)
+            }
         }
     }
 }
@@ -134,14 +145,26 @@ impl Read for &Socket {
 impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.write(bytes) },
-            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.write(bytes) },
+            Socket::Unix(socket) => {
+                let mut socket: &_ = socket;
+                socket.write(bytes)
+            }
+            Socket::Tcp(socket) => {
+                let mut socket: &_ = socket;
+                socket.write(bytes)
+            }
         }
     }
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Socket::Unix(socket) => { let mut socket: &_ = socket; socket.write_vectored(slices) },
-            Socket::Tcp(socket) => { let mut socket: &_ = socket; socket.write_vectored(slices) },
+            Socket::Unix(socket) => {
+                let mut socket: &_ = socket;
+                socket.write_vectored(slices)
+            }
+            Socket::Tcp(socket) => {
+                let mut socket: &_ = socket;
+                socket.write_vectored(slices)
+            }
         }
     }
     fn flush(&mut self) -> io::Result<()> {

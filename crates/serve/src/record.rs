@@ -245,8 +245,7 @@ impl Scribe {
             if Arc::strong_count(list) == 1 {
                 ended.push(n);
             }
-            let entries =
-                std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+            let entries = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
             for entry in entries {
                 self.numbered += 1;
                 self.held.insert((entry.request.time, self.numbered), entry);
@@ -305,7 +304,7 @@ fn metadata(options: &RecordOptions, volumes: &[VolumeDescription]) -> Metadata 
 /// The hashes of a request's data, where it covers whole units.
 fn hashes(done: &Done) -> Box<[u8]> {
     let request = &done.request;
-    let whole = request.offset % UNIT_BYTES as u64 == 0 && request.length % UNIT_BYTES as u64 == 0;
+    let whole = (request.offset | request.length).is_multiple_of(UNIT_BYTES as u64);
     match &request.buffer {
         Some(buffer) if whole && done.result.is_ok() => buffer[..request.length as usize]
             .chunks_exact(UNIT_BYTES)

@@ -108,9 +108,7 @@ impl ServerArgs {
     fn address(&self) -> Result<Address, CliError> {
         match (&self.control, &self.config) {
             (Some(address), _) => Ok(address.clone()),
-            (None, Some(file)) => {
-                Ok(Config::load(file).map_err(CliError::usage)?.serve.control)
-            }
+            (None, Some(file)) => Ok(Config::load(file).map_err(CliError::usage)?.serve.control),
             (None, None) => Ok(Config::default().serve.control),
         }
     }
@@ -142,7 +140,12 @@ fn good(reply: Reply) -> Result<Reply, CliError> {
     Err(CliError::failed(format_args!("the server refused: {message}")))
 }
 
-fn top(server: &ServerArgs, every: TimeSpan, times: Option<u64>, ctx: &Context) -> Result<(), CliError> {
+fn top(
+    server: &ServerArgs,
+    every: TimeSpan,
+    times: Option<u64>,
+    ctx: &Context,
+) -> Result<(), CliError> {
     let address = server.address()?;
     let every = Duration::from_nanos(every.nanos().0).max(Duration::from_millis(100));
     let mut before = get_status(&address)?;

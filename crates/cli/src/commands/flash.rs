@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use forebay_config::Config;
-use forebay_engine::{CheckReport, Engine, EngineOptions, Found, StopMode, check_flash, inspect_flash};
+use forebay_engine::{
+    CheckReport, Engine, EngineOptions, Found, StopMode, check_flash, inspect_flash,
+};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -82,7 +84,8 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
             if report.errors.is_empty() {
                 return Ok(());
             }
-            let what = format!("{} is damaged: {}", args.device.display(), report.errors.join("; "));
+            let what =
+                format!("{} is damaged: {}", args.device.display(), report.errors.join("; "));
             Err(CliError::failed(what).kept("everything: nothing was written"))
         }
         Command::Recover(args) => recover(&args, ctx),
@@ -96,11 +99,8 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         _ => path == args.device,
     };
     if !config.flash.as_ref().is_some_and(|flash| same(&flash.path)) {
-        let what = format!(
-            "{} is not the flash tier of {}",
-            args.device.display(),
-            args.config.display()
-        );
+        let what =
+            format!("{} is not the flash tier of {}", args.device.display(), args.config.display());
         return Err(CliError::usage(what).next("give the configuration that it was served with"));
     }
     if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {

@@ -71,8 +71,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         StopMode::Destage => "finishing what is in flight, then writing back what is dirty",
         StopMode::Keep => "finishing what is in flight; dirty data stays on flash",
     });
-    let stopped =
-        server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    let stopped = server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
     if record.is_some() {
         ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
     }

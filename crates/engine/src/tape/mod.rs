@@ -22,4 +22,3 @@ pub use replay::{Replayed, replay};
 const MAGIC: [u8; 8] = *b"FOREBAYT";
 /// The version written and understood.
 const VERSION: u16 = 1;
-

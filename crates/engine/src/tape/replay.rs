@@ -27,7 +27,8 @@ pub struct Replayed {
 pub fn replay(tape: impl Read, config: CacheConfig) -> Result<Replayed, TapeError> {
     let mut tape = std::io::BufReader::new(tape);
     read_head(&mut tape, &config)?;
-    let mut player = Player { tape, cache: Cache::new(config), seen: EffectHash::default(), index: 0 };
+    let mut player =
+        Player { tape, cache: Cache::new(config), seen: EffectHash::default(), index: 0 };
     let mut replayed = Replayed::default();
     while let Some(record) = player.next()? {
         replayed.records += 1;

@@ -17,9 +17,7 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_write_bytes_total", "counter", "Bytes written by clients", |w| w.write_bytes),
     ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
     ("forebay_read_hits_flash_total", "counter", "Blocks read from flash", |w| w.hits.tier2.read),
-    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| {
-        w.misses.read
-    }),
+    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| w.misses.read),
     ("forebay_write_hits_total", "counter", "Blocks written that were cached", |w| {
         w.hits.tier1.write + w.hits.tier2.write
     }),
@@ -39,7 +37,9 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_dirty_blocks", "gauge", "Blocks newer than the backing store", |w| w.dirty_blocks),
 ];
 
-const QUANTILES: [(&str, fn(&LatencySummary) -> f64); 5] = [
+type Quantile = (&'static str, fn(&LatencySummary) -> f64);
+
+const QUANTILES: [Quantile; 5] = [
     ("0.5", |l| l.p50),
     ("0.99", |l| l.p99),
     ("0.999", |l| l.p999),
@@ -54,7 +54,10 @@ pub(super) fn metrics(status: &Status, connections: u64) -> String {
         head(&mut page, name, kind, help);
         for volume in &status.volumes {
             let label = escape(&volume.volume);
-            line(&mut page, format_args!("{name}{{volume=\"{label}\"}} {}", value(&volume.workload)));
+            line(
+                &mut page,
+                format_args!("{name}{{volume=\"{label}\"}} {}", value(&volume.workload)),
+            );
         }
     }
     let name = "forebay_latency_seconds";

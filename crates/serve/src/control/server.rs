@@ -83,13 +83,8 @@ impl ControlServer {
         let (listener, file) = listener.into_parts();
         let http = HttpServer::from_listener(listener, None)
             .map_err(|e| system(std::io::Error::other(e.to_string())))?;
-        let shared = Arc::new(Shared {
-            http,
-            engine: Arc::downgrade(engine),
-            nbd,
-            stop,
-            _file: file,
-        });
+        let shared =
+            Arc::new(Shared { http, engine: Arc::downgrade(engine), nbd, stop, _file: file });
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name("forebay-control".into());
         let thread = thread.spawn(move || of_thread.work()).map_err(system)?;
@@ -167,8 +162,10 @@ impl Shared {
             }
             "/attach" | "/detach" | "/resize" | "/set" => (
                 501,
-                error("this version changes volumes and settings only by a restart: stop the \
-                       server, edit the configuration, start it again"),
+                error(
+                    "this version changes volumes and settings only by a restart: stop the \
+                       server, edit the configuration, start it again",
+                ),
             ),
             _ => (404, error("there is nothing here; try /status or /metrics")),
         };
@@ -179,10 +176,7 @@ impl Shared {
     fn status(&self, engine: &Engine) -> ServerStatus {
         ServerStatus {
             cache: engine.status(),
-            nbd: NbdStatus {
-                connections: self.nbd.connections(),
-                accepted: self.nbd.accepted(),
-            },
+            nbd: NbdStatus { connections: self.nbd.connections(), accepted: self.nbd.accepted() },
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
         }

@@ -14,7 +14,9 @@ use forebay_block::{Flags, Nanos, Op};
 use forebay_device::AlignedBuffer;
 use forebay_effect::{IoError, Outcome};
 use forebay_engine::{Done, Session, Submission};
-use forebay_nbd::server::{CloseReason, Event, Handshake, HandshakeEvent, ServerConfig, Transmission};
+use forebay_nbd::server::{
+    CloseReason, Event, Handshake, HandshakeEvent, ServerConfig, Transmission,
+};
 use forebay_nbd::{Command, ErrorCode, ExportInfo, ReplyStyle, Request};
 
 use super::exports::PAYLOAD_BYTES_MAX;
@@ -39,8 +41,8 @@ impl<T: Read + Write + AsRawFd + Send> Stream for T {}
 pub(super) enum End {
     /// The session says so.
     Closed(CloseReason),
-    /// The socket failed.
-    Socket(io::Error),
+    /// The socket failed, or the client left without a word.
+    Socket,
 }
 
 /// Serves a client until it leaves, misbehaves, or the server stops.
@@ -91,7 +93,7 @@ fn shake_hands<S: Stream>(
         let event = handshake.receive(&mut unread, exports, &mut out);
         let left = unread.len();
         input.keep(left);
-        socket.write_all(&out).map_err(End::Socket)?;
+        socket.write_all(&out).map_err(|_| End::Socket)?;
         out.clear();
         match event {
             HandshakeEvent::Ready(transmission) => return Ok(transmission),
@@ -100,7 +102,7 @@ fn shake_hands<S: Stream>(
                 if stopping.load(Ordering::Relaxed) {
                     handshake.shut_down();
                 }
-                if input.fill(socket, &mut []).map_err(End::Socket)? == (0, 0) {
+                if input.fill(socket, &mut []).map_err(|_| End::Socket)? == (0, 0) {
                     return Err(End::Closed(handshake.end_of_input(left)));
                 }
             }
@@ -144,8 +146,8 @@ impl<S: Stream> Connection<'_, S> {
             let close = self.parse();
             self.submit();
             self.answer();
-            if let Err(error) = self.send() {
-                return End::Socket(error);
+            if self.send().is_err() {
+                return End::Socket;
             }
             if let Some(reason) = close {
                 return End::Closed(reason);
@@ -157,7 +159,7 @@ impl<S: Stream> Connection<'_, S> {
             match self.receive() {
                 Ok(None) => {}
                 Ok(Some(reason)) => return End::Closed(reason),
-                Err(error) => return End::Socket(error),
+                Err(_) => return End::Socket,
             }
         }
     }
@@ -339,10 +341,13 @@ impl<S: Stream> Connection<'_, S> {
         let polite = match end {
             End::Closed(CloseReason::EndOfInput) => stopping,
             End::Closed(reason) => reason.is_graceful(),
-            End::Socket(_) => false,
+            End::Socket => false,
         };
         self.submit();
-        while polite {
+        if !polite {
+            return;
+        }
+        loop {
             self.answer();
             if self.send().is_err() || self.session.in_flight() == 0 {
                 break;

@@ -6,5 +6,5 @@ mod input;
 mod output;
 mod server;
 
-pub(crate) use server::{NbdCounters, NbdServer};
 pub use server::Stopped;
+pub(crate) use server::{NbdCounters, NbdServer};
