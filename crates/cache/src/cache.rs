@@ -304,6 +304,7 @@ impl Cache {
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing
     /// comes.
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        let mut settled = false;
         loop {
             if let Some(effect) = self.effects.pop(segments) {
                 return Some(effect);
@@ -311,9 +312,11 @@ impl Cache {
             if let Some(effect) = self.log.as_mut().and_then(|l| l.poll_effect(segments)) {
                 return Some(effect);
             }
-            if !self.pump() {
+            if settled {
                 return None;
             }
+            // A turn that ends nothing may have started something.
+            settled = !self.pump();
         }
     }
 
