@@ -39,7 +39,7 @@ pub struct LatencyByOp {
     pub all: Latency,
 }
 
-/// Counts latencies, in constant memory (250 KiB), a few nanoseconds each.
+/// Counts latencies, in constant memory, a few nanoseconds each.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     histogram: Histogram<u64>,
@@ -48,13 +48,23 @@ pub struct LatencyHistogram {
 }
 
 impl Default for LatencyHistogram {
+    /// Percentiles to a thousandth, in 500 KiB.
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS);
-        LatencyHistogram { histogram: histogram.expect("the bounds are sound"), max_ns: 0 }
+        LatencyHistogram::with_digits(DIGITS)
     }
 }
 
 impl LatencyHistogram {
+    /// Percentiles to a hundredth only, in 70 KiB: quick to clear and to add.
+    pub fn coarse() -> Self {
+        LatencyHistogram::with_digits(DIGITS - 1)
+    }
+
+    fn with_digits(digits: u8) -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, digits);
+        LatencyHistogram { histogram: histogram.expect("the bounds are sound"), max_ns: 0 }
+    }
+
     /// Counts a latency.
     pub fn record(&mut self, latency: Nanos) {
         let ns = latency.0.clamp(1, LATENCY_NS_MAX);
@@ -69,7 +79,7 @@ impl LatencyHistogram {
 
     /// Adds what another counted.
     pub fn add(&mut self, other: &LatencyHistogram) {
-        // They have the same bounds, so they add.
+        // They have the same bounds, or room for each other's, so they add.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.max_ns = self.max_ns.max(other.max_ns);

@@ -1,0 +1,114 @@
+//! What can go wrong with a replay.
+
+use std::io;
+
+use forebay_device::UnknownBackend;
+use forebay_device::file::OpenError;
+use forebay_engine::EngineError;
+use forebay_nbd::UriError;
+use forebay_nbd::client::ClientError;
+use forebay_trace::TraceError;
+
+/// A run could not begin, or not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A device or file cannot be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The engine cannot be opened, or not be stopped.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// `FOREBAY_IO` is set to something unknown.
+    #[error(transparent)]
+    Backend(#[from] UnknownBackend),
+    /// Threads, doorbells or a ring cannot be had.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, io::Error),
+    /// An address cannot be understood.
+    #[error("{address}: {source}")]
+    Uri {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        source: UriError,
+    },
+    /// An NBD server cannot be reached, or the connection to it broke.
+    #[error("{address}: cannot {action}: {source}")]
+    Socket {
+        /// The server.
+        address: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An NBD session failed.
+    #[error("{address}: {source}")]
+    Nbd {
+        /// The server.
+        address: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// The address asks for TLS.
+    #[error("{0}: a replay speaks to NBD servers without TLS only; use nbd:// or nbd+unix://")]
+    Tls(String),
+    /// Some targets are paths, others NBD addresses.
+    #[error("targets of one run are either all paths or all NBD addresses; {0} and {1} are not")]
+    Mixed(String, String),
+    /// No target at all.
+    #[error("there is no target to send requests to")]
+    NoTarget,
+    /// A request is not on the device.
+    #[error(
+        "volume {volume} is accessed up to byte {end}, and {target} has {size} bytes; nothing was \
+         written. Take a larger target, or --wrap to bring such requests back onto it"
+    )]
+    BeyondEnd {
+        /// Name of the volume in the trace.
+        volume: String,
+        /// The byte just past the last one accessed.
+        end: u64,
+        /// The target's volume.
+        target: String,
+        /// Its size.
+        size: u64,
+    },
+    /// More volumes than the target has.
+    #[error(
+        "the trace has {volumes} volumes and the target {targets}; nothing was written. Give a \
+         target for each, choose with --volumes, or lay them one after the other on the first \
+         with --concatenate"
+    )]
+    TooManyVolumes {
+        /// In the trace.
+        volumes: usize,
+        /// Of the target.
+        targets: usize,
+    },
+    /// Writing was not allowed.
+    #[error(
+        "the workload writes, and that destroys what is on {target}; nothing was written. Give \
+         --write if that is what you want, or --reads-only to leave writes out"
+    )]
+    WritesNotAllowed {
+        /// The first volume that would be written to.
+        target: String,
+    },
+    /// The target cannot be written to.
+    #[error(
+        "the workload writes, and {target} is read-only; nothing was written. Take another \
+         target, or --reads-only to leave writes out"
+    )]
+    ReadOnly {
+        /// The first volume that would be written to.
+        target: String,
+    },
+    /// A thread of the run panicked.
+    #[error("a thread of the run panicked; what it was doing is lost")]
+    Panicked,
+}

@@ -1,0 +1,236 @@
+//! What a run has written where, so that it can be checked afterwards.
+//!
+//! Kept for each 512-byte sector: the number of the last write that covered it. Requests on
+//! their way at the same time may take effect in either order, so where they overlap every
+//! version from the oldest of them on is right. What nobody can know (a sector written in part,
+//! trimmed, or by a write that failed) is left out of the check; the ledger never raises a false
+//! alarm.
+
+use std::collections::BTreeMap;
+
+use forebay_block::Op;
+
+use crate::content::{SECTOR_BYTES, VERSION_ZERO};
+
+/// Sectors that are kept together: 1 MiB.
+const CHUNK_SECTORS: u64 = 2048;
+
+/// Never written.
+const UNTOUCHED: u32 = u32::MAX;
+/// Written, but nobody can know with what.
+const UNKNOWN: u32 = u32::MAX - 1;
+/// The last version that can be told apart.
+pub(crate) const VERSION_MAX: u32 = u32::MAX - 2;
+
+/// Everything that was written.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    chunks: BTreeMap<(u32, u64), Box<[u32]>>,
+    /// Of sectors that were written by several requests at once: the oldest version.
+    contested: BTreeMap<(u32, u64), u32>,
+    /// Modifications on their way.
+    open: Vec<Change>,
+}
+
+/// A modification of sectors `first..end`, all of them whole.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    tag: u64,
+    volume: u32,
+    first: u64,
+    end: u64,
+    /// What the sectors hold afterwards.
+    state: u32,
+}
+
+/// A stretch of sectors to be read and checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub volume: u32,
+    pub first: u64,
+    pub sectors: u64,
+}
+
+impl Ledger {
+    /// A modification sets out: `version` for a write.
+    pub fn begin(&mut self, tag: u64, op: Op, version: u32, volume: u32, range: (u64, u64)) {
+        let (offset, length) = range;
+        let end = offset + length;
+        let state = match op {
+            Op::Write if version <= VERSION_MAX => version,
+            Op::WriteZeroes => VERSION_ZERO,
+            _ => UNKNOWN,
+        };
+        let (first, last) = (offset.div_ceil(SECTOR_BYTES), end / SECTOR_BYTES);
+        // Sectors that are covered in part hold something of both.
+        for edge in [offset, end] {
+            if !edge.is_multiple_of(SECTOR_BYTES) {
+                self.set(volume, edge / SECTOR_BYTES, UNKNOWN);
+            }
+        }
+        if first >= last {
+            return;
+        }
+        let change = Change { tag, volume, first, end: last, state };
+        for sector in first..last {
+            self.set(volume, sector, state);
+        }
+        if !self.contested.is_empty() {
+            let keys: Vec<_> =
+                self.contested.range((volume, first)..(volume, last)).map(|(&k, _)| k).collect();
+            for key in keys {
+                if !self.open.iter().any(|c| c.covers(key.0, key.1)) {
+                    self.contested.remove(&key);
+                }
+            }
+        }
+        for i in 0..self.open.len() {
+            self.contest(self.open[i], change);
+        }
+        self.open.push(change);
+    }
+
+    /// The modifications called `tag` have ended.
+    pub fn end(&mut self, tag: u64, succeeded: bool) {
+        let mut i = 0;
+        while i < self.open.len() {
+            if self.open[i].tag != tag {
+                i += 1;
+                continue;
+            }
+            let change = self.open.swap_remove(i);
+            if !succeeded {
+                for sector in change.first..change.end {
+                    // Later writes are definite, unless they were on their way with this one.
+                    let key = (change.volume, sector);
+                    let is_last = self.get(key.0, sector) == change.state;
+                    if is_last || self.contested.contains_key(&key) {
+                        self.set(key.0, sector, UNKNOWN);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two modifications are on their way at once.
+    fn contest(&mut self, older: Change, newer: Change) {
+        let (first, end) = (older.first.max(newer.first), older.end.min(newer.end));
+        if older.volume != newer.volume || first >= end {
+            return;
+        }
+        let versions = |state| (VERSION_ZERO + 1..=VERSION_MAX).contains(&state);
+        for sector in first..end {
+            if versions(older.state) && versions(newer.state) {
+                let oldest = self.contested.entry((newer.volume, sector)).or_insert(older.state);
+                *oldest = older.state.min(*oldest);
+            } else {
+                self.set(newer.volume, sector, UNKNOWN);
+            }
+        }
+    }
+
+    /// What is to be read, in order, each stretch within 1 MiB.
+    pub fn stretches(&self) -> Vec<Stretch> {
+        let stretch = |(&(volume, chunk), states): (&(u32, u64), &Box<[u32]>)| {
+            let first = states.iter().position(|&state| state < UNKNOWN)? as u64;
+            let last = states.iter().rposition(|&state| state < UNKNOWN)? as u64;
+            let sectors = last - first + 1;
+            Some(Stretch { volume, first: chunk * CHUNK_SECTORS + first, sectors })
+        };
+        self.chunks.iter().filter_map(stretch).collect()
+    }
+
+    /// The versions, oldest and newest, that a sector may have; `None` if nobody knows.
+    pub fn expected(&self, volume: u32, sector: u64) -> Option<(u32, u32)> {
+        let state = self.get(volume, sector);
+        let oldest = self.contested.get(&(volume, sector)).copied().unwrap_or(state);
+        (state < UNKNOWN).then_some((oldest.min(state), state))
+    }
+
+    /// Sectors that were written and cannot be checked.
+    pub fn unknown_sectors(&self) -> u64 {
+        let states = self.chunks.values().flat_map(|chunk| chunk.iter());
+        states.filter(|&&state| state == UNKNOWN).count() as u64
+    }
+
+    fn get(&self, volume: u32, sector: u64) -> u32 {
+        let chunk = self.chunks.get(&(volume, sector / CHUNK_SECTORS));
+        chunk.map_or(UNTOUCHED, |chunk| chunk[(sector % CHUNK_SECTORS) as usize])
+    }
+
+    fn set(&mut self, volume: u32, sector: u64, state: u32) {
+        let empty = || vec![UNTOUCHED; CHUNK_SECTORS as usize].into_boxed_slice();
+        let chunk = self.chunks.entry((volume, sector / CHUNK_SECTORS)).or_insert_with(empty);
+        chunk[(sector % CHUNK_SECTORS) as usize] = state;
+    }
+}
+
+impl Change {
+    fn covers(&self, volume: u32, sector: u64) -> bool {
+        self.volume == volume && (self.first..self.end).contains(&sector)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(ledger: &mut Ledger, tag: u64, version: u32, offset: u64, length: u64) {
+        ledger.begin(tag, Op::Write, version, 0, (offset, length));
+    }
+
+    #[test]
+    fn the_last_of_several_writes_counts() {
+        let mut ledger = Ledger::default();
+        for version in 1..=3 {
+            write(&mut ledger, 0, version, 0, 1024);
+            ledger.end(0, true);
+        }
+        assert_eq!(ledger.expected(0, 1), Some((3, 3)));
+        assert_eq!(ledger.expected(0, 2), None);
+        assert_eq!(ledger.stretches(), [Stretch { volume: 0, first: 0, sectors: 2 }]);
+    }
+
+    #[test]
+    fn writes_at_the_same_time_may_win_in_either_order_until_a_later_one_settles_it() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, 1, 0, 1024);
+        write(&mut ledger, 1, 2, 512, 1024);
+        assert_eq!(ledger.expected(0, 0), Some((1, 1)));
+        assert_eq!(ledger.expected(0, 1), Some((1, 2)));
+        assert_eq!(ledger.expected(0, 2), Some((2, 2)));
+        ledger.end(0, true);
+        ledger.end(1, true);
+        assert_eq!(ledger.expected(0, 1), Some((1, 2)), "they have ended, but in which order?");
+        write(&mut ledger, 0, 3, 0, 1536);
+        assert_eq!(ledger.expected(0, 1), Some((3, 3)));
+    }
+
+    #[test]
+    fn what_nobody_can_know_is_not_checked() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, 1, 100, 1000);
+        assert_eq!((ledger.expected(0, 0), ledger.expected(0, 2)), (None, None));
+        assert_eq!(ledger.expected(0, 1), Some((1, 1)));
+        ledger.end(0, false);
+        assert_eq!(ledger.expected(0, 1), None, "a write that failed may have been done in part");
+        ledger.begin(1, Op::Trim, 0, 0, (4096, 4096));
+        ledger.begin(2, Op::WriteZeroes, 0, 0, (8192, 512));
+        assert_eq!((ledger.expected(0, 8), ledger.expected(0, 16)), (None, Some((0, 0))));
+        write(&mut ledger, 3, 2, 8192, 512);
+        assert_eq!(ledger.expected(0, 16), None, "zeroed and written at the same time");
+        assert_eq!(ledger.unknown_sectors(), 3 + 8 + 1);
+    }
+
+    #[test]
+    fn a_write_that_failed_does_not_spoil_what_was_written_after_it() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, 1, 0, 512);
+        ledger.end(0, true);
+        write(&mut ledger, 0, 2, 0, 512);
+        ledger.end(0, true);
+        write(&mut ledger, 1, 3, 512, 512);
+        ledger.end(1, false);
+        assert_eq!(ledger.expected(0, 0), Some((2, 2)));
+    }
+}

@@ -1,0 +1,394 @@
+//! Where a request of the workload goes on the target.
+
+use forebay_block::{Flags, Op, Request};
+use serde::Serialize;
+
+use crate::error::ReplayError;
+use crate::survey::VolumeSurvey;
+use crate::target::{Limits, TargetVolume};
+
+/// What may be done to the target, and how requests are fitted onto it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlacementOptions {
+    /// Whether the target may be written to.
+    pub writes: Writes,
+    /// Bring requests beyond the end back onto the target, instead of refusing to start.
+    pub wrap: bool,
+    /// Lay all volumes of the workload one after the other on the target's first.
+    pub concatenate: bool,
+}
+
+/// Whether a target may be written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Writes {
+    /// No: a workload that writes is refused.
+    #[default]
+    Refused,
+    /// No: what writes is left out of the workload.
+    LeftOut,
+    /// Yes.
+    Allowed,
+}
+
+/// A request as it goes to the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// The target's volume.
+    pub volume: u32,
+    /// What to do.
+    pub op: Op,
+    /// How.
+    pub flags: Flags,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// A write of zeroes, because the target cannot zero.
+    pub zeroes: bool,
+}
+
+/// Requests that were not sent as they stand in the workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Adjusted {
+    /// Left out: writes, trims and zeroings, where only reads were wanted.
+    pub writes_left_out: u64,
+    /// Left out: trims and flushes that the target does not have.
+    pub unsupported: u64,
+    /// Left out: of no length.
+    pub empty: u64,
+    /// Brought back from beyond the end.
+    pub wrapped: u64,
+    /// Cut, as they were longer than the whole target.
+    pub shortened: u64,
+    /// Widened to the blocks that the target demands.
+    pub widened: u64,
+}
+
+impl Adjusted {
+    /// Requests that were not sent at all.
+    pub fn left_out(&self) -> u64 {
+        self.writes_left_out + self.unsupported + self.empty
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Adjusted) {
+        self.writes_left_out += other.writes_left_out;
+        self.unsupported += other.unsupported;
+        self.empty += other.empty;
+        self.wrapped += other.wrapped;
+        self.shortened += other.shortened;
+        self.widened += other.widened;
+    }
+}
+
+/// Fits requests onto a target.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    places: Vec<Place>,
+    targets: Vec<TargetVolume>,
+    alignment: u64,
+    writes: Writes,
+    /// What was changed so far.
+    pub adjusted: Adjusted,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    target: u32,
+    base: u64,
+    /// Bytes of the target that belong to the volume.
+    size: u64,
+}
+
+impl Placement {
+    /// Decides where each of the workload's volumes goes: to the target's volume of the same
+    /// name if all have one, else to the one of the same number.
+    ///
+    /// # Errors
+    /// If the workload does not fit, or writes where it may not.
+    pub fn new(
+        volumes: &[VolumeSurvey],
+        targets: &[TargetVolume],
+        limits: Limits,
+        options: PlacementOptions,
+    ) -> Result<Placement, ReplayError> {
+        if targets.is_empty() {
+            return Err(ReplayError::NoTarget);
+        }
+        let alignment = limits.alignment_bytes.max(1);
+        let places = if options.concatenate {
+            concatenate(volumes, &targets[0], alignment, options.wrap)?
+        } else {
+            side_by_side(volumes, targets, alignment)?
+        };
+        for (volume, place) in volumes.iter().zip(&places) {
+            let target = &targets[place.target as usize];
+            let fits = volume.end_bytes <= place.size;
+            if !options.wrap && !fits || place.size == 0 && volume.end_bytes > 0 {
+                return Err(ReplayError::BeyondEnd {
+                    volume: volume.name.clone(),
+                    end: place.base + volume.end_bytes,
+                    target: target.name.clone(),
+                    size: target.size_bytes,
+                });
+            }
+            if volume.modified && options.writes != Writes::LeftOut {
+                let target_name = || target.name.clone();
+                if target.read_only {
+                    return Err(ReplayError::ReadOnly { target: target_name() });
+                }
+                if options.writes == Writes::Refused {
+                    return Err(ReplayError::WritesNotAllowed { target: target_name() });
+                }
+            }
+        }
+        let targets = targets.to_vec();
+        let (writes, adjusted) = (options.writes, Adjusted::default());
+        Ok(Placement { places, targets, alignment, writes, adjusted })
+    }
+
+    /// Which volume of the target each volume of the workload goes to.
+    pub fn targets(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.iter().map(|place| place.target)
+    }
+
+    /// Where a request goes; `None` if it is left out.
+    pub fn place(&mut self, request: &Request) -> Option<Placed> {
+        let place = *self.places.get(request.volume.0 as usize)?;
+        let target = &self.targets[place.target as usize];
+        let mut placed = Placed {
+            volume: place.target,
+            op: request.op,
+            flags: request.flags,
+            offset: 0,
+            length: 0,
+            zeroes: false,
+        };
+        if request.op.modifies() && self.writes != Writes::Allowed {
+            self.adjusted.writes_left_out += 1;
+            return None;
+        }
+        let able = match request.op {
+            Op::Trim => target.able.trim,
+            Op::Flush => target.able.flush,
+            Op::Read | Op::Write | Op::WriteZeroes => true,
+        };
+        if !able {
+            self.adjusted.unsupported += 1;
+            return None;
+        }
+        if request.op == Op::Flush {
+            return Some(placed);
+        }
+        if request.length == 0 {
+            self.adjusted.empty += 1;
+            return None;
+        }
+        if request.op == Op::WriteZeroes && !target.able.zero {
+            (placed.op, placed.zeroes) = (Op::Write, true);
+        }
+        (placed.offset, placed.length) = self.fit(place, request.offset, request.length);
+        Some(placed)
+    }
+
+    fn fit(&mut self, place: Place, offset: u64, length: u64) -> (u64, u64) {
+        let (mut offset, mut length) = (offset, length);
+        if length > place.size {
+            self.adjusted.shortened += 1;
+            length = place.size;
+        }
+        if offset.checked_add(length).is_none_or(|end| end > place.size) {
+            self.adjusted.wrapped += 1;
+            // Neither side by side with its end and its beginning, nor cut: as it is, in the
+            // range. What was aligned to a power of two stays so if the size is.
+            offset = (offset % place.size).min(place.size - length);
+        }
+        let aligned = offset & !(self.alignment - 1);
+        let end = (offset + length).next_multiple_of(self.alignment).min(place.size);
+        if (aligned, end) != (offset, offset + length) {
+            self.adjusted.widened += 1;
+        }
+        (place.base + aligned, end - aligned)
+    }
+}
+
+fn side_by_side(
+    volumes: &[VolumeSurvey],
+    targets: &[TargetVolume],
+    alignment: u64,
+) -> Result<Vec<Place>, ReplayError> {
+    let named =
+        |v: &VolumeSurvey| targets.iter().position(|t| t.name == v.name && !v.name.is_empty());
+    let all_named = volumes.iter().all(|v| named(v).is_some());
+    if !all_named && volumes.len() > targets.len() {
+        let (volumes, targets) = (volumes.len(), targets.len());
+        return Err(ReplayError::TooManyVolumes { volumes, targets });
+    }
+    let place = |(number, volume): (usize, &VolumeSurvey)| {
+        let target = if all_named { named(volume).unwrap_or(number) } else { number };
+        let size = targets[target].size_bytes & !(alignment - 1);
+        Place { target: target as u32, base: 0, size }
+    };
+    Ok(volumes.iter().enumerate().map(place).collect())
+}
+
+/// One after the other, each from a multiple of 1 MiB on; with wrapping, in equal parts.
+fn concatenate(
+    volumes: &[VolumeSurvey],
+    target: &TargetVolume,
+    alignment: u64,
+    wrap: bool,
+) -> Result<Vec<Place>, ReplayError> {
+    const STEP: u64 = 1 << 20;
+    let all = target.size_bytes & !(alignment - 1);
+    let needed = |v: &VolumeSurvey| v.end_bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+    let sum = volumes.iter().fold(0u64, |sum, v| sum.saturating_add(needed(v)));
+    // The last one need not fill its MiB.
+    let slack = volumes.last().map_or(0, |v| needed(v).saturating_sub(v.end_bytes));
+    let fits = sum.saturating_sub(slack) <= all;
+    if !fits && !wrap {
+        let volume = volumes.last().map_or(String::new(), |v| v.name.clone());
+        return Err(ReplayError::BeyondEnd {
+            volume,
+            end: sum.saturating_sub(slack),
+            target: target.name.clone(),
+            size: all,
+        });
+    }
+    let share = (all / volumes.len().max(1) as u64) & !(alignment.max(4096) - 1);
+    let mut base = 0;
+    let place = |volume: &VolumeSurvey| {
+        let size = if fits { needed(volume).min(all - base) } else { share };
+        let place = Place { target: 0, base, size };
+        base += size;
+        place
+    };
+    Ok(volumes.iter().map(place).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Abilities;
+    use forebay_block::{Nanos, Volume};
+
+    fn target(name: &str, size_bytes: u64) -> TargetVolume {
+        TargetVolume { name: name.into(), size_bytes, read_only: false, able: Abilities::ALL }
+    }
+
+    fn volume(name: &str, end_bytes: u64, modified: bool) -> VolumeSurvey {
+        VolumeSurvey { name: name.into(), end_bytes, modified }
+    }
+
+    fn limits(alignment_bytes: u64) -> Limits {
+        let max = 1 << 25;
+        Limits { alignment_bytes, transfer_bytes_max: max, zero_bytes_max: max, depth_max: 64 }
+    }
+
+    fn request(volume: u32, op: Op, offset: u64, length: u64) -> Request {
+        let (time, volume, flags) = (Nanos(0), Volume(volume), Flags::NONE);
+        Request { time, volume, op, flags, offset, length }
+    }
+
+    const ALLOWED: PlacementOptions =
+        PlacementOptions { writes: Writes::Allowed, wrap: false, concatenate: false };
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_sizes_unless_it_may_wrap() {
+        let volumes = [volume("v", 4097, false)];
+        let new = |options| Placement::new(&volumes, &[target("t", 4096)], limits(1), options);
+        let error = new(PlacementOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("4097") && error.contains("4096") && error.contains("--wrap"));
+        let mut wrapped = new(PlacementOptions { wrap: true, ..ALLOWED }).unwrap();
+        let at = wrapped.place(&request(0, Op::Read, 4096, 1)).unwrap();
+        assert_eq!((at.offset, at.length), (0, 1));
+        assert_eq!(wrapped.adjusted.wrapped, 1);
+    }
+
+    #[test]
+    fn wrapped_requests_lie_on_the_target_whole() {
+        let options = PlacementOptions { wrap: true, ..ALLOWED };
+        let volumes = [volume("v", u64::MAX, true)];
+        for alignment in [1, 512, 4096] {
+            let mut placement =
+                Placement::new(&volumes, &[target("t", 10_000)], limits(alignment), options)
+                    .unwrap();
+            let size = 10_000 & !(alignment - 1);
+            for (offset, length) in
+                [(0, 1), (9_999, 2), (1 << 40, 8192), (123_456_789, 20_000), (u64::MAX - 5, 5)]
+            {
+                let at = placement.place(&request(0, Op::Write, offset, length)).unwrap();
+                assert!(at.offset + at.length <= size && at.length >= length.min(size), "{at:?}");
+                assert!(at.offset % alignment == 0 && at.length % alignment == 0, "{at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_unless_that_is_allowed() {
+        let volumes = [volume("v", 512, true)];
+        let new = |writes| {
+            let options = PlacementOptions { writes, ..ALLOWED };
+            Placement::new(&volumes, &[target("/dev/x", 512)], limits(1), options)
+        };
+        let error = new(Writes::Refused).unwrap_err().to_string();
+        assert!(error.contains("/dev/x") && error.contains("--write"), "{error}");
+        let mut reads = new(Writes::LeftOut).unwrap();
+        for op in [Op::Write, Op::Trim, Op::WriteZeroes] {
+            assert_eq!(reads.place(&request(0, op, 0, 512)), None);
+        }
+        assert!(reads.place(&request(0, Op::Read, 0, 512)).is_some());
+        assert_eq!((reads.adjusted.writes_left_out, reads.adjusted.left_out()), (3, 3));
+        assert!(new(Writes::Allowed).unwrap().place(&request(0, Op::Write, 0, 512)).is_some());
+
+        let read_only = TargetVolume { read_only: true, ..target("t", 512) };
+        let error = Placement::new(&volumes, &[read_only], limits(1), ALLOWED).unwrap_err();
+        assert!(matches!(error, ReplayError::ReadOnly { .. }));
+    }
+
+    #[test]
+    fn volumes_go_to_those_of_their_name_or_else_of_their_number() {
+        let targets = [target("a", 100), target("b", 100)];
+        let goes = |names: &[&str]| {
+            let volumes: Vec<_> = names.iter().map(|n| volume(n, 10, false)).collect();
+            let placement = Placement::new(&volumes, &targets, limits(1), ALLOWED)?;
+            Ok::<_, ReplayError>(placement.targets().collect::<Vec<_>>())
+        };
+        assert_eq!(goes(&["b", "a"]).unwrap(), [1, 0]);
+        assert_eq!(goes(&["b"]).unwrap(), [1]);
+        assert_eq!(goes(&["b", "c"]).unwrap(), [0, 1]);
+        let error = goes(&["x", "y", "z"]).unwrap_err();
+        assert!(error.to_string().contains("3 volumes and the target 2"), "{error}");
+    }
+
+    #[test]
+    fn concatenated_volumes_do_not_overlap_and_must_fit() {
+        let volumes = [volume("a", 5, true), volume("b", 3 << 20, true), volume("c", 7, true)];
+        let options = PlacementOptions { concatenate: true, ..ALLOWED };
+        let new = |size, wrap| {
+            let options = PlacementOptions { wrap, ..options };
+            Placement::new(&volumes, &[target("t", size)], limits(1), options)
+        };
+        let mut placement = new((4 << 20) + 7, false).unwrap();
+        let offsets: Vec<u64> =
+            (0..3).map(|v| placement.place(&request(v, Op::Write, 1, 4)).unwrap().offset).collect();
+        assert_eq!(offsets, [1, (1 << 20) + 1, (4 << 20) + 1]);
+        assert!(matches!(new((4 << 20) + 6, false), Err(ReplayError::BeyondEnd { .. })));
+        let mut tight = new(3 << 12, true).unwrap();
+        let at = tight.place(&request(1, Op::Write, 2 << 20, 8192)).unwrap();
+        assert_eq!((at.offset, at.length), (4096, 4096));
+    }
+
+    #[test]
+    fn targets_that_cannot_do_something_are_not_asked_to() {
+        let able = Abilities { trim: false, zero: false, flush: false };
+        let targets = [TargetVolume { able, ..target("t", 8192) }];
+        let mut placement =
+            Placement::new(&[volume("v", 8192, true)], &targets, limits(1), ALLOWED).unwrap();
+        assert_eq!(placement.place(&request(0, Op::Trim, 0, 512)), None);
+        assert_eq!(placement.place(&request(0, Op::Flush, 0, 0)), None);
+        assert_eq!(placement.adjusted.unsupported, 2);
+        let zeroing = placement.place(&request(0, Op::WriteZeroes, 0, 512)).unwrap();
+        assert!(zeroing.op == Op::Write && zeroing.zeroes);
+    }
+}

@@ -1,0 +1,210 @@
+//! What a run on a real target reports.
+
+use std::collections::BTreeMap;
+
+use forebay_block::{Nanos, Op};
+use forebay_results::{Latency, LatencyHistogram, LatencyRecorder, RunResult};
+use serde::Serialize;
+
+use crate::placement::Adjusted;
+use crate::record::{Failures, Interval, QueueResult, merge};
+use crate::run::{End, JobOutcome, RunOptions};
+use crate::usage::Usage;
+
+/// A run on a real target. Latencies are in microseconds, sizes in bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RealRun {
+    /// What every run has.
+    #[serde(flatten)]
+    pub run: RunResult,
+    /// Whether all requests of the workload, or its whole time, were done.
+    pub complete: bool,
+    /// Why it ended: `end` of the workload, `time` up, `signal`, or `error`.
+    pub ended_by: &'static str,
+    /// Work per time.
+    pub throughput: Throughput,
+    /// Time spent in each part of the cache, where the target is our own and keeps count.
+    pub component_latency_us: BTreeMap<String, Latency>,
+    /// From the time at which a request was due to its answer: what a client sees that does
+    /// not slow down when the target does. All 0 in a closed loop.
+    pub response_us: Latency,
+    /// How late requests were sent, by the workload's clock. All 0 in a closed loop.
+    pub lateness_us: Latency,
+    /// Requests on their way.
+    pub queue: QueueResult,
+    /// Seconds of processor time of the whole process during the run.
+    pub cpu_s: f64,
+    /// The most memory the process has had resident, in bytes.
+    pub rss_bytes: u64,
+    /// Completed requests by operation.
+    pub operations: Operations,
+    /// Failed requests by reason.
+    pub failures: BTreeMap<String, u64>,
+    /// Requests whose end is not known, because the target was lost.
+    pub lost: u64,
+    /// Requests that were left out or changed to fit the target.
+    pub adjusted: Adjusted,
+    /// Seconds of idle time that were skipped.
+    pub idle_skipped_s: f64,
+    /// Times that the target waited for the workload to be read or made.
+    pub starved: u64,
+    /// The run, piece by piece.
+    pub intervals: Vec<Interval>,
+    /// The distribution that percentiles come from, for pictures.
+    #[serde(skip)]
+    pub latency: LatencyRecorder,
+}
+
+/// Work per time, over the whole run.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Throughput {
+    /// Bytes read and written per second.
+    pub bytes_per_s: f64,
+    /// Requests completed per second.
+    pub requests_per_s: f64,
+}
+
+/// Requests by operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Operations {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+    /// Trims.
+    pub trim: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Zeroings.
+    pub write_zeroes: u64,
+}
+
+/// Puts together what the submitters measured.
+pub(crate) fn assemble(
+    outcomes: &mut [JobOutcome],
+    options: &RunOptions,
+    before: Usage,
+) -> RealRun {
+    let start = outcomes.iter().map(|o| o.span.0).min().unwrap_or_default();
+    let end = outcomes.iter().map(|o| o.span.1).max().unwrap_or_default();
+    let span = end.saturating_sub(start);
+    let mut sum = Sum::default();
+    let mut intervals = Vec::new();
+    for outcome in outcomes.iter_mut() {
+        sum.add(outcome);
+        let shift = outcome.span.0.saturating_sub(start);
+        let own_end = Nanos(span.0.saturating_sub(shift.0).max(outcome.recorder.last.0));
+        intervals.push(outcome.recorder.finish(own_end));
+    }
+    let duration_s = span.as_secs_f64();
+    let per_s = |n: u64| if duration_s > 0.0 { n as f64 / duration_s } else { 0.0 };
+    let operations = sum.operations;
+    let requests = sum.requests.iter().sum();
+    let after = Usage::now();
+    let ended_by = ended_by(outcomes);
+    RealRun {
+        run: RunResult {
+            requests,
+            reads: operations.read,
+            writes: operations.write,
+            errors: sum.errors,
+            read_bytes: sum.read_bytes,
+            write_bytes: sum.write_bytes,
+            duration_s,
+            latency_us: sum.latency.summary(),
+            cache: None,
+        },
+        complete: matches!(ended_by, "end" | "time"),
+        ended_by,
+        throughput: Throughput {
+            bytes_per_s: per_s(sum.read_bytes + sum.write_bytes),
+            requests_per_s: per_s(requests),
+        },
+        component_latency_us: BTreeMap::new(),
+        response_us: sum.response.summary(),
+        lateness_us: sum.lateness.summary(),
+        queue: QueueResult {
+            depth: options.queue_depth,
+            jobs: outcomes.len() as u32,
+            mean: if span.0 == 0 { 0.0 } else { sum.busy_ns as f64 / span.0 as f64 },
+            max: sum.pending_max,
+            full_share: if sum.sent == 0 { 0.0 } else { sum.found_full as f64 / sum.sent as f64 },
+        },
+        cpu_s: after.cpu_s - before.cpu_s,
+        rss_bytes: after.rss_bytes,
+        operations,
+        failures: sum.failures.iter().map(|(error, n)| (error.to_string(), n)).collect(),
+        lost: sum.lost,
+        adjusted: sum.adjusted,
+        idle_skipped_s: sum.skipped.as_secs_f64(),
+        starved: sum.starved,
+        intervals: merge(intervals, span),
+        latency: sum.latency,
+    }
+}
+
+fn ended_by(outcomes: &[JobOutcome]) -> &'static str {
+    let any = |wanted: fn(&End) -> bool| outcomes.iter().any(|o| wanted(&o.end));
+    if any(|end| matches!(end, End::Failed(_))) {
+        "error"
+    } else if any(|end| matches!(end, End::Stopped)) {
+        "signal"
+    } else if any(|end| matches!(end, End::TimeUp)) {
+        "time"
+    } else {
+        "end"
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    latency: LatencyRecorder,
+    response: LatencyHistogram,
+    lateness: LatencyHistogram,
+    requests: [u64; 5],
+    operations: Operations,
+    read_bytes: u64,
+    write_bytes: u64,
+    errors: u64,
+    failures: Failures,
+    busy_ns: u128,
+    pending_max: u32,
+    found_full: u64,
+    sent: u64,
+    lost: u64,
+    adjusted: Adjusted,
+    skipped: Nanos,
+    starved: u64,
+}
+
+impl Sum {
+    fn add(&mut self, outcome: &JobOutcome) {
+        let recorder = &outcome.recorder;
+        self.latency.add(&recorder.latency);
+        self.response.add(&recorder.response);
+        self.lateness.add(&recorder.lateness);
+        for (sum, n) in self.requests.iter_mut().zip(recorder.requests) {
+            *sum += n;
+        }
+        let of = |op: Op| self.requests[op as usize];
+        self.operations = Operations {
+            read: of(Op::Read),
+            write: of(Op::Write),
+            trim: of(Op::Trim),
+            flush: of(Op::Flush),
+            write_zeroes: of(Op::WriteZeroes),
+        };
+        self.read_bytes += recorder.read_bytes;
+        self.write_bytes += recorder.write_bytes;
+        self.errors += recorder.errors;
+        recorder.failures.iter().for_each(|(error, n)| self.failures.add(error, n));
+        self.busy_ns += recorder.busy_ns;
+        self.pending_max = self.pending_max.max(recorder.pending_max);
+        self.found_full += recorder.found_full;
+        self.sent += recorder.sent;
+        self.lost += u64::from(outcome.lost);
+        self.adjusted.add(&outcome.adjusted);
+        self.skipped = self.skipped.max(outcome.skipped);
+        self.starved += outcome.starved;
+    }
+}

@@ -1,0 +1,435 @@
+//! A run: one submitter keeps the order of its requests and never has more of them on their way
+//! than the queue is deep; nothing is dropped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_block::{Flags, Nanos, Op};
+use forebay_effect::IoError;
+use forebay_engine::BufferPool;
+
+use crate::clock::Clock;
+use crate::content::Content;
+use crate::error::ReplayError;
+use crate::ledger::{Ledger, VERSION_MAX};
+use crate::placement::{Adjusted, Placed, Placement};
+use crate::record::{Intervals, Recorder};
+use crate::source::{Next, Source};
+use crate::target::{Done, Io, Limits, Target};
+
+/// The longest sleep: how soon a request to stop is noticed.
+const SLICE_NS: u64 = 50_000_000;
+/// How long to wait for a reader that is behind.
+const READER_NS: u64 = 200_000;
+/// Buffers that are kept for reuse.
+const POOL_BYTES_MAX: usize = 64 << 20;
+/// Completions after which progress is told.
+const PROGRESS_STEP: u64 = 512;
+
+/// When requests are sent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Pace {
+    /// At the workload's own times, divided by `rate`.
+    Timed {
+        /// 2 is twice as fast as the workload was.
+        rate: f64,
+    },
+    /// Each as soon as the queue has room: a closed loop.
+    AsFastAsPossible,
+}
+
+/// How a run goes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RunOptions {
+    /// When requests are sent.
+    pub pace: Pace,
+    /// Requests that may be on their way; at least 1.
+    pub queue_depth: u32,
+    /// Skip times longer than this in which nothing is on its way and nothing is due.
+    pub skip_idle: Option<Nanos>,
+    /// Stop after this time.
+    pub duration: Option<Nanos>,
+    /// What the data written depends on.
+    pub seed: u64,
+    /// Keep track of what was written where, to be checked afterwards.
+    pub track: bool,
+    /// How the run's time is cut for tables and pictures.
+    pub intervals: Intervals,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            pace: Pace::Timed { rate: 1.0 },
+            queue_depth: 64,
+            skip_idle: None,
+            duration: None,
+            seed: 1,
+            track: false,
+            intervals: Intervals::Auto,
+        }
+    }
+}
+
+/// How a run talks to its surroundings.
+#[derive(Clone, Copy)]
+pub struct Hooks<'a> {
+    /// Set by whoever wants the run to stop: what is on its way is finished, nothing more is
+    /// sent.
+    pub stop: &'a AtomicBool,
+    /// Told now and then how many more requests have been completed.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Why a run ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum End {
+    /// There were no more requests.
+    Complete,
+    /// Its time was up.
+    TimeUp,
+    /// It was told to stop.
+    Stopped,
+    /// Requests could not be read, or the target could not be used any more.
+    Failed(ReplayError),
+}
+
+/// What one submitter did.
+#[derive(Debug)]
+pub(crate) struct JobOutcome {
+    pub recorder: Recorder,
+    pub end: End,
+    pub adjusted: Adjusted,
+    pub ledger: Option<Ledger>,
+    /// Time that was skipped.
+    pub skipped: Nanos,
+    /// Times that the reader had no request ready.
+    pub starved: u64,
+    /// Requests whose end is not known, because the target was lost.
+    pub lost: u32,
+    /// When it began and ended, by the clock.
+    pub span: (Nanos, Nanos),
+}
+
+/// Runs one submitter to its end.
+pub(crate) fn run_job<T, C, S>(
+    target: &mut T,
+    clock: &C,
+    source: &mut S,
+    placement: Placement,
+    options: &RunOptions,
+    hooks: Hooks<'_>,
+) -> JobOutcome
+where
+    T: Target + ?Sized,
+    C: Clock,
+    S: Source + ?Sized,
+{
+    let start = clock.now();
+    let limits = target.limits();
+    let mut job = Job {
+        limits,
+        target,
+        clock,
+        placement,
+        options,
+        hooks,
+        depth: options.queue_depth.clamp(1, limits.depth_max.max(1)),
+        start,
+        skipped: 0,
+        base: None,
+        pending: 0,
+        slots: Vec::new(),
+        free: Vec::new(),
+        done: Vec::new(),
+        pool: BufferPool::new(POOL_BYTES_MAX),
+        content: Content::new(options.seed),
+        version: 0,
+        ledger: options.track.then(Ledger::default),
+        recorder: Recorder::new(options.intervals),
+        told: 0,
+        starved: 0,
+    };
+    let end = match job.send_all(source).and_then(|end| job.drain().map(|()| end)) {
+        Ok(end) => end,
+        Err(error) => End::Failed(error),
+    };
+    job.tell_progress(1);
+    JobOutcome {
+        end,
+        adjusted: job.placement.adjusted,
+        ledger: job.ledger,
+        skipped: Nanos(job.skipped),
+        starved: job.starved,
+        lost: job.pending,
+        span: (start, clock.now()),
+        recorder: job.recorder,
+    }
+}
+
+struct Job<'a, T: ?Sized, C> {
+    target: &'a mut T,
+    clock: &'a C,
+    limits: Limits,
+    placement: Placement,
+    options: &'a RunOptions,
+    hooks: Hooks<'a>,
+    depth: u32,
+    start: Nanos,
+    /// Nanoseconds by which the workload's times have been moved forward.
+    skipped: u64,
+    /// The first request's time in the workload.
+    base: Option<Nanos>,
+    pending: u32,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    done: Vec<Done>,
+    pool: BufferPool,
+    content: Content,
+    /// Writes sent.
+    version: u32,
+    ledger: Option<Ledger>,
+    recorder: Recorder,
+    /// Completions that progress was told of.
+    told: u64,
+    starved: u64,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    op: Op,
+    bytes: u64,
+    due: Nanos,
+    sent: Nanos,
+    /// Pieces that have not ended.
+    parts: u32,
+    result: Result<(), IoError>,
+}
+
+/// Whether to go on.
+enum Step {
+    Go,
+    End(End),
+}
+
+impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
+    fn send_all<S: Source + ?Sized>(&mut self, source: &mut S) -> Result<End, ReplayError> {
+        loop {
+            let request = match source.next() {
+                Next::Request(request) => request,
+                Next::End => return Ok(End::Complete),
+                Next::Failed(error) => return Ok(End::Failed(error.into())),
+                Next::NotYet => {
+                    self.starved += 1;
+                    let until = Nanos(self.clock.now().0 + READER_NS);
+                    self.wait(until)?;
+                    if let Step::End(end) = self.go_on() {
+                        return Ok(end);
+                    }
+                    continue;
+                }
+            };
+            let Some(placed) = self.placement.place(&request) else { continue };
+            if let Step::End(end) = self.wait_until_due(request.time)? {
+                return Ok(end);
+            }
+            if self.pending >= self.depth {
+                self.recorder.found_full += 1;
+                while self.pending >= self.depth {
+                    let until = Nanos(self.clock.now().0 + SLICE_NS);
+                    self.wait(until)?;
+                    if let Step::End(end) = self.go_on() {
+                        return Ok(end);
+                    }
+                }
+            }
+            self.send(placed, request.time)?;
+        }
+    }
+
+    /// Waits until a request of the workload's time `time` is due. Completions are taken in
+    /// meanwhile.
+    fn wait_until_due(&mut self, time: Nanos) -> Result<Step, ReplayError> {
+        let Pace::Timed { .. } = self.options.pace else {
+            return Ok(if self.pending >= self.depth { Step::Go } else { self.go_on() });
+        };
+        loop {
+            let (due, now) = (self.due(time), self.clock.now());
+            if let Step::End(end) = self.go_on_at(now) {
+                return Ok(Step::End(end));
+            }
+            if now >= due {
+                return Ok(Step::Go);
+            }
+            let gap = due.0 - now.0;
+            if self.pending == 0 && self.options.skip_idle.is_some_and(|idle| gap > idle.0) {
+                self.skipped += gap;
+                return Ok(Step::Go);
+            }
+            self.wait(Nanos(due.0.min(now.0 + SLICE_NS)))?;
+        }
+    }
+
+    /// When a request is due, by the run's clock.
+    fn due(&mut self, time: Nanos) -> Nanos {
+        let Pace::Timed { rate } = self.options.pace else { return self.clock.now() };
+        let base = *self.base.get_or_insert(time);
+        let since = time.0.saturating_sub(base.0);
+        let scaled = if rate == 1.0 { since } else { (since as f64 / rate) as u64 };
+        Nanos((self.start.0 + scaled).saturating_sub(self.skipped))
+    }
+
+    fn go_on(&self) -> Step {
+        match self.options.duration {
+            None => self.go_on_at(Nanos(0)),
+            Some(_) => self.go_on_at(self.clock.now()),
+        }
+    }
+
+    #[inline]
+    fn go_on_at(&self, now: Nanos) -> Step {
+        if self.hooks.stop.load(Ordering::Relaxed) {
+            return Step::End(End::Stopped);
+        }
+        let over = |duration: Nanos| now.0.saturating_sub(self.start.0) >= duration.0;
+        if self.options.duration.is_some_and(over) { Step::End(End::TimeUp) } else { Step::Go }
+    }
+
+    fn send(&mut self, placed: Placed, time: Nanos) -> Result<(), ReplayError> {
+        let Placed { volume, op, flags, offset, length, zeroes } = placed;
+        let tag = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                op,
+                bytes: 0,
+                due: Nanos(0),
+                sent: Nanos(0),
+                parts: 0,
+                result: Ok(()),
+            });
+            self.slots.len() as u32 - 1
+        });
+        let modifies = op.modifies();
+        if op == Op::Write && !zeroes {
+            // Beyond four billion writes the ledger no longer tells them apart.
+            self.version = if self.version >= VERSION_MAX { 1 } else { self.version + 1 };
+        }
+        if let Some(ledger) = self.ledger.as_mut().filter(|_| modifies) {
+            let as_op = if zeroes { Op::WriteZeroes } else { op };
+            ledger.begin(tag.into(), as_op, self.version, volume, (offset, length));
+        }
+        let piece = match op {
+            Op::Read | Op::Write => self.limits.transfer_bytes_max,
+            Op::Trim | Op::WriteZeroes => self.limits.zero_bytes_max,
+            Op::Flush => u64::MAX,
+        };
+        let parts = length.div_ceil(piece).max(1) as u32;
+        let first = self.prepare(tag, volume, op, flags, (offset, length.min(piece)), zeroes);
+        let sent = self.clock.now();
+        let due = match self.options.pace {
+            Pace::Timed { .. } => self.due(time),
+            Pace::AsFastAsPossible => sent,
+        };
+        self.slots[tag as usize] = Slot { op, bytes: length, due, sent, parts, result: Ok(()) };
+        if let Pace::Timed { .. } = self.options.pace {
+            self.recorder.lateness.record(sent.saturating_sub(due));
+        }
+        self.pending += 1;
+        self.recorder.sent += 1;
+        self.recorder.pending_max = self.recorder.pending_max.max(self.pending);
+        self.target.submit(first, &mut self.done)?;
+        for part in 1..u64::from(parts) {
+            let at = part * piece;
+            let range = (offset + at, (length - at).min(piece));
+            let io = self.prepare(tag, volume, op, flags, range, zeroes);
+            self.target.submit(io, &mut self.done)?;
+        }
+        if !self.done.is_empty() {
+            self.collect();
+        }
+        Ok(())
+    }
+
+    /// A piece of a request with its buffer, filled for a write.
+    fn prepare(
+        &mut self,
+        tag: u32,
+        volume: u32,
+        op: Op,
+        flags: Flags,
+        (offset, length): (u64, u64),
+        zeroes: bool,
+    ) -> Io {
+        let buffer = matches!(op, Op::Read | Op::Write).then(|| {
+            let mut buffer = self.pool.take(length as usize);
+            if op == Op::Write {
+                let data = &mut buffer[..length as usize];
+                match zeroes {
+                    true => data.fill(0),
+                    false => self.content.fill(volume, offset, self.version, data),
+                }
+            }
+            buffer
+        });
+        Io { tag: tag.into(), volume, op, flags, offset, length, buffer }
+    }
+
+    fn wait(&mut self, until: Nanos) -> Result<(), ReplayError> {
+        let result = self.target.wait(until, &mut self.done);
+        self.collect();
+        self.tell_progress(PROGRESS_STEP);
+        result
+    }
+
+    /// Takes in everything that is on its way.
+    fn drain(&mut self) -> Result<(), ReplayError> {
+        while self.pending > 0 {
+            let until = Nanos(self.clock.now().0 + SLICE_NS);
+            self.wait(until)?;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        let timed = self.options.pace != Pace::AsFastAsPossible;
+        for Done { io, result } in self.done.drain(..) {
+            if let Some(buffer) = io.buffer {
+                self.pool.give(buffer);
+            }
+            let slot = &mut self.slots[io.tag as usize];
+            slot.parts -= 1;
+            if slot.result.is_ok() {
+                slot.result = result;
+            }
+            if slot.parts > 0 {
+                continue;
+            }
+            let Slot { op, bytes, due, sent, result, .. } = *slot;
+            let at = now.saturating_sub(self.start);
+            self.recorder.complete(at, op, bytes, now.saturating_sub(sent), result);
+            if timed {
+                self.recorder.response.record(now.saturating_sub(due));
+            }
+            if let Some(ledger) = self.ledger.as_mut().filter(|_| op.modifies()) {
+                ledger.end(io.tag, result.is_ok());
+            }
+            self.pending -= 1;
+            self.free.push(io.tag as u32);
+        }
+    }
+
+    fn tell_progress(&mut self, step: u64) {
+        let completed = self.recorder.completed();
+        if completed - self.told >= step {
+            (self.hooks.progress)(completed - self.told);
+            self.told = completed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

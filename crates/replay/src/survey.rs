@@ -1,0 +1,64 @@
+//! What a workload will ask for, found out before the first request is sent.
+
+use forebay_block::{Nanos, Op, Request};
+use forebay_results::{TraceHasher, TraceIdentity};
+
+/// Counts and extents of a workload.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that change what is on a volume.
+    pub modifying: u64,
+    /// The last request's time.
+    pub duration: Nanos,
+    /// By volume number.
+    pub volumes: Vec<VolumeSurvey>,
+    hasher: TraceHasher,
+}
+
+/// What a workload asks of one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VolumeSurvey {
+    /// Its name.
+    pub name: String,
+    /// The byte just past the last one accessed.
+    pub end_bytes: u64,
+    /// Whether it is written, trimmed or zeroed.
+    pub modified: bool,
+}
+
+impl Survey {
+    /// Takes a request in.
+    pub fn add(&mut self, request: &Request) {
+        self.requests += 1;
+        self.duration = self.duration.max(request.time);
+        self.hasher.add(request);
+        let volume = request.volume.0 as usize;
+        if self.volumes.len() <= volume {
+            self.volumes.resize_with(volume + 1, VolumeSurvey::default);
+        }
+        let volume = &mut self.volumes[volume];
+        if request.op.modifies() {
+            self.modifying += 1;
+            volume.modified = true;
+        }
+        if request.op != Op::Flush {
+            volume.end_bytes = volume.end_bytes.max(request.offset.saturating_add(request.length));
+        }
+    }
+
+    /// Gives the volumes their names, by number.
+    pub fn name_volumes<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        for (number, name) in names.into_iter().enumerate() {
+            if let Some(volume) = self.volumes.get_mut(number) {
+                name.clone_into(&mut volume.name);
+            }
+        }
+    }
+
+    /// Which requests these are.
+    pub fn identity(&self, name: impl Into<String>) -> TraceIdentity {
+        self.hasher.identity(name)
+    }
+}

@@ -1,0 +1,277 @@
+//! Files and block devices, with the executor that serves the cache: short transfers, retries,
+//! alignment and zeroing are dealt with there. A write that does not fill its blocks reads them
+//! first.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_device::file::{DirectIo, Notice, OpenOptions, Target as File};
+use forebay_device::{
+    Arena, Backend, Doorbell, Executor, HugePages, Machine, MemorySlice, RealDevices, Requests,
+    precise_timers, uring,
+};
+use forebay_effect::{
+    Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
+};
+
+use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
+use crate::clock::SystemClock;
+use crate::error::ReplayError;
+
+/// Requests at once: what the kernel's queues hold many times over.
+const DEPTH_MAX: u32 = 4096;
+/// The longest single operation. Longer requests are split.
+const TRANSFER_BYTES_MAX: u64 = 64 << 20;
+
+/// How to open files and block devices.
+#[derive(Clone, Debug, Default)]
+pub struct BlockOptions {
+    /// One volume each.
+    pub paths: Vec<PathBuf>,
+    /// The size of files that do not exist yet.
+    pub create_bytes: Option<u64>,
+    /// Open for reading only.
+    pub read_only: bool,
+    /// The page cache's part.
+    pub direct: DirectIo,
+    /// Which way to the devices.
+    pub backend: Backend,
+    /// Requests that will be on their way at once.
+    pub depth: u32,
+}
+
+/// Files and block devices as a target.
+pub struct BlockTarget {
+    // First, so that nothing is in flight when the table with the buffers goes.
+    executor: Executor<RealDevices>,
+    machine: PassThrough,
+    table: Table,
+    bell: Arc<Doorbell>,
+    clock: SystemClock,
+    volumes: Vec<TargetVolume>,
+    notices: Vec<Notice>,
+}
+
+impl BlockTarget {
+    /// Opens and locks everything.
+    ///
+    /// # Errors
+    /// If something is not there, in use, or cannot be had as asked. Nothing has been written
+    /// then, except files that were to be created.
+    pub fn open(options: &BlockOptions, clock: SystemClock) -> Result<BlockTarget, ReplayError> {
+        let bell = Doorbell::new().map_err(|e| ReplayError::System("make a doorbell", e))?;
+        let bell = Arc::new(bell);
+        let entries = options.depth.clamp(8, DEPTH_MAX).next_power_of_two();
+        let ring = uring::Options { entries, ..uring::Options::default() };
+        let (mut devices, notice) = RealDevices::new(options.backend, ring, bell.clone())
+            .map_err(|e| ReplayError::System("set up I/O", e))?;
+        let mut notices: Vec<Notice> = notice.into_iter().collect();
+        let mut volumes = Vec::new();
+        for (number, path) in options.paths.iter().enumerate() {
+            let (file, notice) = File::open(&OpenOptions {
+                create: options.create_bytes,
+                read_only: options.read_only,
+                direct: options.direct,
+                ..OpenOptions::existing(path)
+            })?;
+            notices.extend(notice);
+            volumes.push(TargetVolume {
+                name: path.display().to_string(),
+                size_bytes: file.size(),
+                read_only: options.read_only,
+                able: Abilities::ALL,
+            });
+            devices.add(Device::Backing(Volume(number as u32)), file);
+        }
+        let arena = Arena::new(1, 4096, HugePages::Never)
+            .map_err(|e| ReplayError::System("get memory", std::io::Error::other(e.to_string())))?;
+        precise_timers();
+        Ok(BlockTarget {
+            executor: Executor::new(devices, arena),
+            machine: PassThrough::default(),
+            table: Table::default(),
+            bell,
+            clock,
+            volumes,
+            notices,
+        })
+    }
+
+    /// What the user should hear of.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// What it is.
+    pub fn info(&self) -> TargetInfo {
+        let via = self.executor.devices().backend().to_owned();
+        TargetInfo { kind: "block", via, volumes: self.volumes.clone() }
+    }
+
+    /// Performs what can be performed, and takes in what has ended.
+    fn run(&mut self, done: &mut Vec<Done>) {
+        while self.executor.run(&mut self.machine, &mut self.table).more {}
+        done.append(&mut self.table.done);
+    }
+}
+
+impl Target for BlockTarget {
+    fn volumes(&self) -> &[TargetVolume] {
+        &self.volumes
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            alignment_bytes: 1,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            zero_bytes_max: 1 << 40,
+            depth_max: DEPTH_MAX,
+        }
+    }
+
+    fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        let device = Device::Backing(Volume(io.volume));
+        // A trim that would mean writing zeroes is none.
+        let empty = io.op == Op::Trim && !self.executor.zeroes_cheaply(device, true);
+        if empty || (io.op != Op::Flush && io.length == 0) {
+            done.push(Done { io, result: Ok(()) });
+            return Ok(());
+        }
+        self.machine.start(&mut self.table, io);
+        Ok(())
+    }
+
+    fn flush(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.run(done);
+        Ok(())
+    }
+
+    fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        let before = done.len();
+        self.run(done);
+        if done.len() == before {
+            self.bell.wait(Some(self.clock.instant(until)));
+            self.run(done);
+        }
+        Ok(())
+    }
+}
+
+/// A machine that decides nothing: each request is one operation, or a write and a sync.
+#[derive(Debug, Default)]
+struct PassThrough {
+    effects: EffectQueue,
+    ended: VecDeque<(u32, Outcome)>,
+    /// Of each request in flight: the device to be synced once the write has ended.
+    sync_after: Vec<Option<Device>>,
+}
+
+impl PassThrough {
+    fn start(&mut self, table: &mut Table, io: Io) {
+        let device = Device::Backing(Volume(io.volume));
+        let (op, offset, length) = (io.op, io.offset, io.length);
+        let fua = io.flags.contains(Flags::FUA);
+        let no_hole = io.flags.contains(Flags::NO_HOLE);
+        let index = table.enter(io);
+        let token = token(index);
+        if self.sync_after.len() <= index as usize {
+            self.sync_after.resize(index as usize + 1, None);
+        }
+        self.sync_after[index as usize] = (fua && op.modifies()).then_some(device);
+        let bytes = length as u32;
+        let place = Place::Request { request: RequestId(index.into()), offset: 0 };
+        let data = [Segment { place, length: bytes }];
+        match op {
+            Op::Read => {
+                self.effects.push_with(Effect::Read { token, device, offset, length: bytes }, data)
+            }
+            Op::Write => {
+                self.effects.push_with(Effect::Write { token, device, offset, length: bytes }, data)
+            }
+            Op::Trim | Op::WriteZeroes => {
+                let punch = op == Op::Trim || !no_hole;
+                self.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+            }
+            Op::Flush => self.effects.push(Effect::Sync { token, device }),
+        }
+    }
+}
+
+fn token(index: u32) -> Token {
+    Token { owner: Owner::Front, index }
+}
+
+impl Machine for PassThrough {
+    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        if let Some((index, result)) = self.ended.pop_front() {
+            segments.clear();
+            return Some(Effect::Reply { request: RequestId(index.into()), result });
+        }
+        self.effects.pop(segments)
+    }
+
+    fn handle_completion(&mut self, token: Token, outcome: Outcome) {
+        match (self.sync_after[token.index as usize].take(), outcome) {
+            (Some(device), Ok(())) => self.effects.push(Effect::Sync { token, device }),
+            _ => self.ended.push_back((token.index, outcome)),
+        }
+    }
+
+    fn handle_checksum(&mut self, _: Token, _: u32) {}
+
+    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+        unreachable!("there is no metadata buffer {buffer:?}")
+    }
+
+    fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        unreachable!("there is no metadata buffer {buffer:?}")
+    }
+}
+
+/// Requests in flight, with their buffers.
+#[derive(Debug, Default)]
+struct Table {
+    entries: Vec<Option<Io>>,
+    free: Vec<u32>,
+    done: Vec<Done>,
+}
+
+impl Table {
+    /// # Panics
+    /// If the buffer is missing or too small: the device would be given others' memory.
+    fn enter(&mut self, io: Io) -> u32 {
+        if matches!(io.op, Op::Read | Op::Write) {
+            let room = io.buffer.as_ref().map_or(0, |b| b.len() as u64);
+            assert!(room >= io.length, "a request without enough memory");
+        }
+        match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(io);
+                index
+            }
+            None => {
+                self.entries.push(Some(io));
+                self.entries.len() as u32 - 1
+            }
+        }
+    }
+}
+
+// SAFETY: the memory belongs to the `AlignedBuffer` of an entry, which is on the heap, is not
+// touched while the entry stands, and leaves it only in `reply`. A target drops its executor
+// before its table.
+unsafe impl Requests for Table {
+    fn data(&mut self, request: RequestId) -> MemorySlice {
+        let entry = self.entries[request.0 as usize].as_ref();
+        let buffer = entry.and_then(|io| io.buffer.as_ref()).expect("the request is in flight");
+        MemorySlice { pointer: buffer.pointer(), length: buffer.len() }
+    }
+
+    fn reply(&mut self, request: RequestId, result: Outcome) {
+        let io = self.entries[request.0 as usize].take().expect("the request is in flight");
+        self.free.push(request.0 as u32);
+        self.done.push(Done { io, result });
+    }
+}

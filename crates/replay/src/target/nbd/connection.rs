@@ -1,0 +1,391 @@
+//! One connection to an export: many requests on their way, one thread, no waiting.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+
+use forebay_block::{Flags, Op};
+use forebay_effect::{IoError, Outcome};
+use forebay_nbd::client::{
+    ClientConfig, ClientError, ClientEvent, Handshake, HandshakeEvent, RemoteExport, Transmission,
+};
+use forebay_nbd::{
+    Command, CommandFlags, ErrorCode, NbdUri, ReplyStyle, RequestHeader, TransmissionFlags,
+};
+
+use super::stream::Stream;
+use crate::error::ReplayError;
+use crate::target::{Done, Io};
+
+/// The receive buffer: replies to many small reads at once.
+const INPUT_BYTES: usize = 256 << 10;
+/// Pieces of one system call.
+const PIECES_MAX: usize = 256;
+
+/// A session in its transmission phase.
+pub(super) struct Connection {
+    uri: NbdUri,
+    stream: Stream,
+    session: Transmission,
+    input: Box<[u8]>,
+    /// What of the input has not been looked at.
+    start: usize,
+    end: usize,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    out: VecDeque<Piece>,
+    /// Bytes of the first piece that are sent.
+    sent: usize,
+    in_flight: u32,
+    /// The slot whose data is arriving, and where the next byte of it belongs.
+    filling: (usize, usize),
+}
+
+/// A request on its way.
+struct Slot {
+    io: Io,
+    /// A write was to be durable and the server has no FUA: a flush follows.
+    flush_after: bool,
+}
+
+/// What is to be sent: a header, or the data of a write.
+enum Piece {
+    Header(RequestHeader),
+    Data(u32),
+}
+
+impl Connection {
+    /// Connects and agrees on everything. `depth_max` requests can be on their way.
+    pub fn open(uri: &NbdUri, depth_max: u32) -> Result<Connection, ReplayError> {
+        if uri.tls {
+            return Err(ReplayError::Tls(uri.to_string()));
+        }
+        let failed = |action| socket_error(uri, action);
+        let mut stream = Stream::connect(&uri.address).map_err(failed("connect"))?;
+        let config = ClientConfig {
+            allocation: false,
+            depth_max,
+            ..ClientConfig::connect(uri.export.clone())
+        };
+        let mut input = vec![0; INPUT_BYTES].into_boxed_slice();
+        let (session, end) = shake_hands(uri, &mut stream, config, &mut input)?;
+        stream.do_not_wait().map_err(failed("set up the socket"))?;
+        Ok(Connection {
+            uri: uri.clone(),
+            stream,
+            session,
+            input,
+            start: 0,
+            end,
+            slots: (0..depth_max).map(|_| None).collect(),
+            free: (0..depth_max).rev().collect(),
+            out: VecDeque::new(),
+            sent: 0,
+            in_flight: 0,
+            filling: (0, 0),
+        })
+    }
+
+    pub fn export(&self) -> &RemoteExport {
+        self.session.export()
+    }
+
+    pub fn reply_style(&self) -> ReplyStyle {
+        self.session.reply_style()
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Whether the socket must be watched for room.
+    pub fn wants_to_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Takes a request; there must be room for it. It is sent by [`send`](Connection::send).
+    pub fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        let offers = |feature| self.export().features.contains(feature);
+        let fua = io.op.modifies() && io.flags.contains(Flags::FUA);
+        let flush_after =
+            fua && !offers(TransmissionFlags::SEND_FUA) && offers(TransmissionFlags::SEND_FLUSH);
+        let zero = io.op == Op::WriteZeroes;
+        let flags = CommandFlags::NONE
+            .with_if(fua && offers(TransmissionFlags::SEND_FUA), CommandFlags::FUA)
+            .with_if(zero && io.flags.contains(Flags::NO_HOLE), CommandFlags::NO_HOLE)
+            .with_if(
+                zero && io.flags.contains(Flags::FAST_ZERO)
+                    && offers(TransmissionFlags::SEND_FAST_ZERO),
+                CommandFlags::FAST_ZERO,
+            );
+        let command = match io.op {
+            Op::Read => Command::Read,
+            Op::Write => Command::Write,
+            Op::Trim => Command::Trim,
+            Op::Flush => Command::Flush,
+            Op::WriteZeroes => Command::WriteZeroes,
+        };
+        let index = self.free.pop().expect("the caller has asked whether there is room");
+        match self.session.submit(index.into(), command, flags, io.offset, io.length) {
+            Ok(header) => self.out.push_back(Piece::Header(header)),
+            Err(ClientError::Request(_)) => {
+                self.free.push(index);
+                done.push(Done { io, result: Err(IoError::Invalid) });
+                return Ok(());
+            }
+            Err(error) => return Err(self.session_error(error)),
+        }
+        if io.op == Op::Write {
+            self.out.push_back(Piece::Data(index));
+        }
+        self.slots[index as usize] = Some(Slot { io, flush_after });
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Sends what the socket takes.
+    pub fn send(&mut self) -> Result<(), ReplayError> {
+        while !self.out.is_empty() {
+            let written = {
+                let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+                let mut count = 0;
+                for (piece, into) in self.out.iter().zip(&mut pieces) {
+                    let bytes = bytes_of(&self.slots, piece);
+                    *into = IoSlice::new(if count == 0 { &bytes[self.sent..] } else { bytes });
+                    count += 1;
+                }
+                self.stream.write(&pieces[..count])
+            };
+            match written.map_err(socket_error(&self.uri, "send a request"))? {
+                Some(bytes) => self.take_out(bytes),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has arrived.
+    pub fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        loop {
+            let mut unread = &self.input[self.start..self.end];
+            let event = self.session.receive(&mut unread);
+            let left = unread.len();
+            self.start = self.end - left;
+            match event {
+                ClientEvent::Data { tag, at, length } => {
+                    self.filling = (tag as usize, at as usize);
+                    if !self.take_data(length as usize)? {
+                        return Ok(());
+                    }
+                }
+                ClientEvent::Payload(missing) => {
+                    if !self.take_data(missing as usize)? {
+                        return Ok(());
+                    }
+                }
+                ClientEvent::Zeroes { tag, at, length } => {
+                    let room = buffer(&mut self.slots, tag as usize);
+                    room[at as usize..(at + length) as usize].fill(0);
+                }
+                ClientEvent::Done { tag, result } => self.end_request(tag, result, done)?,
+                ClientEvent::Extent { .. } => {}
+                ClientEvent::Failed(error) => return Err(self.session_error(error)),
+                ClientEvent::NeedInput => {
+                    if !self.fill()? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts data where it belongs; false when it has not all arrived.
+    fn take_data(&mut self, missing: usize) -> Result<bool, ReplayError> {
+        let (slot, mut at) = self.filling;
+        let mut missing = missing;
+        let mut unread = &self.input[self.start..self.end];
+        let payload = self.session.take_payload(&mut unread);
+        let room = buffer(&mut self.slots, slot);
+        room[at..at + payload.len()].copy_from_slice(payload);
+        self.start += payload.len();
+        (at, missing) = (at + payload.len(), missing - payload.len());
+        let mut all = true;
+        // What has not arrived yet goes straight from the socket to its place.
+        while missing > 0 {
+            let read = self.stream.read(&mut room[at..at + missing]);
+            match read.map_err(socket_error(&self.uri, "read a reply"))? {
+                None => {
+                    all = false;
+                    break;
+                }
+                Some(0) => {
+                    let error = self.session.end_of_input();
+                    return Err(self.session_error(error));
+                }
+                Some(bytes) => {
+                    self.session.payload_received(bytes as u64);
+                    (at, missing) = (at + bytes, missing - bytes);
+                }
+            }
+        }
+        self.filling = (slot, at);
+        Ok(all)
+    }
+
+    /// Reads more; false when nothing is there.
+    fn fill(&mut self) -> Result<bool, ReplayError> {
+        self.input.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let read = self.stream.read(&mut self.input[self.end..]);
+        match read.map_err(socket_error(&self.uri, "read a reply"))? {
+            None => Ok(false),
+            Some(0) => {
+                let error = self.session.end_of_input();
+                Err(self.session_error(error))
+            }
+            Some(bytes) => {
+                self.end += bytes;
+                Ok(true)
+            }
+        }
+    }
+
+    fn end_request(
+        &mut self,
+        tag: u64,
+        result: Result<(), ErrorCode>,
+        done: &mut Vec<Done>,
+    ) -> Result<(), ReplayError> {
+        let slot = &mut self.slots[tag as usize];
+        if let Some(Slot { flush_after, .. }) = slot
+            && result.is_ok()
+            && std::mem::take(flush_after)
+        {
+            let flush = self.session.submit(tag, Command::Flush, CommandFlags::NONE, 0, 0);
+            let header = flush.map_err(|error| self.session_error(error))?;
+            self.out.push_back(Piece::Header(header));
+            return Ok(());
+        }
+        let unsent = |piece: &Piece| matches!(piece, Piece::Data(slot) if u64::from(*slot) == tag);
+        if self.out.iter().any(unsent) {
+            let what = "an answer to a write that was not whole";
+            return Err(self.session_error(ClientError::Protocol(what)));
+        }
+        if let Some(Slot { io, .. }) = slot.take() {
+            self.free.push(tag as u32);
+            self.in_flight -= 1;
+            done.push(Done { io, result: outcome(result) });
+        }
+        Ok(())
+    }
+
+    /// `bytes` have been sent.
+    fn take_out(&mut self, bytes: usize) {
+        self.sent += bytes;
+        while let Some(piece) = self.out.front() {
+            let length = bytes_of(&self.slots, piece).len();
+            if self.sent < length {
+                return;
+            }
+            self.sent -= length;
+            self.out.pop_front();
+        }
+    }
+
+    fn session_error(&self, source: ClientError) -> ReplayError {
+        ReplayError::Nbd { address: self.uri.to_string(), source }
+    }
+}
+
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.in_flight == 0 && self.out.is_empty() {
+            // A server that does not hear it sees the end of the stream instead.
+            let _ = self.stream.write_all(&self.session.disconnect());
+        }
+    }
+}
+
+/// The handshake, waiting. Returns the session and how much of `input` is filled behind it.
+fn shake_hands(
+    uri: &NbdUri,
+    stream: &mut Stream,
+    config: ClientConfig,
+    input: &mut [u8],
+) -> Result<(Transmission, usize), ReplayError> {
+    let nbd = |source| ReplayError::Nbd { address: uri.to_string(), source };
+    let mut handshake = Handshake::start(config);
+    let mut out = Vec::new();
+    let mut end = 0;
+    loop {
+        let mut unread = &input[..end];
+        let event = handshake.receive(&mut unread, &mut out);
+        let left = unread.len();
+        input.copy_within(end - left..end, 0);
+        end = left;
+        stream.write_all(&out).map_err(socket_error(uri, "greet the server"))?;
+        out.clear();
+        match event {
+            HandshakeEvent::Ready(session) => return Ok((*session, end)),
+            HandshakeEvent::Failed(error) => return Err(nbd(error)),
+            HandshakeEvent::NeedInput => {
+                let read = stream.read(&mut input[end..]);
+                match read.map_err(socket_error(uri, "hear from the server"))? {
+                    Some(0) => return Err(nbd(handshake.end_of_input())),
+                    Some(bytes) => end += bytes,
+                    None => {
+                        let error = io::ErrorKind::TimedOut.into();
+                        return Err(socket_error(uri, "hear from the server")(error));
+                    }
+                }
+            }
+            HandshakeEvent::StartTls | HandshakeEvent::Described(_) | HandshakeEvent::Listed(_) => {
+                return Err(nbd(ClientError::Protocol("an answer that was not asked for")));
+            }
+        }
+    }
+}
+
+fn socket_error(uri: &NbdUri, action: &'static str) -> impl Fn(io::Error) -> ReplayError {
+    let address = uri.to_string();
+    move |source| ReplayError::Socket { address: address.clone(), action, source }
+}
+
+/// The memory of a read on its way.
+fn buffer(slots: &mut [Option<Slot>], slot: usize) -> &mut [u8] {
+    let io = slots[slot].as_mut().map(|slot| &mut slot.io);
+    let length = io.as_ref().map_or(0, |io| io.length as usize);
+    io.and_then(|io| io.buffer.as_mut()).map_or(&mut [], |buffer| &mut buffer[..length])
+}
+
+fn bytes_of<'a>(slots: &'a [Option<Slot>], piece: &'a Piece) -> &'a [u8] {
+    match piece {
+        Piece::Header(header) => header,
+        Piece::Data(slot) => {
+            let io = slots[*slot as usize].as_ref().map(|slot| &slot.io);
+            let length = io.map_or(0, |io| io.length as usize);
+            io.and_then(|io| io.buffer.as_ref()).map_or(&[], |buffer| &buffer[..length])
+        }
+    }
+}
+
+fn outcome(result: Result<(), ErrorCode>) -> Outcome {
+    result.map_err(|code| match code {
+        ErrorCode::NotPermitted => IoError::ReadOnly,
+        ErrorCode::Invalid | ErrorCode::Overflow => IoError::Invalid,
+        ErrorCode::NoSpace => IoError::NoSpace,
+        ErrorCode::NotSupported => IoError::Unsupported,
+        ErrorCode::Shutdown => IoError::Shutdown,
+        _ => IoError::Device,
+    })
+}

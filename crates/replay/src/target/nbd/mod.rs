@@ -1,0 +1,222 @@
+//! Exports of NBD servers, over any number of connections each.
+
+mod connection;
+mod stream;
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use forebay_block::{Nanos, Op};
+use forebay_nbd::{NbdUri, TransmissionFlags};
+
+use self::connection::Connection;
+use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
+use crate::clock::SystemClock;
+use crate::error::ReplayError;
+
+/// How long before its end a wait stops sleeping and polls: about what a timer is late.
+const SPIN: Duration = Duration::from_micros(15);
+/// Zeroing or trimming more than this at once is beyond what compact headers can say.
+const ZERO_BYTES_MAX: u64 = 1 << 30;
+
+/// How to open exports.
+#[derive(Clone, Debug)]
+pub struct NbdOptions {
+    /// One volume each.
+    pub uris: Vec<NbdUri>,
+    /// Connections to each export; more than one where the server promises that a flush holds
+    /// over all of them.
+    pub connections: u32,
+    /// Requests on their way in one connection.
+    pub depth: u32,
+}
+
+/// Exports of NBD servers as a target.
+pub struct NbdTarget {
+    volumes: Vec<TargetVolume>,
+    exports: Vec<Export>,
+    limits: Limits,
+    clock: SystemClock,
+    polled: Vec<libc::pollfd>,
+}
+
+struct Export {
+    connections: Vec<Connection>,
+    /// Where the next request goes if it can.
+    next: usize,
+    /// Whether more connections were wanted than the server promises to keep together.
+    held_back: bool,
+}
+
+impl NbdTarget {
+    /// Connects to everything.
+    ///
+    /// # Errors
+    /// If a server cannot be reached, does not have the export, or wants TLS.
+    pub fn open(options: &NbdOptions, clock: SystemClock) -> Result<NbdTarget, ReplayError> {
+        let mut limits = Limits {
+            alignment_bytes: 1,
+            transfer_bytes_max: u64::MAX,
+            zero_bytes_max: ZERO_BYTES_MAX,
+            depth_max: 0,
+        };
+        let (mut volumes, mut exports) = (Vec::new(), Vec::new());
+        let depth = options.depth.max(1);
+        for uri in &options.uris {
+            let first = Connection::open(uri, depth)?;
+            let found = first.export();
+            let offers = |feature| found.features.contains(feature);
+            volumes.push(TargetVolume {
+                name: uri.to_string(),
+                size_bytes: found.size_bytes,
+                read_only: offers(TransmissionFlags::READ_ONLY),
+                able: Abilities {
+                    trim: offers(TransmissionFlags::SEND_TRIM),
+                    zero: offers(TransmissionFlags::SEND_WRITE_ZEROES),
+                    flush: offers(TransmissionFlags::SEND_FLUSH),
+                },
+            });
+            let sizes = found.block_sizes;
+            // What a server did not say is what all of them can do.
+            let minimum = u64::from(sizes.minimum_bytes());
+            limits.alignment_bytes = limits.alignment_bytes.max(minimum);
+            let longest = u64::from(sizes.payload_bytes_max());
+            limits.transfer_bytes_max = limits.transfer_bytes_max.min(longest);
+            let together = offers(TransmissionFlags::CAN_MULTI_CONN);
+            let wanted = options.connections.max(1);
+            let count = if together { wanted } else { 1 };
+            let mut connections = vec![first];
+            for _ in 1..count {
+                connections.push(Connection::open(uri, depth)?);
+            }
+            exports.push(Export { connections, next: 0, held_back: count < wanted });
+            let depth_max = u64::from(depth) * u64::from(count);
+            limits.depth_max = limits.depth_max.max(u32::try_from(depth_max).unwrap_or(u32::MAX));
+        }
+        let alignment = limits.alignment_bytes;
+        limits.transfer_bytes_max = limits.transfer_bytes_max.min(32 << 20) & !(alignment - 1);
+        forebay_device::precise_timers();
+        Ok(NbdTarget { volumes, exports, limits, clock, polled: Vec::new() })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> TargetInfo {
+        let connections: usize = self.exports.iter().map(|e| e.connections.len()).sum();
+        let style = self.exports.first().map(|e| e.connections[0].reply_style());
+        let style = style.map_or(String::new(), |s| format!("{s:?}").to_lowercase());
+        let s = if connections == 1 { "" } else { "s" };
+        let via = format!("{connections} connection{s}, {style} replies");
+        TargetInfo { kind: "nbd", via, volumes: self.volumes.clone() }
+    }
+
+    /// Exports with fewer connections than asked for, because their servers do not promise that
+    /// a flush holds over several.
+    pub fn held_back(&self) -> impl Iterator<Item = &str> {
+        let exports = self.exports.iter().zip(&self.volumes);
+        exports.filter(|(e, _)| e.held_back).map(|(_, v)| v.name.as_str())
+    }
+
+    fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.exports.iter_mut().flat_map(|export| &mut export.connections)
+    }
+
+    /// Sends and receives what is possible now.
+    fn pass(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        for connection in self.connections() {
+            connection.send()?;
+            if connection.in_flight() > 0 {
+                connection.receive(done)?;
+                connection.send()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a socket has something, or until `until`.
+    fn sleep(&mut self, until: Instant) -> Result<(), ReplayError> {
+        self.polled.clear();
+        let connections = self.exports.iter().flat_map(|export| &export.connections);
+        self.polled.extend(connections.map(|connection| libc::pollfd {
+            fd: connection.as_raw_fd(),
+            events: libc::POLLIN | if connection.wants_to_write() { libc::POLLOUT } else { 0 },
+            revents: 0,
+        }));
+        let left = until.saturating_duration_since(Instant::now());
+        let asleep = left.saturating_sub(SPIN);
+        if poll(&mut self.polled, asleep)? {
+            return Ok(());
+        }
+        while Instant::now() < until {
+            if poll(&mut self.polled, Duration::ZERO)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether one of `polled` has something before `timeout` is over.
+fn poll(polled: &mut [libc::pollfd], timeout: Duration) -> Result<bool, ReplayError> {
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs().min(1 << 30) as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let count = polled.len() as libc::nfds_t;
+    // SAFETY: the list and the time outlive the call.
+    let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count, &timeout, std::ptr::null()) };
+    if ready >= 0 {
+        return Ok(ready > 0);
+    }
+    match std::io::Error::last_os_error() {
+        error if error.kind() == std::io::ErrorKind::Interrupted => Ok(true),
+        error => Err(ReplayError::System("wait for the server", error)),
+    }
+}
+
+impl Target for NbdTarget {
+    fn volumes(&self) -> &[TargetVolume] {
+        &self.volumes
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        let volume = io.volume as usize;
+        if io.op != Op::Flush && io.length == 0 {
+            done.push(Done { io, result: Ok(()) });
+            return Ok(());
+        }
+        loop {
+            let export = &mut self.exports[volume];
+            let count = export.connections.len();
+            let room = (0..count).map(|n| (export.next + n) % count);
+            let room = room.into_iter().find(|&n| !export.connections[n].is_full());
+            if let Some(chosen) = room {
+                export.next = (chosen + 1) % count;
+                return export.connections[chosen].submit(io, done);
+            }
+            // Parts of a split request may be more than there is room for.
+            self.pass(done)?;
+            let export = &self.exports[volume];
+            if export.connections.iter().all(Connection::is_full) {
+                self.sleep(Instant::now() + Duration::from_millis(50))?;
+            }
+        }
+    }
+
+    fn flush(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.pass(done)
+    }
+
+    fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        let before = done.len();
+        self.pass(done)?;
+        if done.len() > before {
+            return Ok(());
+        }
+        self.sleep(self.clock.instant(until))?;
+        self.pass(done)
+    }
+}

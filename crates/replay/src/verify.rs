@@ -1,0 +1,164 @@
+//! Reads back what a run has written and checks it.
+
+use std::sync::atomic::Ordering;
+
+use forebay_block::{Flags, Nanos, Op};
+use forebay_engine::BufferPool;
+use serde::Serialize;
+
+use crate::clock::Clock;
+use crate::content::{Content, SECTOR_BYTES, VERSION_ZERO};
+use crate::error::ReplayError;
+use crate::ledger::{Ledger, Stretch};
+use crate::run::Hooks;
+use crate::target::{Done, Io, Target};
+
+/// Reads on their way.
+const DEPTH: usize = 16;
+/// Differences that are told one by one.
+const SHOWN_MAX: usize = 10;
+
+/// What was found when everything written was read back.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct VerifyResult {
+    /// Bytes that were checked.
+    pub checked_bytes: u64,
+    /// Bytes that were written but cannot be checked: sectors written in part, trimmed, or by
+    /// writes that failed.
+    pub unknown_bytes: u64,
+    /// Bytes that are not what was written.
+    pub wrong_bytes: u64,
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Whether everything was read.
+    pub complete: bool,
+    /// The first differences.
+    pub differences: Vec<Difference>,
+}
+
+impl VerifyResult {
+    /// Whether everything could be read and was right.
+    pub fn is_right(&self) -> bool {
+        self.complete && self.wrong_bytes == 0 && self.failed_reads == 0
+    }
+}
+
+/// A sector that is not as it was written.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    /// The target's volume.
+    pub volume: u32,
+    /// Where the sector begins.
+    pub offset: u64,
+    /// What is there instead.
+    pub found: String,
+}
+
+/// What a run has written.
+#[derive(Debug)]
+pub struct Written {
+    pub(crate) ledger: Ledger,
+    pub(crate) content: Content,
+}
+
+impl Written {
+    /// Bytes that will be read.
+    pub fn bytes(&self) -> u64 {
+        self.ledger.stretches().iter().map(|s| s.sectors * SECTOR_BYTES).sum()
+    }
+
+    /// Reads everything back. `hooks.progress` is told of bytes.
+    ///
+    /// # Errors
+    /// If the target cannot be used any more.
+    pub fn verify<T: Target + ?Sized>(
+        &self,
+        target: &mut T,
+        clock: &impl Clock,
+        hooks: Hooks<'_>,
+    ) -> Result<VerifyResult, ReplayError> {
+        let stretches = self.ledger.stretches();
+        let unknown_bytes = self.ledger.unknown_sectors() * SECTOR_BYTES;
+        let mut result = VerifyResult { unknown_bytes, ..VerifyResult::default() };
+        let mut pool = BufferPool::new(DEPTH << 21);
+        let (mut next, mut pending, mut done) = (0, 0, Vec::new());
+        let depth = DEPTH.min(target.limits().depth_max as usize);
+        while next < stretches.len() || pending > 0 {
+            if hooks.stop.load(Ordering::Relaxed) {
+                next = stretches.len();
+            }
+            while next < stretches.len() && pending < depth {
+                let io = read(next, stretches[next], target, &mut pool);
+                target.submit(io, &mut done)?;
+                (next, pending) = (next + 1, pending + 1);
+            }
+            if done.is_empty() {
+                target.wait(Nanos(clock.now().0 + 50_000_000), &mut done)?;
+            }
+            for Done { io, result: outcome } in done.drain(..) {
+                pending -= 1;
+                let stretch = stretches[io.tag as usize];
+                let Some(buffer) = io.buffer else { continue };
+                match outcome {
+                    Err(_) => result.failed_reads += 1,
+                    Ok(()) => {
+                        let from = (stretch.first * SECTOR_BYTES - io.offset) as usize;
+                        self.check(stretch, &buffer[from..], &mut result);
+                    }
+                }
+                (hooks.progress)(stretch.sectors * SECTOR_BYTES);
+                pool.give(buffer);
+            }
+        }
+        result.complete = !hooks.stop.load(Ordering::Relaxed);
+        Ok(result)
+    }
+
+    fn check(&self, stretch: Stretch, bytes: &[u8], result: &mut VerifyResult) {
+        let sectors = bytes.chunks_exact(SECTOR_BYTES as usize);
+        for (sector, bytes) in (stretch.first..stretch.first + stretch.sectors).zip(sectors) {
+            let Some((oldest, newest)) = self.ledger.expected(stretch.volume, sector) else {
+                continue;
+            };
+            result.checked_bytes += SECTOR_BYTES;
+            let found = self.content.version(stretch.volume, sector, bytes);
+            if found.is_some_and(|version| (oldest..=newest).contains(&version)) {
+                continue;
+            }
+            result.wrong_bytes += SECTOR_BYTES;
+            if result.differences.len() < SHOWN_MAX {
+                let offset = sector * SECTOR_BYTES;
+                let found = describe(found, newest);
+                result.differences.push(Difference { volume: stretch.volume, offset, found });
+            }
+        }
+    }
+}
+
+fn describe(found: Option<u32>, expected: u32) -> String {
+    match found {
+        Some(VERSION_ZERO) => format!("zeroes instead of write {expected}"),
+        Some(version) if version < expected => {
+            format!("write {version} instead of the later write {expected}")
+        }
+        Some(version) => format!("write {version} instead of write {expected}"),
+        None => format!("other data instead of write {expected}"),
+    }
+}
+
+fn read<T: Target + ?Sized>(tag: usize, stretch: Stretch, target: &T, pool: &mut BufferPool) -> Io {
+    let alignment = target.limits().alignment_bytes;
+    let size = target.volumes()[stretch.volume as usize].size_bytes;
+    let begin = stretch.first * SECTOR_BYTES & !(alignment - 1);
+    let end = ((stretch.first + stretch.sectors) * SECTOR_BYTES).next_multiple_of(alignment);
+    let length = end.min(size) - begin;
+    Io {
+        tag: tag as u64,
+        volume: stretch.volume,
+        op: Op::Read,
+        flags: Flags::NONE,
+        offset: begin,
+        length,
+        buffer: Some(pool.take(length as usize)),
+    }
+}
