@@ -7,10 +7,11 @@ use std::sync::Arc;
 use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
 use forebay_config::Config;
 use forebay_device::file::Notice;
-use forebay_device::{Arena, Doorbell, Executor, RealDevices, uring};
+use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::Binding;
 use forebay_flash::format::superblock::Superblock;
+use forebay_model::Model;
 
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
@@ -99,7 +100,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,
     };
-    let executor = Executor::new(AnyDevices::new(devices), arena);
+    let executor = Executor::new(shape(config, devices, &volumes), arena);
     let mut core = Core::new(executor, Cache::new(machine), tape);
     for store in &stores {
         core.attach(VolumeConfig { size_bytes: store.size_bytes, read_only: store.read_only });
@@ -122,6 +123,27 @@ fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeD
         read_only: volume.read_only,
     };
     config.volume.iter().zip(numbers).map(describe).collect()
+}
+
+/// Makes devices as slow as the configuration says.
+fn shape(config: &Config, devices: RealDevices, volumes: &[VolumeDescription]) -> AnyDevices {
+    let backings = config.volume.iter().zip(volumes);
+    let backings = backings.map(|(v, of)| (v.shape.as_ref(), Device::Backing(of.volume)));
+    let flash = config.flash.as_ref().map(|f| (f.shape.as_ref(), Device::Flash));
+    let named: Vec<_> =
+        backings.chain(flash).filter_map(|(name, device)| Some((name?, device))).collect();
+    if named.is_empty() {
+        return AnyDevices::new(devices);
+    }
+    let mut shaped = Shaped::new(devices);
+    for (name, device) in named {
+        // The configuration was checked: there is a device of that name.
+        let profile = forebay_setup::device_profile(config, name);
+        let capacity = shaped.capabilities(device).map_or(0, |c| c.size);
+        let seed = config.shape_model(name).map_or(0, |shape| shape.seed);
+        shaped.set_model(device, profile.map(|p| Model::new(&p, capacity, seed)));
+    }
+    AnyDevices::new(shaped)
 }
 
 /// Whether to format or to recover, and in which order volumes are attached.

@@ -11,6 +11,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 }
 
 fn work(shared: &Shared) {
+    forebay_device::precise_timers();
     loop {
         let mut core = shared.lock();
         core.reaper_wakes_at = None;
