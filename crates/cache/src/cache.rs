@@ -179,7 +179,7 @@ impl Cache {
     /// With more than [`VOLUMES_MAX`] volumes, or a size that is no multiple of 512.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
         assert!(self.front.volumes.len() < VOLUMES_MAX, "too many volumes");
-        assert!(volume.size_bytes % 512 == 0, "a volume's size must be a multiple of 512");
+        assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
         for shard in &mut self.shards {
             shard.add_volume();
         }
@@ -424,10 +424,10 @@ impl Cache {
             r.outstanding += 1;
             let n = self.shard_of(volume, cursor);
             let mut around = around!(self);
-            if let Some(last) = last_shard.replace(n) {
-                if last != n {
-                    self.shards[last].close_run(&mut around);
-                }
+            if let Some(last) = last_shard.replace(n)
+                && last != n
+            {
+                self.shards[last].close_run(&mut around);
             }
             let access = self.shards[n].access(&mut around, piece);
             let r = &mut self.front.requests[request];

@@ -167,6 +167,7 @@ impl Index {
         self.free == NONE
     }
     /// Most blocks the index can hold.
+    #[cfg(test)]
     pub fn capacity(&self) -> u32 {
         self.entries.len() as u32
     }

@@ -235,11 +235,11 @@ impl Cache {
         while let Some((_, waiter, result)) = self.front.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => {
-                    if let Some(active) = &mut self.cleaner.active {
-                        if let Phase::Syncing { left, failed } = &mut active.phase {
-                            *left -= 1;
-                            *failed |= result.is_err();
-                        }
+                    if let Some(active) = &mut self.cleaner.active
+                        && let Phase::Syncing { left, failed } = &mut active.phase
+                    {
+                        *left -= 1;
+                        *failed |= result.is_err();
                     }
                 }
                 SyncWaiter::Retire(extent) => {

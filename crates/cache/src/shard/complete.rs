@@ -67,17 +67,17 @@ impl Shard {
         let (key, count) = (self.transfers[t].key, u64::from(self.transfers[t].count));
         // The blocks stay busy until all have moved on: nothing may start on them meanwhile.
         for i in 0..count {
-            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
-                if self.index[id].transfer() == Some(t) {
-                    each(self, around, id);
-                }
+            if let Some(id) = self.index.find(BlockKey(key.0 + i))
+                && self.index[id].transfer() == Some(t)
+            {
+                each(self, around, id);
             }
         }
         for i in 0..count {
-            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
-                if self.index[id].transfer() == Some(t) {
-                    self.index[id].set_transfer(None);
-                }
+            if let Some(id) = self.index.find(BlockKey(key.0 + i))
+                && self.index[id].transfer() == Some(t)
+            {
+                self.index[id].set_transfer(None);
             }
         }
         let Transfer { mut waiters, bounce, .. } = self.transfers.remove(t);
@@ -272,7 +272,7 @@ impl Shard {
         around.stats.transfer_errors += 1;
         self.log_failed = true;
         self.finish_applied(around, t, Err(error));
-        self.finish(around, t, |shard, around, id| {
+        self.finish(around, t, |shard, _, id| {
             shard.index[id].set(crate::index::DOUBTFUL);
             shard.flush_covered(id, false);
             shard.relist_dirty(id);

@@ -358,7 +358,7 @@ impl Shard {
             if from >= to { 0 } else { (((1_u32 << (to - from)) - 1) << from) as u16 }
         };
         let end = start + length;
-        let touched = bits(start >> g, (end - 1 >> g) + 1);
+        let touched = bits(start >> g, ((end - 1) >> g) + 1);
         let covered = bits((start + (1 << g) - 1) >> g, end >> g);
         (touched, covered)
     }

@@ -1,0 +1,328 @@
+//! The contract of the state machine, claim by claim, without bytes: a driver that holds device
+//! effects back and completes those that a test names.
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_cache::{
+    Acknowledge, Cache, CacheConfig, FlashConfig, Open, VolumeConfig, WritePolicy,
+};
+use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
+use forebay_flash::Geometry;
+
+const BLOCK: u64 = 4096;
+const BACKING: Device = Device::Backing(Volume(0));
+
+/// Holds the cache, what it asked of devices, and the replies it gave.
+struct Driver {
+    cache: Cache,
+    pending: Vec<(Effect, Vec<Segment>)>,
+    replies: Vec<(u64, Outcome)>,
+    copies: u64,
+    next: u64,
+}
+
+impl Driver {
+    fn new(config: CacheConfig) -> Driver {
+        let has_flash = config.flash.is_some();
+        let mut cache = Cache::new(config);
+        cache.attach(VolumeConfig { size_bytes: 64 * BLOCK, read_only: false });
+        let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+        cache.start(Nanos(0), open);
+        let mut driver =
+            Driver { cache, pending: Vec::new(), replies: Vec::new(), copies: 0, next: 0 };
+        driver.poll();
+        if has_flash {
+            driver.settle();
+        }
+        driver.settle();
+        assert!(driver.cache.is_ready());
+        driver
+    }
+
+    fn poll(&mut self) {
+        let mut segments = Vec::new();
+        while let Some(effect) = self.cache.poll_effect(&mut segments) {
+            match effect {
+                Effect::Reply { request, result } => self.replies.push((request.0, result)),
+                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
+                Effect::Copy { .. } => self.copies += 1,
+                e if e.is_device() => self.pending.push((e, segments.clone())),
+                _ => {}
+            }
+        }
+    }
+
+    fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {
+        self.next += 1;
+        let id = RequestId(self.next);
+        self.cache.handle_request(Nanos(self.next), id, Volume(0), op, flags, offset, length);
+        self.poll();
+        self.next
+    }
+
+    fn read(&mut self, block: u64) -> u64 {
+        self.request(Op::Read, Flags::NONE, block * BLOCK, BLOCK)
+    }
+
+    fn write(&mut self, block: u64) -> u64 {
+        self.request(Op::Write, Flags::NONE, block * BLOCK, BLOCK)
+    }
+
+    /// Device effects under way on `device` of the kind that `is` accepts.
+    fn count(&self, is: impl Fn(&Effect) -> bool) -> usize {
+        self.pending.iter().filter(|(e, _)| is(e)).count()
+    }
+
+    fn complete_first(&mut self, is: impl Fn(&Effect) -> bool, result: Outcome) {
+        let at = self.pending.iter().position(|(e, _)| is(e)).expect("such an effect is pending");
+        let token: Token = self.pending.remove(at).0.token().expect("a device effect has a token");
+        self.cache.handle_completion(Nanos(self.next), token, result);
+        self.poll();
+    }
+
+    /// Completes everything, well, until nothing is left.
+    fn settle(&mut self) {
+        while !self.pending.is_empty() {
+            self.complete_first(|_| true, Ok(()));
+        }
+    }
+
+    fn reply_to(&self, id: u64) -> Option<Outcome> {
+        self.replies.iter().find(|r| r.0 == id).map(|r| r.1)
+    }
+}
+
+fn is_read(e: &Effect) -> bool {
+    matches!(e, Effect::Read { device, .. } if *device == BACKING)
+}
+fn is_write(e: &Effect) -> bool {
+    matches!(e, Effect::Write { device, .. } if *device == BACKING)
+}
+fn is_sync(e: &Effect) -> bool {
+    matches!(e, Effect::Sync { device, .. } if *device == BACKING)
+}
+fn is_flash_write(e: &Effect) -> bool {
+    matches!(e, Effect::Write { device: Device::Flash, .. })
+}
+fn is_flash_sync(e: &Effect) -> bool {
+    matches!(e, Effect::Sync { device: Device::Flash, .. })
+}
+
+fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfig {
+    let geometry = Geometry {
+        block_size: 4096,
+        page_size: 4096,
+        region_pages: 12,
+        regions: 4,
+        superblock_pages: 1,
+        extent_bytes: 1 << 16,
+        batch_pages_max: 5,
+        batch_entries_max: 4,
+        inflight_batches_max: 1,
+        active_extents_max: 2,
+    };
+    CacheConfig {
+        write_policy,
+        acknowledge,
+        flash: Some(FlashConfig { geometry, entries_max: 48, regions_reserved: 1 }),
+        ..CacheConfig::dram_only(4)
+    }
+}
+
+#[test]
+fn two_reads_of_a_missing_block_share_one_fetch() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    let (a, b) = (d.read(3), d.read(3));
+    assert_eq!(d.count(is_read), 1);
+    assert_eq!((d.reply_to(a), d.reply_to(b)), (None, None));
+    d.settle();
+    assert_eq!((d.reply_to(a), d.reply_to(b)), (Some(Ok(())), Some(Ok(()))));
+}
+
+#[test]
+fn a_hit_is_one_copy_and_one_reply_and_asks_nothing_of_a_device() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.read(3);
+    d.settle();
+    let copies = d.copies;
+    let hit = d.read(3);
+    assert_eq!(d.reply_to(hit), Some(Ok(())));
+    assert_eq!(d.copies, copies + 1);
+    assert!(d.pending.is_empty());
+}
+
+#[test]
+fn consecutive_missing_blocks_are_fetched_with_one_read() {
+    let mut d = Driver::new(CacheConfig::dram_only(8));
+    d.request(Op::Read, Flags::NONE, 0, 4 * BLOCK);
+    assert_eq!(d.pending.len(), 1);
+    let (effect, segments) = &d.pending[0];
+    assert!(
+        matches!(effect, Effect::Read { offset: 0, length, .. } if u64::from(*length) == 4 * BLOCK)
+    );
+    assert_eq!(segments.len(), 4, "one slot a block");
+}
+
+#[test]
+fn a_failed_fetch_is_told_to_its_reader_and_the_next_read_tries_again() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    let a = d.read(3);
+    d.complete_first(is_read, Err(IoError::Device));
+    assert_eq!(d.reply_to(a), Some(Err(IoError::Device)));
+    let b = d.read(3);
+    d.settle();
+    assert_eq!(d.reply_to(b), Some(Ok(())));
+}
+
+#[test]
+fn a_slot_under_an_outgoing_transfer_is_not_written() {
+    // Method: a dirty block is being destaged by a flush; a write to it must not copy anything
+    // into the slot before the destage has ended.
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.write(1);
+    d.request(Op::Flush, Flags::NONE, 0, 0);
+    assert_eq!(d.count(is_write), 1);
+    let copies = d.copies;
+    let again = d.write(1);
+    assert_eq!((d.copies, d.reply_to(again)), (copies, None));
+    d.complete_first(is_write, Ok(()));
+    assert_eq!((d.copies, d.reply_to(again)), (copies + 1, Some(Ok(()))));
+    assert_eq!(d.cache.dirty_blocks(), 1, "the newer version is still to be destaged");
+}
+
+#[test]
+fn a_flush_waits_for_dirty_blocks_and_then_for_a_sync_issued_after_them() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.write(1);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    assert_eq!((d.count(is_write), d.count(is_sync)), (1, 0));
+    d.complete_first(is_write, Ok(()));
+    assert_eq!((d.count(is_sync), d.reply_to(flush)), (1, None));
+    d.complete_first(is_sync, Ok(()));
+    assert_eq!(d.reply_to(flush), Some(Ok(())));
+}
+
+#[test]
+fn a_failed_sync_is_never_believed_to_be_mended_by_a_later_one() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.write(1);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.complete_first(is_write, Ok(()));
+    d.complete_first(is_sync, Err(IoError::Device));
+    assert_eq!(d.reply_to(flush), Some(Err(IoError::Device)));
+    let later = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+    assert_eq!(d.reply_to(later), Some(Err(IoError::Device)));
+}
+
+#[test]
+fn acknowledging_from_flash_waits_for_the_log_and_from_dram_does_not() {
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
+    let w = d.write(1);
+    assert_eq!((d.reply_to(w), d.count(is_flash_write)), (Some(Ok(())), 0));
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+    let w = d.write(1);
+    assert_eq!((d.reply_to(w), d.count(is_flash_write)), (None, 1));
+    d.complete_first(is_flash_write, Ok(()));
+    assert_eq!((d.reply_to(w), d.count(is_flash_sync)), (Some(Ok(())), 0));
+}
+
+#[test]
+fn fua_is_answered_after_a_sync_of_the_flash_and_does_not_drag_others_along() {
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
+    d.write(7);
+    let fua = d.request(Op::Write, Flags::FUA, BLOCK, BLOCK);
+    d.complete_first(is_flash_write, Ok(()));
+    assert_eq!(d.reply_to(fua), None);
+    d.complete_first(is_flash_sync, Ok(()));
+    assert_eq!(d.reply_to(fua), Some(Ok(())));
+    assert_eq!(d.count(is_write), 0, "block 7 stays where it is");
+}
+
+#[test]
+fn a_direct_write_over_a_record_waits_for_the_durable_mark() {
+    // Method: under write-through a clean block is demoted to flash; a write to it then may not
+    // reach the backing store before the superblock that marks its extent is durable.
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
+    for block in 0..12 {
+        d.read(block);
+        d.settle();
+    }
+    assert!(d.cache.stats().demotions > 0);
+    d.write(0);
+    assert_eq!((d.count(is_write), d.count(is_flash_write)), (0, 1));
+    d.complete_first(is_flash_write, Ok(()));
+    assert_eq!(d.count(is_write), 0);
+    d.complete_first(is_flash_sync, Ok(()));
+    assert_eq!(d.count(is_write), 1);
+    assert_eq!(d.cache.stats().poisoned, 1);
+}
+
+#[test]
+fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+    let trim = d.request(Op::Trim, Flags::NONE, 0, 32 * BLOCK);
+    assert_eq!(d.pending.len(), 1);
+    assert!(matches!(d.pending[0].0, Effect::WriteZeroes { length, .. } if length == 32 * BLOCK));
+    // Whoever wants one of its blocks waits for it.
+    let read = d.read(5);
+    assert_eq!(d.count(is_read), 0);
+    d.settle();
+    assert_eq!((d.reply_to(trim), d.reply_to(read)), (Some(Ok(())), Some(Ok(()))));
+}
+
+#[test]
+fn a_bad_request_is_answered_with_an_error_and_touches_nothing() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    for (offset, length) in [(64 * BLOCK, BLOCK), (u64::MAX, 512), (1, 512), (0, 511)] {
+        let bad = d.request(Op::Write, Flags::NONE, offset, length);
+        assert_eq!(d.reply_to(bad), Some(Err(IoError::Invalid)), "{offset}+{length}");
+    }
+    assert!(d.pending.is_empty());
+}
+
+#[test]
+fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
+    for destage in [false, true] {
+        let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+        d.write(1);
+        d.settle();
+        d.cache.stop(destage);
+        d.poll();
+        let writes = d.count(is_write);
+        let mut written = writes > 0;
+        while !d.pending.is_empty() {
+            written |= d.count(is_write) > 0;
+            d.complete_first(|_| true, Ok(()));
+        }
+        assert_eq!(written, destage);
+        assert_eq!(d.cache.dirty_blocks(), u64::from(!destage));
+        let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
+        assert_eq!(stopped, Some(forebay_cache::Notice::Stopped(Ok(()))));
+    }
+}
+
+#[test]
+fn effects_name_whole_sectors_within_their_places() {
+    // Every segment lies in a slot of the configured number and size.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let slots = config.slots();
+    let mut d = Driver::new(config);
+    for i in 0..200_u64 {
+        let offset = (i * 37 % 60) * BLOCK + (i % 8) * 512;
+        let op = if i % 3 == 0 { Op::Read } else { Op::Write };
+        d.request(op, Flags::NONE, offset, 512 * (1 + i % 11));
+        for (_, segments) in &d.pending {
+            for s in segments {
+                assert_eq!(s.length % 512, 0);
+                if let Place::Slot { slot, offset } = s.place {
+                    assert!(slot.0 < slots && u64::from(offset + s.length) <= BLOCK);
+                }
+            }
+        }
+        if i % 5 == 0 {
+            d.settle();
+        }
+    }
+    d.settle();
+    assert_eq!(d.replies.len(), 200);
+}
