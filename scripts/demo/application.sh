@@ -93,7 +93,7 @@ record_fio() {
     configure "$scratch/serve.toml" $((16 << 20)) $((64 << 20)) shape="$BACKING" size=$((256 << 20))
     serve "$scratch/serve.toml" --record "$1"
     fio --name=mix --ioengine=nbd --uri="nbd+unix:///?socket=$scratch/nbd.sock" --rw=randrw \
-        --rwmixread=80 --bsrange=4k-16k --random_distribution=zipf:1.0 --iodepth=4 --size=256m \
+        --rwmixread=80 --bsrange=4k-16k --random_distribution=zipf:1.1 --iodepth=4 --size=256m \
         --time_based --runtime="$FIO_SECONDS" --fsync=32 --randseed=20261 >"$scratch/fio.log" 2>&1 \
         || { tail -n 5 "$scratch/fio.log" >&2; fail "fio failed"; }
     say "    $(grep -E '^ *(read|write):' "$scratch/fio.log" | tr -s ' ' | tr '\n' ';')"
