@@ -24,7 +24,8 @@
 //! - A read's buffer holds, for each 512-byte sector, a value between the last one durable and
 //!   the last one written, and never an older one than was read before.
 //! - Under write-through a write's data is on the backing store (durable after a sync of it);
-//!   under write-back it is in the log, or in DRAM with [`Acknowledge::Dram`].
+//!   under write-back it is in the log, or in DRAM with
+//!   [`Acknowledge::Dram`](crate::Acknowledge::Dram).
 //! - FUA: the data is durable. FLUSH: so is every write answered before the flush arrived, on
 //!   whatever connection.
 //! - An error: the block reads as old or new, and then stays so; dirty data is kept.
@@ -34,7 +35,7 @@
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
 //! slots and the state of each block; a block belongs to the shard its 1 MiB extent hashes to.
 //! The *log* has everything on flash. None of them calls another but through here or through
-//! [`crate::shard::Surroundings`].
+//! `Surroundings` (in `shard`).
 //!
 //! # What is deliberately absent
 //!
