@@ -49,7 +49,7 @@ impl Content {
         }
     }
 
-    /// The version of the data in a whole sector: [`VERSION_ZERO`] if it is all zero, `None` if
+    /// The version of the data in a whole sector: `VERSION_ZERO` if it is all zero, `None` if
     /// it is something else than what [`fill`](Content::fill) makes for this place.
     ///
     /// # Panics
