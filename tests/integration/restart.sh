@@ -16,3 +16,24 @@ stop
 "$FOREBAY" backing info --json disk.img | grep -q '"dirty": false' || fail "still said to be dirty"
 cmp -n 8388608 <(tail -c +1048577 disk.img) <(head -c 8M /dev/zero | tr '\0' '\11') \
     || fail "not on the backing store"
+
+# A second signal while destaging leaves the rest on flash; nothing is lost.
+rm -f disk.img flash.img
+config flash
+# A slow store, so that the destage takes seconds.
+sed -i 's|^layout = .*|layout = "offset"\nshape = "SlowHDD"|' forebay.toml
+start
+qemu-io -f raw -c 'write -P 6 0 24M' "$URI" >/dev/null
+kill -TERM "$SERVER"
+sleep 0.5
+kill -TERM "$SERVER"
+began=$SECONDS
+wait "$SERVER" || fail "the second signal made the stop fail"
+SERVER=
+[ $((SECONDS - began)) -lt 5 ] || fail "the second signal did not hurry it"
+"$FOREBAY" backing info --json disk.img | grep -q '"dirty": true' || fail "not said to be dirty"
+sed -i '/^shape/d' forebay.toml
+start
+qemu-io -f raw -c 'read -P 6 0 24M' "$URI" >out
+! grep -q failed out || fail "$(cat out)"
+stop

@@ -1,7 +1,9 @@
 //! What one lock protects: the machine, the executor, and the requests in flight.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_block::Nanos;
 use forebay_cache::{Cache, Notice, Open, VolumeConfig};
@@ -14,6 +16,9 @@ use crate::latency::VolumeLatency;
 use crate::machine::Driven;
 use crate::table::{Done, Submission, Table};
 use crate::tape::{Record, Recorder};
+
+/// How often whoever waits for a notice looks at something else.
+const WAIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Everything behind the lock.
 pub(crate) struct Core {
@@ -87,23 +92,25 @@ impl Shared {
         }
     }
 
-    /// Waits for a notice that `wanted` takes, calling `meanwhile` about twice a second.
+    /// Waits for a notice that `wanted` takes, calling `meanwhile` ten times a second; `None`
+    /// when that says not to wait any longer.
     pub fn wait_notice<T>(
         &self,
         mut wanted: impl FnMut(&Notice) -> Option<T>,
-        mut meanwhile: impl FnMut(&mut Core),
-    ) -> T {
+        mut meanwhile: impl FnMut(&Core) -> ControlFlow<()>,
+    ) -> Option<T> {
         let mut core = self.lock();
         loop {
             let found = core.notices.iter().enumerate().find_map(|(i, n)| Some((i, wanted(n)?)));
             if let Some((at, value)) = found {
                 core.notices.remove(at);
-                return value;
+                return Some(value);
             }
-            let period = std::time::Duration::from_millis(500);
-            let waited = self.noticed.wait_timeout(core, period);
+            let waited = self.noticed.wait_timeout(core, WAIT_PERIOD);
             core = waited.unwrap_or_else(PoisonError::into_inner).0;
-            meanwhile(&mut core);
+            if meanwhile(&core).is_break() {
+                return None;
+            }
         }
     }
 }

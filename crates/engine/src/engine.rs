@@ -1,9 +1,10 @@
 //! An engine: a cache on real devices, in this process.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_block::Volume;
+use forebay_block::{Flags, Op, Volume};
 use forebay_cache::Notice as MachineNotice;
 use forebay_config::Config;
 use forebay_device::file::{DirectIo, Notice};
@@ -19,6 +20,7 @@ use crate::reaper;
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::store::Store;
+use crate::table::Submission;
 use crate::tape::Recorder;
 
 /// How an engine is opened; what is not a property of the cache itself.
@@ -108,11 +110,12 @@ impl Engine {
                 MachineNotice::Failed(error) => Some(Err(error.clone())),
                 _ => None,
             },
-            |_| {},
+            |_| ControlFlow::Continue(()),
         );
         match started {
-            Ok(report) => engine.recovery = report,
-            Err(error) => {
+            Some(Ok(report)) => engine.recovery = report,
+            None => {}
+            Some(Err(error)) => {
                 let path = opened.flash_path.unwrap_or_default();
                 return Err(EngineError::Flash { path, error });
             }
@@ -160,7 +163,7 @@ impl Engine {
     }
 
     /// Brings everything that is dirty now to the backing stores, while requests go on.
-    /// `progress` is called about twice a second with the number of dirty blocks.
+    /// `progress` is called about ten times a second with the number of dirty blocks.
     ///
     /// # Errors
     /// If some of it cannot be brought there; it is kept.
@@ -173,9 +176,12 @@ impl Engine {
                 MachineNotice::Destaged(result) => Some(*result),
                 _ => None,
             },
-            |core| progress(core.cache.dirty_blocks()),
+            |core| {
+                progress(core.cache.dirty_blocks());
+                ControlFlow::Continue(())
+            },
         );
-        result.map_err(|error| self.destage_error("the destage", error))
+        result.unwrap_or(Ok(())).map_err(|error| self.destage_error("the destage", error))
     }
 
     /// Holds new requests back, finishes what is in flight and brings everything dirty to the
@@ -203,32 +209,53 @@ impl Engine {
     }
 
     /// Finishes what is in flight, brings dirty data where `mode` says, and ends. `progress` is
-    /// called about twice a second with the number of dirty blocks.
+    /// called about ten times a second with the number of dirty blocks.
     ///
     /// # Errors
     /// If dirty data could not be brought there, or the clean mark not be written. Nothing
     /// acknowledged is lost by that.
-    pub fn stop(
+    pub fn stop(self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let stopped = self.stop_unless(mode, |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        });
+        stopped.map(|_| ())
+    }
+
+    /// As [`stop`](Engine::stop), but `progress` may say that it takes too long: then dirty data
+    /// that is not on the backing stores yet stays on flash, where all of it is durable. Without
+    /// a flash tier there is no such choice. Returns the number of dirty blocks left on flash.
+    ///
+    /// # Errors
+    /// As [`stop`](Engine::stop).
+    pub fn stop_unless(
         mut self,
         mode: StopMode,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(), EngineError> {
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<u64, EngineError> {
         let destage = mode == StopMode::Destage || !self.has_flash;
+        if destage && self.has_flash && self.keeps_dirty {
+            self.flush_all()?;
+        }
         let mut core = self.shared.lock();
         core.closing = true;
         core.hold(false, self.shared.clock.now());
         core.stop(self.shared.clock.now(), destage);
         self.shared.unlock(core, None);
-        let result: Outcome = self.shared.wait_notice(
+        let may_give_up = self.has_flash;
+        let result: Option<Outcome> = self.shared.wait_notice(
             |notice| match notice {
                 MachineNotice::Stopped(result) => Some(*result),
                 _ => None,
             },
-            |core| progress(core.cache.dirty_blocks()),
+            |core| match progress(core.cache.dirty_blocks()) {
+                ControlFlow::Break(()) if may_give_up => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            },
         );
-        let clean = self.shared.lock().cache.dirty_blocks() == 0;
+        let dirty = self.shared.lock().cache.dirty_blocks();
         let tape = self.end();
-        if result.is_ok() && clean {
+        if dirty == 0 && result == Some(Ok(())) {
             for store in &mut self.stores {
                 store.write_header(|header| (header.dirty, header.opening) = (false, false))?;
             }
@@ -236,12 +263,36 @@ impl Engine {
         if let Some(tape) = tape {
             tape.finish().map_err(|e| EngineError::System("write the tape", e))?;
         }
-        result.map_err(|error| self.destage_error("the stop", error))
+        let result = result.unwrap_or(Ok(()));
+        result.map(|()| dirty).map_err(|error| self.destage_error("the stop", error))
     }
 
     /// Ends at once, as if the process had been killed: for tests.
     pub fn kill(mut self) {
         self.end();
+    }
+
+    /// Makes everything that was acknowledged durable on flash.
+    fn flush_all(&self) -> Result<(), EngineError> {
+        let mut session = self.session()?;
+        let flush = |v: &VolumeDescription| Submission {
+            tag: 0,
+            volume: v.volume,
+            op: Op::Flush,
+            flags: Flags::NONE,
+            offset: 0,
+            length: 0,
+            buffer: None,
+        };
+        let mut requests: Vec<Submission> = self.volumes.iter().map(flush).collect();
+        let mut done = Vec::new();
+        self.resume();
+        session.submit(&mut requests, &mut done);
+        while session.in_flight() > 0 {
+            session.wait(None, &mut done);
+        }
+        let flushed = done.iter().try_for_each(|d| d.result);
+        flushed.map_err(|error| self.destage_error("the flush before the stop", error))
     }
 
     /// The volumes' stores are open and the flash tier is in its new epoch: say so.

@@ -1,5 +1,6 @@
 //! A whole server: the engine, its NBD address and its control address.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_config::Config;
@@ -83,12 +84,15 @@ impl Server {
         self.stop.get()
     }
 
-    /// Lets clients go, then stops the engine. `progress` is called about twice a second with
-    /// the number of dirty blocks.
+    /// Lets clients go, then stops the engine as [`Engine::stop_unless`] does.
     ///
     /// # Errors
     /// If dirty data could not be brought where `mode` says; it is kept.
-    pub fn stop(self, mode: StopMode, progress: impl FnMut(u64)) -> Result<Stopped, ServeError> {
+    pub fn stop(
+        self,
+        mode: StopMode,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Stopped, ServeError> {
         let stopped = self.nbd.stop();
         drop(self.control);
         let mut engine = self.engine;
@@ -100,7 +104,7 @@ impl Server {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
-        engine.stop(mode, progress)?;
-        stopped
+        let dirty_blocks = engine.stop_unless(mode, progress)?;
+        stopped.map(|stopped| Stopped { dirty_blocks, ..stopped })
     }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
+use crate::progress::Unit;
 
 const EXAMPLE: &str = "Example:
   $ forebay flash info flash.img || true";
@@ -108,7 +109,10 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         check_flash(&args.device)?;
     }
     let engine = Engine::open(&config, EngineOptions::default())?;
-    engine.stop(StopMode::Destage, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    let left = engine.status().total.dirty_blocks;
+    let progress = ctx.progress("blocks written back", Unit::Count, Some(left));
+    engine.stop(StopMode::Destage, |dirty| progress.set(left.saturating_sub(dirty)))?;
+    progress.finish();
     emit(&report(&args.device)?, &args.output)
 }
 

@@ -1,14 +1,19 @@
 //! `forebay serve`: the cache, live.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use forebay_config::Config;
 use forebay_engine::{EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Server, StopSignals};
+use forebay_serve::{RecordOptions, Server, StopSignals, Stopped};
 
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::write_stdout;
+
+/// How often a stop says how far it is.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Arguments of `forebay serve`.
 #[derive(clap::Args, Debug)]
@@ -68,12 +73,37 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let configured = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
     let mode = asked.unwrap_or(configured);
     ctx.note(match mode {
-        StopMode::Destage => "finishing what is in flight, then writing back what is dirty",
+        StopMode::Destage => {
+            "finishing what is in flight, then writing back what is dirty; with a flash tier a second \
+             signal leaves the rest there"
+        }
         StopMode::Keep => "finishing what is in flight; dirty data stays on flash",
     });
-    let stopped = server.stop(mode, |dirty| ctx.note(format_args!("{dirty} dirty blocks left")))?;
+    let stopped = stop(server, mode, &signals, ctx)?;
+    if stopped.dirty_blocks > 0 {
+        ctx.note(format_args!("{} dirty blocks stay on flash", stopped.dirty_blocks));
+    }
     if record.is_some() {
         ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
     }
     Ok(())
+}
+
+/// Stops, saying how far it is; another signal leaves dirty data on flash.
+fn stop(
+    server: Server,
+    mode: StopMode,
+    signals: &StopSignals,
+    ctx: &Context,
+) -> Result<Stopped, CliError> {
+    let before = signals.count();
+    let mut said = Instant::now();
+    let stopped = server.stop(mode, |dirty| {
+        if said.elapsed() >= PROGRESS_PERIOD {
+            said = Instant::now();
+            ctx.note(format_args!("{dirty} dirty blocks left"));
+        }
+        if signals.count() > before { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    Ok(stopped?)
 }

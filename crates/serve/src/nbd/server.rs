@@ -37,6 +37,8 @@ pub struct Stopped {
     pub connections: usize,
     /// Of those, how many did not take their last answers and were cut off.
     pub cut_off: usize,
+    /// Dirty blocks left on flash.
+    pub dirty_blocks: u64,
     /// What was recorded.
     pub recorded: Recorded,
 }
