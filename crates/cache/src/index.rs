@@ -142,7 +142,7 @@ impl Index {
         for (i, e) in entries.iter_mut().enumerate() {
             e.next = if i + 1 < capacity as usize { i as u32 + 1 } else { NONE };
         }
-        let cells = vec![EMPTY; (u64::from(capacity) * 5 / 4 + 8) as usize];
+        let cells = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty cell.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
         Index { entries, cells, free: 0, len: 0, tag_shift }
