@@ -269,7 +269,9 @@ impl EffectQueue {
     pub fn pop(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         segments.clear();
         let (effect, count) = self.effects.pop_front()?;
-        segments.extend(self.segments.drain(..count as usize));
+        if count > 0 {
+            segments.extend(self.segments.drain(..count as usize));
+        }
         Some(effect)
     }
 
