@@ -137,7 +137,7 @@ try_out() {
         --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1-simulated.json"
     rm -f "$scratch"/*.img
     "$FOREBAY" -q replay "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
-        --as-fast-as-possible --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1.json"
+        --as-fast-as-possible --queue-depth "$QUEUE_DEPTH" --write --json -o "$out/$1.json"
     rm -f "$scratch"/*.img
     python3 scripts/demo/summary.py "$out/$1-simulated.json" "$out/$1.json"
 }

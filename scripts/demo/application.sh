@@ -27,7 +27,7 @@ why_no_ext4() {
 # would answer in the place of ours.
 attach_disk() {
     mkdir -p "$scratch/fuse" "$scratch/mnt"
-    nbdfuse "$scratch/fuse/disk" --unix "$scratch/nbd.sock" >"$scratch/nbdfuse.log" 2>&1 &
+    setsid nbdfuse "$scratch/fuse/disk" --unix "$scratch/nbd.sock" >"$scratch/nbdfuse.log" 2>&1 &
     NBDFUSE=$!
     for _ in $(seq 200); do
         [ ! -e "$scratch/fuse/disk" ] || break

@@ -34,7 +34,8 @@ serve() {
     local config=$1
     shift
     : >"$scratch/ready"
-    "$FOREBAY" serve --config "$config" "$@" >"$scratch/ready" 2>"$scratch/server.log" &
+    # In a session of its own: a Ctrl-C is for this script, which ends the server in its turn.
+    setsid "$FOREBAY" serve --config "$config" "$@" >"$scratch/ready" 2>"$scratch/server.log" &
     SERVER=$!
     for _ in $(seq 600); do
         [ ! -s "$scratch/ready" ] || return 0
