@@ -49,6 +49,7 @@ mod survey;
 mod target;
 mod usage;
 mod verify;
+mod workload;
 
 pub use clock::{Clock, SystemClock};
 pub use content::{Content, SECTOR_BYTES};
@@ -65,6 +66,7 @@ pub use target::nbd::{NbdOptions, NbdTarget};
 pub use target::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 pub use usage::{Machine, Usage};
 pub use verify::{Difference, VerifyResult, Written};
+pub use workload::{Length, Workload, at_rate};
 
 /// A run that is ready to go.
 pub struct Run<'a> {

@@ -12,9 +12,11 @@ mod completions;
 mod ctl;
 mod external;
 mod flash;
+mod load;
 mod man;
 mod mrc;
 mod plan;
+mod replay;
 mod report;
 mod serve;
 mod simulate;
@@ -50,6 +52,10 @@ pub enum Command {
     Plan(plan::Args),
     /// Run the cache under virtual time: hits, latencies and traffic of a configuration
     Simulate(simulate::Args),
+    /// Replay a trace against real devices, an NBD export or Forebay's cache
+    Replay(Box<replay::Args>),
+    /// Put a synthetic load on real devices, an NBD export or Forebay's cache
+    Load(Box<load::Args>),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
     /// Put the results of other commands on one page
@@ -83,6 +89,8 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
         Command::Simulate(args) => simulate::run(args, ctx),
+        Command::Replay(args) => replay::run(*args, ctx),
+        Command::Load(args) => load::run(*args, ctx),
         Command::Serve(args) => serve::run(args, ctx),
         Command::Report(args) => report::run(args, ctx),
         Command::Ctl(args) => ctl::run(args, ctx),

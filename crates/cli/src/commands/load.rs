@@ -1,0 +1,151 @@
+//! `forebay load`: a synthetic workload against real devices.
+
+use forebay_config::TimeSpan;
+use forebay_replay::{
+    Feed, Hooks, Intervals, Length, Pace, Placement, PlacementOptions, Run, RunOptions, Workload,
+    at_rate,
+};
+use forebay_trace::{Spec, TraceError};
+
+use super::replay::answer::{Answer, Echo};
+use super::replay::target::{Opened, TargetArgs};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::OutputArgs;
+use crate::progress::Unit;
+
+/// Requests of a workload that its identity is made of at most.
+const HASHED_MAX: u64 = 10_000_000;
+
+/// Arguments of `forebay load`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+SPEC is what `forebay trace synth` takes: a TOML file or a line such as zipf:blocks=64Ki,write=0.3. \
+Without --rate or --open-loop each of the --jobs keeps --queue-depth requests on their way, \
+whatever arrival SPEC says.
+
+Example:
+  $ forebay load 'zipf:blocks=4096,write=0.3' --target disk.img --create 16MiB \\
+    --write --queue-depth 8 --requests 20k")]
+pub struct Args {
+    /// The workload, or a file that describes it
+    #[arg(value_name = "SPEC")]
+    pub spec: String,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Open loop: so many requests per second, evenly, or at random where SPEC says so
+    #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
+    pub rate: Option<u64>,
+    /// Open loop: at the times that SPEC says
+    #[arg(long, conflicts_with = "rate", help_heading = "Pace")]
+    pub open_loop: bool,
+    /// Requests on their way in each job, at most; 16 in a closed loop, 256 in an open one
+    #[arg(long, value_name = "N", help_heading = "Pace")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub queue_depth: Option<u32>,
+    /// Submitters, each with a queue (and connections) of its own
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(conflicts_with_all = ["rate", "open_loop", "verify"])]
+    pub jobs: u32,
+    /// Stop after this time; SPEC begins again as often as it takes
+    #[arg(long, value_name = "T", help_heading = "Length")]
+    pub duration: Option<TimeSpan>,
+    /// Stop after N requests; SPEC begins again as often as it takes
+    #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
+    pub requests: Option<u64>,
+    /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
+    #[arg(long, value_name = "T")]
+    pub interval: Option<TimeSpan>,
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub intervals: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Generates load.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    args.target.check()?;
+    let open_loop = args.rate.is_some() || args.open_loop;
+    let depth = args.queue_depth.unwrap_or(if open_loop { 256 } else { 16 });
+    let mut spec = Spec::parse(&args.spec).map_err(bad_spec)?;
+    if let Some(rate) = args.rate {
+        at_rate(&mut spec, rate);
+    }
+    let length = match (args.requests, args.duration) {
+        (Some(requests), _) => Length::Requests(requests),
+        (None, Some(_)) => Length::Endless,
+        (None, None) => Length::AsDescribed,
+    };
+    let workload = Workload::new(&spec, length).map_err(bad_spec)?;
+    let survey = workload.survey(HASHED_MAX).map_err(bad_spec)?;
+    let identity = survey.identity(args.spec.clone());
+    let placing = PlacementOptions {
+        writes: args.target.writes(),
+        wrap: args.target.wrap,
+        concatenate: args.target.concatenate,
+    };
+    let mut opened = Opened::open(&args.target, &survey, placing, (depth, args.jobs), ctx)?;
+    let submitters = opened.handles().len() as u32;
+    let (volumes, limits) = (opened.volumes(), opened.limits());
+    let placement = Placement::new(&survey.volumes, &volumes, limits, opened.placing)?;
+    let pace = if open_loop { Pace::Timed { rate: 1.0 } } else { Pace::AsFastAsPossible };
+    let echo = Echo {
+        command: "load",
+        rate: open_loop.then_some(1.0),
+        as_fast_as_possible: !open_loop,
+        queue_depth: depth,
+        jobs: args.jobs,
+        ..Echo::of(&args.target)
+    };
+    let finished = {
+        let progress = ctx.progress("sending", Unit::Count, workload.requests_total());
+        let run = Run {
+            clock: opened.clock,
+            feed: Feed::start(workload),
+            placement,
+            options: RunOptions {
+                pace,
+                // A file has one queue, which is that of all jobs.
+                queue_depth: depth * (args.jobs / submitters.max(1)).max(1),
+                skip_idle: None,
+                duration: args.duration.map(TimeSpan::nanos),
+                seed: args.target.data_seed,
+                track: args.target.verify,
+                intervals: args.interval.map_or(Intervals::Auto, |t| Intervals::Every(t.nanos())),
+            },
+            hooks: Hooks { stop: &ctx.interrupt_flag(), progress: &|n| progress.inc(n) },
+        };
+        run.go(&mut opened.handles())
+    };
+    Answer::new(finished, opened, identity, echo, &args.target, ctx)?
+        .give(&args.output, args.intervals.as_deref())
+}
+
+/// A workload that cannot be understood is bad usage.
+fn bad_spec(error: TraceError) -> CliError {
+    CliError::usage(error).next("docs/trace-formats.md lists all keys")
+}
+
+/// A number such as `1000`, `20k` or `2M`, above 0; for clap's `value_parser`.
+fn number(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 3] = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    let unit = UNITS.iter().find_map(|(unit, n)| Some((text.strip_suffix(unit)?, *n)));
+    let (digits, unit) = unit.unwrap_or((text, 1));
+    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    n.filter(|&n| n > 0).ok_or_else(|| format!("`{text}` is not a number above 0 (1000, 20k, 2M)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_and_are_above_zero() {
+        assert_eq!((number("7"), number("20k"), number("2M")), (Ok(7), Ok(20_000), Ok(2_000_000)));
+        for text in ["0", "", "k", "-1", "1.5k", "99999999999G"] {
+            assert!(number(text).is_err(), "{text}");
+        }
+    }
+}

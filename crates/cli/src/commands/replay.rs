@@ -1,0 +1,134 @@
+//! `forebay replay`: a trace against real devices.
+
+pub mod answer;
+pub mod pictures;
+pub mod target;
+pub mod text;
+
+use forebay_config::TimeSpan;
+use forebay_replay::{
+    Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
+};
+use forebay_trace::open_all;
+
+use self::answer::{Answer, Echo};
+use self::target::{Opened, TargetArgs};
+use crate::args::TraceArgs;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::OutputArgs;
+use crate::progress::Unit;
+use crate::reading::{options, read_traces};
+
+/// Arguments of `forebay replay`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Writes are replayed with generated data, so a replay destroys what is on its target: --write says \
+that you mean it. A target is never opened while something else uses it.
+
+Example:
+  $ forebay trace synth 'zipf:blocks=4096,requests=10k,write=0.2' -o z.parquet
+  $ forebay replay z.parquet --target disk.img --create 16MiB --write \\
+    --as-fast-as-possible --queue-depth 16 --verify")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// N times as fast as the trace
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    #[arg(conflicts_with = "as_fast_as_possible", help_heading = "Pace")]
+    pub rate: f64,
+    /// Each request as soon as the queue has room
+    #[arg(long, help_heading = "Pace")]
+    pub as_fast_as_possible: bool,
+    /// Requests on their way; a full queue holds the next one back
+    #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub queue_depth: u32,
+    /// Skip times longer than T (0 if not given) in which nothing is on its way and nothing due
+    #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
+    #[arg(require_equals = true, help_heading = "Pace")]
+    pub skip_idle: Option<TimeSpan>,
+    /// Stop after this time
+    #[arg(long, value_name = "T", help_heading = "Pace")]
+    pub duration: Option<TimeSpan>,
+    /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
+    #[arg(long, value_name = "T")]
+    pub interval: Option<TimeSpan>,
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub intervals: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Replays.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    args.target.check()?;
+    if args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
+        let what = "a trace from standard input can be read only once; a replay reads it twice, \
+                    the first time to see whether it fits";
+        return Err(CliError::usage(what).next("write it to a file first"));
+    }
+    let mut survey = Survey::default();
+    let traces = read_traces(&args.traces, ctx, |request| {
+        survey.add(request);
+        Ok(())
+    })?;
+    if survey.requests == 0 {
+        return Err(CliError::failed("there is not one request to replay"));
+    }
+    survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
+    let identity = survey.identity(traces.metadata.name.clone());
+    let placing = PlacementOptions {
+        writes: args.target.writes(),
+        wrap: args.target.wrap,
+        concatenate: args.target.concatenate,
+    };
+    let mut opened = Opened::open(&args.target, &survey, placing, (args.queue_depth, 1), ctx)?;
+    let (volumes, limits) = (opened.volumes(), opened.limits());
+    let placement = Placement::new(&survey.volumes, &volumes, limits, opened.placing)?;
+    let pace = match args.as_fast_as_possible {
+        true => Pace::AsFastAsPossible,
+        false => Pace::Timed { rate: args.rate },
+    };
+    let options_of_run = RunOptions {
+        pace,
+        queue_depth: args.queue_depth,
+        skip_idle: args.skip_idle.map(TimeSpan::nanos),
+        duration: args.duration.map(TimeSpan::nanos),
+        seed: args.target.data_seed,
+        track: args.target.verify,
+        intervals: args.interval.map_or(Intervals::Auto, |t| Intervals::Every(t.nanos())),
+    };
+    let echo = Echo {
+        command: "replay",
+        rate: (!args.as_fast_as_possible).then_some(args.rate),
+        as_fast_as_possible: args.as_fast_as_possible,
+        queue_depth: args.queue_depth,
+        jobs: 1,
+        ..Echo::of(&args.target)
+    };
+    let finished = {
+        let progress = ctx.progress("replaying", Unit::Count, Some(survey.requests));
+        let run = Run {
+            clock: opened.clock,
+            feed: Feed::start(open_all(&args.traces.traces, &options(&args.traces))?),
+            placement,
+            options: options_of_run,
+            hooks: Hooks { stop: &ctx.interrupt_flag(), progress: &|n| progress.inc(n) },
+        };
+        run.go(&mut opened.handles())
+    };
+    Answer::new(finished, opened, identity, echo, &args.target, ctx)?
+        .give(&args.output, args.intervals.as_deref())
+}
+
+/// A number above 0, for clap's `value_parser`.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err(format!("`{text}` is not a number above 0")),
+    }
+}

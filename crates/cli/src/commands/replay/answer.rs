@@ -1,0 +1,273 @@
+//! What a replay or a load answers with.
+
+use std::path::Path;
+
+use forebay_engine::StopMode;
+use forebay_replay::{
+    Finished, Hooks, Interval, Machine, RealRun, TargetInfo, VerifyResult, Written,
+};
+use forebay_results::{Latency, TraceIdentity};
+use serde::Serialize;
+
+use super::target::{Opened, TargetArgs};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::count;
+use crate::output::OutputArgs;
+use crate::progress::Unit;
+use crate::rows::Rows;
+
+/// A run as it is reported.
+#[derive(Serialize)]
+pub struct Document {
+    #[serde(flatten)]
+    pub result: RealRun,
+    /// What reading back has found, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifyResult>,
+    /// Which requests these were.
+    pub trace: TraceIdentity,
+    pub target: TargetInfo,
+    pub options: Echo,
+    pub machine: Machine,
+    /// Forebay's version.
+    pub version: &'static str,
+}
+
+/// How the run was asked for.
+#[derive(Clone, Serialize, Default)]
+pub struct Echo {
+    pub command: &'static str,
+    /// How many times as fast as the workload; absent in a closed loop.
+    pub rate: Option<f64>,
+    pub as_fast_as_possible: bool,
+    pub queue_depth: u32,
+    pub jobs: u32,
+    pub reads_only: bool,
+    pub wrap: bool,
+    pub concatenate: bool,
+    pub data_seed: u64,
+    /// The configuration file's text.
+    pub config: Option<String>,
+}
+
+impl Echo {
+    /// What the arguments about the target say.
+    pub fn of(args: &TargetArgs) -> Echo {
+        Echo {
+            reads_only: args.reads_only,
+            wrap: args.wrap,
+            concatenate: args.concatenate,
+            data_seed: args.data_seed,
+            ..Echo::default()
+        }
+    }
+}
+
+/// A report, and what is to be said after it.
+pub struct Answer {
+    pub document: Document,
+    failure: Option<CliError>,
+}
+
+impl Answer {
+    /// Reads back if asked to, closes the target, and puts the report together.
+    pub fn new(
+        finished: Finished,
+        mut opened: Opened,
+        trace: TraceIdentity,
+        mut echo: Echo,
+        args: &TargetArgs,
+        ctx: &Context,
+    ) -> Result<Answer, CliError> {
+        let Finished { mut result, error, written } = finished;
+        // Before anything is read back through the cache.
+        result.run.cache = opened.host().map(|host| host.cache());
+        let interrupted = ctx.interrupted();
+        let verify = match written.filter(|_| error.is_none() && !interrupted) {
+            Some(written) => Some(read_back(&written, &mut opened, ctx)?),
+            None => None,
+        };
+        echo.config = opened.config.clone();
+        let target = opened.info.clone();
+        let mode = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
+        let stopped = opened.into_host().map_or(Ok(()), |host| {
+            host.stop(mode, |dirty| ctx.note(format_args!("{} dirty blocks left", count(dirty))))
+        });
+        let failure = error
+            .map(CliError::from)
+            .or_else(|| failure(&result, interrupted))
+            .or_else(|| verify.as_ref().and_then(wrong))
+            .or_else(|| stopped.err().map(CliError::from));
+        let document = Document {
+            result,
+            verify,
+            trace,
+            target,
+            options: echo,
+            machine: Machine::this(),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        Ok(Answer { document, failure })
+    }
+
+    /// Writes the report everywhere it was asked for, then fails if the run did.
+    pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
+        let Answer { document, failure } = self;
+        if let Some(path) = &output.parquet {
+            row(&document).write(path)?;
+        }
+        if let Some(path) = intervals {
+            interval_rows(&document.result.intervals).write(path)?;
+        }
+        if let Some(path) = &output.html {
+            super::pictures::report(&document).write_html(path)?;
+        }
+        output.emit(&document, |out| {
+            let text = super::text::text(&document);
+            out.write_all(text.as_bytes())
+        })?;
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+fn read_back(
+    written: &Written,
+    opened: &mut Opened,
+    ctx: &Context,
+) -> Result<VerifyResult, CliError> {
+    let progress = ctx.progress("reading back", Unit::Bytes, Some(written.bytes()));
+    let clock = opened.clock;
+    let hooks = Hooks { stop: &ctx.interrupt_flag(), progress: &|bytes| progress.inc(bytes) };
+    Ok(written.verify(opened.first(), &clock, hooks)?)
+}
+
+/// What a user must hear of who does not read the report.
+fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
+    let kept = format!("the report is of the {} requests done", count(result.run.requests));
+    if result.ended_by == "signal" || interrupted {
+        return Some(CliError::interrupted().kept(kept));
+    }
+    if result.run.errors > 0 {
+        let kinds: Vec<String> =
+            result.failures.iter().map(|(kind, n)| format!("{n} times {kind}")).collect();
+        let what = format!(
+            "{} of {} requests failed ({})",
+            count(result.run.errors),
+            count(result.run.requests),
+            kinds.join(", ")
+        );
+        return Some(CliError::failed(what).kept(kept));
+    }
+    None
+}
+
+fn wrong(verify: &VerifyResult) -> Option<CliError> {
+    if verify.is_right() {
+        return None;
+    }
+    if !verify.complete {
+        return Some(CliError::interrupted().kept("the report; not everything was read back"));
+    }
+    let mut what = format!(
+        "{} of {} bytes read back are not what was written",
+        verify.wrong_bytes, verify.checked_bytes
+    );
+    if verify.failed_reads > 0 {
+        what += &format!(", {} reads failed", verify.failed_reads);
+    }
+    for d in verify.differences.iter().take(3) {
+        what += &format!("; volume {} at {}: {}", d.volume, d.offset, d.found);
+    }
+    Some(CliError::failed(what).kept("the report"))
+}
+
+/// The run as one row.
+fn row(document: &Document) -> Rows {
+    use std::iter::once;
+    let r = &document.result;
+    let run = &r.run;
+    let mut rows = Rows::default()
+        .texts("trace", once(document.trace.name.as_str()))
+        .texts("trace_xxh3", once(document.trace.xxh3.as_str()))
+        .texts("target", once(document.target.kind))
+        .texts("via", once(document.target.via.as_str()))
+        .texts("cpu", once(document.machine.cpu.as_str()))
+        .texts("kernel", once(document.machine.kernel.as_str()))
+        .texts("ended_by", once(r.ended_by))
+        .integers("cores", once(document.machine.cores))
+        .integers("queue_depth", once(u64::from(r.queue.depth)))
+        .integers("jobs", once(u64::from(r.queue.jobs)))
+        .reals("rate", once(document.options.rate.unwrap_or(0.0)))
+        .integers("requests", once(run.requests))
+        .integers("reads", once(run.reads))
+        .integers("writes", once(run.writes))
+        .integers("errors", once(run.errors))
+        .integers("read_bytes", once(run.read_bytes))
+        .integers("write_bytes", once(run.write_bytes))
+        .reals("duration_s", once(run.duration_s))
+        .reals("bytes_per_s", once(r.throughput.bytes_per_s))
+        .reals("requests_per_s", once(r.throughput.requests_per_s))
+        .reals("queue_mean", once(r.queue.mean))
+        .reals("queue_full_share", once(r.queue.full_share))
+        .reals("cpu_s", once(r.cpu_s))
+        .integers("rss_bytes", once(r.rss_bytes));
+    let latency = &run.latency_us;
+    rows = latencies(rows, READ_COLUMNS, &latency.read);
+    rows = latencies(rows, WRITE_COLUMNS, &latency.write);
+    rows = latencies(rows, ALL_COLUMNS, &latency.all);
+    rows = latencies(rows, RESPONSE_COLUMNS, &r.response_us);
+    rows = latencies(rows, LATENESS_COLUMNS, &r.lateness_us);
+    let Some(cache) = &run.cache else { return rows };
+    rows.integers("tier1_read_hits", once(cache.hits.tier1.read))
+        .integers("tier1_write_hits", once(cache.hits.tier1.write))
+        .integers("tier2_read_hits", once(cache.hits.tier2.read))
+        .integers("tier2_write_hits", once(cache.hits.tier2.write))
+        .integers("read_misses", once(cache.misses.read))
+        .integers("write_misses", once(cache.misses.write))
+        .reals("hit_ratio", once(cache.hit_ratio))
+        .integers("tier2_bytes_written", once(cache.tier2_bytes_written))
+        .integers("backing_read_bytes", once(cache.backing.read_bytes))
+        .integers("backing_write_bytes", once(cache.backing.write_bytes))
+        .integers("dirty_blocks_max", once(cache.dirty_blocks_max))
+}
+
+macro_rules! latency_columns {
+    ($($name:ident = $prefix:literal),*) => {
+        $(const $name: [&str; 7] = [
+            concat!($prefix, "_mean_us"), concat!($prefix, "_p50_us"),
+            concat!($prefix, "_p90_us"), concat!($prefix, "_p99_us"),
+            concat!($prefix, "_p999_us"), concat!($prefix, "_p9999_us"),
+            concat!($prefix, "_max_us"),
+        ];)*
+    };
+}
+latency_columns!(
+    READ_COLUMNS = "read",
+    WRITE_COLUMNS = "write",
+    ALL_COLUMNS = "all",
+    RESPONSE_COLUMNS = "response",
+    LATENESS_COLUMNS = "lateness"
+);
+
+fn latencies(rows: Rows, names: [&'static str; 7], l: &Latency) -> Rows {
+    let values = [l.mean, l.p50, l.p90, l.p99, l.p999, l.p9999, l.max];
+    names
+        .into_iter()
+        .zip(values)
+        .fold(rows, |rows, (name, value)| rows.reals(name, std::iter::once(value)))
+}
+
+fn interval_rows(intervals: &[Interval]) -> Rows {
+    let each = || intervals.iter();
+    Rows::default()
+        .reals("start_s", each().map(|i| i.start_s))
+        .reals("length_s", each().map(|i| i.length_s))
+        .integers("requests", each().map(|i| i.requests))
+        .integers("errors", each().map(|i| i.errors))
+        .integers("read_bytes", each().map(|i| i.read_bytes))
+        .integers("write_bytes", each().map(|i| i.write_bytes))
+        .reals("mean_us", each().map(|i| i.mean_us))
+        .reals("p99_us", each().map(|i| i.p99_us))
+        .reals("max_us", each().map(|i| i.max_us))
+}

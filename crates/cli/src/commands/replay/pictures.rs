@@ -1,0 +1,71 @@
+//! A run in pictures.
+
+use forebay_replay::Interval;
+use forebay_report::{Axis, Figure, Lines, Percentiles, Report, Section, Unit};
+use forebay_results::LatencyHistogram;
+
+use super::answer::Document;
+use super::text::facts;
+
+/// The page.
+pub fn report(document: &Document) -> Report {
+    let target = document.target.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>();
+    let subtitle = format!("{} against {}", document.trace.name, target.join(", "));
+    let title = if document.options.command == "load" { "Load" } else { "Replay" };
+    let mut section = Section::new("The run").facts(facts(document)).figure(percentiles(document));
+    for figure in over_time(&document.result.intervals) {
+        section = section.figure(figure);
+    }
+    Report::new(title).subtitle(subtitle).section(section)
+}
+
+fn percentiles(document: &Document) -> Figure {
+    let latency = &document.result.latency;
+    let mut figure = Percentiles::new("Latency by percentile");
+    for (name, histogram) in [("reads", &latency.read), ("writes", &latency.write)] {
+        if histogram.count() > 0 {
+            figure = figure.series(name, points(histogram));
+        }
+    }
+    if latency.other.count() > 0 {
+        figure = figure.series("trims, zeroings, flushes", points(&latency.other));
+    }
+    figure.figure().caption("From when a request was sent to its answer.")
+}
+
+/// Points at every tenth of a nine, as far as there are requests to tell.
+fn points(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
+    let nines = (histogram.count() as f64).log10();
+    let steps = (nines * 10.0).floor().max(1.0) as u32;
+    let quantiles = (0..=steps).map(|step| 1.0 - 0.1f64.powf(f64::from(step) / 10.0));
+    let mut points: Vec<_> = quantiles.map(|q| (q, histogram.at_us(q))).collect();
+    points.push((1.0, histogram.at_us(1.0)));
+    points
+}
+
+fn over_time(intervals: &[Interval]) -> Vec<Figure> {
+    let time = || Axis::new("time", Unit::Seconds);
+    let x = || intervals.iter().map(|i| i.start_s + i.length_s / 2.0);
+    let per_s =
+        |value: fn(&Interval) -> u64| intervals.iter().map(move |i| value(i) as f64 / i.length_s);
+    let requests = Lines::new("Requests completed")
+        .x(time())
+        .y(Axis::new("requests", Unit::PerSecond).from_zero())
+        .line("requests", x(), per_s(|i| i.requests));
+    let bytes = Lines::new("Bytes moved")
+        .x(time())
+        .y(Axis::new("throughput", Unit::BytesPerSecond).from_zero())
+        .line("read", x(), per_s(|i| i.read_bytes))
+        .line("written", x(), per_s(|i| i.write_bytes));
+    // An interval without requests has no latency: a gap.
+    let latency = |value: fn(&Interval) -> f64| {
+        intervals.iter().map(move |i| if i.requests == 0 { f64::NAN } else { value(i) })
+    };
+    let latency = Lines::new("Latency over time")
+        .x(time())
+        .y(Axis::new("latency", Unit::Micros).log())
+        .line("mean", x(), latency(|i| i.mean_us))
+        .line("p99", x(), latency(|i| i.p99_us))
+        .line("longest", x(), latency(|i| i.max_us));
+    vec![requests.figure(), bytes.figure(), latency.figure()]
+}

@@ -1,0 +1,302 @@
+//! What a replay or a load is sent to, as the command line says.
+
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use forebay_config::{BackingLayout, Config, Size};
+use forebay_device::Backend;
+use forebay_device::file::DirectIo;
+use forebay_engine::EngineOptions;
+use forebay_nbd::NbdUri;
+use forebay_replay::{
+    Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
+    PlacementOptions, ReplayError, Survey, SystemClock, Target, TargetInfo, TargetVolume, Writes,
+};
+
+use crate::args::load_config;
+use crate::context::Context;
+use crate::error::CliError;
+
+/// What requests are sent to, and what may be done to it.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Target")]
+pub struct TargetArgs {
+    /// Forebay's own cache, in this process, as this file describes it
+    #[arg(long, value_name = "FILE", required_unless_present = "target")]
+    #[arg(conflicts_with = "target")]
+    pub config: Option<PathBuf>,
+    /// A file, a block device or an NBD export (nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH);
+    /// once for each volume of the workload
+    #[arg(long, value_name = "URI_OR_PATH")]
+    pub target: Vec<String>,
+    /// Allow writes to the target, which destroy what is on it
+    #[arg(long, conflicts_with = "reads_only")]
+    pub write: bool,
+    /// Leave writes, trims and zeroings out
+    #[arg(long)]
+    pub reads_only: bool,
+    /// Create a --target file of this size if it does not exist
+    #[arg(long, value_name = "SIZE", conflicts_with = "config")]
+    pub create: Option<Size>,
+    /// Go through the host's page cache instead of passing it by
+    #[arg(long, conflicts_with = "config")]
+    pub buffered: bool,
+    /// NBD connections to each export, if it can take several
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub connections: u32,
+    /// Bring requests beyond the target's end back onto it, instead of refusing
+    #[arg(long)]
+    pub wrap: bool,
+    /// Lay the workload's volumes one after the other on the target's first
+    #[arg(long)]
+    pub concatenate: bool,
+    /// Afterwards read back what was written, and check it
+    #[arg(long, conflicts_with = "reads_only")]
+    pub verify: bool,
+    /// Seed of the data that is written
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub data_seed: u64,
+    /// Write an empty flash tier and new headers over whatever is there, unless that holds dirty
+    /// data
+    #[arg(long, requires = "config")]
+    pub format: bool,
+    /// Give up dirty data that stands in the way
+    #[arg(long, requires = "config")]
+    pub discard_dirty_data: bool,
+    /// At the end leave dirty data on flash instead of bringing it to the backing stores
+    #[arg(long, requires = "config")]
+    pub keep_dirty: bool,
+}
+
+impl TargetArgs {
+    /// What clap cannot check.
+    pub fn check(&self) -> Result<(), CliError> {
+        let (uris, paths): (Vec<_>, Vec<_>) = self.target.iter().partition(|t| is_uri(t));
+        if let (Some(uri), Some(path)) = (uris.first(), paths.first()) {
+            let (uri, path) = ((*uri).clone(), (*path).clone());
+            return Err(CliError::usage(ReplayError::Mixed(path, uri)));
+        }
+        for uri in uris {
+            parse(uri)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the target may be written to, as the command line says.
+    pub fn writes(&self) -> Writes {
+        match (self.reads_only, self.write) {
+            (true, _) => Writes::LeftOut,
+            (_, true) => Writes::Allowed,
+            _ => Writes::Refused,
+        }
+    }
+}
+
+/// Everything that is open during a run.
+pub struct Opened {
+    /// The clock that all of it knows.
+    pub clock: SystemClock,
+    /// What it is, for the report.
+    pub info: TargetInfo,
+    /// The configuration as it was read.
+    pub config: Option<String>,
+    /// What may be done to it.
+    pub placing: PlacementOptions,
+    targets: Vec<Box<dyn Target + Send>>,
+    // Last, so that sessions end first.
+    host: Option<EngineHost>,
+}
+
+impl Opened {
+    /// Opens the target. `queues`: the depth of a queue, and how many there will be.
+    pub fn open(
+        args: &TargetArgs,
+        survey: &Survey,
+        placing: PlacementOptions,
+        queues: (u32, u32),
+        ctx: &Context,
+    ) -> Result<Opened, CliError> {
+        let clock = SystemClock::start();
+        if let Some(file) = &args.config {
+            return Opened::engine(args, file, survey, placing, (clock, queues.1), ctx);
+        }
+        if args.target.iter().any(|target| is_uri(target)) {
+            return Opened::nbd(args, placing, (clock, queues), ctx);
+        }
+        let modifies = survey.volumes.iter().any(|v| v.modified);
+        if modifies && placing.writes == Writes::Refused {
+            // Before a file is created for nothing.
+            let target = args.target[0].clone();
+            return Err(ReplayError::WritesNotAllowed { target }.into());
+        }
+        let target = BlockTarget::open(
+            &BlockOptions {
+                paths: args.target.iter().map(PathBuf::from).collect(),
+                create_bytes: args.create.map(Size::bytes),
+                read_only: !(modifies && placing.writes == Writes::Allowed),
+                direct: if args.buffered { DirectIo::Never } else { DirectIo::Prefer },
+                backend: Backend::from_environment()?,
+                depth: queues.0.saturating_mul(queues.1),
+            },
+            clock,
+        )
+        .map_err(|error| missing(error, &args.target))?;
+        for notice in target.notices() {
+            ctx.note(notice);
+        }
+        let info = target.info();
+        let targets: Vec<Box<dyn Target + Send>> = vec![Box::new(target)];
+        Ok(Opened { clock, info, config: None, placing, targets, host: None })
+    }
+
+    fn nbd(
+        args: &TargetArgs,
+        placing: PlacementOptions,
+        (clock, (depth, jobs)): (SystemClock, (u32, u32)),
+        ctx: &Context,
+    ) -> Result<Opened, CliError> {
+        let uris = args.target.iter().map(|t| parse(t)).collect::<Result<_, _>>()?;
+        let options = NbdOptions { uris, connections: args.connections, depth };
+        let mut targets: Vec<Box<dyn Target + Send>> = Vec::new();
+        let first = NbdTarget::open(&options, clock)?;
+        for export in first.held_back() {
+            ctx.note(format_args!(
+                "{export}: one connection only; the server does not say that a flush holds over \
+                 several"
+            ));
+        }
+        let info = first.info();
+        targets.push(Box::new(first));
+        for _ in 1..jobs {
+            targets.push(Box::new(NbdTarget::open(&options, clock)?));
+        }
+        Ok(Opened { clock, info, config: None, placing, targets, host: None })
+    }
+
+    fn engine(
+        args: &TargetArgs,
+        file: &Path,
+        survey: &Survey,
+        placing: PlacementOptions,
+        (clock, jobs): (SystemClock, u32),
+        ctx: &Context,
+    ) -> Result<Opened, CliError> {
+        let config = load_config(file)?;
+        config.check_volumes().map_err(CliError::usage)?;
+        let text =
+            std::fs::read_to_string(file).map_err(|e| CliError::file("cannot read", file, e))?;
+        let placing = PlacementOptions { writes: may_write(&config, placing.writes), ..placing };
+        // The engine writes headers when it opens; what does not fit is to be refused before.
+        if let Some(volumes) = expected_volumes(&config) {
+            let limits = Limits {
+                alignment_bytes: 1,
+                transfer_bytes_max: 1,
+                zero_bytes_max: 1,
+                depth_max: 1,
+            };
+            Placement::new(&survey.volumes, &volumes, limits, placing)?;
+        }
+        let options = EngineOptions {
+            format: args.format,
+            discard_dirty_data: args.discard_dirty_data,
+            backend: Backend::from_environment()?,
+            ..EngineOptions::default()
+        };
+        let host = EngineHost::open(&config, options)?;
+        for notice in host.engine().notices() {
+            ctx.note(notice);
+        }
+        let mut targets: Vec<Box<dyn Target + Send>> = Vec::new();
+        for _ in 0..jobs {
+            targets.push(Box::new(host.target(clock)?));
+        }
+        let info = host.info();
+        Ok(Opened { clock, info, config: Some(text), placing, targets, host: Some(host) })
+    }
+
+    /// Its volumes.
+    pub fn volumes(&self) -> Vec<TargetVolume> {
+        self.info.volumes.clone()
+    }
+
+    /// What it takes in one piece.
+    pub fn limits(&self) -> Limits {
+        self.targets[0].limits()
+    }
+
+    /// One for each submitter.
+    pub fn handles(&mut self) -> Vec<&mut (dyn Target + Send)> {
+        self.targets.iter_mut().map(|target| &mut **target as &mut (dyn Target + Send)).collect()
+    }
+
+    /// Any of them, to read back with.
+    pub fn first(&mut self) -> &mut (dyn Target + Send) {
+        &mut *self.targets[0]
+    }
+
+    /// Our own cache, if that is what it is.
+    pub fn host(&self) -> Option<&EngineHost> {
+        self.host.as_ref()
+    }
+
+    /// Ends all sessions and hands over the cache.
+    pub fn into_host(self) -> Option<EngineHost> {
+        let Opened { targets, host, .. } = self;
+        drop(targets);
+        host
+    }
+}
+
+fn is_uri(target: &str) -> bool {
+    target.contains("://")
+}
+
+fn parse(target: &str) -> Result<NbdUri, CliError> {
+    target
+        .parse()
+        .map_err(|source| CliError::usage(ReplayError::Uri { address: target.to_owned(), source }))
+}
+
+/// A file that is not there may be one that was meant to be created.
+fn missing(error: ReplayError, targets: &[String]) -> CliError {
+    let absent = targets.iter().find(|target| !Path::new(target).exists());
+    match absent {
+        Some(_) => CliError::from(error).next("--create SIZE makes a file of that size"),
+        None => error.into(),
+    }
+}
+
+/// Files that a configuration names are the cache's to fill; a block device may be one on which
+/// somebody's data are.
+fn may_write(config: &Config, asked: Writes) -> Writes {
+    use std::os::unix::fs::FileTypeExt;
+    let is_file = |path: &str| {
+        let metadata = std::fs::metadata(path);
+        !is_uri(path) && metadata.is_ok_and(|m| m.file_type().is_block_device()).eq(&false)
+    };
+    match asked {
+        Writes::Refused if config.volume.iter().all(|v| is_file(&v.backing)) => Writes::Allowed,
+        asked => asked,
+    }
+}
+
+/// The volumes as they will be once the engine is open, as far as that can be told before.
+fn expected_volumes(config: &Config) -> Option<Vec<TargetVolume>> {
+    const HEADER_BYTES: u64 = 1 << 20;
+    let volume = |v: &forebay_config::Volume| {
+        let size_bytes = match v.size {
+            Some(size) => size.bytes(),
+            None => {
+                // The end of a block device is where seeking ends; its metadata do not say.
+                let mut file = std::fs::File::open(&v.backing).ok()?;
+                let all = file.seek(SeekFrom::End(0)).ok()?;
+                let header = if v.layout == BackingLayout::None { 0 } else { HEADER_BYTES };
+                all.saturating_sub(header)
+            }
+        };
+        let (name, read_only) = (v.name.clone(), v.read_only);
+        Some(TargetVolume { name, size_bytes, read_only, able: Abilities::ALL })
+    };
+    config.volume.iter().map(volume).collect()
+}
