@@ -114,6 +114,10 @@ impl Cache {
                 self.state = State::Failed;
                 self.notices.push(Notice::Failed(error));
             }
+            Event::CleanMarked { result, .. } => {
+                self.stop_result = self.stop_result.and(result);
+                self.log.as_mut().expect("the log said so").stop();
+            }
             Event::Stopped { result } => {
                 self.state = State::Stopped;
                 self.notices.push(Notice::Stopped(self.stop_result.and(result)));
@@ -245,9 +249,10 @@ impl Cache {
                 SyncWaiter::Retire(extent) => {
                     let log = self.log.as_mut().expect("only a log retires extents");
                     match result {
-                        Ok(()) => log.extent_released(extent),
+                        // (A sync proves nothing once one before it has failed.)
+                        Ok(()) if self.front.sync_failures == 0 => log.extent_released(extent),
                         // The mark must stay, and who waits for its place must not wait for ever.
-                        Err(error) => log.give_up(error),
+                        _ => log.give_up(forebay_effect::IoError::Device),
                     }
                 }
                 SyncWaiter::Start => {}
@@ -456,7 +461,14 @@ impl Cache {
                 match &mut self.log {
                     Some(log) if !lost => {
                         self.state = State::Closing;
-                        log.stop();
+                        let clean = self.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
+                        if self.stop_destages && self.stop_result.is_ok() && clean {
+                            // The stores are the whole truth: no record may be destaged again
+                            // at the next start. The stop goes on when that is durable.
+                            log.clean_before_now(0);
+                        } else {
+                            log.stop();
+                        }
                     }
                     _ => {
                         self.state = State::Stopped;
