@@ -299,3 +299,26 @@ fn many_sessions_at_once_each_get_their_own_answers() {
     assert_eq!(status.in_flight, 0);
     engine.stop(StopMode::Destage, |_| {}).unwrap();
 }
+
+#[test]
+fn after_a_stop_that_destaged_nothing_on_flash_is_dirty() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    let contents = churn(&mut session, 100);
+    drop(session);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    let flash = check_flash(&directory.path().join("flash.img")).unwrap();
+    assert_eq!(flash.dirty_blocks, 0);
+    assert!(flash.blocks > 0 && flash.recovery.clean);
+    // What it caches is still good, and a kill now brings nothing old back.
+    open(&config).kill();
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    for (&(volume, block), &byte) in &contents {
+        assert_eq!(read(&mut session, volume, block), byte, "volume {volume} block {block}");
+    }
+    assert_eq!(engine.status().total.dirty_blocks, 0);
+    drop(session);
+}
