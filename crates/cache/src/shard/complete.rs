@@ -317,6 +317,10 @@ impl Shard {
             }
         });
         around.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
+        // The mark is good for the step just taken; a block that was rescued asks anew.
+        if let Some(id) = self.index.find(key) {
+            self.index[id].clear(MARKED);
+        }
         self.close_run(around);
     }
 
