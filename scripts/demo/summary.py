@@ -8,14 +8,12 @@ import sys
 def line(run):
     hits, misses = run["hits"], run["misses"]
     accesses = sum(sum(part.values()) for part in (hits["tier1"], hits["tier2"], misses))
-    throughput = run.get("throughput")
-    if throughput:
-        how = f"replayed   {throughput['requests_per_s']:6.0f} requests a second"
-    else:
-        how = f"simulated  {run['requests'] / run['duration_s']:6.0f} requests a second"
+    # Only what ran on something says on what.
+    how = "replayed " if "target" in run else "simulated"
+    per_s = run["throughput"]["requests_per_s"]
     latency = run["latency_us"]["all"]
     return (
-        f"    {how}, {sum(hits['tier1'].values()) / accesses:5.1%} hits in memory, "
+        f"    {how}  {per_s:6.0f} requests a second, {sum(hits['tier1'].values()) / accesses:5.1%} hits in memory, "
         f"{sum(hits['tier2'].values()) / accesses:5.1%} on flash, mean latency "
         f"{latency['mean'] / 1e3:.2f} ms, 99 % within {latency['p99'] / 1e3:.1f} ms"
     )
