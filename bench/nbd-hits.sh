@@ -4,6 +4,9 @@
 #
 #   cargo build --release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
 #
+# "CPU µs" is what the server's process spends on a request, which other load on the machine
+# disturbs less than it does IOPS.
+#
 # BENCH_SECONDS (5) per cell; BENCH_ROUNDS (1) rounds, of which the best of each cell counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +16,7 @@ ramserver=${RAMSERVER:-$PWD/target/release/ramserver}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
 cd "$work"
 pids=()
+declare -A pid_of
 trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 cat >forebay.toml <<TOML
@@ -28,16 +32,16 @@ nbd = "unix:$work/forebay.sock"
 control = "unix:$work/control.sock"
 TOML
 "$forebay" -q serve --config forebay.toml >ready &
-pids+=($!)
+pids+=($!) pid_of[forebay]=$!
 servers=(forebay)
 if [ -x "$ramserver" ]; then
     "$ramserver" "$work/ramserver.sock" $((64 << 20)) &
-    pids+=($!)
+    pids+=($!) pid_of[ramserver]=$!
     servers+=(ramserver)
 fi
 if command -v nbdkit >/dev/null; then
     nbdkit -f -U "$work/nbdkit.sock" memory 64M &
-    pids+=($!)
+    pids+=($!) pid_of[nbdkit]=$!
     servers+=(nbdkit)
 fi
 for server in "${servers[@]}"; do
@@ -47,38 +51,47 @@ for server in "${servers[@]}"; do
         --bs=1M --iodepth=4 --size=64M >/dev/null
 done
 
-# cell SERVER READS BLOCK DEPTH JOBS: IOPS, p50 and p99 in µs.
+# ticks SERVER: CPU time of its process so far, in clock ticks.
+ticks() { awk '{ sub(/^.*\) /, ""); print $12 + $13 }' "/proc/${pid_of[$1]}/stat"; }
+
+# cell SERVER READS BLOCK DEPTH JOBS: IOPS, p50, p99, server's CPU for a request; all in µs.
 cell() {
+    local before
+    before=$(ticks "$1")
     fio --name=x --ioengine=nbd --uri="nbd+unix:///?socket=$work/$1.sock" --rw="$2" --bs="$3" \
-        --iodepth="$4" --numjobs="$5" --size=64M --time_based --runtime="$seconds" --ramp_time=1 \
-        --norandommap --randrepeat=0 --group_reporting --output-format=json 2>/dev/null |
-        python3 -c '
+        --iodepth="$4" --numjobs="$5" --size=64M --time_based --runtime="$seconds" \
+        --norandommap --randrepeat=0 --group_reporting --output-format=json \
+        >fio.json 2>/dev/null
+    python3 - "$(($(ticks "$1") - before))" "$(getconf CLK_TCK)" <<'PYTHON'
 import json, sys
-text = sys.stdin.read()
+text = open("fio.json").read()
 job = json.loads(text[text.index("{"):])["jobs"][0]
 side = job["read"] if job["read"]["total_ios"] else job["write"]
 p = side["clat_ns"]["percentile"]
-print(round(side["iops"]), round(p["50.000000"] / 1e3, 1), round(p["99.000000"] / 1e3, 1))'
+cpu_us = int(sys.argv[1]) / int(sys.argv[2]) * 1e6 / max(1, side["total_ios"])
+latency = [round(p[key] / 1e3, 1) for key in ("50.000000", "99.000000")]
+print(round(side["iops"]), *latency, round(cpu_us, 1))
+PYTHON
 }
 
-echo "| workload | server | IOPS | p50 µs | p99 µs | IOPS to nbdkit | p99 to nbdkit |"
-echo "| --- | --- | --- | --- | --- | --- | --- |"
+echo "| workload | server | IOPS | p50 µs | p99 µs | CPU µs | IOPS to nbdkit | p99 to nbdkit |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
 for load in "randread 4k 1 1" "randread 4k 16 1" "randread 4k 16 4" "randread 4k 64 4" \
     "randread 64k 16 1" "randwrite 4k 16 1" "randwrite 4k 16 4"; do
     declare -A best=()
     for _ in $(seq "$rounds"); do
         for server in "${servers[@]}"; do
             # shellcheck disable=SC2086
-            read -r iops p50 p99 <<<"$(cell "$server" $load)"
-            read -r old _ <<<"${best[$server]:-0 0 0}"
-            [ "$iops" -le "$old" ] || best[$server]="$iops $p50 $p99"
+            read -r iops p50 p99 cpu <<<"$(cell "$server" $load)"
+            read -r old _ <<<"${best[$server]:-0 0 0 0}"
+            [ "$iops" -le "$old" ] || best[$server]="$iops $p50 $p99 $cpu"
         done
     done
     read -r rw bs depth jobs <<<"$load"
-    read -r base _ base99 <<<"${best[nbdkit]:-0 0 0}"
+    read -r base _ base99 _ <<<"${best[nbdkit]:-0 0 0 0}"
     for server in "${servers[@]}"; do
-        read -r iops p50 p99 <<<"${best[$server]}"
+        read -r iops p50 p99 cpu <<<"${best[$server]}"
         ratio() { [ "${2%.*}" = 0 ] && echo - || awk "BEGIN { printf \"%.2f\", $1 / $2 }"; }
-        echo "| $rw $bs QD$depth x $jobs | $server | $iops | $p50 | $p99 | $(ratio "$iops" "$base") | $(ratio "$p99" "$base99") |"
+        echo "| $rw $bs QD$depth x $jobs | $server | $iops | $p50 | $p99 | $cpu | $(ratio "$iops" "$base") | $(ratio "$p99" "$base99") |"
     done
 done

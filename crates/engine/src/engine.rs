@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::Notice as MachineNotice;
 use forebay_config::Config;
 use forebay_device::file::{DirectIo, Notice};
@@ -137,6 +137,11 @@ impl Engine {
     /// The clock of all its times.
     pub fn clock(&self) -> Clock {
         self.shared.clock
+    }
+
+    /// When the oldest request in flight arrived.
+    pub fn oldest_in_flight(&self) -> Option<Nanos> {
+        self.shared.lock().table.oldest()
     }
 
     /// What the user should hear of.

@@ -82,6 +82,18 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
+    /// The flash tier is another store's.
+    #[error(
+        "the flash tier {} belongs to other backing stores ({what}); nothing was written. Serve it \
+         with its own stores, or start it anew with --format (it refuses while it holds dirty data)",
+        path.display()
+    )]
+    Bound {
+        /// The flash tier.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
     /// The flash tier is bound to other stores.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for \

@@ -179,6 +179,10 @@ fn decide(
         }
         Found::Tier(_) => {}
     }
+    if let (Found::Tier(_), Err(what), false) = (&tier.found, &numbers, options.format) {
+        // Even a tier that owes nothing is somebody's cache.
+        return Err(EngineError::Bound { path, what: what.clone() });
+    }
     if matches!(tier.found, Found::Tier(_)) && !options.discard_dirty_data {
         match (tier.dirty_blocks()?, numbers) {
             (0, _) => {}

@@ -120,6 +120,11 @@ impl Table {
         &self.entry(id).request
     }
 
+    /// When the oldest request in flight arrived.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.entries.iter().flatten().map(|entry| entry.arrived).min()
+    }
+
     /// Requests in flight.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()

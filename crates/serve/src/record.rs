@@ -8,7 +8,6 @@
 //! XXH3-128, which finds equal contents but is no protection against malice: anybody can make
 //! two blocks with one hash.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,10 +28,10 @@ const UNIT_BYTES: usize = 4096;
 const DIGEST_BYTES: usize = 16;
 /// How often lists are collected.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long a request that is slower than others is waited for, so that it can be written in
-/// its place. Slower ones are written late, with their predecessor's time.
-const HELD: Nanos = Nanos(3_000_000_000);
-/// Requests that are held at most.
+/// How long after its answer a connection may take to note a request. One that is later is
+/// written late, with its predecessor's time.
+const NOTED_WITHIN: Nanos = Nanos(200_000_000);
+/// Requests that are held, because an earlier one is still in flight, at most.
 const HELD_MAX: usize = 1 << 20;
 /// How often what was written is made safe.
 const CHECKPOINT_PERIOD: Nanos = Nanos(60_000_000_000);
@@ -124,7 +123,7 @@ struct Shared {
 }
 
 impl Recording {
-    /// Begins one.
+    /// Begins one. `oldest` says when the oldest request in flight arrived.
     ///
     /// # Errors
     /// If the trace cannot be created or the thread not be started.
@@ -132,6 +131,7 @@ impl Recording {
         options: &RecordOptions,
         clock: EngineClock,
         volumes: &[VolumeDescription],
+        oldest: impl Fn() -> Option<Nanos> + Send + 'static,
     ) -> Result<Recording, TraceError> {
         let writer = ParquetTraceWriter::create(&options.path)?;
         let metadata = metadata(options, volumes);
@@ -146,8 +146,8 @@ impl Recording {
             clock,
             writer,
             metadata,
-            held: BTreeMap::new(),
-            numbered: 0,
+            oldest: Box::new(oldest),
+            held: Vec::new(),
             first: None,
             last: Nanos(0),
             checkpoint_at: clock.now(),
@@ -204,9 +204,9 @@ struct Scribe {
     clock: EngineClock,
     writer: ParquetTraceWriter,
     metadata: Metadata,
-    /// By time of arrival, then in the order of collection.
-    held: BTreeMap<(Nanos, u64), Entry>,
-    numbered: u64,
+    oldest: Box<dyn Fn() -> Option<Nanos> + Send>,
+    /// By time of arrival.
+    held: Vec<Entry>,
     first: Option<Nanos>,
     last: Nanos,
     checkpoint_at: Nanos,
@@ -218,14 +218,19 @@ impl Scribe {
         loop {
             let over = self.shared.over.load(Ordering::Acquire);
             let now = self.clock.now();
+            let oldest = (self.oldest)().unwrap_or(now).min(now);
             self.collect();
-            let until = if over { Nanos(u64::MAX) } else { now.saturating_sub(HELD) };
-            while self.held.len() > HELD_MAX
-                || self.held.first_key_value().is_some_and(|(key, _)| key.0 < until)
-            {
-                let Some((_, entry)) = self.held.pop_first() else { break };
+            let settled = oldest.saturating_sub(NOTED_WITHIN);
+            let count = match over {
+                true => self.held.len(),
+                false => self.held.partition_point(|entry| entry.request.time < settled),
+            };
+            let count = count.max(self.held.len().saturating_sub(HELD_MAX));
+            let mut held = std::mem::take(&mut self.held);
+            for entry in held.drain(..count) {
                 self.write(&entry)?;
             }
+            self.held = held;
             if over {
                 return Ok(());
             }
@@ -246,14 +251,14 @@ impl Scribe {
                 ended.push(n);
             }
             let entries = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
-            for entry in entries {
-                self.numbered += 1;
-                self.held.insert((entry.request.time, self.numbered), entry);
-            }
+            self.held.extend(entries);
         }
         for n in ended.into_iter().rev() {
             lists.swap_remove(n);
         }
+        drop(lists);
+        // Stable, and quick: each list is nearly sorted, and so is what was held.
+        self.held.sort_by_key(|entry| entry.request.time);
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), TraceError> {
@@ -363,7 +368,8 @@ mod tests {
             size_bytes: 1 << 20,
             read_only: false,
         }];
-        let recording = Recording::start(&options, EngineClock::start(), &volumes).unwrap();
+        let recording =
+            Recording::start(&options, EngineClock::start(), &volumes, || None).unwrap();
         let (a, b) = (recording.notes(), recording.notes());
         a.note(Nanos(500), [done(100, Op::Read, 1), done(300, Op::Write, 2)].iter());
         b.note(Nanos(600), [done(200, Op::Write, 1)].iter());

@@ -55,7 +55,12 @@ impl Server {
         let control = Listener::bind(&config.serve.control)?;
         let engine = Arc::new(Engine::open(config, options)?);
         let recording = match record {
-            Some(record) => Some(Recording::start(record, engine.clock(), engine.volumes())?),
+            Some(record) => {
+                let of_recording = Arc::downgrade(&engine);
+                let oldest = move || of_recording.upgrade()?.oldest_in_flight();
+                let (clock, volumes) = (engine.clock(), engine.volumes());
+                Some(Recording::start(record, clock, volumes, oldest)?)
+            }
             None => None,
         };
         let nbd = NbdServer::start(engine.clone(), nbd, recording)?;
