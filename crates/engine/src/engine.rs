@@ -1,7 +1,7 @@
 //! An engine: a cache on real devices, in this process.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
@@ -78,6 +78,8 @@ pub struct Engine {
     recovery: Option<Box<RecoveryReport>>,
     has_flash: bool,
     keeps_dirty: bool,
+    /// Destages are done one after another: each has an end of its own to wait for.
+    destaging: Mutex<()>,
 }
 
 impl Engine {
@@ -100,6 +102,7 @@ impl Engine {
             recovery: None,
             has_flash: opened.flash_path.is_some(),
             keeps_dirty: config.cache.write_policy.keeps_dirty_data(),
+            destaging: Mutex::new(()),
         };
         let mut core = engine.shared.lock();
         core.start(engine.shared.clock.now(), opened.start);
@@ -173,6 +176,7 @@ impl Engine {
     /// # Errors
     /// If some of it cannot be brought there; it is kept.
     pub fn destage(&self, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut core = self.shared.lock();
         core.destage(self.shared.clock.now());
         self.shared.unlock(core, None);

@@ -322,3 +322,18 @@ fn after_a_stop_that_destaged_nothing_on_flash_is_dirty() {
     assert_eq!(engine.status().total.dirty_blocks, 0);
     drop(session);
 }
+
+#[test]
+fn destages_asked_for_at_the_same_time_all_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    churn(&mut session, 20);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| engine.destage(|_| {}).unwrap());
+        }
+    });
+    assert_eq!(engine.status().total.dirty_blocks, 0);
+    drop(session);
+}

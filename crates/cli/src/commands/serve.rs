@@ -51,6 +51,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let config = Config::load(&args.config).map_err(CliError::usage)?;
     config.check_volumes().map_err(CliError::usage)?;
     let signals = StopSignals::install()?;
+    end_on_faults();
     let record = args.record.map(|path| RecordOptions { path, hash: args.hash });
     let options = EngineOptions {
         format: args.format,
@@ -106,4 +107,14 @@ fn stop(
         if signals.count() > before { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     Ok(stopped?)
+}
+
+/// A fault of the program ends the server at once, like a power cut: the next start recovers
+/// what was acknowledged as durable. To serve on from an unknown state could only make it worse.
+fn end_on_faults() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |fault| {
+        report(fault);
+        std::process::abort();
+    }));
 }
