@@ -131,13 +131,17 @@ impl Ledger {
 
     /// What is to be read, in order, each stretch within 1 MiB.
     pub fn stretches(&self) -> Vec<Stretch> {
-        let stretch = |(&(volume, chunk), states): (&(u32, u64), &Box<[u32]>)| {
+        let known = |states: &[u32]| {
             let first = states.iter().position(|&state| state < UNKNOWN)? as u64;
             let last = states.iter().rposition(|&state| state < UNKNOWN)? as u64;
-            let sectors = last - first + 1;
-            Some(Stretch { volume, first: chunk * CHUNK_SECTORS + first, sectors })
+            Some((first, last - first + 1))
         };
-        self.chunks.iter().filter_map(stretch).collect()
+        let chunks = self.chunks.iter();
+        let stretches = chunks.filter_map(|(&(volume, chunk), states)| {
+            let (first, sectors) = known(states)?;
+            Some(Stretch { volume, first: chunk * CHUNK_SECTORS + first, sectors })
+        });
+        stretches.collect()
     }
 
     /// The versions, oldest and newest, that a sector may have; `None` if nobody knows.

@@ -319,7 +319,10 @@ mod tests {
             {
                 let at = placement.place(&request(0, Op::Write, offset, length)).unwrap();
                 assert!(at.offset + at.length <= size && at.length >= length.min(size), "{at:?}");
-                assert!(at.offset % alignment == 0 && at.length % alignment == 0, "{at:?}");
+                assert!(
+                    at.offset.is_multiple_of(alignment) && at.length.is_multiple_of(alignment),
+                    "{at:?}"
+                );
             }
         }
     }

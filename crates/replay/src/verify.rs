@@ -77,7 +77,9 @@ impl Written {
         clock: &impl Clock,
         hooks: Hooks<'_>,
     ) -> Result<VerifyResult, ReplayError> {
-        let stretches = self.ledger.stretches();
+        let most = target.limits().transfer_bytes_max / SECTOR_BYTES;
+        let stretches: Vec<Stretch> =
+            self.ledger.stretches().into_iter().flat_map(|s| cut(s, most)).collect();
         let unknown_bytes = self.ledger.unknown_sectors() * SECTOR_BYTES;
         let mut result = VerifyResult { unknown_bytes, ..VerifyResult::default() };
         let mut pool = BufferPool::new(DEPTH << 21);
@@ -135,6 +137,21 @@ impl Written {
     }
 }
 
+/// A stretch in pieces that end at multiples of `most` sectors, so that widening a piece to the
+/// blocks of the target does not make it too long.
+fn cut(stretch: Stretch, most: u64) -> impl Iterator<Item = Stretch> {
+    let most = most.max(1);
+    let (mut first, end) = (stretch.first, stretch.first + stretch.sectors);
+    std::iter::from_fn(move || {
+        let next = ((first / most + 1) * most).min(end);
+        let piece = Stretch { first, sectors: next - first, ..stretch };
+        (first < end).then(|| {
+            first = next;
+            piece
+        })
+    })
+}
+
 fn describe(found: Option<u32>, expected: u32) -> String {
     match found {
         Some(VERSION_ZERO) => format!("zeroes instead of write {expected}"),
@@ -149,7 +166,7 @@ fn describe(found: Option<u32>, expected: u32) -> String {
 fn read<T: Target + ?Sized>(tag: usize, stretch: Stretch, target: &T, pool: &mut BufferPool) -> Io {
     let alignment = target.limits().alignment_bytes;
     let size = target.volumes()[stretch.volume as usize].size_bytes;
-    let begin = stretch.first * SECTOR_BYTES & !(alignment - 1);
+    let begin = (stretch.first * SECTOR_BYTES) & !(alignment - 1);
     let end = ((stretch.first + stretch.sectors) * SECTOR_BYTES).next_multiple_of(alignment);
     let length = end.min(size) - begin;
     Io {

@@ -15,7 +15,7 @@ use crate::output::OutputArgs;
 use crate::progress::Unit;
 
 /// Requests of a workload that its identity is made of at most.
-const HASHED_MAX: u64 = 10_000_000;
+const HASHED_MAX: u64 = 1_000_000;
 
 /// Arguments of `forebay load`.
 #[derive(clap::Args, Debug)]

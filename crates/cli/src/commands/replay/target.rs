@@ -60,7 +60,7 @@ pub struct TargetArgs {
     /// Write an empty flash tier and new headers over whatever is there, unless that holds dirty
     /// data
     #[arg(long, requires = "config")]
-    pub format: bool,
+    pub format_devices: bool,
     /// Give up dirty data that stands in the way
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
@@ -130,6 +130,11 @@ impl Opened {
             let target = args.target[0].clone();
             return Err(ReplayError::WritesNotAllowed { target }.into());
         }
+        // So that no file is created for a workload that does not fit onto it.
+        let paths = args.target.iter().map(PathBuf::from);
+        if let Some(volumes) = paths.map(|path| expected_file(&path, args.create)).collect() {
+            expect_to_fit(survey, volumes, placing)?;
+        }
         let target = BlockTarget::open(
             &BlockOptions {
                 paths: args.target.iter().map(PathBuf::from).collect(),
@@ -189,21 +194,15 @@ impl Opened {
         let placing = PlacementOptions { writes: may_write(&config, placing.writes), ..placing };
         // The engine writes headers when it opens; what does not fit is to be refused before.
         if let Some(volumes) = expected_volumes(&config) {
-            let limits = Limits {
-                alignment_bytes: 1,
-                transfer_bytes_max: 1,
-                zero_bytes_max: 1,
-                depth_max: 1,
-            };
-            Placement::new(&survey.volumes, &volumes, limits, placing)?;
+            expect_to_fit(survey, volumes, placing)?;
         }
         let options = EngineOptions {
-            format: args.format,
+            format: args.format_devices,
             discard_dirty_data: args.discard_dirty_data,
             backend: Backend::from_environment()?,
             ..EngineOptions::default()
         };
-        let host = EngineHost::open(&config, options)?;
+        let host = EngineHost::open(&config, options).map_err(as_named_here)?;
         for notice in host.engine().notices() {
             ctx.note(notice);
         }
@@ -267,6 +266,12 @@ fn missing(error: ReplayError, targets: &[String]) -> CliError {
     }
 }
 
+/// The engine speaks of flags by the names that `forebay serve` has for them; here `--format` is
+/// a trace's.
+fn as_named_here(error: ReplayError) -> CliError {
+    CliError::failed(error.to_string().replace("--format", "--format-devices"))
+}
+
 /// Files that a configuration names are the cache's to fill; a block device may be one on which
 /// somebody's data are.
 fn may_write(config: &Config, asked: Writes) -> Writes {
@@ -281,22 +286,42 @@ fn may_write(config: &Config, asked: Writes) -> Writes {
     }
 }
 
+/// Refuses a workload that will not fit, before anything is opened.
+fn expect_to_fit(
+    survey: &Survey,
+    volumes: Vec<TargetVolume>,
+    placing: PlacementOptions,
+) -> Result<(), ReplayError> {
+    let (transfer_bytes_max, zero_bytes_max, depth_max) = (1, 1, 1);
+    let limits = Limits { alignment_bytes: 1, transfer_bytes_max, zero_bytes_max, depth_max };
+    Placement::new(&survey.volumes, &volumes, limits, placing).map(|_| ())
+}
+
+/// A file as it will be once it is open, as far as that can be told before.
+fn expected_file(path: &Path, create: Option<Size>) -> Option<TargetVolume> {
+    let size_bytes = if path.exists() { end_of(path)? } else { create?.bytes() };
+    let name = path.display().to_string();
+    Some(TargetVolume { name, size_bytes, read_only: false, able: Abilities::ALL })
+}
+
 /// The volumes as they will be once the engine is open, as far as that can be told before.
 fn expected_volumes(config: &Config) -> Option<Vec<TargetVolume>> {
     const HEADER_BYTES: u64 = 1 << 20;
     let volume = |v: &forebay_config::Volume| {
+        let header = if v.layout == BackingLayout::None { 0 } else { HEADER_BYTES };
         let size_bytes = match v.size {
             Some(size) => size.bytes(),
-            None => {
-                // The end of a block device is where seeking ends; its metadata do not say.
-                let mut file = std::fs::File::open(&v.backing).ok()?;
-                let all = file.seek(SeekFrom::End(0)).ok()?;
-                let header = if v.layout == BackingLayout::None { 0 } else { HEADER_BYTES };
-                all.saturating_sub(header)
-            }
+            None => end_of(Path::new(&v.backing))?.saturating_sub(header),
         };
         let (name, read_only) = (v.name.clone(), v.read_only);
         Some(TargetVolume { name, size_bytes, read_only, able: Abilities::ALL })
     };
     config.volume.iter().map(volume).collect()
+}
+
+/// The size of a file or block device. The end of a device is where seeking ends; its metadata
+/// do not say.
+fn end_of(path: &Path) -> Option<u64> {
+    let mut file = std::fs::File::open(path).ok()?;
+    file.seek(SeekFrom::End(0)).ok()
 }
