@@ -32,8 +32,8 @@ pub enum Pacing {
         queue_depth: u32,
     },
     /// One request at a time, and the next one only when all work in the background has ended
-    /// too. So the order of completions is that of any other driver that does the same, and
-    /// both decide alike.
+    /// too; operations of devices end in the order in which they were begun. Any other driver
+    /// that does the same makes the cache decide alike.
     Quiesced,
     /// Every operation of a device ends at once, in the order in which it was asked for. There
     /// are no latencies; hits and traffic are those of [`Pacing::Quiesced`].

@@ -98,7 +98,7 @@ impl Simulation {
             flushes_added: 0,
         };
         let mut simulation = Simulation {
-            timing: Timing::new(scenario, options.seed, untimed),
+            timing: Timing::new(scenario, options.seed, options.pacing),
             now: Nanos(0),
             epoch: Nanos(0),
             memory: if untimed { Default::default() } else { scenario.memory },
@@ -148,6 +148,16 @@ impl Simulation {
     /// Requests answered so far, assumed flushes among them.
     pub fn answered(&self) -> u64 {
         self.requests_answered
+    }
+
+    /// Simulated time since the first request could have begun.
+    pub fn now(&self) -> Nanos {
+        self.now.saturating_sub(self.epoch)
+    }
+
+    /// The same, when the latest answer was given.
+    pub fn answered_at(&self) -> Nanos {
+        self.last_answer.saturating_sub(self.epoch)
     }
 
     /// Waits for everything under way and tells what happened. What is dirty stays so.
@@ -295,14 +305,14 @@ impl Simulation {
         while let Some(effect) = self.cache.poll_effect(&mut self.segments) {
             match effect {
                 Effect::Copy { from, length, .. } => {
-                    let cost = match from {
+                    let latency = match from {
                         Place::Slot { .. } => self.memory.read,
                         _ => self.memory.write,
                     };
-                    self.now.0 += cost.0 * u64::from(length) >> 12;
+                    self.now.0 += in_proportion(latency, length);
                 }
                 Effect::Zero { length, .. } => {
-                    self.now.0 += self.memory.write.0 * u64::from(length) >> 12;
+                    self.now.0 += in_proportion(self.memory.write, length);
                 }
                 // No bytes, no checksums: the cache compares it with what it was told on writing.
                 Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
@@ -413,4 +423,9 @@ impl Simulation {
             rows: self.series.finish(self.now.saturating_sub(self.epoch), totals),
         }
     }
+}
+
+/// Nanoseconds for `length` bytes at `latency` for 4 KiB.
+fn in_proportion(latency: Nanos, length: u32) -> u64 {
+    (latency.0 * u64::from(length)) >> 12
 }

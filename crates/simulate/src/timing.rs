@@ -8,6 +8,7 @@ use forebay_effect::{Device, Effect, Token};
 use forebay_model::{Access, Model};
 use forebay_results::LatencyHistogram;
 
+use crate::options::Pacing;
 use crate::result::{ComponentLatency, Components};
 use crate::scenario::Scenario;
 
@@ -26,6 +27,9 @@ pub(crate) struct Timed {
     /// By time; what ends at the same time ends in the order in which it was begun.
     queue: BinaryHeap<Reverse<Ending>>,
     sequence: u64,
+    /// Whether what was begun first must end first.
+    in_order: bool,
+    latest: Nanos,
     flash: Model,
     backing: Vec<Model>,
     /// By [`Kind`], flash first.
@@ -48,8 +52,8 @@ enum Kind {
 
 impl Timing {
     /// Devices at rest.
-    pub fn new(scenario: &Scenario, seed: u64, untimed: bool) -> Timing {
-        if untimed {
+    pub fn new(scenario: &Scenario, seed: u64, pacing: Pacing) -> Timing {
+        if pacing == Pacing::Untimed {
             return Timing::Untimed(VecDeque::with_capacity(1024));
         }
         let flash_bytes = scenario.cache.flash.as_ref().map_or(0, |f| f.geometry.device_bytes());
@@ -57,6 +61,8 @@ impl Timing {
         Timing::Timed(Box::new(Timed {
             queue: BinaryHeap::with_capacity(1024),
             sequence: 0,
+            in_order: pacing == Pacing::Quiesced,
+            latest: Nanos(0),
             flash: Model::new(&scenario.flash, flash_bytes, seed),
             backing: backing
                 .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
@@ -140,8 +146,12 @@ impl Timed {
             Device::Flash => (&mut self.flash, 0),
             Device::Backing(volume) => (&mut self.backing[volume.0 as usize], 3),
         };
-        let at = model.complete(now, access);
+        let mut at = model.complete(now, access);
         self.latency[first + kind as usize].record(at.saturating_sub(now));
+        if self.in_order {
+            at = at.max(self.latest);
+            self.latest = at;
+        }
         self.sequence += 1;
         self.queue.push(Reverse(Ending { at, sequence: self.sequence, token }));
     }
@@ -164,7 +174,7 @@ mod tests {
         let mut scenario =
             Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
         scenario.volumes[0].backing = Profile::fixed(Nanos(100), Nanos(300), 2);
-        Timing::new(&scenario, 1, false)
+        Timing::new(&scenario, 1, Pacing::default())
     }
 
     fn read(index: u32) -> Effect {

@@ -1,0 +1,97 @@
+//! Hit counts against exact LRU, whose counts by cache size come from reuse distances.
+//!
+//! Method: requests of one block each, one at a time and without latencies, so that the order in
+//! which blocks are used is the trace's.
+
+mod common;
+
+use common::{scenario, zipf};
+use forebay_block::{BlockSize, Op, Request};
+use forebay_locality::{LocalityOptions, ReuseHistogram, WorkloadLocality};
+use forebay_results::ReadWrite;
+use forebay_simulate::{Options, Pacing, Scenario, SimulationResult, simulate};
+
+fn distances(requests: &[Request]) -> ReuseHistogram {
+    let options = LocalityOptions { block_size: BlockSize::KIB_4, ..LocalityOptions::default() };
+    let mut workload = WorkloadLocality::new(options).unwrap();
+    requests.iter().for_each(|r| workload.add(r).unwrap());
+    workload.finish().unwrap().all.unwrap()
+}
+
+fn untimed(scenario: &Scenario, requests: &[Request]) -> SimulationResult {
+    let options = Options { pacing: Pacing::Untimed, ..Options::default() };
+    simulate(scenario, requests.iter().copied(), &options).unwrap()
+}
+
+fn lru_hits(distances: &ReuseHistogram, blocks: u64) -> ReadWrite {
+    let hits = |op| distances.hits(op, blocks);
+    ReadWrite { read: hits(Op::Read), write: hits(Op::Write) }
+}
+
+#[test]
+fn memory_alone_hits_exactly_as_lru_of_its_size() {
+    let requests = zipf(120_000, 60_000, 4, 7);
+    let distances = distances(&requests);
+    for policy in ["write-through", "write-back"] {
+        for blocks in [64, 1000, 5000] {
+            let result = untimed(&scenario(blocks, None, policy), &requests);
+            let hits = result.run.cache.unwrap().hits;
+            assert_eq!(hits.tier1, lru_hits(&distances, blocks.into()), "{policy}, {blocks}");
+            assert_eq!(hits.tier2, ReadWrite::default());
+        }
+    }
+}
+
+#[test]
+fn with_flash_behind_it_memory_hits_as_lru_and_what_was_rescued_on_its_way_out() {
+    let requests = zipf(120_000, 60_000, 4, 11);
+    let distances = distances(&requests);
+    for policy in ["write-through", "write-back"] {
+        for blocks in [1000, 5000] {
+            let result = untimed(&scenario(blocks, Some("64MiB"), policy), &requests);
+            let hits = result.run.cache.unwrap().hits;
+            let expected = lru_hits(&distances, blocks.into()).sum() + result.events.rescued;
+            assert_eq!(hits.tier1.sum(), expected, "{policy}, {blocks}");
+        }
+    }
+}
+
+/// The log is no LRU of the blocks it has room for: it drops regions in the order in which they
+/// were written, however often their blocks were used since; a promoted block keeps its place
+/// until then; what is overwritten leaves a hole; some regions are kept free. Write-back pays
+/// more, because every write takes a place in the log at once.
+#[test]
+fn both_tiers_together_come_near_lru_of_their_sum_but_do_not_reach_it() {
+    let requests = zipf(120_000, 60_000, 4, 13);
+    let distances = distances(&requests);
+    for (policy, least) in [("write-through", 0.90), ("write-back", 0.80)] {
+        for (blocks, size) in [(1000u32, "16MiB"), (1000, "64MiB"), (5000, "64MiB")] {
+            let scenario = scenario(blocks, Some(size), policy);
+            let geometry = scenario.cache.flash.as_ref().unwrap().geometry;
+            let flash_blocks = geometry.regions * (geometry.region_pages - 1);
+            let result = untimed(&scenario, &requests);
+            let hits = result.run.cache.unwrap().hits;
+            let both = (hits.tier1.sum() + hits.tier2.sum()) as f64;
+            let bound = lru_hits(&distances, u64::from(blocks + flash_blocks)).sum() as f64;
+            let share = both / bound;
+            assert!((least..=1.0).contains(&share), "{policy}, {blocks} + {size}: {share}");
+        }
+    }
+}
+
+#[test]
+fn requests_of_many_blocks_use_them_in_nearly_the_order_of_the_trace() {
+    // A request's hits are used before its misses have been fetched, so the order differs
+    // within a request.
+    let mut requests = zipf(30_000, 60_000, 4, 17);
+    for (i, request) in requests.iter_mut().enumerate() {
+        request.length = 4096 * (1 + i as u64 % 16);
+    }
+    let distances = distances(&requests);
+    for blocks in [1000, 5000] {
+        let result = untimed(&scenario(blocks, None, "write-through"), &requests);
+        let hits = result.run.cache.unwrap().hits.tier1.sum() as f64;
+        let exact = lru_hits(&distances, blocks.into()).sum() as f64;
+        assert!((hits / exact - 1.0).abs() < 0.01, "{hits} against {exact}");
+    }
+}
