@@ -25,8 +25,7 @@ Without --rate or --open-loop each of the --jobs keeps --queue-depth requests on
 whatever arrival SPEC says.
 
 Example:
-  $ forebay load 'zipf:blocks=4096,write=0.3' --target disk.img --create 16MiB \\
-    --write --queue-depth 8 --requests 20k")]
+  $ forebay load zipf:blocks=4Ki --target d.img --create 16MiB --requests 20k")]
 pub struct Args {
     /// The workload, or a file that describes it
     #[arg(value_name = "SPEC")]
@@ -55,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
     /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]

@@ -27,9 +27,8 @@ Writes are replayed with generated data, so a replay destroys what is on its tar
 that you mean it. A target is never opened while something else uses it.
 
 Example:
-  $ forebay trace synth 'zipf:blocks=4096,requests=10k,write=0.2' -o z.parquet
-  $ forebay replay z.parquet --target disk.img --create 16MiB --write \\
-    --as-fast-as-possible --queue-depth 16 --verify")]
+  $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet
+  $ forebay replay z.parquet --target d.img --create 16MiB --write --verify")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
@@ -54,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "T", help_heading = "Pace")]
     pub duration: Option<TimeSpan>,
     /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]

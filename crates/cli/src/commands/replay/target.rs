@@ -20,10 +20,10 @@ use crate::error::CliError;
 /// What requests are sent to, and what may be done to it.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
+#[command(group = clap::ArgGroup::new("where").required(true).args(["config", "target"]))]
 pub struct TargetArgs {
     /// Forebay's own cache, in this process, as this file describes it
-    #[arg(long, value_name = "FILE", required_unless_present = "target")]
-    #[arg(conflicts_with = "target")]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A file, a block device or an NBD export (nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH);
     /// once for each volume of the workload

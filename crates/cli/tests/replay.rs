@@ -1,0 +1,181 @@
+//! `forebay replay` and `forebay load` as users run them.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn forebay(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).current_dir(dir).args(args).output().unwrap()
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let output = forebay(dir, &[args, &["--json", "--quiet"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(dir: &Path, args: &[&str], status: i32, says: &[&str]) {
+    let output = forebay(dir, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    for text in says {
+        assert!(stderr.contains(text), "{args:?} does not say `{text}`: {stderr}");
+    }
+}
+
+/// A trace of 1000 requests on 4 MiB, a third of them writes.
+fn trace(dir: &Path) {
+    let spec = "zipf:blocks=1024,requests=1000,write=0.33,rate=100000";
+    assert!(forebay(dir, &["trace", "synth", spec, "-o", "t.parquet"]).status.success());
+}
+
+const FAST: [&str; 4] = ["t.parquet", "--as-fast-as-possible", "--queue-depth", "8"];
+
+#[test]
+fn a_replay_reports_every_field_that_is_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    trace(dir.path());
+    let to_file = ["--target", "disk.img", "--create", "4MiB", "--write", "--verify"];
+    let mut args = [&["replay"], &FAST[..], &to_file].concat();
+    args.extend(["--parquet", "run.parquet", "--intervals", "i.parquet", "--html", "run.html"]);
+    let answer = json(dir.path(), &args);
+    assert_eq!(answer["requests"], 1000);
+    assert_eq!(answer["errors"], 0);
+    assert_eq!(answer["complete"], true);
+    let (reads, writes) = (answer["reads"].as_u64().unwrap(), answer["writes"].as_u64().unwrap());
+    assert_eq!(reads + writes, 1000);
+    for kind in ["read", "write", "all"] {
+        let latency = &answer["latency_us"][kind];
+        let at = |name: &str| latency[name].as_f64().unwrap();
+        assert!(at("mean") > 0.0 && at("p50") > 0.0);
+        let rising = ["p50", "p90", "p99", "p999", "p9999", "max"];
+        assert!(rising.windows(2).all(|w| at(w[0]) <= at(w[1])), "{latency}");
+    }
+    for field in ["bytes_per_s", "requests_per_s"] {
+        assert!(answer["throughput"][field].as_f64().unwrap() > 0.0);
+    }
+    assert!(answer["cpu_s"].as_f64().unwrap() > 0.0);
+    assert!(answer["rss_bytes"].as_u64().unwrap() > 1 << 20);
+    assert!(answer["component_latency_us"].is_object());
+    assert!(answer["queue"]["max"].as_u64().unwrap() <= 8);
+    assert_eq!(answer["verify"]["wrong_bytes"], 0);
+    assert!(answer["verify"]["checked_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(answer["trace"]["xxh3"].as_str().unwrap().len(), 16);
+    assert!(answer["machine"]["cores"].as_u64().unwrap() > 0);
+    let html = std::fs::read_to_string(dir.path().join("run.html")).unwrap();
+    assert!(html.contains("Latency by percentile") && html.contains("Requests completed"));
+    for file in ["run.parquet", "i.parquet"] {
+        assert_eq!(&std::fs::read(dir.path().join(file)).unwrap()[..4], b"PAR1", "{file}");
+    }
+}
+
+#[test]
+fn our_own_cache_reports_what_a_simulation_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    trace(dir.path());
+    let config = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+                  [flash]\npath = 'flash.img'\nsize = '256MiB'\n\
+                  [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '8MiB'\n";
+    std::fs::write(dir.path().join("f.toml"), config).unwrap();
+    let args = [&["replay"], &FAST[..], &["--config", "f.toml", "--verify"]].concat();
+    let answer = json(dir.path(), &args);
+    assert_eq!((&answer["requests"], &answer["verify"]["wrong_bytes"]), (&1000.into(), &0.into()));
+    for tier in ["tier1", "tier2"] {
+        for op in ["read", "write"] {
+            assert!(answer["hits"][tier][op].is_u64());
+        }
+    }
+    assert!(answer["hits"]["tier1"]["read"].as_u64().unwrap() > 0);
+    assert!(answer["tier2_bytes_written"].as_u64().unwrap() > 0);
+    assert!(answer["backing"]["read_bytes"].as_u64().unwrap() > 0);
+    assert!(answer["dirty_blocks_max"].as_u64().unwrap() > 0);
+    // The same workload has the same identity in virtual time.
+    let simulated = json(dir.path(), &["simulate", "t.parquet", "--config", "f.toml"]);
+    assert_eq!(simulated["trace"]["xxh3"], answer["trace"]["xxh3"]);
+}
+
+#[test]
+fn nothing_is_written_or_created_without_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    trace(dir.path());
+    let disk = dir.path().join("disk.img");
+    let to =
+        |more: &[&'static str]| [&["replay"], &FAST[..], &["--target", "disk.img"], more].concat();
+    refused(dir.path(), &to(&["--create", "4MiB"]), 1, &["disk.img", "--write", "--reads-only"]);
+    refused(dir.path(), &to(&["--create", "1MiB", "--write"]), 1, &["1048576", "--wrap"]);
+    assert!(!disk.exists());
+    refused(dir.path(), &to(&["--write"]), 1, &["disk.img", "--create"]);
+    let precious = vec![7; 4 << 20];
+    std::fs::write(&disk, &precious).unwrap();
+    refused(dir.path(), &to(&[]), 1, &["destroys", "nothing was written"]);
+    let answer = json(dir.path(), &to(&["--reads-only"]));
+    assert_eq!(answer["writes"], 0);
+    assert!(answer["adjusted"]["writes_left_out"].as_u64().unwrap() > 100);
+    assert_eq!(std::fs::read(&disk).unwrap(), precious);
+}
+
+#[test]
+fn bad_usage_is_told_before_anything_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, says) in [
+        (&["replay", "t.parquet"][..], "--target"),
+        (&["replay", "t.parquet", "--target", "x", "--config", "y"], "cannot be used"),
+        (
+            &["replay", "t.parquet", "--target", "x", "--target", "nbd://h/x"],
+            "all paths or all NBD",
+        ),
+        (&["replay", "t.parquet", "--target", "http://h/x"], "no NBD address"),
+        (&["replay", "t.parquet", "--target", "x", "--rate", "0"], "above 0"),
+        (&["replay", "-", "--target", "x"], "standard input"),
+        (&["load", "zipf:nonsense=1", "--target", "x"], "nonsense"),
+        (&["load", "zipf", "--target", "x", "--rate", "5", "--jobs", "2"], "cannot be used"),
+    ] {
+        refused(dir.path(), args, 2, &[says]);
+    }
+}
+
+#[test]
+fn a_load_lasts_as_long_as_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let to_file = ["--target", "disk.img", "--create", "4MiB", "--write"];
+    let load = |more: &[&'static str]| {
+        json(dir.path(), &[&["load", "uniform:blocks=1024,write=0.5"], &to_file[..], more].concat())
+    };
+    let counted = load(&["--requests", "3k", "--queue-depth", "4"]);
+    assert_eq!(counted["requests"], 3000);
+    assert_eq!(counted["ended_by"], "end");
+    let timed = load(&["--duration", "200ms", "--rate", "1000"]);
+    assert_eq!(timed["ended_by"], "time");
+    // Sent on time or late, but not early.
+    assert!(timed["requests"].as_u64().unwrap() <= 201);
+}
+
+#[test]
+fn a_replay_that_is_interrupted_reports_what_was_done_and_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .current_dir(dir.path())
+        .args(["load", "uniform:blocks=1024", "--target", "disk.img", "--create", "4MiB"])
+        .args(["--duration", "1h", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Progress is told every few seconds: the load is running then.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let running = lines.by_ref().map_while(Result::ok).any(|line| line.contains("sending: "));
+    assert!(running);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["complete"], &answer["ended_by"]), (&false.into(), &"signal".into()));
+    assert!(answer["requests"].as_u64().unwrap() > 0);
+    assert!(said.iter().any(|line| line.contains("stopped by a signal")), "{said:?}");
+}
