@@ -5,7 +5,13 @@
 //! [`forebay_device::Executor`] over devices in memory that forget what was not synced. Every
 //! choice comes from one seed, so a run can be repeated, and a failing one shrunk.
 
+pub mod campaign;
+pub mod catch;
+pub mod coverage;
+pub mod kind;
 pub mod oracle;
 pub mod run;
 pub mod scenario;
+pub mod tape;
+pub mod witness;
 pub mod world;

@@ -15,6 +15,8 @@
 
 use std::fmt;
 
+use smallvec::{SmallVec, smallvec};
+
 /// The number of a write; 0 is what the disk held at first (zeroes).
 pub type WriteId = u32;
 
@@ -78,11 +80,44 @@ impl fmt::Display for Violation {
     }
 }
 
+/// What a sector may hold: nearly always one version.
+type Versions = SmallVec<[Version; 1]>;
+
+/// A list for each of some sectors, end to end.
+#[derive(Clone, Debug, Default)]
+struct Lists<T> {
+    all: Vec<T>,
+    ends: Vec<u32>,
+}
+
+impl<T> Lists<T> {
+    fn of<'a, I>(sectors: &'a [Versions], each: impl Fn(&'a Versions) -> I) -> Lists<T>
+    where
+        I: Iterator<Item = T>,
+    {
+        let mut all = Vec::with_capacity(sectors.len());
+        let mut ends = Vec::with_capacity(sectors.len());
+        for s in sectors {
+            all.extend(each(s));
+            ends.push(all.len() as u32);
+        }
+        Lists { all, ends }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[T]> {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| {
+            let from = std::mem::replace(&mut start, end as usize);
+            &self.all[from..end as usize]
+        })
+    }
+}
+
 /// One volume's sectors.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     volume: u32,
-    sectors: Vec<Vec<Version>>,
+    sectors: Vec<Versions>,
     clock: u64,
     life: u32,
     /// When the reads under way were issued: what was written since is remembered for them.
@@ -96,7 +131,7 @@ pub struct ReadTicket {
     issued: u64,
     /// For each sector the candidates' values: later events may forget the candidates, but a
     /// read that was under way may still have seen them.
-    before: Vec<Vec<Value>>,
+    before: Lists<Value>,
 }
 
 /// What a flush, or a FUA write, saw when it was issued.
@@ -104,7 +139,7 @@ pub struct ReadTicket {
 pub struct FlushTicket {
     first: u64,
     issued: u64,
-    before: Vec<Vec<WriteId>>,
+    before: Lists<WriteId>,
 }
 
 impl Oracle {
@@ -121,7 +156,13 @@ impl Oracle {
             survivor: true,
             unkilled: true,
         };
-        Oracle { volume, sectors: vec![vec![first]; sectors as usize], clock: 1, life: 1, reading: Vec::new() }
+        Oracle {
+            volume,
+            sectors: vec![smallvec![first]; sectors as usize],
+            clock: 1,
+            life: 1,
+            reading: Vec::new(),
+        }
     }
 
     /// Sectors of the volume.
@@ -185,10 +226,9 @@ impl Oracle {
         FlushTicket { first, issued: self.tick(), before }
     }
 
-    fn candidates(&self, first: u64, count: u64) -> Vec<Vec<WriteId>> {
-        (self.sectors[first as usize..(first + count) as usize].iter())
-            .map(|s| s.iter().filter(|v| v.candidate).map(|v| v.id).collect())
-            .collect()
+    fn candidates(&self, first: u64, count: u64) -> Lists<WriteId> {
+        let sectors = &self.sectors[first as usize..(first + count) as usize];
+        Lists::of(sectors, |s| s.iter().filter(|v| v.candidate).map(|v| v.id))
     }
 
     /// A flush completed.
@@ -218,9 +258,8 @@ impl Oracle {
 
     /// A read of `count` sectors is issued.
     pub fn read_issued(&mut self, first: u64, count: u64) -> ReadTicket {
-        let before = (self.sectors[first as usize..(first + count) as usize].iter())
-            .map(|s| s.iter().filter(|v| v.candidate).map(Version::value).collect())
-            .collect();
+        let sectors = &self.sectors[first as usize..(first + count) as usize];
+        let before = Lists::of(sectors, |s| s.iter().filter(|v| v.candidate).map(Version::value));
         let issued = self.tick();
         self.reading.push(issued);
         ReadTicket { first, issued, before }
@@ -243,12 +282,12 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let horizon = self.horizon();
         self.reading.retain(|&issued| issued != ticket.issued);
-        for (i, (&found, before)) in values.iter().zip(&ticket.before).enumerate() {
+        for (i, (&found, before)) in values.iter().zip(ticket.before.iter()).enumerate() {
             let life = self.life;
             let s = &mut self.sectors[ticket.first as usize + i];
             let since = |v: &&Version| v.issued >= ticket.issued;
             if !before.contains(&found) && !s.iter().filter(since).any(|v| v.value() == found) {
-                let mut right = before.clone();
+                let mut right = before.to_vec();
                 right.extend(s.iter().filter(since).map(Version::value));
                 return Err(Violation {
                     volume: self.volume,
@@ -257,6 +296,9 @@ impl Oracle {
                     admissible: right,
                     when,
                 });
+            }
+            if s.len() == 1 {
+                continue;
             }
             if s.iter().all(|v| v.value() != found || !v.candidate) {
                 // Outdated while the read was under way: it proves nothing about the rest.
@@ -323,7 +365,11 @@ impl Oracle {
     }
 }
 
-fn prune(versions: &mut Vec<Version>, horizon: u64) {
+fn prune(versions: &mut Versions, horizon: u64) {
+    if versions.len() == 1 {
+        // There is always a value that may be found.
+        return;
+    }
     versions.retain(|v| v.candidate || v.survivor || v.unkilled || v.issued >= horizon);
 }
 

@@ -2,15 +2,18 @@
 //! with the oracle looking at every reply.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
 use forebay_block::{Flags, Op};
-use forebay_cache::{CacheStats, Open};
+use forebay_cache::Open;
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, FaultRates};
 use forebay_effect::{Device, Outcome, RequestId};
 
+use crate::coverage::Coverage;
 use crate::oracle::{FlushTicket, Oracle, ReadTicket};
 use crate::scenario::Scenario;
+use crate::tape::Source;
 use crate::world::{Started, World, is_device_error, stamp, values_of};
 
 /// What a run does.
@@ -20,6 +23,10 @@ pub struct Plan {
     pub lives: u32,
     /// Steps (requests or completions) in a life, at most.
     pub steps: u64,
+    /// Once in so many steps the run asks what a power cut at this instant would leave: on
+    /// copies of the devices the cut is made, the cache starts, everything is read; then the
+    /// run goes on as if nothing had been. 0 for never.
+    pub fork_one_in: u32,
     /// Faults of the flash device's operations.
     pub flash_faults: FaultRates,
     /// Faults of the backing stores' operations.
@@ -35,6 +42,7 @@ impl Plan {
     pub const CUTS: Plan = Plan {
         lives: 4,
         steps: 120,
+        fork_one_in: 12,
         flash_faults: FaultRates::NONE,
         backing_faults: FaultRates::NONE,
         errors_allowed: false,
@@ -61,14 +69,11 @@ pub struct Seen {
     pub refusals: u64,
     /// Counters of all lives together.
     pub stats: Coverage,
-    /// A digest of all replies: the same seed must give the same.
+    /// A digest of all effects, answers and replies: the same seed must give the same.
     pub digest: u64,
 }
 
-/// Coverage counters by name.
-pub type Coverage = BTreeMap<&'static str, u64>;
-
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Expect {
     Read { volume: usize, ticket: ReadTicket, first: u64 },
     Write { volume: usize, id: u32, first: u64, count: u64, fua: Option<FlushTicket> },
@@ -82,9 +87,11 @@ pub struct Runner<'a> {
     oracles: Vec<Oracle>,
     scenario: Scenario,
     plan: Plan,
-    choices: &'a mut dyn Choices,
+    choices: Source<'a>,
     open: BTreeMap<u64, Expect>,
     next_write: u32,
+    /// Where the consequences of a cut are looked at while the run goes on.
+    aside: Option<Box<World>>,
     seen: Seen,
 }
 
@@ -93,10 +100,8 @@ pub struct Runner<'a> {
 /// # Errors
 /// What went wrong, in words.
 pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result<Seen, String> {
-    let device = |size| DeviceOptions {
-        tear_bytes: scenario.tear_bytes,
-        ..DeviceOptions::sized(size)
-    };
+    let device =
+        |size| DeviceOptions { tear_bytes: scenario.tear_bytes, ..DeviceOptions::sized(size) };
     // A sector torn to garbage on the backing store is the client's own loss, as on any disk:
     // the store has no metadata of ours. On flash it must not show.
     let backing = |size| DeviceOptions { garbage: false, ..device(size) };
@@ -116,14 +121,23 @@ pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result
         oracles,
         scenario: scenario.clone(),
         plan,
-        choices,
+        choices: Source::new(choices),
         open: BTreeMap::new(),
         next_write: 1,
+        aside: None,
         seen: Seen::default(),
     };
     runner.lives()?;
+    let changed = runner.world.executor.devices().hazards().sources_changed;
+    if changed > 0 {
+        return Err(format!("{changed} writes whose memory changed while they were in flight"));
+    }
+    runner.seen.digest = runner.world.digest.0;
     Ok(runner.seen)
 }
+
+/// A start is cut so often at most before it may end.
+const CUTS_IN_RECOVERY_MAX: u32 = 5;
 
 #[derive(Debug)]
 enum End {
@@ -135,7 +149,7 @@ enum End {
 impl Runner<'_> {
     fn lives(&mut self) -> Result<(), String> {
         let format = Open::Format { uuid: [7; 16], bindings: Vec::new() };
-        match self.world.start_whole(format, self.choices) {
+        match self.world.start_whole(format, &mut self.choices) {
             Started::Ready => {}
             other => return Err(format!("formatting ended with {other:?}")),
         }
@@ -147,11 +161,9 @@ impl Runner<'_> {
                 2 => End::Kill,
                 _ => End::Cut,
             };
-            let steps = 1 + self.choices.choose(self.plan.steps);
-            for _ in 0..steps {
-                self.step()?;
-            }
+            self.live()?;
             let last = life + 1 == self.plan.lives;
+            let before = self.choices.enter();
             self.end(if last { End::Stop { destage: true } } else { end }, last)?;
             if last {
                 break;
@@ -161,6 +173,73 @@ impl Runner<'_> {
             }
             if self.choices.choose(2) == 0 {
                 self.verify("after a restart")?;
+            }
+            self.choices.leave(before);
+        }
+        Ok(())
+    }
+
+    /// Steps until the life ends. Whether to go on is asked at each step, not once, so that a
+    /// failing run can be made shorter by leaving steps out; 0 always means the end.
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..self.plan.steps {
+            if self.choices.one_in(64) {
+                break;
+            }
+            self.step()?;
+            let fork = self.plan.fork_one_in;
+            if fork != 0 && self.choices.choose(fork.into()) == u64::from(fork) - 1 {
+                let before = self.choices.enter();
+                self.fork()?;
+                self.choices.leave(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what a power cut at this instant would leave, on copies.
+    fn fork(&mut self) -> Result<(), String> {
+        let scenario = &self.scenario;
+        let mut aside = self.aside.take().unwrap_or_else(|| {
+            let nothing = DeviceOptions::sized(0);
+            let (config, volumes) = (scenario.config.clone(), scenario.volumes.clone());
+            Box::new(World::new(config, volumes, None, |_| nothing, 0))
+        });
+        let (after, choices) = (aside.executor.devices_mut(), &mut self.choices);
+        self.world.executor.devices().survivors_into(after, CutStyle::Any, choices);
+        aside.reboot(self.scenario.config.clone());
+        (aside.now, aside.trace) = (self.world.now, self.world.trace);
+        std::mem::swap(&mut self.world, &mut *aside);
+        let oracles = self.oracles.clone();
+        let open = std::mem::take(&mut self.open);
+        self.tell(|| "--- aside: what would a cut leave?".into());
+        self.seen.cuts += 1;
+        self.oracles.iter_mut().for_each(|o| o.power_cut(false));
+        self.aftermath()?;
+        self.tell(|| "--- back".into());
+        self.oracles = oracles;
+        self.open = open;
+        std::mem::swap(&mut self.world, &mut *aside);
+        self.world.digest.write_u64(aside.digest.0);
+        self.aside = Some(aside);
+        Ok(())
+    }
+
+    /// After a cut: everything is read, and now and then again after a further restart.
+    fn aftermath(&mut self) -> Result<(), String> {
+        if !self.restart()? {
+            return Ok(());
+        }
+        self.verify("after a cut")?;
+        if self.choices.one_in(4) {
+            let end = match self.choices.choose(3) {
+                0 => End::Cut,
+                1 => End::Kill,
+                _ => End::Stop { destage: self.choices.choose(2) == 1 },
+            };
+            self.end(end, false)?;
+            if self.restart()? {
+                self.verify("after a second restart")?;
             }
         }
         Ok(())
@@ -183,7 +262,7 @@ impl Runner<'_> {
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
             self.request();
         } else {
-            self.world.complete_one(self.choices);
+            self.world.complete_one(&mut self.choices);
         }
         self.hear()
     }
@@ -199,7 +278,10 @@ impl Runner<'_> {
             7..=13 => (Op::Write, Flags::NONE),
             14 => (Op::Write, Flags::FUA),
             15 => (Op::Trim, Flags::NONE),
-            16 => (Op::WriteZeroes, if self.choices.choose(2) == 0 { Flags::NO_HOLE } else { Flags::FUA }),
+            16 => (
+                Op::WriteZeroes,
+                if self.choices.choose(2) == 0 { Flags::NO_HOLE } else { Flags::FUA },
+            ),
             _ => (Op::Flush, Flags::NONE),
         };
         let oracle = &mut self.oracles[volume];
@@ -214,8 +296,7 @@ impl Runner<'_> {
                 Expect::Write { volume, id, first, count, fua }
             }
         };
-        let (offset, length) =
-            if op == Op::Flush { (0, 0) } else { (first * 512, count * 512) };
+        let (offset, length) = if op == Op::Flush { (0, 0) } else { (first * 512, count * 512) };
         self.tell(|| format!("{op:?} {flags:?} v{volume} {first}+{count} (write {id})"));
         let request = self.world.submit(volume as u32, op, flags, offset, length, |data| {
             if op == Op::Write {
@@ -229,7 +310,7 @@ impl Runner<'_> {
 
     /// Sectors to address: whole blocks, parts of blocks, several blocks.
     fn range(&mut self, sectors: u64, block: u64) -> (u64, u64) {
-        let c = &mut *self.choices;
+        let c = &mut self.choices;
         // A few blocks are hot, so that things meet.
         let blocks = sectors.div_ceil(block);
         let b = if c.choose(2) == 0 { c.choose(blocks.min(4)) } else { c.choose(blocks) };
@@ -258,8 +339,6 @@ impl Runner<'_> {
     fn reply(&mut self, id: RequestId, result: Outcome, data: &[u8]) -> Result<(), String> {
         self.seen.replies += 1;
         self.tell(|| format!("reply {} {result:?} {:?}", id.0, self.open.get(&id.0)));
-        let digest = self.seen.digest.rotate_left(5) ^ id.0 ^ u64::from(result.is_ok()) << 63;
-        self.seen.digest = digest.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if let Err(e) = result {
             self.seen.errors += 1;
             if !self.plan.errors_allowed || !is_device_error(e) {
@@ -297,14 +376,14 @@ impl Runner<'_> {
             End::Cut => {
                 self.cover();
                 self.seen.cuts += 1;
-                self.world.power_cut(CutStyle::Any, self.choices);
+                self.world.power_cut(CutStyle::Any, &mut self.choices);
                 self.open.clear();
                 self.oracles.iter_mut().for_each(|o| o.power_cut(false));
             }
             End::Kill => {
                 self.cover();
                 self.seen.kills += 1;
-                self.world.kill(self.choices);
+                self.world.kill(&mut self.choices);
                 self.open.clear();
                 let lossless = self.scenario.kill_is_lossless;
                 self.oracles.iter_mut().for_each(|o| o.kill(lossless));
@@ -321,9 +400,12 @@ impl Runner<'_> {
                         break result;
                     }
                     turns += 1;
-                    if !self.world.complete_one(self.choices) || turns > 100_000 {
+                    if !self.world.complete_one(&mut self.choices) || turns > 100_000 {
                         let open = self.open.len();
-                        return Err(format!("the stop hangs with {open} requests open: {}", self.world.cache.describe()));
+                        return Err(format!(
+                            "the stop hangs with {open} requests open: {}",
+                            self.world.cache.describe()
+                        ));
                     }
                 };
                 self.hear()?;
@@ -340,7 +422,7 @@ impl Runner<'_> {
                 if !last {
                     // A clean stop is a kill that loses nothing; then the power may go as well.
                     if self.choices.choose(2) == 0 {
-                        self.world.power_cut(CutStyle::Any, self.choices);
+                        self.world.power_cut(CutStyle::Any, &mut self.choices);
                     } else {
                         self.world.reboot(self.scenario.config.clone());
                     }
@@ -354,17 +436,19 @@ impl Runner<'_> {
     /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
     fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
-        loop {
+        for attempt in 0.. {
             self.world.start(Open::Recover);
-            let cut_after = match self.choices.choose(3) {
-                0 => self.choices.choose(30),
-                _ => u64::MAX,
-            };
+            let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
+            let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };
             let mut done = 0;
             loop {
                 match self.world.started() {
-                    Started::Ready => return Ok(true),
+                    Started::Ready => {
+                        self.seen.stats.add_start(&self.world.found);
+                        return Ok(true);
+                    }
                     Started::Refused(why) => {
+                        self.seen.stats.add_start(&self.world.found);
                         self.seen.refusals += 1;
                         if self.plan.errors_allowed {
                             return Ok(false);
@@ -377,15 +461,16 @@ impl Runner<'_> {
                     break;
                 }
                 done += 1;
-                if !self.world.complete_one(self.choices) {
+                if !self.world.complete_one(&mut self.choices) {
                     return Err("recovery hangs".into());
                 }
             }
             self.tell(|| format!("--- cut in recovery after {done}"));
             self.seen.cuts_in_recovery += 1;
-            self.world.power_cut(CutStyle::Any, self.choices);
+            self.world.power_cut(CutStyle::Any, &mut self.choices);
             self.oracles.iter_mut().for_each(|o| o.power_cut(false));
         }
+        unreachable!("the last attempt is not cut")
     }
 
     /// Reads everything, with nothing else going on.
@@ -404,8 +489,11 @@ impl Runner<'_> {
                     if let Some((_, result, data)) = self.world.replies().pop() {
                         break (result, data);
                     }
-                    if !self.world.complete_one(self.choices) {
-                        return Err(format!("{when}: a read hangs: {}", self.world.cache.describe()));
+                    if !self.world.complete_one(&mut self.choices) {
+                        return Err(format!(
+                            "{when}: a read hangs: {}",
+                            self.world.cache.describe()
+                        ));
                     }
                 };
                 if let Err(e) = result {
@@ -443,44 +531,6 @@ impl Runner<'_> {
     }
 
     fn cover(&mut self) {
-        add(&mut self.seen.stats, self.world.cache.stats());
-        if let Some(log) = self.world.cache.log_stats() {
-            for (name, n) in [
-                ("log batches", log.batches),
-                ("log tombstones", log.tombstones),
-                ("log regions reclaimed", log.regions_reclaimed),
-                ("log superblock updates", log.superblock_updates),
-            ] {
-                *self.seen.stats.entry(name).or_default() += n;
-            }
-        }
-    }
-}
-
-fn add(coverage: &mut Coverage, s: &CacheStats) {
-    for (name, n) in [
-        ("demotions", s.demotions),
-        ("demotions without a flash write", s.demotions_free),
-        ("promotions", s.promotions),
-        ("evictions", s.evictions),
-        ("dropped with their region", s.reclaim_dropped),
-        ("destaged", s.destaged),
-        ("waits for a block", s.waits_block),
-        ("waits for room", s.waits_room),
-        ("write met an outgoing transfer", s.write_met_outgoing),
-        ("write met a fetch", s.write_met_fetch),
-        ("rescued while leaving", s.rescued),
-        ("flash read overtaken by reclaim", s.flash_read_overtaken),
-        ("merges", s.merges),
-        ("read-modify-writes", s.read_modify_writes),
-        ("ranges zeroed", s.range_zeroes),
-        ("waits for a range", s.waits_range),
-        ("records poisoned", s.poisoned),
-        ("destaged under a newer version", s.destaged_under_newer),
-        ("transfer errors", s.transfer_errors),
-        ("corrupt flash reads", s.flash_corrupt),
-        ("destage retries", s.destage_retries),
-    ] {
-        *coverage.entry(name).or_default() += n;
+        self.seen.stats.add_life(&self.world.cache);
     }
 }

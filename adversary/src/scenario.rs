@@ -37,7 +37,12 @@ pub struct Limits {
 
 /// Draws a scenario: tiny geometry, so that everything happens within a few operations.
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
-    let block = if limits.small_blocks { 4096 } else { [4096, 4096, 8192, 65536][c.choose(4) as usize] };
+    let block = if limits.small_blocks {
+        4096
+    } else {
+        [4096, 4096, 4096, 8192, 4096, 4096, 8192, 16384, 4096, 4096, 4096, 65536]
+            [c.choose(12) as usize]
+    };
     let flash = limits.flash.unwrap_or_else(|| c.choose(4) != 0);
     let policies = [
         WritePolicy::WRITE_BACK,

@@ -6,8 +6,10 @@ use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, MemoryDevices};
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
+use forebay_flash::{LogError, RecoveryReport};
 
 use crate::oracle::Value;
+use crate::witness::{Digest, Witness};
 
 /// Devices, a cache on top of them, and the executor between.
 pub struct World {
@@ -23,10 +25,26 @@ pub struct World {
     pub requests: OwnedRequests,
     /// The time.
     pub now: Nanos,
+    /// Of all effects and completions so far.
+    pub digest: Digest,
+    /// What the last start found, or why it was refused.
+    pub found: Found,
     next_request: u64,
     notices: Vec<Notice>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
+}
+
+/// What a start found on flash.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Found {
+    /// No flash tier, or no start has ended yet.
+    #[default]
+    Nothing,
+    /// The log was opened.
+    Log(Box<RecoveryReport>),
+    /// It was not.
+    Refused(LogError),
 }
 
 /// How an attempt to start ended.
@@ -62,6 +80,8 @@ impl World {
             executor: Executor::new(devices, arena),
             requests: OwnedRequests::default(),
             now: Nanos(0),
+            digest: Digest::default(),
+            found: Found::Nothing,
             next_request: 1,
             notices: Vec::new(),
             trace: None,
@@ -93,12 +113,18 @@ impl World {
     /// How the start stands.
     pub fn started(&mut self) -> Started {
         self.collect();
-        let notice = self.notices.iter().position(|n| {
-            matches!(n, Notice::Ready(_) | Notice::Failed(_))
-        });
+        let notice =
+            self.notices.iter().position(|n| matches!(n, Notice::Ready(_) | Notice::Failed(_)));
         match notice.map(|i| self.notices.remove(i)) {
-            Some(Notice::Ready(_)) => Started::Ready,
-            Some(Notice::Failed(e)) => Started::Refused(e.to_string()),
+            Some(Notice::Ready(report)) => {
+                self.found = report.map_or(Found::Nothing, Found::Log);
+                Started::Ready
+            }
+            Some(Notice::Failed(e)) => {
+                let why = e.to_string();
+                self.found = Found::Refused(e);
+                Started::Refused(why)
+            }
             _ => Started::NotYet,
         }
     }
@@ -112,9 +138,10 @@ impl World {
     /// The result of a stop or destage, once it has come.
     pub fn ended(&mut self) -> Option<Outcome> {
         self.collect();
-        let i = self.notices.iter().position(|n| {
-            matches!(n, Notice::Stopped(_) | Notice::Destaged(_))
-        })?;
+        let i = self
+            .notices
+            .iter()
+            .position(|n| matches!(n, Notice::Stopped(_) | Notice::Destaged(_)))?;
         match self.notices.remove(i) {
             Notice::Stopped(r) | Notice::Destaged(r) => Some(r),
             _ => None,
@@ -123,7 +150,8 @@ impl World {
 
     /// Performs what can be performed now.
     pub fn run(&mut self) {
-        while self.executor.run(&mut self.cache, &mut self.requests).more {}
+        let mut witness = Witness { cache: &mut self.cache, digest: &mut self.digest };
+        while self.executor.run(&mut witness, &mut self.requests).more {}
     }
 
     /// Completes one device operation; if none is in flight, lets time pass to the next timeout.
@@ -233,18 +261,22 @@ fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
 const SECTOR: usize = 512;
 const MAGIC: u64 = 0x666f_7265_6261_7921;
 
+/// Word `j` of a sector that write `id` wrote.
+fn stamp_word(j: usize, volume: u32, at: u64, id: u32) -> u64 {
+    match j {
+        0 => MAGIC,
+        1 => at << 8 | u64::from(volume),
+        2 => u64::from(id),
+        // Every word depends on all of it, so that a mixture of two writes shows.
+        _ => (u64::from(id) << 32 ^ at ^ (j as u64) << 56).wrapping_mul(MAGIC | 1),
+    }
+}
+
 /// Fills a write's sectors so that each says what it is.
 pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
     for (i, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
-        let at = first_sector + i as u64;
         for (j, word) in sector.chunks_exact_mut(8).enumerate() {
-            let w = match j {
-                0 => MAGIC,
-                1 => at << 8 | u64::from(volume),
-                2 => u64::from(id),
-                // Every word depends on all of it, so that a mixture of two writes shows.
-                _ => (u64::from(id) << 32 ^ at ^ (j as u64) << 56).wrapping_mul(MAGIC | 1),
-            };
+            let w = stamp_word(j, volume, first_sector + i as u64, id);
             word.copy_from_slice(&w.to_le_bytes());
         }
     }
@@ -252,13 +284,16 @@ pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
 
 /// What a sector holds.
 pub fn value_of(sector: &[u8], volume: u32, at: u64) -> Value {
-    if sector.iter().all(|&b| b == 0) {
-        return Value::Zero;
+    let word = |j: usize| u64::from_le_bytes(sector[8 * j..8 * j + 8].try_into().expect("8 bytes"));
+    let words = sector.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes")));
+    if word(0) == 0 {
+        let zero = words.fold(0, |any, w| any | w) == 0;
+        return if zero { Value::Zero } else { Value::Garbage };
     }
-    let id = u64::from_le_bytes(sector[16..24].try_into().expect("8 bytes"));
-    let mut right = [0_u8; SECTOR];
-    stamp(&mut right, volume, at, id as u32);
-    if right == *sector { Value::Write(id as u32) } else { Value::Garbage }
+    let id = word(2) as u32;
+    let wrong =
+        words.enumerate().fold(0, |wrong, (j, w)| wrong | (w ^ stamp_word(j, volume, at, id)));
+    if wrong == 0 { Value::Write(id) } else { Value::Garbage }
 }
 
 /// The values of consecutive sectors.

@@ -1,0 +1,102 @@
+//! Many runs on several threads, each run independent of all others, and what they add up to.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::coverage::Coverage;
+
+/// What runs add up to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Runs.
+    pub runs: u64,
+    /// Power cuts, those during a recovery included.
+    pub cuts: u64,
+    /// Requests answered.
+    pub replies: u64,
+    /// The runs' digests together, in any order.
+    pub digest: u64,
+    /// Counters.
+    pub coverage: Coverage,
+    /// What went wrong, by seed.
+    pub failures: Vec<(u64, String)>,
+}
+
+impl Tally {
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Tally) {
+        self.runs += other.runs;
+        self.cuts += other.cuts;
+        self.replies += other.replies;
+        self.digest = self.digest.wrapping_add(other.digest);
+        self.coverage.merge(&other.coverage);
+        self.failures.extend(other.failures.iter().cloned());
+        self.failures.sort();
+    }
+}
+
+/// Runs that fail before a campaign gives up.
+const FAILURES_MAX: usize = 8;
+
+/// Runs `each` for every seed of a range on `jobs` threads. The sum does not depend on their
+/// number, unless the campaign gives up.
+pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sync) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let enough = AtomicBool::new(false);
+    let total = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                let mut own = Tally::default();
+                while !enough.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    each(seed, &mut own);
+                    if own.failures.len() >= FAILURES_MAX {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                }
+                total.lock().unwrap_or_else(PoisonError::into_inner).merge(&own);
+            });
+        }
+    });
+    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Processor time that this process has used, in seconds; 0 where the system does not say.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name in parentheses that may hold anything.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    // USER_HZ is 100 on every Linux.
+    ticks as f64 / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_does_not_depend_on_the_number_of_threads() {
+        let sum = |jobs| {
+            let t = sweep(jobs, 10..200, |seed, tally| {
+                tally.runs += 1;
+                tally.digest = tally.digest.wrapping_add(seed.wrapping_mul(0x9e37_79b9));
+                tally.coverage.add("odd", seed & 1);
+            });
+            (t.runs, t.digest, t.coverage)
+        };
+        assert_eq!(sum(1), sum(4));
+        assert_eq!(sum(2).0, 190);
+    }
+
+    #[test]
+    fn a_campaign_gives_up_after_a_few_failures() {
+        let t = sweep(2, 0..1_000_000, |seed, tally| tally.failures.push((seed, "no".into())));
+        assert!((FAILURES_MAX..=2 * FAILURES_MAX).contains(&t.failures.len()));
+    }
+}

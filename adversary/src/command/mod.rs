@@ -1,0 +1,71 @@
+//! What the command line asks for.
+
+mod ci;
+mod single;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Looks for runs in which the cache breaks a disk's promises: power cuts, kills, faults,
+/// completions in any order.
+#[derive(Parser, Debug)]
+#[command(version)]
+pub struct Arguments {
+    /// Threads; as many as there are processors if not given.
+    #[arg(long, global = true)]
+    jobs: Option<usize>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Everything that a change has to pass, bounded by operations.
+    Ci,
+    /// Random runs without end, until a violation, so many cuts or so many hours.
+    Soak {
+        /// Only this kind of run.
+        #[arg(long)]
+        kind: Option<String>,
+        /// Stop after this many power cuts.
+        #[arg(long, default_value_t = u64::MAX)]
+        cuts: u64,
+        /// Stop after this time.
+        #[arg(long, default_value_t = f64::INFINITY)]
+        hours: f64,
+        /// First seed.
+        #[arg(long, default_value_t = 1 << 32)]
+        seed: u64,
+    },
+    /// One run, told line by line.
+    Seed {
+        /// dram, back, through, ...
+        kind: String,
+        /// Which.
+        seed: u64,
+        /// Look for a shorter run that fails as well, and keep it in this file.
+        #[arg(long)]
+        shrink: Option<PathBuf>,
+    },
+    /// A run kept in a file, told line by line.
+    Replay {
+        /// The file.
+        tape: PathBuf,
+    },
+}
+
+/// Does what is asked for.
+pub fn perform(arguments: &Arguments) -> Result<(), String> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.unwrap_or(processors);
+    match &arguments.what {
+        What::Ci => ci::ci(jobs),
+        What::Soak { kind, cuts, hours, seed } => {
+            ci::soak(jobs, kind.as_deref(), *cuts, *hours, *seed)
+        }
+        What::Seed { kind, seed, shrink } => single::seed(kind, *seed, shrink.as_deref()),
+        What::Replay { tape } => single::replay(tape),
+    }
+}

@@ -1,0 +1,149 @@
+//! What a campaign has met: each race and each rare branch has a counter, and a campaign that
+//! met one too rarely has proved little and fails.
+
+use std::collections::BTreeMap;
+
+use forebay_cache::{Cache, CacheStats};
+use forebay_flash::{LogError, LogStats};
+
+use crate::world::Found;
+
+/// Counters by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    /// Adds to a counter.
+    pub fn add(&mut self, name: &'static str, n: u64) {
+        *self.0.entry(name).or_default() += n;
+    }
+
+    /// A counter; 0 if nothing was ever added.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Adds all counters of another.
+    pub fn merge(&mut self, other: &Coverage) {
+        for (name, n) in &other.0 {
+            self.add(name, *n);
+        }
+    }
+
+    /// Names and counters, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(name, n)| (*name, *n))
+    }
+
+    /// Those of `wanted` that were met less often than they should be: name, number, wanted.
+    pub fn missing(&self, wanted: &[(&'static str, u64)]) -> Vec<(&'static str, u64, u64)> {
+        (wanted.iter())
+            .map(|&(name, least)| (name, self.get(name), least))
+            .filter(|(_, met, least)| met < least)
+            .collect()
+    }
+
+    /// Takes in what a life of the cache has counted.
+    pub fn add_life(&mut self, cache: &Cache) {
+        self.add_cache(cache.stats());
+        if let Some(log) = cache.log_stats() {
+            self.add_log(log);
+        }
+    }
+
+    fn add_cache(&mut self, s: &CacheStats) {
+        for (name, n) in [
+            ("demotions", s.demotions),
+            ("demotions without a flash write", s.demotions_free),
+            ("promotions", s.promotions),
+            ("evictions", s.evictions),
+            ("dropped with their region", s.reclaim_dropped),
+            ("destaged", s.destaged),
+            ("waits for a block", s.waits_block),
+            ("waits for room", s.waits_room),
+            ("write met an outgoing transfer", s.write_met_outgoing),
+            ("write met a fetch", s.write_met_fetch),
+            ("rescued while leaving", s.rescued),
+            ("flash read overtaken by reclaim", s.flash_read_overtaken),
+            ("merges", s.merges),
+            ("read-modify-writes", s.read_modify_writes),
+            ("ranges zeroed", s.range_zeroes),
+            ("waits for a range", s.waits_range),
+            ("records poisoned", s.poisoned),
+            ("destaged under a newer version", s.destaged_under_newer),
+            ("transfer errors", s.transfer_errors),
+            ("corrupt flash reads", s.flash_corrupt),
+            ("destage retries", s.destage_retries),
+        ] {
+            self.add(name, n);
+        }
+    }
+
+    fn add_log(&mut self, s: &LogStats) {
+        for (name, n) in [
+            ("log batches", s.batches),
+            ("log tombstones", s.tombstones),
+            ("log regions reclaimed", s.regions_reclaimed),
+            ("log superblock updates", s.superblock_updates),
+            ("log regions sealed with pages left", s.pages_skipped),
+        ] {
+            self.add(name, n);
+        }
+    }
+
+    /// Takes in how a start ended: which branches of recovery it went through.
+    pub fn add_start(&mut self, found: &Found) {
+        match found {
+            Found::Nothing => {}
+            Found::Log(r) => {
+                for (name, n) in [
+                    ("recovery: after a clean stop", u64::from(r.clean)),
+                    ("recovery: after an unclean stop", u64::from(!r.clean)),
+                    ("recovery: an empty log", u64::from(r.batches == 0)),
+                    ("recovery: records in several regions", u64::from(r.regions_used > 1)),
+                    ("recovery: every region in use", u64::from(r.regions_used > 3)),
+                    ("recovery: records found", u64::from(r.records > 0)),
+                    ("recovery: tombstones found", u64::from(r.tombstones > r.distrusted)),
+                    ("recovery: records distrusted", u64::from(r.distrusted > 0)),
+                    ("recovery: dirty in active extents", u64::from(r.dirty_in_active > 0)),
+                    ("recovery: batches dropped", u64::from(r.batches_dropped > 0)),
+                    ("recovery: payloads verified", u64::from(r.payloads_verified > 0)),
+                    ("recovery: epoch above 2", u64::from(r.epoch > 2)),
+                    ("recovery: a part repaired", u64::from(!r.damage.repaired.is_empty())),
+                ] {
+                    self.add(name, n);
+                }
+            }
+            Found::Refused(e) => {
+                let name = match e {
+                    LogError::NotALog => "refused: not a log",
+                    LogError::SuperblockDamaged => "refused: superblock damaged",
+                    LogError::SuperblockStale { .. } => "refused: superblock stale",
+                    LogError::Damaged(r) if !r.damage.batches.is_empty() => {
+                        "refused: durable batches lost"
+                    }
+                    LogError::Damaged(r) if !r.damage.misplaced.is_empty() => {
+                        "refused: misplaced headers"
+                    }
+                    LogError::Damaged(_) => "refused: payloads unreadable",
+                    LogError::Io(_) => "refused: the device failed",
+                    _ => "refused: other",
+                };
+                self.add(name, 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_met_too_rarely_is_named() {
+        let mut c = Coverage::default();
+        c.add("a", 3);
+        c.add("b", 1);
+        assert_eq!(c.missing(&[("a", 3), ("b", 2), ("c", 1)]), [("b", 1, 2), ("c", 0, 1)]);
+    }
+}

@@ -1,0 +1,80 @@
+//! A machine between the cache and its executor: it sees every effect and every answer, and
+//! folds them into a digest, so that two runs can be compared by one number.
+
+use std::hash::{Hash, Hasher};
+
+use forebay_cache::Cache;
+use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
+
+/// A digest of a sequence of things; the same everywhere for the same sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Digest(pub u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(n.into());
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(n.into());
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// See the module.
+pub(crate) struct Witness<'a> {
+    pub cache: &'a mut Cache,
+    pub digest: &'a mut Digest,
+}
+
+impl Machine for Witness<'_> {
+    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        let effect = self.cache.poll_effect(segments)?;
+        hash_effect(&effect, segments, self.digest);
+        Some(effect)
+    }
+    fn handle_completion(&mut self, token: Token, outcome: Outcome) {
+        (token, outcome).hash(self.digest);
+        Machine::handle_completion(self.cache, token, outcome);
+    }
+    fn handle_checksum(&mut self, token: Token, value: u32) {
+        (token, value).hash(self.digest);
+        self.cache.handle_checksum(token, value);
+    }
+    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+        self.cache.meta(buffer)
+    }
+    fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        self.cache.meta_mut(buffer)
+    }
+}
+
+fn hash_effect(effect: &Effect, segments: &[Segment], digest: &mut Digest) {
+    match *effect {
+        Effect::Copy { from, to, length } => (0_u8, from, to, length).hash(digest),
+        Effect::Zero { to, length } => (1_u8, to, length).hash(digest),
+        Effect::Checksum { token, seed } => (2_u8, token, seed, segments).hash(digest),
+        Effect::Reply { request, result } => (3_u8, request, result).hash(digest),
+        Effect::Read { token, device, offset, length } => {
+            (4_u8, token, device, offset, length, segments).hash(digest);
+        }
+        Effect::Write { token, device, offset, length } => {
+            (5_u8, token, device, offset, length, segments).hash(digest);
+        }
+        Effect::WriteZeroes { token, device, offset, length, punch } => {
+            (6_u8, token, device, offset, length, punch).hash(digest);
+        }
+        Effect::Sync { token, device } => (7_u8, token, device).hash(digest),
+    }
+}
