@@ -1,5 +1,6 @@
 //! `forebay simulate`: the cache under virtual time.
 
+mod pictures;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         show::rows(&answer).write(path)?;
     }
     if let Some(path) = &args.output.html {
-        show::report(&answer).write_html(path)?;
+        pictures::report(&answer).write_html(path)?;
     }
     args.output.emit(&answer, |out| show::print(&answer, out))
 }

@@ -1,9 +1,9 @@
-//! The answer as text, rows and pictures.
+//! The answer as text and rows.
 
 use std::io::Write;
 
 use forebay_config::Size;
-use forebay_report::{Axis, Lines, Percentiles, Report, Section, Table, Unit};
+use forebay_report::{Table, Unit};
 use forebay_results::{Latency, ReadWrite};
 use forebay_simulate::{Components, Row};
 
@@ -55,32 +55,11 @@ pub fn rows(answer: &Answer) -> Rows {
         .reals("latency_us_max", rows.iter().map(|r| r.latency_us.max))
 }
 
-pub fn report(answer: &Answer) -> Report {
-    let result = &answer.result;
-    let mut summary = Section::new("Summary").facts(facts(answer));
-    if result.volumes.len() > 1 {
-        summary = summary.table(volumes(answer));
-    }
-    let mut report = Report::new("Simulation").subtitle(answer.trace.name.clone()).section(summary);
-    if is_timed(answer) {
-        report = report.section(
-            Section::new("Latency")
-                .figure(percentiles(answer).figure())
-                .table(requests(answer))
-                .table(devices(answer))
-                .figure(latency_over_time(&result.rows).figure()),
-        );
-    }
-    report.section(over_time(answer))
-}
-
-// ---- text and tables ----
-
-fn is_timed(answer: &Answer) -> bool {
+pub fn is_timed(answer: &Answer) -> bool {
     answer.result.pacing != "untimed"
 }
 
-fn facts(answer: &Answer) -> Vec<(String, String)> {
+pub fn facts(answer: &Answer) -> Vec<(String, String)> {
     let (result, run) = (&answer.result, &answer.result.run);
     let cache = run.cache.unwrap_or_default();
     let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
@@ -149,13 +128,13 @@ fn cells(name: &str, l: &Latency) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(values).collect()
 }
 
-fn requests(answer: &Answer) -> Table {
+pub fn requests(answer: &Answer) -> Table {
     let l = &answer.result.run.latency_us;
     let rows = [("reads", &l.read), ("writes", &l.write), ("all", &l.all)];
     rows.into_iter().fold(latencies("latency"), |table, (name, l)| table.row(cells(name, l)))
 }
 
-fn devices(answer: &Answer) -> Table {
+pub fn devices(answer: &Answer) -> Table {
     let Components {
         tier2_read,
         tier2_write,
@@ -180,7 +159,7 @@ fn devices(answer: &Answer) -> Table {
     })
 }
 
-fn volumes(answer: &Answer) -> Table {
+pub fn volumes(answer: &Answer) -> Table {
     let table = ["requests", "hit ratio", "mean latency", "p99", "dirty, most"]
         .into_iter()
         .fold(Table::new().column("volume"), Table::number);
@@ -194,80 +173,4 @@ fn volumes(answer: &Answer) -> Table {
             count(v.dirty_blocks_max),
         ])
     })
-}
-
-// ---- pictures ----
-
-fn percentiles(answer: &Answer) -> Percentiles {
-    let points = |l: &Latency| {
-        [
-            (0.5, l.p50),
-            (0.9, l.p90),
-            (0.99, l.p99),
-            (0.999, l.p999),
-            (0.9999, l.p9999),
-            (1.0, l.max),
-        ]
-    };
-    let l = &answer.result.run.latency_us;
-    [("reads", &l.read), ("writes", &l.write)]
-        .into_iter()
-        .filter(|(_, l)| l.max > 0.0)
-        .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, points(l)))
-}
-
-fn chart(title: &str, y: Axis, rows: &[Row], lines: &[(&str, fn(&Row) -> f64)]) -> Lines {
-    let figure = Lines::new(title).x(Axis::new("time", Unit::Seconds)).y(y);
-    // A row's value stands at its middle.
-    let middle = |r: &Row| (r.start_s + r.end_s) / 2.0;
-    lines.iter().fold(figure, |figure, (name, value)| {
-        figure.line(*name, rows.iter().map(middle), rows.iter().map(value))
-    })
-}
-
-fn latency_over_time(rows: &[Row]) -> Lines {
-    let y = Axis::new("latency", Unit::Micros).log();
-    let latency: [(&str, fn(&Row) -> f64); 3] = [
-        ("mean", |r| r.latency_us.mean),
-        ("p99", |r| r.latency_us.p99),
-        ("max", |r| r.latency_us.max),
-    ];
-    chart("Latency over time", y, rows, &latency)
-}
-
-fn over_time(answer: &Answer) -> Section {
-    let rows = &answer.result.rows;
-    fn accesses(r: &Row) -> f64 {
-        (r.hits.tier1.sum() + r.hits.tier2.sum() + r.misses.sum()) as f64
-    }
-    fn per_second(bytes: u64, r: &Row) -> f64 {
-        bytes as f64 / (r.end_s - r.start_s)
-    }
-    let y = Axis::new("share of block accesses", Unit::Fraction).from_zero();
-    let hits: [(&str, fn(&Row) -> f64); 2] = [
-        ("both tiers", |r| (r.hits.tier1.sum() + r.hits.tier2.sum()) as f64 / accesses(r)),
-        ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
-    ];
-    let hits = if answer.result.flash.is_some() { &hits[..] } else { &hits[1..] };
-    let mut section =
-        Section::new("Over time").figure(chart("Hit ratio over time", y, rows, hits).figure());
-    let y = Axis::new("traffic", Unit::BytesPerSecond).from_zero();
-    let traffic: [(&str, fn(&Row) -> f64); 3] = [
-        ("read from backing", |r| per_second(r.backing_read_bytes, r)),
-        ("written to backing", |r| per_second(r.backing_write_bytes, r)),
-        ("written to flash", |r| per_second(r.tier2_bytes_written, r)),
-    ];
-    let traffic = if answer.result.flash.is_some() { &traffic[..] } else { &traffic[..2] };
-    section = section.figure(chart("Traffic over time", y, rows, traffic).figure());
-    if rows.iter().any(|r| r.dirty_blocks > 0) {
-        let y = Axis::new("blocks", Unit::Plain).from_zero();
-        let dirty: [(&str, fn(&Row) -> f64); 1] = [("dirty", |r| r.dirty_blocks as f64)];
-        section = section.figure(chart("Dirty blocks over time", y, rows, &dirty).figure());
-    }
-    if answer.result.flash.is_some() {
-        let y = Axis::new("regions in use", Unit::Fraction).from_zero();
-        let used: [(&str, fn(&Row) -> f64); 1] = [("flash", |r| r.flash_utilisation)];
-        section = section.figure(chart("Flash in use over time", y, rows, &used).figure());
-    }
-    section
 }

@@ -1,0 +1,176 @@
+//! `forebay simulate` as users run it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = forebay(&[&["simulate", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+const DRAM_ONLY: &str = "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'x'\nbacking = '/x'\n\
+                         shape = 'SlowHDD'\n";
+const TWO_TIERS: &str = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+                         [flash]\npath = '/dev/f'\nsize = '16MiB'\n";
+
+/// 1,000 requests on two disks, 10 ms apart: disk 0 reads a loop of 75 blocks, disk 1 writes.
+fn trace(dir: &tempfile::TempDir) -> String {
+    let mut csv = String::new();
+    for n in 0..1000u64 {
+        let time = 128_166_372_003_061_629 + n * 100_000;
+        let (disk, op, block) =
+            if n % 4 == 3 { (1, "Write", 5000 + n * 7 % 2000) } else { (0, "Read", n % 100) };
+        csv += &format!("{time},host,{disk},{op},{},4096,100\n", block * 4096);
+    }
+    file(dir, "trace.csv", &csv)
+}
+
+#[test]
+fn the_answer_has_the_fields_that_every_run_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", DRAM_ONLY);
+    let answer = json(&[&trace(&dir), "--config", &config]);
+    assert_eq!((&answer["requests"], &answer["reads"]), (&1000.into(), &750.into()));
+    // The loop fits: what was read once hits from then on.
+    assert_eq!(answer["hits"]["tier1"]["read"], 675);
+    assert_eq!(answer["hits"]["tier2"]["read"], 0);
+    assert_eq!(answer["backing"]["read_bytes"], 75 * 4096);
+    assert_eq!(answer["backing"]["write_bytes"], 250 * 4096);
+    assert_eq!(
+        (&answer["dirty_blocks_max"], &answer["tier2_bytes_written"]),
+        (&0.into(), &0.into())
+    );
+    for op in ["read", "write", "all"] {
+        for key in ["mean", "p50", "p99", "p999", "p9999", "max"] {
+            assert!(answer["latency_us"][op][key].as_f64().unwrap() > 0.0, "{op} {key}");
+        }
+    }
+    let write = answer["latency_us"]["write"]["p50"].as_f64().unwrap();
+    assert!((write / 1037.3 - 1.0).abs() < 0.01, "{write}");
+    assert_eq!(answer["assumed"]["flush"], "none");
+    assert_eq!(answer["volumes"].as_array().unwrap().len(), 2);
+    assert_eq!(answer["trace"]["requests"], 1000);
+    assert!(answer["flash"].is_null());
+}
+
+#[test]
+fn flushes_are_assumed_on_request_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", TWO_TIERS);
+    let trace = trace(&dir);
+    let run = |flush| json(&[&trace, "--config", &config, "--assume-flush", flush]);
+    let by_count = run("25");
+    assert_eq!(by_count["assumed"]["flushes_added"], 10);
+    assert_eq!(by_count["assumed"]["flush"], "every 25 writes");
+    assert_eq!(by_count["requests"], 1000);
+    // 250 writes 40 ms apart: a flush 1 s after the first, the next write begins anew.
+    assert_eq!(run("1s")["assumed"]["flushes_added"], 9);
+    assert_eq!(run("none")["assumed"]["flushes_added"], 0);
+    let syncs = |answer: &Value| answer["flash"]["syncs"].as_u64().unwrap();
+    assert!(syncs(&by_count) >= syncs(&run("none")) + 10);
+}
+
+#[test]
+fn every_pacing_simulates_every_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", TWO_TIERS);
+    let trace = trace(&dir);
+    let open = ["--rate", "2"];
+    let pacings: [&[&str]; 5] =
+        [&[], &open, &["--queue-depth", "8"], &["--quiesce"], &["--untimed"]];
+    for pacing in pacings {
+        let answer = json(&[&[trace.as_str(), "--config", &config], pacing].concat());
+        assert_eq!(answer["requests"], 1000, "{pacing:?}");
+        assert_eq!(answer["flash"]["regions_reclaimed"], 0);
+        assert_eq!(answer["latency_us"]["all"]["max"] == 0.0, pacing == ["--untimed"]);
+    }
+    let two = forebay(&["simulate", &trace, "--config", &config, "--untimed", "--quiesce"]);
+    assert_eq!(two.status.code(), Some(2));
+}
+
+#[test]
+fn standard_input_is_read_once_and_gives_the_same_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", DRAM_ONLY);
+    let trace = trace(&dir);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["simulate", "-", "--config", &config, "--json", "--quiet"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&std::fs::read(&trace).unwrap()).unwrap();
+    let piped: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    let named = json(&[&trace, "--config", &config]);
+    for key in ["hits", "latency_us", "backing", "duration_s"] {
+        assert_eq!(piped[key], named[key], "{key}");
+    }
+    assert_eq!(piped["trace"]["xxh3"], named["trace"]["xxh3"]);
+}
+
+#[test]
+fn text_rows_and_pictures_come_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", TWO_TIERS);
+    let out = |name: &str| -> PathBuf { dir.path().join(name) };
+    let (html, parquet) = (out("run.html"), out("run.parquet"));
+    let text = forebay(&[
+        "simulate",
+        &trace(&dir),
+        "--config",
+        &config,
+        "--interval",
+        "1s",
+        "--html",
+        html.to_str().unwrap(),
+        "--parquet",
+        parquet.to_str().unwrap(),
+    ]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    for word in ["hit ratio", "written to flash", "reads", "flash writes", "assumed", "host"] {
+        assert!(text.contains(word), "`{word}` is missing in\n{text}");
+    }
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("Hit ratio over time") && page.contains("Dirty blocks over time"));
+    assert_eq!(rows(&parquet), 10);
+}
+
+fn rows(path: &Path) -> i64 {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let file = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+    file.metadata().file_metadata().num_rows()
+}
+
+#[test]
+fn what_cannot_be_simulated_is_bad_usage_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let refused = |config: &str, more: &[&str]| {
+        let config = file(&dir, "bad.toml", config);
+        let output = forebay(&[&["simulate", trace.as_str(), "--config", &config], more].concat());
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = refused("[flash]\npath = '/dev/f'", &[]);
+    assert!(code == Some(2) && text.contains("`size`"), "{text}");
+    let (code, text) = refused(DRAM_ONLY, &["--memory", "floppy"]);
+    assert!(code == Some(2) && text.contains("FastDRAM"), "{text}");
+    let (code, text) = refused("[[volume]]\nname='x'\nbacking='/x'\nsize='1MiB'", &[]);
+    assert!(code == Some(1) && text.contains("larger `size`"), "{text}");
+    let (code, text) = refused("[cache]\ndarm = '1GiB'", &[]);
+    assert!(code == Some(2) && text.contains("`dram`"), "{text}");
+}
