@@ -10,7 +10,9 @@ import sys
 
 
 def bought(tiers):
-    return " + ".join(f"{tier['bytes'] / 2**20:.0f} MiB {tier['device']}" for tier in tiers)
+    return " + ".join(
+        f"{tier['bytes'] / 2**20:.0f} MiB {tier['device']}" for tier in tiers
+    )
 
 
 def main():
@@ -20,7 +22,9 @@ def main():
         if len(choice["tiers"]) == 2 and choice["tiers"][1]["device"].endswith("SSD"):
             break
     else:
-        print("the plan has no choice with a flash tier: give more money", file=sys.stderr)
+        print(
+            "the plan has no choice with a flash tier: give more money", file=sys.stderr
+        )
         return 1
     memory, flash = choice["tiers"]
     single = choice["baseline"]["tiers"]

@@ -38,14 +38,19 @@ def open_database(path):
 def load(path):
     database = open_database(path)
     rng = random.Random(SEED)
-    database.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, stock INTEGER, about BLOB)")
+    database.execute(
+        "CREATE TABLE item (id INTEGER PRIMARY KEY, stock INTEGER, about BLOB)"
+    )
     database.execute(
         "CREATE TABLE purchase (id INTEGER PRIMARY KEY, item INTEGER, at REAL, note BLOB)"
     )
     database.execute("BEGIN")
     database.executemany(
         "INSERT INTO item VALUES (?, ?, ?)",
-        ((number, 1000, rng.randbytes(rng.randint(300, 500))) for number in range(ITEMS)),
+        (
+            (number, 1000, rng.randbytes(rng.randint(300, 500)))
+            for number in range(ITEMS)
+        ),
     )
     database.execute("COMMIT")
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -77,8 +82,12 @@ def run(path, transactions):
         database.execute("BEGIN IMMEDIATE")
         looked_at = [popular(rng) for _ in range(LOOKED_AT)]
         for item in looked_at:
-            database.execute("SELECT stock, about FROM item WHERE id = ?", (item,)).fetchone()
-        database.execute("UPDATE item SET stock = stock - 1 WHERE id = ?", (looked_at[0],))
+            database.execute(
+                "SELECT stock, about FROM item WHERE id = ?", (item,)
+            ).fetchone()
+        database.execute(
+            "UPDATE item SET stock = stock - 1 WHERE id = ?", (looked_at[0],)
+        )
         database.execute(
             "INSERT INTO purchase (item, at, note) VALUES (?, ?, ?)",
             (looked_at[0], number, rng.randbytes(200)),
@@ -101,7 +110,9 @@ def run(path, transactions):
 
 def check(path, transactions):
     database = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
-    orders = database.execute("SELECT count(*), count(DISTINCT at) FROM purchase").fetchone()
+    orders = database.execute(
+        "SELECT count(*), count(DISTINCT at) FROM purchase"
+    ).fetchone()
     integrity = database.execute("PRAGMA integrity_check").fetchone()[0]
     database.close()
     print(f"{orders[0]} orders, integrity check: {integrity}")

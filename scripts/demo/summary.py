@@ -7,7 +7,9 @@ import sys
 
 def line(run):
     hits, misses = run["hits"], run["misses"]
-    accesses = sum(sum(part.values()) for part in (hits["tier1"], hits["tier2"], misses))
+    accesses = sum(
+        sum(part.values()) for part in (hits["tier1"], hits["tier2"], misses)
+    )
     # Only what ran on something says on what.
     how = "replayed " if "target" in run else "simulated"
     per_s = run["throughput"]["requests_per_s"]

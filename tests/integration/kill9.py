@@ -50,7 +50,9 @@ class Client:
         return parts
 
     def send(self, command, cookie, offset, length, payload=b"", flags=0):
-        head = struct.pack(">IHHQQI", 0x25609513, flags, command, cookie, offset, length)
+        head = struct.pack(
+            ">IHHQQI", 0x25609513, flags, command, cookie, offset, length
+        )
         try:
             self.socket.sendall(head + payload)
         except OSError as error:
@@ -69,7 +71,11 @@ class Client:
 
 
 def sector(number, version):
-    return struct.pack("<QQ", number, version) * (SECTOR // 16) if version else bytes(SECTOR)
+    return (
+        struct.pack("<QQ", number, version) * (SECTOR // 16)
+        if version
+        else bytes(SECTOR)
+    )
 
 
 def version_of(number, data):
@@ -105,7 +111,9 @@ class Disk:
                 first = choose.randrange(REGION // SECTOR)
                 if choose.random() < 0.6:
                     first -= first % 8
-                count = min(choose.choice([1, 3, 8, 8, 8, 8, 16, 64]), REGION // SECTOR - first)
+                count = min(
+                    choose.choice([1, 3, 8, 8, 8, 8, 16, 64]), REGION // SECTOR - first
+                )
                 sectors = range(first, first + count)
                 if taken.intersection(sectors):
                     continue
@@ -119,7 +127,9 @@ class Disk:
                 if trim:
                     for number in sectors:
                         self.trims.setdefault(number, []).append(self.version)
-                    client.send(TRIM, cookie, first * SECTOR, count * SECTOR, b"", flags)
+                    client.send(
+                        TRIM, cookie, first * SECTOR, count * SECTOR, b"", flags
+                    )
                 else:
                     data = b"".join(sector(number, self.version) for number in sectors)
                     client.send(WRITE, cookie, first * SECTOR, len(data), data, flags)
@@ -184,7 +194,11 @@ def main():
                 disk.check(client)
                 moment = time.monotonic() + choose.uniform(0.05, 1.2)
                 killer = subprocess.Popen(
-                    ["sh", "-c", f"sleep {max(0, moment - time.monotonic()):.3f}; kill -KILL {server.pid}"]
+                    [
+                        "sh",
+                        "-c",
+                        f"sleep {max(0, moment - time.monotonic()):.3f}; kill -KILL {server.pid}",
+                    ]
                 )
                 try:
                     disk.work(client, moment + 30, choose)
