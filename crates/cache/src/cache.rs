@@ -45,6 +45,7 @@ use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
     Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, RequestId, Segment, Token,
 };
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
 
 use crate::cleaner::Cleaner;
@@ -171,6 +172,15 @@ impl Cache {
             stop_destages: false,
             stop_result: Ok(()),
             config,
+        }
+    }
+
+    /// Gives this cache a bug.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
+        self.front.sabotage = sabotage;
+        if let Some(log) = &mut self.log {
+            log.sabotage(sabotage);
         }
     }
 
@@ -479,7 +489,7 @@ impl Cache {
             r.outstanding += 1;
             log.sync(u64::from(request));
         }
-        if self.front.owes_sync(volume) {
+        if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
             self.front.requests[request].outstanding += 1;
             self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
         }

@@ -3,6 +3,7 @@
 
 use forebay_effect::Outcome;
 use forebay_flash::Event;
+use forebay_flash::sabotage::Bug;
 
 use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Phase, Purpose};
@@ -311,6 +312,9 @@ impl Cache {
                 self.cleaner.end(false, self.now);
                 self.consider_giving_up(active.unreadable);
                 return true;
+            }
+            if self.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+                active.volumes = 0;
             }
             let left = active.volumes.count_ones();
             active.phase = Phase::Syncing { left, failed: false };

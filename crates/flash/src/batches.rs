@@ -12,6 +12,7 @@ use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{BATCH_BUFFERS, Kind, Log, token};
+use crate::sabotage::Bug;
 use crate::types::Event;
 use forebay_effect::{Effect, IoError, Outcome, Place, Segment, Slot};
 use std::collections::VecDeque;
@@ -197,6 +198,9 @@ impl Log {
     /// Appends a tombstone of the log's own.
     pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
         let slot = Slot(u32::MAX);
+        if self.sabotage.is(Bug::TombstoneForgotten) {
+            return;
+        }
         self.queue.push(Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot });
     }
 
@@ -372,6 +376,11 @@ impl Log {
 
     /// Gives the events of batches that are complete with all before them.
     fn resolve_batches(&mut self) {
+        if self.sabotage.is(Bug::BatchesSwapped) {
+            let all = &self.batches.all;
+            let order = self.batches.order.make_contiguous();
+            order.sort_by_key(|&slot| all[slot].state != State::Written);
+        }
         while let Some(&slot) = self.batches.order.front() {
             let batch = &mut self.batches.all[slot];
             match batch.state {

@@ -15,6 +15,7 @@
 use crate::epochs;
 use crate::format::superblock::Superblock;
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
+use crate::sabotage::Bug;
 use crate::types::{Binding, Event, Layout, RecoveryReport};
 use forebay_effect::{Device, Effect, IoError, Outcome};
 use std::collections::VecDeque;
@@ -209,6 +210,9 @@ impl Log {
         c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
         c.synced = self.commit.durable_sequence;
         self.activity.list(&mut c.active);
+        if self.sabotage.is(Bug::ActivityMarkSkipped) {
+            c.active.clear();
+        }
         let bytes = c.encode(&mut self.buffers[SUPERBLOCK_BUFFER]);
         s.pages = bytes as u32 / self.geometry.page_size;
         s.step = Step::Writing;
@@ -290,7 +294,10 @@ impl Log {
         if self.error.is_some() {
             return;
         }
-        let covers = self.commit.covers;
+        let mut covers = self.commit.covers;
+        if self.sabotage.is(Bug::SyncCoversTooMuch) {
+            covers.serial = self.commit.complete_serial;
+        }
         self.stats.syncs += 1;
         self.commit.durable_serial = covers.serial;
         self.commit.durable_sequence = covers.sequence;

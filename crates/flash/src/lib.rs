@@ -24,6 +24,8 @@ mod log;
 mod probe;
 mod recovery;
 mod regions;
+#[doc(hidden)]
+pub mod sabotage;
 mod types;
 mod walk;
 

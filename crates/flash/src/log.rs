@@ -8,6 +8,7 @@ use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::recovery::Recovery;
 use crate::regions::Regions;
+use crate::sabotage::{Bug, Sabotage};
 use crate::types::{Append, Binding, Event, ExtentId, LogStats, Options, RecoveryReport, Start};
 use forebay_effect::{
     Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, Segment, Token,
@@ -60,6 +61,7 @@ pub struct Log {
     pub(crate) activity: Activity,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) stats: LogStats,
+    pub(crate) sabotage: Sabotage,
 }
 
 /// Where the log is in its life.
@@ -137,6 +139,7 @@ impl Log {
             activity: Activity::new(&geometry, options.slots as usize),
             recovery: None,
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
+            sabotage: Sabotage::default(),
         }
     }
 
@@ -193,6 +196,10 @@ impl Log {
             return;
         }
         self.queue.close_through = self.queue.last_serial;
+        if self.sabotage.is(Bug::LogSyncSkipped) {
+            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+            return self.pump();
+        }
         self.commit.tickets.push_back((self.queue.last_serial, ticket));
         self.grant_syncs();
         self.pump();
@@ -400,6 +407,12 @@ impl Log {
     /// foreign payload fails. Ask before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
         self.regions.payload_seed(self.region_of(position), key, position)
+    }
+
+    /// Gives this log a bug.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, sabotage: Sabotage) {
+        self.sabotage = sabotage;
     }
 
     /// The geometry in force (after a recovery: as stored).

@@ -23,6 +23,7 @@ use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
+use crate::sabotage::Bug;
 use crate::types::{Event, LogError, OnDamage, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
@@ -64,6 +65,8 @@ pub(crate) struct Recovery {
     /// Which copy was the newest.
     copy: u32,
     scan: Vec<Scan>,
+    /// Sabotage: batches of every epoch count.
+    any_epoch: bool,
     /// The region that each scan's buffer is for.
     lanes: [u32; SCANS as usize],
     /// Buffer of the first scan; the walk's and the chunk's are behind the last.
@@ -122,7 +125,8 @@ impl Recovery {
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
-            && epochs::accepts(&self.superblock.epochs, scan.first_batch, scan.epoch);
+            && (self.any_epoch
+                || epochs::accepts(&self.superblock.epochs, scan.first_batch, scan.epoch));
         counts.then_some(scan)
     }
 
@@ -130,7 +134,8 @@ impl Recovery {
     pub fn counts(&self, header: &BatchHeader, region: u64, page: u32, pages: u32) -> bool {
         header.region_sequence == region
             && page + header.pages <= pages
-            && epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch)
+            && (self.any_epoch
+                || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
     }
 
     /// Learns what a header that counts knows.
@@ -150,6 +155,7 @@ impl Log {
             copies: [None, None],
             copy: 0,
             scan: Vec::new(),
+            any_epoch: false,
             lanes: [0; SCANS as usize],
             buffers: BATCH_BUFFERS + self.geometry.inflight_batches_max as usize,
             chunk_pages: self.geometry.region_pages.min(CHUNK_PAGES),
@@ -301,6 +307,7 @@ impl Log {
         r.report.uuid = s.uuid;
         r.report.clean = s.clean;
         r.scan = vec![Scan::default(); g.regions as usize];
+        r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
         (r.region, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
         r.superblock = s;
         Ok(())

@@ -14,6 +14,7 @@
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
+use crate::sabotage::Bug;
 use crate::types::{Event, Options};
 
 /// What is known of a region in use.
@@ -241,7 +242,8 @@ impl Log {
             }
         }
         let r = &mut self.regions;
-        if r.released > r.tail_wanted && self.commit.durable_serial >= r.release_serial {
+        let early = self.sabotage.is(Bug::RegionReusedEarly);
+        if r.released > r.tail_wanted && (early || self.commit.durable_serial >= r.release_serial) {
             r.tail_wanted = r.released;
             self.superblock.touch();
             progress = true;

@@ -8,6 +8,7 @@
 
 use forebay_effect::Slot;
 use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
@@ -262,6 +263,11 @@ impl Shard {
                 // Unless a newer record has taken its place: then nothing is owed for this one.
                 if self.index[id].position() == Some(position) {
                     self.index[id].set(DESTAGED);
+                    if around.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
+                        let was = self.index[id].is_dirty();
+                        self.index[id].flash_dirty = 0;
+                        self.count_dirty(id, was, around.front);
+                    }
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use forebay_effect::{Effect, Place, Segment, Slot};
 use forebay_flash::Append;
+use forebay_flash::sabotage::Bug;
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
@@ -130,6 +131,9 @@ impl Shard {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
             dirty = valid;
+        }
+        if around.front.sabotage.is(Bug::PartialHidesOlder) {
+            dirty &= valid;
         }
         let e = &self.index[id];
         debug_assert!(dirty & !valid == 0, "a record would hide dirty granules of an older one");

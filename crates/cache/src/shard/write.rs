@@ -9,6 +9,7 @@
 use forebay_block::{Flags, Op};
 use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
 
 use super::read::Found;
 use super::transfer::Kind;
@@ -54,7 +55,9 @@ impl Shard {
     ) -> Step {
         let e = &self.index[id];
         self.count_write(around, piece, id);
-        if let Some(t) = e.transfer() {
+        let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill);
+        let spilling = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
+        if let Some(t) = e.transfer().filter(|&t| !(careless && spilling(t))) {
             match self.transfers[t].kind {
                 Kind::Fetch | Kind::FlashRead { .. } => around.stats.write_met_fetch += 1,
                 _ => around.stats.write_met_outgoing += 1,
@@ -63,7 +66,8 @@ impl Shard {
         }
         let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
         let missing = !e.valid & !covered;
-        if e.flash_valid & missing != 0 {
+        let hides = around.front.sabotage.is(Bug::PartialHidesOlder);
+        if e.flash_valid & missing != 0 && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.
             return self.read_flash(around, id);
         }
@@ -80,7 +84,7 @@ impl Shard {
         if op == Op::Write {
             let from = self.request_place(around, piece);
             around.effects.push(Effect::Copy { from, to, length: piece.length });
-        } else {
+        } else if !around.front.sabotage.is(Bug::TrimLeavesOldData) {
             around.effects.push(Effect::Zero { to, length: piece.length });
         }
         let was_dirty = self.index[id].is_dirty();
@@ -237,7 +241,9 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if self.index.find(key).is_some() {
+        let past = around.front.sabotage.is(Bug::DestageOverDirectWrite);
+        let past = |id| past && self.index[id].slot().is_none();
+        if self.index.find(key).is_some_and(|id| !past(id)) {
             if self.policy.write_back {
                 return self.write_back(around, key, piece, op);
             }

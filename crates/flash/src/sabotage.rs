@@ -1,0 +1,108 @@
+//! Bugs that can be switched on, for the adversary to find. It must find each of them: that says
+//! how hard it looks.
+//!
+//! Without the feature `sabotage`, which no shipped program has, [`Sabotage::is`] is constantly
+//! false and the hooks are gone from the code. With it a machine is still whole until it is told
+//! which bug to have.
+
+/// A bug. Each hook that asks for one is a single line and says `sabotage`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Bug {
+    /// Flash: a sync of the log is answered without one.
+    LogSyncSkipped,
+    /// Flash: a sync counts for what was complete when it ended, not when it was asked for.
+    SyncCoversTooMuch,
+    /// Flash: batches count as complete in the order in which their writes end: two are swapped.
+    BatchesSwapped,
+    /// Flash: recovery believes payloads whatever their checksums say.
+    ChecksumIgnoredAtRecovery,
+    /// Flash: the record of a directly written block gets no tombstone.
+    TombstoneForgotten,
+    /// Flash: the superblock does not name the extents open for direct writes.
+    ActivityMarkSkipped,
+    /// Flash: a region is used again before what supersedes its records is durable.
+    RegionReusedEarly,
+    /// Flash: what an earlier run wrote behind the end of its log counts again.
+    EpochsForgotten,
+    /// Cache: payloads read from flash are believed whatever their checksums say.
+    ChecksumIgnoredOnRead,
+    /// Cache: a flush and a FUA write do not sync the backing store.
+    BackingSyncSkipped,
+    /// Cache: a newer partial record hides the granules of an older one.
+    PartialHidesOlder,
+    /// Cache: a trim goes past a dirty record, which is later destaged over it.
+    DestageOverDirectWrite,
+    /// Cache: a slot is written while the log is writing it out.
+    SlotWrittenUnderSpill,
+    /// Cache: a region's dirty records count as clean before the backing store is synced.
+    RegionFreedBeforeSync,
+    /// Cache: a record counts as clean as soon as it is written to the backing store.
+    DirtyForgottenBeforeSync,
+    /// Cache: a failed sync of the backing store counts as a good one.
+    SyncFailureIgnored,
+    /// Cache: a zeroing leaves what DRAM holds of the block as it was.
+    TrimLeavesOldData,
+}
+
+impl Bug {
+    /// Every bug.
+    pub const ALL: [Bug; 17] = [
+        Bug::LogSyncSkipped,
+        Bug::SyncCoversTooMuch,
+        Bug::BatchesSwapped,
+        Bug::ChecksumIgnoredAtRecovery,
+        Bug::TombstoneForgotten,
+        Bug::ActivityMarkSkipped,
+        Bug::RegionReusedEarly,
+        Bug::EpochsForgotten,
+        Bug::ChecksumIgnoredOnRead,
+        Bug::BackingSyncSkipped,
+        Bug::PartialHidesOlder,
+        Bug::DestageOverDirectWrite,
+        Bug::SlotWrittenUnderSpill,
+        Bug::RegionFreedBeforeSync,
+        Bug::DirtyForgottenBeforeSync,
+        Bug::SyncFailureIgnored,
+        Bug::TrimLeavesOldData,
+    ];
+}
+
+/// Which bug a machine has; nothing at all without the feature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sabotage {
+    #[cfg(feature = "sabotage")]
+    bug: Option<Bug>,
+}
+
+impl Sabotage {
+    /// A machine without a bug.
+    pub const NONE: Sabotage = Sabotage {
+        #[cfg(feature = "sabotage")]
+        bug: None,
+    };
+
+    /// The bug.
+    #[cfg(feature = "sabotage")]
+    pub const fn bug(self) -> Option<Bug> {
+        self.bug
+    }
+
+    /// A machine with this bug.
+    #[cfg(feature = "sabotage")]
+    pub const fn with(bug: Bug) -> Sabotage {
+        Sabotage { bug: Some(bug) }
+    }
+
+    /// Whether the machine has this bug.
+    #[inline(always)]
+    pub fn is(self, bug: Bug) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "sabotage"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}
