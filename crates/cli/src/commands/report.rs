@@ -15,7 +15,7 @@ use crate::error::CliError;
 /// Arguments of `forebay report`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:
-  $ forebay trace synth 'zipf,n=200000' -o zipf.parquet
+  $ forebay trace synth 'zipf:blocks=20k,requests=200k' -o zipf.parquet
   $ forebay mrc zipf.parquet --json -o mrc.json
   $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
   $ forebay report mrc.json plan.json -o report.html")]
