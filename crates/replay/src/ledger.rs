@@ -30,6 +30,7 @@ pub(crate) struct Ledger {
     contested: BTreeMap<(u32, u64), u32>,
     /// Modifications on their way.
     open: Vec<Change>,
+    disturbances: u64,
 }
 
 /// A modification of sectors `first..end`, all of them whole.
@@ -65,11 +66,15 @@ impl Ledger {
         // Sectors that are covered in part hold something of both.
         for edge in [offset, end] {
             if !edge.is_multiple_of(SECTOR_BYTES) {
+                self.disturbances += 1;
                 self.set(volume, edge / SECTOR_BYTES, UNKNOWN);
             }
         }
         if first >= last {
             return;
+        }
+        if !(VERSION_ZERO + 1..=VERSION_MAX).contains(&state) {
+            self.disturbances += 1;
         }
         let change = Change { tag, volume, first, end: last, state };
         for sector in first..last {
@@ -100,6 +105,7 @@ impl Ledger {
             }
             let change = self.open.swap_remove(i);
             if !succeeded {
+                self.disturbances += 1;
                 for sector in change.first..change.end {
                     // Later writes are definite, unless they were on their way with this one.
                     let key = (change.volume, sector);
@@ -149,6 +155,17 @@ impl Ledger {
         let state = self.get(volume, sector);
         let oldest = self.contested.get(&(volume, sector)).copied().unwrap_or(state);
         (state < UNKNOWN).then_some((oldest.min(state), state))
+    }
+
+    /// How often something has happened after which nobody knows what a sector holds, or it holds
+    /// no write's data.
+    pub fn disturbances(&self) -> u64 {
+        self.disturbances
+    }
+
+    /// Whether a modification of a sector is on its way.
+    pub fn is_open(&self, volume: u32, sector: u64) -> bool {
+        self.open.iter().any(|change| change.covers(volume, sector))
     }
 
     /// Sectors that were written and cannot be checked.

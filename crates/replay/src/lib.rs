@@ -49,6 +49,7 @@ mod survey;
 mod target;
 mod usage;
 mod verify;
+mod watch;
 mod workload;
 
 pub use clock::{Clock, SystemClock};
@@ -124,10 +125,13 @@ impl Run<'_> {
         };
         let result = result::assemble(&mut outcomes, &options, before);
         let written = match &mut outcomes[..] {
-            [only] => only.ledger.take(),
+            [only] => only.ledger.take().map(|ledger| Written {
+                ledger,
+                content: Content::new(options.seed),
+                reads: std::mem::take(&mut only.reads),
+            }),
             _ => None,
         };
-        let written = written.map(|ledger| Written { ledger, content: Content::new(options.seed) });
         let mut error = panicked.then_some(ReplayError::Panicked);
         for outcome in outcomes {
             if let End::Failed(e) = outcome.end {

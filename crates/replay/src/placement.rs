@@ -154,7 +154,11 @@ impl Placement {
 
     /// Where a request goes; `None` if it is left out.
     pub fn place(&mut self, request: &Request) -> Option<Placed> {
-        let place = *self.places.get(request.volume.0 as usize)?;
+        let Some(&place) = self.places.get(request.volume.0 as usize) else {
+            // Not there when the workload was looked through: it has changed since.
+            self.adjusted.unsupported += 1;
+            return None;
+        };
         let target = &self.targets[place.target as usize];
         let mut placed = Placed {
             volume: place.target,

@@ -15,6 +15,7 @@ use crate::placement::{Adjusted, Placed, Placement};
 use crate::record::{Intervals, Recorder};
 use crate::source::{Next, Source};
 use crate::target::{Done, Io, Limits, Target};
+use crate::watch::{ReadCheck, Watch};
 
 /// The longest sleep: how soon a request to stop is noticed.
 const SLICE_NS: u64 = 50_000_000;
@@ -101,6 +102,8 @@ pub(crate) struct JobOutcome {
     pub end: End,
     pub adjusted: Adjusted,
     pub ledger: Option<Ledger>,
+    /// What reads brought, as far as that is known.
+    pub reads: ReadCheck,
     /// Time that was skipped.
     pub skipped: Nanos,
     /// Times that the reader had no request ready.
@@ -146,6 +149,8 @@ where
         content: Content::new(options.seed),
         version: 0,
         ledger: options.track.then(Ledger::default),
+        watches: Vec::new(),
+        reads: ReadCheck::default(),
         recorder: Recorder::new(options.intervals),
         told: 0,
         starved: 0,
@@ -159,6 +164,7 @@ where
         end,
         adjusted: job.placement.adjusted,
         ledger: job.ledger,
+        reads: job.reads,
         skipped: Nanos(job.skipped),
         starved: job.starved,
         lost: job.pending,
@@ -189,6 +195,9 @@ struct Job<'a, T: ?Sized, C> {
     /// Writes sent.
     version: u32,
     ledger: Option<Ledger>,
+    /// By slot, for reads, if there is a ledger.
+    watches: Vec<Watch>,
+    reads: ReadCheck,
     recorder: Recorder,
     /// Completions that progress was told of.
     told: u64,
@@ -314,9 +323,14 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
             // Beyond four billion writes the ledger no longer tells them apart.
             self.version = if self.version >= VERSION_MAX { 1 } else { self.version + 1 };
         }
-        if let Some(ledger) = self.ledger.as_mut().filter(|_| modifies) {
-            let as_op = if zeroes { Op::WriteZeroes } else { op };
-            ledger.begin(tag.into(), as_op, self.version, volume, (offset, length));
+        if let Some(ledger) = &mut self.ledger {
+            self.watches.resize_with(self.slots.len(), Watch::default);
+            if modifies {
+                let as_op = if zeroes { Op::WriteZeroes } else { op };
+                ledger.begin(tag.into(), as_op, self.version, volume, (offset, length));
+            } else if op == Op::Read {
+                self.watches[tag as usize].begin(ledger, volume, offset, length);
+            }
         }
         let piece = match op {
             Op::Read | Op::Write => self.limits.transfer_bytes_max,
@@ -398,6 +412,13 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         let timed = self.options.pace != Pace::AsFastAsPossible;
         for Done { io, result } in self.done.drain(..) {
             if let Some(buffer) = io.buffer {
+                if let Some(ledger) = self.ledger.as_ref().filter(|_| io.op == Op::Read)
+                    && result.is_ok()
+                {
+                    let bytes = &buffer[..io.length as usize];
+                    let watch = &self.watches[io.tag as usize];
+                    watch.end(ledger, &self.content, io.offset, bytes, &mut self.reads);
+                }
                 self.pool.give(buffer);
             }
             let slot = &mut self.slots[io.tag as usize];

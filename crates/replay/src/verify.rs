@@ -12,11 +12,12 @@ use crate::error::ReplayError;
 use crate::ledger::{Ledger, Stretch};
 use crate::run::Hooks;
 use crate::target::{Done, Io, Target};
+use crate::watch::ReadCheck;
 
 /// Reads on their way.
 const DEPTH: usize = 16;
 /// Differences that are told one by one.
-const SHOWN_MAX: usize = 10;
+pub(crate) const SHOWN_MAX: usize = 10;
 
 /// What was found when everything written was read back.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -28,6 +29,10 @@ pub struct VerifyResult {
     pub unknown_bytes: u64,
     /// Bytes that are not what was written.
     pub wrong_bytes: u64,
+    /// Bytes that reads of the run brought and that were checked.
+    pub reads_checked_bytes: u64,
+    /// Bytes that reads of the run brought and that were not what they had to be.
+    pub reads_wrong_bytes: u64,
     /// Reads that failed.
     pub failed_reads: u64,
     /// Whether everything was read.
@@ -39,7 +44,8 @@ pub struct VerifyResult {
 impl VerifyResult {
     /// Whether everything could be read and was right.
     pub fn is_right(&self) -> bool {
-        self.complete && self.wrong_bytes == 0 && self.failed_reads == 0
+        let wrong = self.wrong_bytes + self.reads_wrong_bytes;
+        self.complete && wrong == 0 && self.failed_reads == 0
     }
 }
 
@@ -59,6 +65,7 @@ pub struct Difference {
 pub struct Written {
     pub(crate) ledger: Ledger,
     pub(crate) content: Content,
+    pub(crate) reads: ReadCheck,
 }
 
 impl Written {
@@ -81,7 +88,13 @@ impl Written {
         let stretches: Vec<Stretch> =
             self.ledger.stretches().into_iter().flat_map(|s| cut(s, most)).collect();
         let unknown_bytes = self.ledger.unknown_sectors() * SECTOR_BYTES;
-        let mut result = VerifyResult { unknown_bytes, ..VerifyResult::default() };
+        let mut result = VerifyResult {
+            unknown_bytes,
+            reads_checked_bytes: self.reads.checked_bytes,
+            reads_wrong_bytes: self.reads.wrong_bytes,
+            differences: self.reads.differences.clone(),
+            ..VerifyResult::default()
+        };
         let mut pool = BufferPool::new(DEPTH << 21);
         let (mut next, mut pending, mut done) = (0, 0, Vec::new());
         let depth = DEPTH.min(target.limits().depth_max as usize);
@@ -128,7 +141,7 @@ impl Written {
                 continue;
             }
             result.wrong_bytes += SECTOR_BYTES;
-            if result.differences.len() < SHOWN_MAX {
+            if result.differences.len() < 2 * SHOWN_MAX {
                 let offset = sector * SECTOR_BYTES;
                 let found = describe(found, newest);
                 result.differences.push(Difference { volume: stretch.volume, offset, found });
@@ -152,7 +165,7 @@ fn cut(stretch: Stretch, most: u64) -> impl Iterator<Item = Stretch> {
     })
 }
 
-fn describe(found: Option<u32>, expected: u32) -> String {
+pub(crate) fn describe(found: Option<u32>, expected: u32) -> String {
     match found {
         Some(VERSION_ZERO) => format!("zeroes instead of write {expected}"),
         Some(version) if version < expected => {

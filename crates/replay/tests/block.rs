@@ -5,9 +5,12 @@ mod support;
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
+use forebay_block::{Nanos, Op};
 use forebay_device::Backend;
 use forebay_device::file::DirectIo;
-use forebay_replay::{BlockOptions, BlockTarget, ReplayError, SystemClock, Target};
+use forebay_replay::{
+    BlockOptions, BlockTarget, Done, Io, Limits, ReplayError, SystemClock, Target, TargetVolume,
+};
 use support::run;
 
 const MIX: &str = "zipf:blocks=1024,requests=5000,write=0.4,trim=0.05,fua=0.1,flush_every=50";
@@ -46,6 +49,7 @@ fn every_way_to_a_file_completes_each_request_once_and_keeps_what_was_written() 
                 assert!(result.queue.max <= 32 && result.queue.mean <= 32.0);
                 assert!(verified.is_right(), "{backend:?} {direct:?}: {verified:?}");
                 assert!(verified.checked_bytes > 1 << 20);
+                assert!(verified.reads_checked_bytes > 1 << 16 || spec == MISALIGNED);
             }
         }
     }
@@ -73,6 +77,49 @@ fn data_that_changed_behind_our_back_is_found() {
     assert_eq!(verified.wrong_bytes, 4096 + 512);
     assert_eq!(verified.differences[0].offset, 40_960);
     assert!(!verified.is_right());
+}
+
+/// Says that it has written, and has not, now and then.
+struct Forgetful {
+    inner: BlockTarget,
+    writes: u32,
+}
+
+impl Target for Forgetful {
+    fn volumes(&self) -> &[TargetVolume] {
+        self.inner.volumes()
+    }
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+    fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.writes += u32::from(io.op == Op::Write);
+        if io.op == Op::Write && self.writes.is_multiple_of(50) {
+            done.push(Done { io, result: Ok(()) });
+            return Ok(());
+        }
+        self.inner.submit(io, done)
+    }
+    fn flush(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.inner.flush(done)
+    }
+    fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.inner.wait(until, done)
+    }
+}
+
+#[test]
+fn lost_writes_are_found_by_the_runs_own_reads_and_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (inner, clock) = open(directory.path(), Backend::Threads, DirectIo::Never);
+    let mut target = Forgetful { inner, writes: 0 };
+    let spec = "uniform:blocks=128,requests=20000,write=0.3";
+    let (_, verified) = run(spec, &mut [&mut target], clock, 4);
+    let verified = verified.unwrap();
+    assert!(verified.reads_wrong_bytes > 0, "{verified:?}");
+    assert!(verified.wrong_bytes > 0, "{verified:?}");
+    let what = &verified.differences[0].found;
+    assert!(what.contains("read during the run") && what.contains("instead of"), "{what}");
 }
 
 #[test]

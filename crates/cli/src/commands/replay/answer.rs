@@ -170,8 +170,11 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
         return Some(CliError::interrupted().kept("the report; not everything was read back"));
     }
     let mut what = format!(
-        "{} of {} bytes read back are not what was written",
-        verify.wrong_bytes, verify.checked_bytes
+        "{} of {} bytes read back are not what was written, nor {} of {} that reads brought",
+        verify.wrong_bytes,
+        verify.checked_bytes,
+        verify.reads_wrong_bytes,
+        verify.reads_checked_bytes
     );
     if verify.failed_reads > 0 {
         what += &format!(", {} reads failed", verify.failed_reads);

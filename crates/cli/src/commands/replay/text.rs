@@ -16,11 +16,14 @@ pub fn text(document: &Document) -> String {
     text += &latency_table(document);
     if let Some(verify) = &document.verify {
         text += &format!(
-            "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n",
+            "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
+             reads of the run     {} checked, {} wrong\n",
             if verify.is_right() { "all right" } else { "NOT what was written" },
             Size(verify.checked_bytes),
             Size(verify.wrong_bytes),
-            Size(verify.unknown_bytes)
+            Size(verify.unknown_bytes),
+            Size(verify.reads_checked_bytes),
+            Size(verify.reads_wrong_bytes)
         );
     }
     text

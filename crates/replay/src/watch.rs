@@ -1,0 +1,155 @@
+//! Checks what reads bring while a run goes on, against what the run has written.
+//!
+//! A read may bring any version from the one that was certain when it was sent to the newest one
+//! sent before it ended. Sectors with a modification on its way when the read was sent are left
+//! out, and all of a read that met one after which nobody knows what a sector holds.
+
+use crate::content::{Content, SECTOR_BYTES};
+use crate::ledger::Ledger;
+use crate::verify::{Difference, SHOWN_MAX, describe};
+
+/// What is known about a read when it is sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    volume: u32,
+    first: u64,
+    /// Of each whole sector: the oldest version it may bring, if that is known.
+    oldest: Vec<Option<u32>>,
+    disturbances: u64,
+}
+
+/// What was found in reads.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ReadCheck {
+    pub checked_bytes: u64,
+    pub wrong_bytes: u64,
+    pub differences: Vec<Difference>,
+}
+
+impl Watch {
+    /// Notes what a read of `length` bytes at `offset` may bring; keeps its memory.
+    pub fn begin(&mut self, ledger: &Ledger, volume: u32, offset: u64, length: u64) {
+        (self.volume, self.first) = (volume, offset.div_ceil(SECTOR_BYTES));
+        self.disturbances = ledger.disturbances();
+        self.oldest.clear();
+        let end = (offset + length) / SECTOR_BYTES;
+        self.oldest.extend((self.first..end).map(|sector| {
+            let certain = !ledger.is_open(volume, sector);
+            ledger.expected(volume, sector).filter(|_| certain).map(|(oldest, _)| oldest)
+        }));
+    }
+
+    /// Checks `bytes`, which the read, or a piece of it, brought from `offset` on.
+    pub fn end(
+        &self,
+        ledger: &Ledger,
+        content: &Content,
+        offset: u64,
+        bytes: &[u8],
+        found: &mut ReadCheck,
+    ) {
+        if ledger.disturbances() != self.disturbances {
+            return;
+        }
+        let skip = (offset.next_multiple_of(SECTOR_BYTES) - offset) as usize;
+        let from = offset.div_ceil(SECTOR_BYTES);
+        let sectors = bytes.get(skip..).unwrap_or_default().chunks_exact(SECTOR_BYTES as usize);
+        for (sector, bytes) in (from..).zip(sectors) {
+            let known = sector.checked_sub(self.first).and_then(|at| self.oldest.get(at as usize));
+            let Some(&Some(oldest)) = known else { continue };
+            let Some((_, newest)) = ledger.expected(self.volume, sector) else { continue };
+            found.checked_bytes += SECTOR_BYTES;
+            let version = content.version(self.volume, sector, bytes);
+            if version.is_some_and(|version| (oldest..=newest).contains(&version)) {
+                continue;
+            }
+            found.wrong_bytes += SECTOR_BYTES;
+            if found.differences.len() < SHOWN_MAX {
+                found.differences.push(Difference {
+                    volume: self.volume,
+                    offset: sector * SECTOR_BYTES,
+                    found: format!("read during the run: {}", describe(version, oldest)),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::Op;
+
+    const CONTENT: u64 = 3;
+
+    /// A sector as a write left it.
+    fn sector(sector: u64, version: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 512];
+        Content::new(CONTENT).fill(0, sector * 512, version, &mut bytes);
+        bytes
+    }
+
+    fn check(watch: &Watch, ledger: &Ledger, offset: u64, bytes: &[u8]) -> (u64, u64) {
+        let mut found = ReadCheck::default();
+        watch.end(ledger, &Content::new(CONTENT), offset, bytes, &mut found);
+        (found.checked_bytes, found.wrong_bytes)
+    }
+
+    fn written(version: u32) -> Ledger {
+        let mut ledger = Ledger::default();
+        for version in 1..=version {
+            ledger.begin(0, Op::Write, version, 0, (0, 2048));
+            ledger.end(0, true);
+        }
+        ledger
+    }
+
+    #[test]
+    fn an_old_version_and_foreign_data_are_found_and_the_right_one_is_right() {
+        let ledger = written(2);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 512, 512);
+        assert_eq!(check(&watch, &ledger, 512, &sector(1, 2)), (512, 0));
+        assert_eq!(check(&watch, &ledger, 512, &sector(1, 1)), (512, 512));
+        assert_eq!(check(&watch, &ledger, 512, &sector(2, 2)), (512, 512));
+        assert_eq!(check(&watch, &ledger, 512, &[0; 512]), (512, 512));
+    }
+
+    #[test]
+    fn a_read_may_bring_what_is_written_while_it_is_on_its_way() {
+        let mut ledger = written(1);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        ledger.begin(1, Op::Write, 2, 0, (0, 512));
+        assert_eq!(check(&watch, &ledger, 0, &sector(0, 1)), (512, 0));
+        assert_eq!(check(&watch, &ledger, 0, &sector(0, 2)), (512, 0));
+        // A read that is sent while a write is on its way may bring anything older.
+        let mut later = Watch::default();
+        later.begin(&ledger, 0, 0, 1024);
+        assert_eq!(check(&later, &ledger, 0, &sector(0, 1)), (0, 0));
+        assert_eq!(check(&later, &ledger, 512, &sector(1, 1)), (512, 0));
+    }
+
+    #[test]
+    fn a_read_that_met_a_trim_is_left_out_even_if_it_was_written_again_since() {
+        let mut ledger = written(1);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        ledger.begin(1, Op::Trim, 0, 0, (0, 512));
+        ledger.end(1, true);
+        ledger.begin(2, Op::Write, 2, 0, (0, 512));
+        assert_eq!(check(&watch, &ledger, 0, &[0; 512]), (0, 0));
+    }
+
+    #[test]
+    fn pieces_and_misaligned_reads_are_checked_in_their_whole_sectors() {
+        let ledger = written(1);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 100, 1500);
+        let mut bytes = vec![0; 1500];
+        Content::new(CONTENT).fill(0, 100, 1, &mut bytes);
+        assert_eq!(check(&watch, &ledger, 100, &bytes), (1024, 0));
+        assert_eq!(check(&watch, &ledger, 1124, &bytes[1024..]), (0, 0));
+        assert_eq!(check(&watch, &ledger, 612, &bytes[512..]), (512, 0));
+    }
+}
