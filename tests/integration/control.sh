@@ -25,6 +25,8 @@ ctl top --count 1 --every 100ms | grep -q vm1
 refused 1 'restart' ctl resize
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
 if command -v curl >/dev/null; then
-    curl -s --unix-socket control.sock http://x/metrics | grep -q 'forebay_reads_total{volume="vm1"}'
+    # (Not through a pipe: grep would close it early, and curl call that an error.)
+    curl -s --unix-socket control.sock http://x/metrics >metrics
+    grep -q 'forebay_reads_total{volume="vm1"}' metrics || fail "$(cat metrics)"
 fi
 stop

@@ -9,6 +9,7 @@ for words in 'export-size: 268435456' 'can_flush: true' 'can_fua: true' 'can_mul
     grep -q "$words" info || fail "nbdinfo does not say \"$words\""
 done
 nbdinfo --size "nbd+unix:///vm1?socket=$WORK/nbd.sock" | grep -qx 268435456
-nbdinfo --list "$URI" | grep -q 'export="vm1"'
+nbdinfo --list "$URI" >list
+grep -q 'export="vm1"' list || fail "$(cat list)"
 ! nbdinfo "nbd+unix:///none?socket=$WORK/nbd.sock" 2>/dev/null || fail "an unknown export exists"
 stop
