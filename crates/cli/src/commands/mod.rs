@@ -126,11 +126,8 @@ mod tests {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 let mut examples = help.lines().filter(|l| l.starts_with("  $ ")).peekable();
                 assert!(examples.peek().is_some(), "`{path}` has no example in its after_help");
-                for line in examples.filter(|l| l.len() > 80) {
-                    panic!(
-                        "the example of `{path}` wraps on a terminal and cannot be pasted: {line}"
-                    );
-                }
+                let wide = examples.find(|l| l.len() > 80);
+                assert!(wide.is_none(), "`{path}`: a wrapped example cannot be pasted: {wide:?}");
             }
         }
         description().get_subcommands().for_each(|c| check(c, "forebay"));
