@@ -407,8 +407,10 @@ impl Log {
                 });
             }
             if error.is_none() {
-                self.commit.complete_serial = batch.last_serial;
-                self.commit.complete_sequence = batch.sequence;
+                // (In order, unless sabotaged.)
+                let c = &mut self.commit;
+                c.complete_serial = c.complete_serial.max(batch.last_serial);
+                c.complete_sequence = c.complete_sequence.max(batch.sequence);
                 self.stats.batches += 1;
             }
             batch.state = State::Free;

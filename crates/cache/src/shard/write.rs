@@ -55,7 +55,10 @@ impl Shard {
     ) -> Step {
         let e = &self.index[id];
         self.count_write(around, piece, id);
-        let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill);
+        let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
+        let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill)
+            && self.acknowledge == Acknowledge::Dram
+            && !fua;
         let spilling = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
         if let Some(t) = e.transfer().filter(|&t| !(careless && spilling(t))) {
             match self.transfers[t].kind {
@@ -64,7 +67,6 @@ impl Shard {
             }
             return Step::Wait(t);
         }
-        let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
         let missing = !e.valid & !covered;
         let hides = around.front.sabotage.is(Bug::PartialHidesOlder);
         if e.flash_valid & missing != 0 && !hides {
