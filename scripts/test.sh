@@ -123,6 +123,7 @@ for step in $list; do
     runner=$!
     tail --pid="$runner" -n +1 -F "$log" 2>/dev/null | filter | case "$step" in
         tests | tidy | examples) grep --line-buffered -E '^(error|test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
+        readme) grep --line-buffered -E '^\++ [a-z]' || true ;;
         *) cat ;;
     esac
     wait "$runner"
@@ -141,7 +142,7 @@ for step in $list; do
         *)
             failed=$((failed + 1))
             case "$step" in
-                tests | tidy | examples)
+                tests | tidy | examples | readme)
                     say "--- the end of $log"
                     tail -n 60 "$log"
                     ;;
