@@ -80,7 +80,9 @@ step_readme() {
 # The adversary beyond what its own tests do: bounded by operations, not by time.
 step_adversary() {
     [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
-    cargo run -p forebay-adversary -- ci
+    cargo run -p forebay-adversary -- ci || return 1
+    # A build of its own: no other may have the bugs.
+    cargo run -p forebay-adversary --features sabotage -- canaries
 }
 
 step_python() {

@@ -1,6 +1,7 @@
 //! The kinds of random runs: what is drawn, and what happens in them.
 
 use forebay_device::choices::{Choices, Seeded};
+use forebay_device::memory::{Fault, FaultRates};
 
 use crate::campaign::Tally;
 use crate::catch::catch;
@@ -18,19 +19,88 @@ pub struct Kind {
     pub plan: Plan,
 }
 
-const fn cuts(name: &'static str, flash: bool, write_back: Option<bool>) -> Kind {
-    let limits = Limits { flash: Some(flash), write_back, small_blocks: false };
-    Kind { name, limits, plan: Plan::CUTS }
+const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: Plan) -> Kind {
+    Kind { name, limits: Limits { flash: Some(flash), write_back, small_blocks: false }, plan }
 }
 
 /// Power cuts, kills and stops; no other faults.
-pub const CUTS: [Kind; 3] =
-    [cuts("dram", false, None), cuts("back", true, Some(true)), cuts("through", true, Some(false))];
+pub const CUTS: [Kind; 3] = [
+    kind("dram", false, None, Plan::CUTS),
+    kind("back", true, Some(true), Plan::CUTS),
+    kind("through", true, Some(false), Plan::CUTS),
+];
+
+/// Those, and devices that report errors, run out of space and fail to sync.
+pub fn errors() -> [Kind; 3] {
+    let io = FaultRates::NONE
+        .with(Fault::TransientError, 30)
+        .with(Fault::NoSpace, 60)
+        .with(Fault::SyncFailure, 40)
+        .with(Fault::Again, 30)
+        .with(Fault::Short, 30)
+        .with(Fault::Slow, 30);
+    let plan = Plan { flash_faults: io, backing_faults: io, errors_allowed: true, ..Plan::CUTS };
+    [
+        kind("dram-errors", false, None, plan),
+        kind("back-errors", true, Some(true), plan),
+        kind("through-errors", true, Some(false), plan),
+    ]
+}
+
+/// Cuts, and a flash device that lies: what it writes is lost or goes elsewhere, what it reads
+/// is rotten, another place's, or unreadable.
+pub fn media() -> [Kind; 2] {
+    let lies = FaultRates::NONE
+        .with(Fault::LostWrite, 40)
+        .with(Fault::MisdirectedWrite, 60)
+        .with(Fault::MisdirectedRead, 40)
+        .with(Fault::ByteRot, 40)
+        .with(Fault::LatentError, 60);
+    let plan = Plan { flash_faults: lies, errors_allowed: true, ..Plan::CUTS };
+    [kind("back-media", true, Some(true), plan), kind("through-media", true, Some(false), plan)]
+}
+
+/// Every kind.
+pub fn all() -> impl Iterator<Item = Kind> {
+    CUTS.into_iter().chain(errors()).chain(media())
+}
 
 impl Kind {
-    /// The kind of that name.
-    pub fn find(name: &str) -> Option<Kind> {
-        CUTS.into_iter().find(|k| k.name == name)
+    /// The kind of that name; behind a `+` may stand the name of a bug to give the cache.
+    ///
+    /// # Errors
+    /// What is unknown, in words.
+    pub fn find(name: &str) -> Result<Kind, String> {
+        let (name, bug) = name.split_once('+').map_or((name, None), |(n, b)| (n, Some(b)));
+        let names = || all().map(|k| k.name).collect::<Vec<_>>().join(", ");
+        let kind = all().find(|k| k.name == name);
+        let kind =
+            kind.ok_or_else(|| format!("there is no kind `{name}`; there are {}", names()))?;
+        bug.map_or(Ok(kind), |bug| kind.with_bug(bug))
+    }
+
+    #[cfg(feature = "sabotage")]
+    fn with_bug(mut self, bug: &str) -> Result<Kind, String> {
+        use forebay_flash::sabotage::{Bug, Sabotage};
+        let found = Bug::ALL.into_iter().find(|b| format!("{b:?}") == bug);
+        self.plan.sabotage = Sabotage::with(found.ok_or(format!("there is no bug `{bug}`"))?);
+        Ok(self)
+    }
+
+    #[cfg(not(feature = "sabotage"))]
+    fn with_bug(self, bug: &str) -> Result<Kind, String> {
+        Err(format!(
+            "this program cannot have the bug `{bug}`: build it with `--features sabotage`"
+        ))
+    }
+
+    /// How it is called, with its bug.
+    pub fn full_name(&self) -> String {
+        #[cfg(feature = "sabotage")]
+        if let Some(bug) = self.plan.sabotage.bug() {
+            return format!("{}+{bug:?}", self.name);
+        }
+        self.name.into()
     }
 
     /// The scenario that these choices begin with.
@@ -67,8 +137,29 @@ impl Kind {
                 ] {
                     tally.coverage.add(name, n);
                 }
+                for fault in Fault::OF_OPERATIONS {
+                    tally.coverage.add(injected(fault), seen.faults.get(fault));
+                }
             }
             Err(e) => tally.failures.push((seed, e)),
         }
+    }
+}
+
+/// The counter of a fault.
+pub fn injected(fault: Fault) -> &'static str {
+    match fault {
+        Fault::LostWrite => "injected: lost write",
+        Fault::MisdirectedWrite => "injected: misdirected write",
+        Fault::MisdirectedRead => "injected: misdirected read",
+        Fault::LatentError => "injected: latent error",
+        Fault::ByteRot => "injected: byte rot",
+        Fault::TransientError => "injected: transient error",
+        Fault::SyncFailure => "injected: failed sync",
+        Fault::NoSpace => "injected: no space",
+        Fault::Again => "injected: busy",
+        Fault::Short => "injected: short transfer",
+        Fault::Slow => "injected: slow operation",
+        _ => "injected: other",
     }
 }

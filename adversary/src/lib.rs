@@ -6,6 +6,8 @@
 //! choice comes from one seed, so a run can be repeated, and a failing one shrunk.
 
 pub mod campaign;
+#[cfg(feature = "sabotage")]
+pub mod canary;
 pub mod catch;
 pub mod coverage;
 pub mod kind;

@@ -6,6 +6,7 @@ use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, MemoryDevices};
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
+use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{LogError, RecoveryReport};
 
 use crate::oracle::Value;
@@ -29,6 +30,7 @@ pub struct World {
     pub digest: Digest,
     /// What the last start found, or why it was refused.
     pub found: Found,
+    sabotage: Sabotage,
     next_request: u64,
     notices: Vec<Notice>,
     /// Hears of device operations as they complete.
@@ -82,12 +84,20 @@ impl World {
             now: Nanos(0),
             digest: Digest::default(),
             found: Found::Nothing,
+            sabotage: Sabotage::NONE,
             next_request: 1,
             notices: Vec::new(),
             trace: None,
             config,
             volumes,
         }
+    }
+
+    /// Gives the cache, and every later one, a bug.
+    pub fn give_bug(&mut self, sabotage: Sabotage) {
+        self.sabotage = sabotage;
+        #[cfg(feature = "sabotage")]
+        self.cache.sabotage(sabotage);
     }
 
     /// Begins to start the cache.
@@ -242,6 +252,7 @@ impl World {
         }
         self.config = config;
         self.cache = fresh(&self.config, &self.volumes);
+        self.give_bug(self.sabotage);
     }
 }
 

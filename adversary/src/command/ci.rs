@@ -15,7 +15,7 @@ pub fn ci(jobs: usize) -> Result<(), String> {
     println!("{}", head());
     let mut rows = Vec::new();
     for (name, seeds) in SEEDS {
-        let kind = Kind::find(name).expect("a kind");
+        let kind = Kind::find(name)?;
         rows.push(measure(&format!("random cuts: {name}"), &format!("0..{seeds}"), || {
             sweep(jobs, 0..seeds, |seed, tally| kind.tally(seed, tally))
         }));
@@ -31,7 +31,7 @@ fn explain(kind: &Kind, tally: &Tally) -> Result<(), String> {
     }
     let Some((seed, _)) = tally.failures.first() else { return Ok(()) };
     let tape = shrunk(kind, *seed)?;
-    let path = std::env::temp_dir().join(format!("forebay-{}-{seed}.tape", kind.name));
+    let path = std::env::temp_dir().join(format!("forebay-{}-{seed}.tape", kind.full_name()));
     std::fs::write(&path, tape.encode()).map_err(|e| format!("{}: {e}", path.display()))?;
     println!(
         "  shrunk to {} choices: forebay-adversary replay {}",
@@ -63,13 +63,18 @@ pub fn soak(
     hours: f64,
     first: u64,
 ) -> Result<(), String> {
+    let kinds = match only {
+        Some(name) => vec![Kind::find(name)?],
+        None => CUTS.to_vec(),
+    };
     let start = Instant::now();
     let mut all = Tally::default();
     let mut seed = first;
     println!("{}", head());
     while all.cuts < cuts && start.elapsed().as_secs_f64() < hours * 3600.0 {
         let mut rows = Vec::new();
-        for kind in CUTS.into_iter().filter(|k| only.is_none_or(|only| only == k.name)) {
+        for kind in &kinds {
+            let kind = *kind;
             let seeds = seed..seed + 2_000;
             let row = measure(kind.name, &format!("{}..{}", seeds.start, seeds.end), || {
                 sweep(jobs, seeds, |seed, tally| kind.tally(seed, tally))

@@ -1,5 +1,6 @@
 //! What the command line asks for.
 
+mod canaries;
 mod ci;
 mod single;
 mod table;
@@ -39,6 +40,16 @@ enum What {
         #[arg(long, default_value_t = 1 << 32)]
         seed: u64,
     },
+    /// Gives the cache one bug after another, each of which must be found. Needs the feature
+    /// `sabotage`.
+    Canaries {
+        /// Seeds to try for each at most.
+        #[arg(long, default_value_t = 4000)]
+        seeds: u64,
+        /// Only this bug.
+        #[arg(long)]
+        bug: Option<String>,
+    },
     /// One run, told line by line.
     Seed {
         /// dram, back, through, ...
@@ -65,6 +76,7 @@ pub fn perform(arguments: &Arguments) -> Result<(), String> {
         What::Soak { kind, cuts, hours, seed } => {
             ci::soak(jobs, kind.as_deref(), *cuts, *hours, *seed)
         }
+        What::Canaries { seeds, bug } => canaries::canaries(jobs, *seeds, bug.as_deref()),
         What::Seed { kind, seed, shrink } => single::seed(kind, *seed, shrink.as_deref()),
         What::Replay { tape } => single::replay(tape),
     }

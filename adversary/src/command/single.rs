@@ -6,10 +6,6 @@ use forebay_adversary::kind::Kind;
 use forebay_adversary::tape::{Playback, Recorder, Tape, shrink};
 use forebay_device::choices::{Choices, Seeded};
 
-fn find(name: &str) -> Result<Kind, String> {
-    Kind::find(name).ok_or(format!("there is no kind of run called `{name}`"))
-}
-
 /// Tells a run.
 fn tell(mut kind: Kind, choices: &mut dyn Choices) -> Result<(), String> {
     kind.plan.trace = Some(|line| println!("{line}"));
@@ -19,7 +15,7 @@ fn tell(mut kind: Kind, choices: &mut dyn Choices) -> Result<(), String> {
 }
 
 pub fn seed(name: &str, seed: u64, keep: Option<&Path>) -> Result<(), String> {
-    let kind = find(name)?;
+    let kind = Kind::find(name)?;
     println!("{:#?}", kind.scenario(&mut Seeded::new(seed)));
     let Err(failure) = tell(kind, &mut Seeded::new(seed)) else { return Ok(()) };
     if let Some(path) = keep {
@@ -50,13 +46,13 @@ pub fn shrunk(kind: &Kind, seed: u64) -> Result<Tape, String> {
         (sort(&failure) == wanted).then_some(recorder.choices)
     });
     let failure = kind.play(&mut Playback::new(&choices)).err().unwrap_or(first);
-    Ok(Tape { kind: kind.name.into(), failure, choices })
+    Ok(Tape { kind: kind.full_name(), failure, choices })
 }
 
 pub fn replay(path: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let tape = Tape::decode(&text)?;
-    let kind = find(&tape.kind)?;
+    let kind = Kind::find(&tape.kind)?;
     println!("{:#?}", kind.scenario(&mut Playback::new(&tape.choices)));
     println!("it was kept because: {}", tape.failure);
     tell(kind, &mut Playback::new(&tape.choices))

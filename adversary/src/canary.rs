@@ -1,0 +1,50 @@
+//! Seeded bugs: how hard the adversary looks is how soon it finds them.
+
+use forebay_device::choices::Seeded;
+use forebay_flash::sabotage::{Bug, Sabotage};
+
+use crate::kind::Kind;
+
+/// How a hunt for a bug ended.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    /// The bug.
+    pub bug: Bug,
+    /// The kind of run.
+    pub kind: &'static str,
+    /// Power cuts until it was found, or in all.
+    pub cuts: u64,
+    /// The seed that finds it, and how it shows; `None` if it was not found.
+    pub found: Option<(u64, String)>,
+}
+
+/// In which kind of run a bug is looked for.
+pub fn kind_for(bug: Bug) -> &'static str {
+    match bug {
+        Bug::TombstoneForgotten | Bug::ActivityMarkSkipped => "through",
+        Bug::BackingSyncSkipped => "dram",
+        Bug::ChecksumIgnoredOnRead => "back-media",
+        Bug::SyncFailureIgnored => "dram-errors",
+        _ => "back",
+    }
+}
+
+/// Looks for a bug with seeds from 0 on, at most `seeds_max`.
+///
+/// # Errors
+/// When there is no such kind of run.
+pub fn hunt(bug: Bug, kind: &'static str, seeds_max: u64) -> Result<Hunt, String> {
+    let mut run = Kind::find(kind)?;
+    run.plan.sabotage = Sabotage::with(bug);
+    let mut hunt = Hunt { bug, kind, cuts: 0, found: None };
+    for seed in 0..seeds_max {
+        match run.play(&mut Seeded::new(seed)) {
+            Ok(seen) => hunt.cuts += seen.cuts + seen.cuts_in_recovery,
+            Err(how) => {
+                hunt.found = Some((seed, how));
+                break;
+            }
+        }
+    }
+    Ok(hunt)
+}

@@ -1,0 +1,52 @@
+//! Gives the cache one bug after another; each must be found.
+
+#[cfg(feature = "sabotage")]
+pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), String> {
+    use forebay_adversary::campaign::cpu_seconds;
+    use forebay_adversary::canary::{Hunt, hunt, kind_for};
+    use forebay_flash::sabotage::Bug;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let bugs: Vec<Bug> = (Bug::ALL.into_iter())
+        .filter(|bug| only.is_none_or(|only| format!("{bug:?}") == only))
+        .collect();
+    let cpu = cpu_seconds();
+    let next = AtomicUsize::new(0);
+    let hunts: Mutex<Vec<Result<Hunt, String>>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let ended = hunt(bug, kind_for(bug), seeds_max);
+                    hunts.lock().expect("no hunt panics").push(ended);
+                }
+            });
+        }
+    });
+    let mut missed = Vec::new();
+    println!("{:<26} {:<14} {:>8} {:>8}  how it shows", "bug", "kind", "cuts", "seed");
+    let hunts = hunts.into_inner().expect("no hunt panics");
+    let mut hunts = hunts.into_iter().collect::<Result<Vec<Hunt>, String>>()?;
+    hunts.sort_by_key(|h| bugs.iter().position(|&b| b == h.bug));
+    for h in hunts {
+        let bug = format!("{:?}", h.bug);
+        match h.found {
+            Some((seed, how)) => {
+                let how: String = how.chars().take(120).collect();
+                println!("{bug:<26} {:<14} {:>8} {seed:>8}  {how}", h.kind, h.cuts);
+            }
+            None => {
+                println!("{bug:<26} {:<14} {:>8} {:>8}  NOT FOUND", h.kind, h.cuts, "");
+                missed.push(bug);
+            }
+        }
+    }
+    println!("{:.0} s of CPU", cpu_seconds() - cpu);
+    if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", "))) }
+}
+
+#[cfg(not(feature = "sabotage"))]
+pub fn canaries(_jobs: usize, _seeds_max: u64, _only: Option<&str>) -> Result<(), String> {
+    Err("this program cannot have bugs: build it with `--features sabotage`".into())
+}

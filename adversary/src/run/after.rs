@@ -1,0 +1,275 @@
+//! The end of a life, and what comes after: cuts, kills, stops, restarts, and a look at
+//! everything.
+
+use std::hash::Hasher;
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_cache::Open;
+use forebay_device::choices::Choices;
+use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
+use forebay_effect::Device;
+
+use super::Runner;
+use crate::world::{Started, World, values_of};
+
+/// A start is cut so often at most before it may end.
+const CUTS_IN_RECOVERY_MAX: u32 = 5;
+
+/// How a life ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    Cut,
+    Kill,
+    Stop { destage: bool },
+}
+
+impl Runner<'_> {
+    /// Faults by which the flash device came to hold other than it was given. Nobody can tell the
+    /// loss of the newest batches from a log that ended before them: what a later batch or a
+    /// clean stop knows of them is what the damage is recognised by.
+    pub(super) fn medium_faults(&self) -> u64 {
+        let faults = self.world.executor.devices().faults();
+        [Fault::LostWrite, Fault::MisdirectedWrite, Fault::ByteRot, Fault::LatentError]
+            .map(|f| faults.get(f))
+            .iter()
+            .sum()
+    }
+
+    /// Looks at what a power cut at this instant would leave, on copies.
+    pub(super) fn fork(&mut self) -> Result<(), String> {
+        let scenario = &self.scenario;
+        let mut aside = self.aside.take().unwrap_or_else(|| {
+            let nothing = DeviceOptions::sized(0);
+            let (config, volumes) = (scenario.config.clone(), scenario.volumes.clone());
+            Box::new(World::new(config, volumes, None, |_| nothing, 0))
+        });
+        let (after, choices) = (aside.executor.devices_mut(), &mut self.choices);
+        self.world.executor.devices().survivors_into(after, CutStyle::Any, choices);
+        aside.reboot(self.scenario.config.clone());
+        (aside.now, aside.trace) = (self.world.now, self.world.trace);
+        aside.give_bug(self.plan.sabotage);
+        let before = (std::mem::take(&mut self.syncs_failed), std::mem::take(&mut self.lies));
+        std::mem::swap(&mut self.world, &mut *aside);
+        let oracles = self.oracles.clone();
+        let open = std::mem::take(&mut self.open);
+        self.tell(|| "--- aside: what would a cut leave?".into());
+        self.seen.cuts += 1;
+        self.oracles.iter_mut().for_each(|o| o.power_cut(false));
+        self.aftermath()?;
+        self.tell(|| "--- back".into());
+        self.seen.faults.merge(self.world.executor.devices().faults());
+        (self.oracles, self.open) = (oracles, open);
+        (self.syncs_failed, self.lies) = before;
+        std::mem::swap(&mut self.world, &mut *aside);
+        self.world.digest.write_u64(aside.digest.0);
+        self.aside = Some(aside);
+        Ok(())
+    }
+
+    /// After a cut: everything is read, and now and then again after a further restart.
+    fn aftermath(&mut self) -> Result<(), String> {
+        if !self.restart()? {
+            return Ok(());
+        }
+        self.verify("after a cut")?;
+        if self.choices.one_in(4) {
+            let end = match self.choices.choose(3) {
+                0 => End::Cut,
+                1 => End::Kill,
+                _ => End::Stop { destage: self.choices.choose(2) == 1 },
+            };
+            self.end(end, false)?;
+            if self.restart()? {
+                self.verify("after a second restart")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a life.
+    pub(super) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
+        // A sync that failed may have taken data from the device's cache; a process that starts
+        // anew cannot know. The device must lose its power before it is believed again.
+        let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
+        let tainted = std::mem::replace(&mut self.syncs_failed, failed) != failed;
+        let end = if tainted && matches!(end, End::Kill) { End::Cut } else { end };
+        let lied = self.medium_faults() != self.lies;
+        let end = if lied && !matches!(end, End::Stop { .. }) {
+            End::Stop { destage: false }
+        } else {
+            end
+        };
+        self.tell(|| format!("--- {end:?}"));
+        match end {
+            End::Cut => {
+                self.cover();
+                self.seen.cuts += 1;
+                self.world.power_cut(CutStyle::Any, &mut self.choices);
+                self.open.clear();
+                self.oracles.iter_mut().for_each(|o| o.power_cut(false));
+            }
+            End::Kill => {
+                self.cover();
+                self.seen.kills += 1;
+                self.world.kill(&mut self.choices);
+                self.open.clear();
+                let lossless = self.scenario.kill_is_lossless;
+                self.oracles.iter_mut().for_each(|o| o.kill(lossless));
+            }
+            End::Stop { destage } => self.stop(destage, last, lied, tainted)?,
+        }
+        Ok(())
+    }
+
+    /// A clean stop; unless it is the last, the power may go then.
+    pub(super) fn stop(
+        &mut self,
+        destage: bool,
+        last: bool,
+        lied: bool,
+        tainted: bool,
+    ) -> Result<(), String> {
+        self.seen.stops += 1;
+        self.set_faults(false);
+        self.world.cache.stop(destage);
+        self.world.run();
+        let mut turns = 0;
+        let result = loop {
+            self.hear()?;
+            if let Some(result) = self.world.ended() {
+                break result;
+            }
+            turns += 1;
+            if !self.world.complete_one(&mut self.choices) || turns > 100_000 {
+                let open = self.open.len();
+                return Err(format!(
+                    "the stop hangs with {open} requests open: {}",
+                    self.world.cache.describe()
+                ));
+            }
+        };
+        self.hear()?;
+        if !self.open.is_empty() {
+            return Err(format!("{} requests were never answered", self.open.len()));
+        }
+        self.cover();
+        self.unsettled = lied && result.is_err();
+        if result.is_err() && !self.plan.errors_allowed {
+            return Err(format!("the stop failed: {result:?}"));
+        }
+        if destage && result.is_ok() {
+            self.check_backing()?;
+        }
+        if !last {
+            // A clean stop is a kill that loses nothing; then the power may go as well.
+            if self.choices.choose(2) == 0 || tainted {
+                self.world.power_cut(CutStyle::Any, &mut self.choices);
+            } else {
+                self.world.reboot(self.scenario.config.clone());
+            }
+            self.oracles.iter_mut().for_each(|o| o.power_cut(result.is_ok()));
+        }
+        Ok(())
+    }
+
+    /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
+    pub(crate) fn restart(&mut self) -> Result<bool, String> {
+        self.set_faults(false);
+        for attempt in 0.. {
+            self.world.start(Open::Recover);
+            let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
+            let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };
+            let mut done = 0;
+            loop {
+                match self.world.started() {
+                    Started::Ready => {
+                        self.seen.stats.add_start(&self.world.found);
+                        return Ok(true);
+                    }
+                    Started::Refused(why) => {
+                        self.seen.stats.add_start(&self.world.found);
+                        self.seen.refusals += 1;
+                        if self.plan.errors_allowed {
+                            return Ok(false);
+                        }
+                        return Err(format!("recovery refused: {why}"));
+                    }
+                    Started::NotYet => {}
+                }
+                if done == cut_after {
+                    break;
+                }
+                done += 1;
+                if !self.world.complete_one(&mut self.choices) {
+                    return Err("recovery hangs".into());
+                }
+            }
+            self.tell(|| format!("--- cut in recovery after {done}"));
+            self.seen.cuts_in_recovery += 1;
+            self.world.power_cut(CutStyle::Any, &mut self.choices);
+            self.oracles.iter_mut().for_each(|o| o.power_cut(false));
+        }
+        unreachable!("the last attempt is not cut")
+    }
+
+    /// Reads everything, with nothing else going on.
+    pub(crate) fn verify(&mut self, when: &'static str) -> Result<(), String> {
+        for volume in 0..self.oracles.len() {
+            let sectors = self.oracles[volume].sectors();
+            let step = self.scenario.config.block_size.bytes() / 512;
+            let mut first = 0;
+            while first < sectors {
+                let count = step.min(sectors - first);
+                let ticket = self.oracles[volume].read_issued(first, count);
+                let (offset, length) = (first * 512, count * 512);
+                let v = volume as u32;
+                self.world.submit(v, Op::Read, Flags::NONE, offset, length, |d| d.fill(0xEE));
+                let (result, data) = loop {
+                    if let Some((_, result, data)) = self.world.replies().pop() {
+                        break (result, data);
+                    }
+                    if !self.world.complete_one(&mut self.choices) {
+                        return Err(format!(
+                            "{when}: a read hangs: {}",
+                            self.world.cache.describe()
+                        ));
+                    }
+                };
+                if let Err(e) = result {
+                    if !self.plan.errors_allowed {
+                        return Err(format!("{when}: a read failed: {e}"));
+                    }
+                } else {
+                    let values = values_of(&data, v, first);
+                    let checked = self.oracles[volume].read_done(&ticket, &values, when);
+                    checked.map_err(|x| x.to_string())?;
+                }
+                first += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a stop that destaged: the backing stores alone hold everything.
+    pub(crate) fn check_backing(&mut self) -> Result<(), String> {
+        for (volume, oracle) in self.oracles.iter().enumerate() {
+            let device = Device::Backing(Volume(volume as u32));
+            let bytes = self.world.executor.devices().durable(device);
+            let values = values_of(&bytes[..oracle.sectors() as usize * 512], volume as u32, 0);
+            for (sector, value) in values.into_iter().enumerate() {
+                if !oracle.admits(sector as u64, value) {
+                    return Err(format!(
+                        "after a stop with destage: sector {sector} of volume {volume} on the \
+                         backing store holds {value:?}; right would be one of {:?}",
+                        oracle.admissible(sector as u64)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn cover(&mut self) {
+        self.seen.stats.add_life(&self.world.cache);
+    }
+}

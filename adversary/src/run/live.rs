@@ -1,0 +1,193 @@
+//! A life of the cache: requests and completions in any order, and the oracle's look at replies.
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_device::choices::Choices;
+use forebay_device::memory::FaultRates;
+use forebay_effect::{Device, Outcome, RequestId};
+
+use super::after::End;
+use super::{Expect, Runner};
+use crate::world::{is_device_error, stamp, values_of};
+
+impl Runner<'_> {
+    /// One life after another.
+    pub(super) fn lives(&mut self) -> Result<(), String> {
+        for life in 0..self.plan.lives {
+            let faults = !self.plan.errors_allowed || self.choices.choose(4) != 3;
+            self.set_faults(faults);
+            self.lies = self.medium_faults();
+            let end = match self.choices.choose(6) {
+                0 => End::Stop { destage: false },
+                1 => End::Stop { destage: true },
+                2 => End::Kill,
+                _ => End::Cut,
+            };
+            self.live()?;
+            let last = life + 1 == self.plan.lives;
+            let before = self.choices.enter();
+            self.end(if last { End::Stop { destage: true } } else { end }, last)?;
+            if last || self.unsettled {
+                break;
+            }
+            if !self.restart()? {
+                return Ok(());
+            }
+            if self.choices.choose(2) == 0 {
+                self.verify("after a restart")?;
+            }
+            self.choices.leave(before);
+        }
+        Ok(())
+    }
+
+    /// Steps until the life ends. Whether to go on is asked at each step, not once, so that a
+    /// failing run can be made shorter by leaving steps out; 0 always means the end.
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..self.plan.steps {
+            if self.choices.one_in(64) {
+                break;
+            }
+            self.step()?;
+            let fork = self.plan.fork_one_in;
+            let told = self.medium_faults() == self.lies;
+            if fork != 0 && told && self.choices.choose(fork.into()) == u64::from(fork) - 1 {
+                let before = self.choices.enter();
+                self.fork()?;
+                self.choices.leave(before);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_faults(&mut self, on: bool) {
+        let devices = self.world.executor.devices_mut();
+        let rates = |r| if on { r } else { FaultRates::NONE };
+        if self.scenario.flash_bytes.is_some() {
+            devices.set_rates(Device::Flash, rates(self.plan.flash_faults));
+        }
+        for v in 0..self.scenario.volumes.len() {
+            let device = Device::Backing(Volume(v as u32));
+            devices.set_rates(device, rates(self.plan.backing_faults));
+        }
+    }
+
+    /// A request or a completion.
+    fn step(&mut self) -> Result<(), String> {
+        let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
+        if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
+            self.request();
+        } else {
+            self.world.complete_one(&mut self.choices);
+        }
+        self.hear()
+    }
+
+    fn request(&mut self) {
+        let volume = self.choices.choose(self.oracles.len() as u64) as usize;
+        let sectors = self.oracles[volume].sectors();
+        let block = self.scenario.config.block_size.bytes() / 512;
+        let (first, count) = self.range(sectors, block);
+        let kind = self.choices.choose(20);
+        let (op, flags) = match kind {
+            0..=6 => (Op::Read, Flags::NONE),
+            7..=13 => (Op::Write, Flags::NONE),
+            14 => (Op::Write, Flags::FUA),
+            15 => (Op::Trim, Flags::NONE),
+            16 => (
+                Op::WriteZeroes,
+                if self.choices.choose(2) == 0 { Flags::NO_HOLE } else { Flags::FUA },
+            ),
+            _ => (Op::Flush, Flags::NONE),
+        };
+        self.issue(volume, op, flags, (first, count));
+    }
+
+    /// Issues a request for sectors of a volume.
+    pub(crate) fn issue(
+        &mut self,
+        volume: usize,
+        op: Op,
+        flags: Flags,
+        (first, count): (u64, u64),
+    ) {
+        let oracle = &mut self.oracles[volume];
+        let id = self.next_write;
+        let expect = match op {
+            Op::Read => Expect::Read { volume, ticket: oracle.read_issued(first, count), first },
+            Op::Flush => Expect::Flush { volume, ticket: oracle.flush_issued() },
+            _ => {
+                self.next_write += 1;
+                let fua = flags.contains(Flags::FUA).then(|| oracle.durable_issued(first, count));
+                oracle.write_issued(id, first, count, op != Op::Write);
+                Expect::Write { volume, id, first, count, fua }
+            }
+        };
+        let (offset, length) = if op == Op::Flush { (0, 0) } else { (first * 512, count * 512) };
+        self.tell(|| format!("{op:?} {flags:?} v{volume} {first}+{count} (write {id})"));
+        let request = self.world.submit(volume as u32, op, flags, offset, length, |data| {
+            if op == Op::Write {
+                stamp(data, volume as u32, first, id);
+            } else {
+                data.fill(0xEE);
+            }
+        });
+        self.open.insert(request.0, expect);
+    }
+
+    /// Sectors to address: whole blocks, parts of blocks, several blocks.
+    fn range(&mut self, sectors: u64, block: u64) -> (u64, u64) {
+        let c = &mut self.choices;
+        // A few blocks are hot, so that things meet.
+        let blocks = sectors.div_ceil(block);
+        let b = if c.choose(2) == 0 { c.choose(blocks.min(4)) } else { c.choose(blocks) };
+        let (first, count) = match c.choose(4) {
+            0 | 1 => (b * block, block),
+            2 => (b * block + c.choose(block), 1 + c.choose(block)),
+            _ => (b * block + c.choose(2) * c.choose(block), block * (1 + c.choose(3))),
+        };
+        let first = first.min(sectors - 1);
+        (first, count.min(sectors - first))
+    }
+
+    /// Takes in the replies that have come.
+    pub(crate) fn hear(&mut self) -> Result<(), String> {
+        for (id, result, data) in self.world.replies() {
+            self.reply(id, result, &data)?;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, id: RequestId, result: Outcome, data: &[u8]) -> Result<(), String> {
+        self.seen.replies += 1;
+        self.tell(|| format!("reply {} {result:?} {:?}", id.0, self.open.get(&id.0)));
+        if let Err(e) = result {
+            self.seen.errors += 1;
+            if !self.plan.errors_allowed || !is_device_error(e) {
+                return Err(format!("request {} failed: {e}", id.0));
+            }
+        }
+        match self.open.remove(&id.0).ok_or("a reply to no request")? {
+            Expect::Read { volume, ticket, first } => {
+                if result.is_ok() {
+                    let values = values_of(data, volume as u32, first);
+                    let checked = self.oracles[volume].read_done(&ticket, &values, "a read");
+                    checked.map_err(|v| v.to_string())?;
+                } else {
+                    self.oracles[volume].read_failed(&ticket);
+                }
+            }
+            Expect::Write { volume, id, first, count, fua } => {
+                self.oracles[volume].write_ended(id, first, count, result.is_ok());
+                if let (Ok(()), Some(ticket)) = (result, fua) {
+                    self.oracles[volume].durable_done(&ticket);
+                }
+            }
+            Expect::Flush { volume, ticket } => {
+                if result.is_ok() {
+                    self.oracles[volume].flush_done(&ticket);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! One run: random requests, completions in any order, power cuts, kills, stops and restarts,
+//! with the oracle looking at every reply.
+
+mod after;
+mod live;
+
+use std::collections::BTreeMap;
+
+use forebay_cache::Open;
+use forebay_device::choices::Choices;
+use forebay_device::memory::{DeviceOptions, FaultCounts, FaultRates};
+use forebay_flash::sabotage::Sabotage;
+
+use crate::coverage::Coverage;
+use crate::oracle::{FlushTicket, Oracle, ReadTicket};
+use crate::scenario::Scenario;
+use crate::tape::Source;
+use crate::world::{Started, World};
+
+/// What a run does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Lives of the cache; each ends with a cut, a kill or a stop.
+    pub lives: u32,
+    /// Steps (requests or completions) in a life, at most.
+    pub steps: u64,
+    /// Once in so many steps the run asks what a power cut at this instant would leave: on
+    /// copies of the devices the cut is made, the cache starts, everything is read; then the
+    /// run goes on as if nothing had been. 0 for never.
+    pub fork_one_in: u32,
+    /// Faults of the flash device's operations.
+    pub flash_faults: FaultRates,
+    /// Faults of the backing stores' operations.
+    pub backing_faults: FaultRates,
+    /// Whether requests may fail (because faults are injected).
+    pub errors_allowed: bool,
+    /// Hears what happens, a line each; for looking into a failing seed.
+    pub trace: Option<fn(&str)>,
+    /// A bug that the cache is given, to see whether it is found.
+    pub sabotage: Sabotage,
+}
+
+impl Plan {
+    /// Power cuts and kills only; no other faults.
+    pub const CUTS: Plan = Plan {
+        lives: 4,
+        steps: 120,
+        fork_one_in: 12,
+        flash_faults: FaultRates::NONE,
+        backing_faults: FaultRates::NONE,
+        errors_allowed: false,
+        trace: None,
+        sabotage: Sabotage::NONE,
+    };
+}
+
+/// What a run saw.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Cuts in the middle of a recovery.
+    pub cuts_in_recovery: u64,
+    /// Kills of the process.
+    pub kills: u64,
+    /// Clean stops.
+    pub stops: u64,
+    /// Requests answered.
+    pub replies: u64,
+    /// Of those, with an error.
+    pub errors: u64,
+    /// Starts that were refused.
+    pub refusals: u64,
+    /// Counters of all lives together.
+    pub stats: Coverage,
+    /// Faults injected, those of cuts included.
+    pub faults: FaultCounts,
+    /// A digest of all effects, answers and replies: the same seed must give the same.
+    pub digest: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Expect {
+    Read { volume: usize, ticket: ReadTicket, first: u64 },
+    Write { volume: usize, id: u32, first: u64, count: u64, fua: Option<FlushTicket> },
+    Flush { volume: usize, ticket: FlushTicket },
+}
+
+/// A run in progress.
+pub struct Runner<'a> {
+    /// The world.
+    pub world: World,
+    oracles: Vec<Oracle>,
+    scenario: Scenario,
+    plan: Plan,
+    choices: Source<'a>,
+    open: BTreeMap<u64, Expect>,
+    next_write: u32,
+    /// Where the consequences of a cut are looked at while the run goes on.
+    aside: Option<Box<World>>,
+    /// Failed syncs that a loss of power has wiped out since.
+    syncs_failed: u64,
+    /// Faults that changed the flash medium, up to the beginning of this life.
+    lies: u64,
+    /// Such faults may be among the newest batches, and a clean stop has not been possible.
+    unsettled: bool,
+    seen: Seen,
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// What went wrong, in words.
+pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result<Seen, String> {
+    let mut runner = Runner::new(scenario, plan, choices);
+    runner.format()?;
+    runner.lives()?;
+    runner.finish()
+}
+
+impl<'a> Runner<'a> {
+    /// A run that has not begun.
+    pub fn new(scenario: &Scenario, plan: Plan, choices: &'a mut dyn Choices) -> Runner<'a> {
+        let device =
+            |size| DeviceOptions { tear_bytes: scenario.tear_bytes, ..DeviceOptions::sized(size) };
+        // A sector torn to garbage on the backing store is the client's own loss, as on any disk:
+        // the store has no metadata of ours. On flash it must not show.
+        let backing = |size| DeviceOptions { garbage: false, ..device(size) };
+        let mut world = World::new(
+            scenario.config.clone(),
+            scenario.volumes.clone(),
+            scenario.flash_bytes.map(device),
+            backing,
+            choices.choose(u64::MAX),
+        );
+        world.trace = plan.trace;
+        world.give_bug(plan.sabotage);
+        let oracles = (scenario.volumes.iter().enumerate())
+            .map(|(i, v)| Oracle::new(i as u32, v.size_bytes / 512))
+            .collect();
+        Runner {
+            world,
+            oracles,
+            scenario: scenario.clone(),
+            plan,
+            choices: Source::new(choices),
+            open: BTreeMap::new(),
+            next_write: 1,
+            aside: None,
+            syncs_failed: 0,
+            lies: 0,
+            unsettled: false,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Starts the cache on new devices.
+    pub(crate) fn format(&mut self) -> Result<(), String> {
+        let format = Open::Format { uuid: [7; 16], bindings: Vec::new() };
+        match self.world.start_whole(format, &mut self.choices) {
+            Started::Ready => Ok(()),
+            other => Err(format!("formatting ended with {other:?}")),
+        }
+    }
+
+    /// What the run saw, if nobody has touched memory that was in use.
+    pub(crate) fn finish(mut self) -> Result<Seen, String> {
+        let changed = self.world.executor.devices().hazards().sources_changed;
+        if changed > 0 {
+            return Err(format!("{changed} writes whose memory changed while they were in flight"));
+        }
+        self.seen.digest = self.world.digest.0;
+        self.seen.faults.merge(self.world.executor.devices().faults());
+        Ok(self.seen)
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if let Some(trace) = self.plan.trace {
+            trace(&what());
+        }
+    }
+}
