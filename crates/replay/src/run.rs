@@ -139,10 +139,12 @@ where
         hooks,
         depth: options.queue_depth.clamp(1, limits.depth_max.max(1)),
         start,
+        now: start,
         skipped: 0,
         base: None,
         pending: 0,
         slots: Vec::new(),
+        unsent: Vec::new(),
         free: Vec::new(),
         done: Vec::new(),
         pool: BufferPool::new(POOL_BYTES_MAX),
@@ -182,12 +184,16 @@ struct Job<'a, T: ?Sized, C> {
     hooks: Hooks<'a>,
     depth: u32,
     start: Nanos,
+    /// The last reading of the clock.
+    now: Nanos,
     /// Nanoseconds by which the workload's times have been moved forward.
     skipped: u64,
     /// The first request's time in the workload.
     base: Option<Nanos>,
     pending: u32,
     slots: Vec<Slot>,
+    /// Requests that the target holds back.
+    unsent: Vec<u32>,
     free: Vec<u32>,
     done: Vec<Done>,
     pool: BufferPool,
@@ -231,23 +237,26 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
                 Next::Failed(error) => return Ok(End::Failed(error.into())),
                 Next::NotYet => {
                     self.starved += 1;
-                    let until = Nanos(self.clock.now().0 + READER_NS);
-                    self.wait(until)?;
+                    self.wait(Nanos(self.now.0 + READER_NS))?;
                     if let Step::End(end) = self.go_on() {
                         return Ok(end);
                     }
                     continue;
                 }
             };
-            let Some(placed) = self.placement.place(&request) else { continue };
+            let Some(placed) = self.placement.place(&request) else {
+                match self.go_on() {
+                    Step::Go => continue,
+                    Step::End(end) => return Ok(end),
+                }
+            };
             if let Step::End(end) = self.wait_until_due(request.time)? {
                 return Ok(end);
             }
             if self.pending >= self.depth {
                 self.recorder.found_full += 1;
                 while self.pending >= self.depth {
-                    let until = Nanos(self.clock.now().0 + SLICE_NS);
-                    self.wait(until)?;
+                    self.wait(Nanos(u64::MAX))?;
                     if let Step::End(end) = self.go_on() {
                         return Ok(end);
                     }
@@ -264,8 +273,8 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
             return Ok(if self.pending >= self.depth { Step::Go } else { self.go_on() });
         };
         loop {
-            let (due, now) = (self.due(time), self.clock.now());
-            if let Step::End(end) = self.go_on_at(now) {
+            let (due, now) = (self.due(time), self.tick());
+            if let Step::End(end) = self.go_on() {
                 return Ok(Step::End(end));
             }
             if now >= due {
@@ -276,32 +285,31 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
                 self.skipped += gap;
                 return Ok(Step::Go);
             }
-            self.wait(Nanos(due.0.min(now.0 + SLICE_NS)))?;
+            self.wait(due)?;
         }
     }
 
     /// When a request is due, by the run's clock.
     fn due(&mut self, time: Nanos) -> Nanos {
-        let Pace::Timed { rate } = self.options.pace else { return self.clock.now() };
+        let Pace::Timed { rate } = self.options.pace else { return self.now };
         let base = *self.base.get_or_insert(time);
         let since = time.0.saturating_sub(base.0);
         let scaled = if rate == 1.0 { since } else { (since as f64 / rate) as u64 };
         Nanos((self.start.0 + scaled).saturating_sub(self.skipped))
     }
 
-    fn go_on(&self) -> Step {
-        match self.options.duration {
-            None => self.go_on_at(Nanos(0)),
-            Some(_) => self.go_on_at(self.clock.now()),
-        }
+    /// Reads the clock.
+    fn tick(&mut self) -> Nanos {
+        self.now = self.clock.now();
+        self.now
     }
 
     #[inline]
-    fn go_on_at(&self, now: Nanos) -> Step {
+    fn go_on(&self) -> Step {
         if self.hooks.stop.load(Ordering::Relaxed) {
             return Step::End(End::Stopped);
         }
-        let over = |duration: Nanos| now.0.saturating_sub(self.start.0) >= duration.0;
+        let over = |duration: Nanos| self.now.saturating_sub(self.start) >= duration;
         if self.options.duration.is_some_and(over) { Step::End(End::TimeUp) } else { Step::Go }
     }
 
@@ -339,15 +347,9 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         };
         let parts = length.div_ceil(piece).max(1) as u32;
         let first = self.prepare(tag, volume, op, flags, (offset, length.min(piece)), zeroes);
-        let sent = self.clock.now();
-        let due = match self.options.pace {
-            Pace::Timed { .. } => self.due(time),
-            Pace::AsFastAsPossible => sent,
-        };
+        let (due, sent) = (self.due(time), self.now);
         self.slots[tag as usize] = Slot { op, bytes: length, due, sent, parts, result: Ok(()) };
-        if let Pace::Timed { .. } = self.options.pace {
-            self.recorder.lateness.record(sent.saturating_sub(due));
-        }
+        self.unsent.push(tag);
         self.pending += 1;
         self.recorder.sent += 1;
         self.recorder.pending_max = self.recorder.pending_max.max(self.pending);
@@ -359,9 +361,24 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
             self.target.submit(io, &mut self.done)?;
         }
         if !self.done.is_empty() {
+            self.tick();
+            self.stamp();
             self.collect();
         }
         Ok(())
+    }
+
+    /// What was handed to the target is about to be sent. One reading of the clock for all of
+    /// it: targets hold requests back until they are asked to wait.
+    fn stamp(&mut self) {
+        let timed = self.options.pace != Pace::AsFastAsPossible;
+        for tag in self.unsent.drain(..) {
+            let slot = &mut self.slots[tag as usize];
+            slot.sent = self.now;
+            if timed {
+                self.recorder.lateness.record(self.now.saturating_sub(slot.due));
+            }
+        }
     }
 
     /// A piece of a request with its buffer, filled for a write.
@@ -388,7 +405,11 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         Io { tag: tag.into(), volume, op, flags, offset, length, buffer }
     }
 
+    /// Sends what is held back and waits for something to end, until `until` at most.
     fn wait(&mut self, until: Nanos) -> Result<(), ReplayError> {
+        let slice = Nanos(self.tick().0 + SLICE_NS);
+        self.stamp();
+        let until = until.min(slice);
         let result = self.target.wait(until, &mut self.done);
         self.collect();
         self.tell_progress(PROGRESS_STEP);
@@ -398,8 +419,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
     /// Takes in everything that is on its way.
     fn drain(&mut self) -> Result<(), ReplayError> {
         while self.pending > 0 {
-            let until = Nanos(self.clock.now().0 + SLICE_NS);
-            self.wait(until)?;
+            self.wait(Nanos(u64::MAX))?;
         }
         Ok(())
     }
@@ -408,7 +428,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         if self.done.is_empty() {
             return;
         }
-        let now = self.clock.now();
+        let now = self.tick();
         let timed = self.options.pace != Pace::AsFastAsPossible;
         for Done { io, result } in self.done.drain(..) {
             if let Some(buffer) = io.buffer {
