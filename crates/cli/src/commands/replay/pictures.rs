@@ -44,6 +44,12 @@ fn points(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 fn over_time(intervals: &[Interval]) -> Vec<Figure> {
+    // A last piece of a few milliseconds, while the queue runs empty, says nothing about rates.
+    let whole = intervals.first().map_or(0.0, |i| i.length_s) / 2.0;
+    let intervals = match intervals {
+        [most @ .., last] if !most.is_empty() && last.length_s < whole => most,
+        all => all,
+    };
     let time = || Axis::new("time", Unit::Seconds);
     let x = || intervals.iter().map(|i| i.start_s + i.length_s / 2.0);
     let per_s =
