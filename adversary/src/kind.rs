@@ -52,10 +52,10 @@ pub fn errors() -> [Kind; 3] {
 pub fn media() -> [Kind; 2] {
     let lies = FaultRates::NONE
         .with(Fault::LostWrite, 40)
-        .with(Fault::MisdirectedWrite, 60)
-        .with(Fault::MisdirectedRead, 40)
-        .with(Fault::ByteRot, 40)
-        .with(Fault::LatentError, 60);
+        .with(Fault::MisdirectedWrite, 40)
+        .with(Fault::MisdirectedRead, 10)
+        .with(Fault::ByteRot, 8)
+        .with(Fault::LatentError, 12);
     let plan = Plan { flash_faults: lies, errors_allowed: true, ..Plan::CUTS };
     [kind("back-media", true, Some(true), plan), kind("through-media", true, Some(false), plan)]
 }

@@ -32,25 +32,43 @@ impl Choices for Recorder<'_> {
 /// part can be left out of it in one piece.
 pub struct Source<'a> {
     main: &'a mut dyn Choices,
-    aside: Option<Seeded>,
+    aside: Aside,
+}
+
+/// Where choices come from while the tape rests.
+#[derive(Clone, Debug, Default)]
+pub enum Aside {
+    /// It does not rest.
+    #[default]
+    No,
+    /// A seed.
+    Seeded(Seeded),
+    /// The first of what there is to choose from: operations complete in order.
+    First,
 }
 
 impl<'a> Source<'a> {
     /// Will pass on the choices of `main`.
     pub fn new(main: &'a mut dyn Choices) -> Source<'a> {
-        Source { main, aside: None }
+        Source { main, aside: Aside::No }
     }
 
     /// From now on choices come from a seed that is chosen here. Gives what
     /// [`leave`](Source::leave) wants.
     #[must_use]
-    pub fn enter(&mut self) -> Option<Seeded> {
+    pub fn enter(&mut self) -> Aside {
         let seed = self.choose(u64::MAX);
-        self.aside.replace(Seeded::new(seed))
+        std::mem::replace(&mut self.aside, Aside::Seeded(Seeded::new(seed)))
+    }
+
+    /// From now on the first is chosen, always.
+    #[must_use]
+    pub fn enter_first(&mut self) -> Aside {
+        std::mem::replace(&mut self.aside, Aside::First)
     }
 
     /// Choices come from where they came before `enter`.
-    pub fn leave(&mut self, before: Option<Seeded>) {
+    pub fn leave(&mut self, before: Aside) {
         self.aside = before;
     }
 }
@@ -58,8 +76,9 @@ impl<'a> Source<'a> {
 impl Choices for Source<'_> {
     fn choose(&mut self, n: u64) -> u64 {
         match &mut self.aside {
-            Some(seeded) => seeded.choose(n),
-            None => self.main.choose(n),
+            Aside::No => self.main.choose(n),
+            Aside::Seeded(seeded) => seeded.choose(n),
+            Aside::First => 0,
         }
     }
 }

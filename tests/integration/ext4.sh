@@ -1,4 +1,5 @@
-# A file system on the export survives kill -9: fsck finds nothing, synced files are whole.
+# A file system on the export survives kill -9 at any moment: fsck finds nothing, synced files are
+# whole. FOREBAY_KILLS says how many times.
 . "$(dirname "$0")/lib.sh"
 need nbdfuse losetup mkfs.ext4 fsck.ext4 mount
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -28,18 +29,22 @@ detach() {
     wait "$fuse" 2>/dev/null || true
     fuse=
 }
+touch sums
 start
 attach
 mkfs.ext4 -q "$loop"
 mount "$loop" mnt || skip "cannot mount here"
 mounted=1
-for round in 1 2 3; do
-    head -c 3M /dev/urandom >mnt/file$round
-    md5sum mnt/file$round | sed "s|mnt/||" >>sums
+for round in $(seq "${FOREBAY_KILLS:-50}"); do
+    # Eight files, so that old ones are written anew and others must last through many kills.
+    file=file$((round % 8))
+    head -c 2M /dev/urandom >mnt/$file
+    sed -i "/ $file\$/d" sums
+    (cd mnt && md5sum $file) >>sums
     sync -f mnt
     (for n in $(seq 200); do head -c 20k /dev/urandom >mnt/junk$n; done) 2>/dev/null &
     junk=$!
-    sleep 0.3
+    sleep 0.$((RANDOM % 900 + 100))
     crash
     wait $junk 2>/dev/null || true
     detach

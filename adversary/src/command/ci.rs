@@ -3,25 +3,145 @@
 use std::time::Instant;
 
 use forebay_adversary::campaign::{Tally, sweep};
-use forebay_adversary::kind::{CUTS, Kind};
+use forebay_adversary::coverage::{Coverage, FLOORS};
+use forebay_adversary::exhaustive::{CASES, play};
+use forebay_adversary::kind::{CUTS, Kind, injected};
+use forebay_adversary::run::Plan;
+use forebay_adversary::{manage, model};
+use forebay_device::memory::Fault;
 
 use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 3] = [("dram", 2_000), ("back", 3_000), ("through", 2_500)];
+const SEEDS: [(&str, u64); 8] = [
+    ("dram", 1_200),
+    ("back", 2_400),
+    ("through", 2_400),
+    ("dram-errors", 400),
+    ("back-errors", 600),
+    ("through-errors", 600),
+    ("back-media", 1_700),
+    ("through-media", 1_700),
+];
+/// What a flash medium does to data without saying so.
+const LIES: [Fault; 5] = [
+    Fault::LostWrite,
+    Fault::MisdirectedWrite,
+    Fault::MisdirectedRead,
+    Fault::ByteRot,
+    Fault::LatentError,
+];
+/// Runs against an array of bytes.
+const AGAINST_ARRAY: u64 = 300;
+/// Seeds that are run twice.
+const TWICE: u64 = 100;
 
 pub fn ci(jobs: usize) -> Result<(), String> {
     println!("{}", head());
     let mut rows = Vec::new();
     for (name, seeds) in SEEDS {
         let kind = Kind::find(name)?;
-        rows.push(measure(&format!("random cuts: {name}"), &format!("0..{seeds}"), || {
+        rows.push(measure(&format!("random: {name}"), &format!("0..{seeds}"), || {
             sweep(jobs, 0..seeds, |seed, tally| kind.tally(seed, tally))
         }));
         explain(&kind, &rows[rows.len() - 1].tally)?;
     }
-    finish(&rows)
+    rows.push(all_cases(jobs, Plan::CUTS));
+    rows.push(managed(jobs));
+    rows.push(against_array(jobs, 0, AGAINST_ARRAY));
+    finish(&rows)?;
+    let all = together(&rows);
+    same_again(jobs)?;
+    enough(&all)
+}
+
+/// The same seeds must give the same effects, whatever the number of threads.
+fn same_again(jobs: usize) -> Result<(), String> {
+    for (name, _) in SEEDS {
+        let kind = Kind::find(name)?;
+        let digest = |jobs, from: u64| {
+            sweep(jobs, from..from + TWICE, |seed, tally| kind.tally(seed, tally)).digest
+        };
+        let (once, twice, others) = (digest(jobs, 0), digest(1, 0), digest(jobs, TWICE));
+        if once != twice {
+            return Err(format!("{name}: seeds 0..{TWICE} gave {once:016x}, then {twice:016x}"));
+        }
+        if once == others {
+            return Err(format!("{name}: the digest does not depend on the seed"));
+        }
+    }
+    println!("determinism: {TWICE} seeds of each kind twice, the same effects");
+    Ok(())
+}
+
+/// Whether everything that is to be tested was met often enough.
+fn enough(all: &Tally) -> Result<(), String> {
+    let missing = all.coverage.missing(FLOORS);
+    for (name, met, least) in &missing {
+        println!("too rare: {name}: {met} times, at least {least} are wanted");
+    }
+    match missing.len() {
+        0 => Ok(()),
+        n => Err(format!("{n} things were met too rarely for the result to mean much")),
+    }
+}
+
+/// The fast path against an array of bytes.
+fn against_array(jobs: usize, first: u64, seeds: u64) -> Row {
+    let name = format!("{} requests against an array", seeds * model::REQUESTS);
+    let row = measure(&name, &format!("{first}..{}", first + seeds), || {
+        sweep(jobs, first..first + seeds, model::tally)
+    });
+    for (seed, how) in &row.tally.failures {
+        println!("  seed {seed}: {how}");
+    }
+    row
+}
+
+/// The operator's operations, failed and cut at every device operation.
+fn managed(jobs: usize) -> Row {
+    let row =
+        measure("management: every device operation", &format!("all {}", manage::CASES), || {
+            sweep(jobs, 0..manage::CASES, |case, tally| manage::play(case, Plan::CUTS, tally))
+        });
+    for (case, how) in &row.tally.failures {
+        println!("  case {case}: {how}");
+    }
+    row
+}
+
+pub fn manage(jobs: usize) -> Result<(), String> {
+    println!("{}", head());
+    finish(&[managed(jobs)])
+}
+
+fn all_cases(jobs: usize, plan: Plan) -> Row {
+    let row = measure("exhaustive: pairs of operations", &format!("all {CASES}"), || {
+        sweep(jobs, 0..CASES, |case, tally| play(case, plan, tally))
+    });
+    for (case, how) in &row.tally.failures {
+        println!("  case {case}: {how}");
+    }
+    row
+}
+
+pub fn exhaustive(jobs: usize, case: Option<u64>, bug: Option<&str>) -> Result<(), String> {
+    let mut plan = match bug {
+        Some(bug) => Kind::find(&format!("back+{bug}"))?.plan,
+        None => Plan::CUTS,
+    };
+    let Some(case) = case.filter(|&n| n < CASES) else {
+        println!("{}", head());
+        return finish(&[all_cases(jobs, plan)]);
+    };
+    let mut tally = Tally::default();
+    plan.trace = Some(|line| println!("{line}"));
+    play(case, plan, &mut tally);
+    match tally.failures.pop() {
+        Some((_, how)) => Err(how),
+        None => Ok(()),
+    }
 }
 
 /// Shrinks the first failure, if any, and keeps it in a file.
@@ -41,12 +161,35 @@ fn explain(kind: &Kind, tally: &Tally) -> Result<(), String> {
     Ok(())
 }
 
-fn finish(rows: &[Row]) -> Result<(), String> {
+fn together(rows: &[Row]) -> Tally {
     let mut all = Tally::default();
     rows.iter().for_each(|r| all.merge(&r.tally));
+    all
+}
+
+fn finish(rows: &[Row]) -> Result<(), String> {
+    let all = together(rows);
     println!("met on the way:");
     for (name, n) in all.coverage.iter() {
         println!("  {n:>12} {name}");
+    }
+    let lies: u64 = LIES.iter().map(|&fault| all.coverage.get(injected(fault))).sum();
+    if lies > 0 {
+        let media = rows.iter().filter(|r| r.test.ends_with("-media"));
+        let media = media.fold(Coverage::default(), |mut sum, r| {
+            sum.merge(&r.tally.coverage);
+            sum
+        });
+        println!(
+            "the flash medium lied {lies} times: {} requests and {} starts were told, the rest was \
+             masked; wrong data came {} times",
+            media.get("requests failed"),
+            media.get("starts refused"),
+            rows.iter()
+                .filter(|r| r.test.ends_with("-media"))
+                .map(|r| r.tally.failures.len())
+                .sum::<usize>(),
+        );
     }
     let cpu: f64 = rows.iter().map(|r| r.cpu_seconds).sum();
     println!("{} runs, {} cuts, {cpu:.0} s of CPU, digest {:016x}", all.runs, all.cuts, all.digest);
@@ -69,10 +212,10 @@ pub fn soak(
     };
     let start = Instant::now();
     let mut all = Tally::default();
+    let mut rows = Vec::new();
     let mut seed = first;
     println!("{}", head());
     while all.cuts < cuts && start.elapsed().as_secs_f64() < hours * 3600.0 {
-        let mut rows = Vec::new();
         for kind in &kinds {
             let kind = *kind;
             let seeds = seed..seed + 2_000;
@@ -87,8 +230,8 @@ pub fn soak(
         seed += 2_000;
         println!("so far {} runs, {} cuts, {} violations", all.runs, all.cuts, all.failures.len());
         if !all.failures.is_empty() {
-            return finish(&rows);
+            break;
         }
     }
-    Ok(())
+    finish(&rows)
 }

@@ -40,6 +40,17 @@ enum What {
         #[arg(long, default_value_t = 1 << 32)]
         seed: u64,
     },
+    /// Every sequence of two operations, every order, every cut, every surviving subset.
+    Exhaustive {
+        /// Only this case, told line by line.
+        #[arg(long)]
+        case: Option<u64>,
+        /// With this bug, which must be found.
+        #[arg(long)]
+        bug: Option<String>,
+    },
+    /// Formatting, starting, destaging and stopping, failed and cut at every device operation.
+    Manage,
     /// Gives the cache one bug after another, each of which must be found. Needs the feature
     /// `sabotage`.
     Canaries {
@@ -76,6 +87,8 @@ pub fn perform(arguments: &Arguments) -> Result<(), String> {
         What::Soak { kind, cuts, hours, seed } => {
             ci::soak(jobs, kind.as_deref(), *cuts, *hours, *seed)
         }
+        What::Exhaustive { case, bug } => ci::exhaustive(jobs, *case, bug.as_deref()),
+        What::Manage => ci::manage(jobs),
         What::Canaries { seeds, bug } => canaries::canaries(jobs, *seeds, bug.as_deref()),
         What::Seed { kind, seed, shrink } => single::seed(kind, *seed, shrink.as_deref()),
         What::Replay { tape } => single::replay(tape),

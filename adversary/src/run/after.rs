@@ -37,14 +37,53 @@ impl Runner<'_> {
 
     /// Looks at what a power cut at this instant would leave, on copies.
     pub(super) fn fork(&mut self) -> Result<(), String> {
-        let scenario = &self.scenario;
-        let mut aside = self.aside.take().unwrap_or_else(|| {
-            let nothing = DeviceOptions::sized(0);
-            let (config, volumes) = (scenario.config.clone(), scenario.volumes.clone());
-            Box::new(World::new(config, volumes, None, |_| nothing, 0))
+        let mut aside = self.take_aside();
+        let after = aside.executor.devices_mut();
+        let devices = self.world.executor.devices();
+        devices.survivors_into(after, CutStyle::Any, &mut self.choices);
+        self.look_aside(aside, Self::aftermath)
+    }
+
+    /// Looks at what a cut at this instant would leave, if `cut` decides what survives: the
+    /// cache starts, everything is read; with `again` it is killed, starts and is read anew.
+    pub(crate) fn fork_at(
+        &mut self,
+        style: CutStyle,
+        cut: &mut dyn Choices,
+        again: bool,
+    ) -> Result<(), String> {
+        let mut aside = self.take_aside();
+        self.world.executor.devices().survivors_into(aside.executor.devices_mut(), style, cut);
+        let before = self.choices.enter_first();
+        let result = self.look_aside(aside, |run| {
+            run.restart()?;
+            run.verify("after a cut")?;
+            if again {
+                run.end(End::Kill, false)?;
+                run.restart()?;
+                run.verify("after a kill that followed the cut")?;
+            }
+            Ok(())
         });
-        let (after, choices) = (aside.executor.devices_mut(), &mut self.choices);
-        self.world.executor.devices().survivors_into(after, CutStyle::Any, choices);
+        self.choices.leave(before);
+        result
+    }
+
+    fn take_aside(&mut self) -> Box<World> {
+        self.aside.take().unwrap_or_else(|| {
+            let nothing = DeviceOptions::sized(0);
+            let (config, volumes) = (self.scenario.config.clone(), self.scenario.volumes.clone());
+            Box::new(World::new(config, volumes, None, |_| nothing, 0))
+        })
+    }
+
+    /// Does `what` in a world whose devices have been through a power cut, then goes on as if
+    /// nothing had been.
+    fn look_aside(
+        &mut self,
+        mut aside: Box<World>,
+        what: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
         aside.reboot(self.scenario.config.clone());
         (aside.now, aside.trace) = (self.world.now, self.world.trace);
         aside.give_bug(self.plan.sabotage);
@@ -55,7 +94,7 @@ impl Runner<'_> {
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
-        self.aftermath()?;
+        what(self)?;
         self.tell(|| "--- back".into());
         self.seen.faults.merge(self.world.executor.devices().faults());
         (self.oracles, self.open) = (oracles, open);
@@ -87,7 +126,7 @@ impl Runner<'_> {
     }
 
     /// Ends a life.
-    pub(super) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
+    pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
         // A sync that failed may have taken data from the device's cache; a process that starts
         // anew cannot know. The device must lose its power before it is believed again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
@@ -269,7 +308,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    pub(super) fn cover(&mut self) {
+    pub(crate) fn cover(&mut self) {
         self.seen.stats.add_life(&self.world.cache);
     }
 }

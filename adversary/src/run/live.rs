@@ -59,7 +59,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    pub(super) fn set_faults(&mut self, on: bool) {
+    pub(crate) fn set_faults(&mut self, on: bool) {
         let devices = self.world.executor.devices_mut();
         let rates = |r| if on { r } else { FaultRates::NONE };
         if self.scenario.flash_bytes.is_some() {

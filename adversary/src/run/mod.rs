@@ -1,7 +1,7 @@
 //! One run: random requests, completions in any order, power cuts, kills, stops and restarts,
 //! with the oracle looking at every reply.
 
-mod after;
+pub(crate) mod after;
 mod live;
 
 use std::collections::BTreeMap;
@@ -79,8 +79,9 @@ pub struct Seen {
     pub digest: u64,
 }
 
+/// What a request's reply is checked against.
 #[derive(Clone, Debug)]
-enum Expect {
+pub(crate) enum Expect {
     Read { volume: usize, ticket: ReadTicket, first: u64 },
     Write { volume: usize, id: u32, first: u64, count: u64, fua: Option<FlushTicket> },
     Flush { volume: usize, ticket: FlushTicket },
@@ -90,11 +91,11 @@ enum Expect {
 pub struct Runner<'a> {
     /// The world.
     pub world: World,
-    oracles: Vec<Oracle>,
+    pub(crate) oracles: Vec<Oracle>,
     scenario: Scenario,
-    plan: Plan,
-    choices: Source<'a>,
-    open: BTreeMap<u64, Expect>,
+    pub(crate) plan: Plan,
+    pub(crate) choices: Source<'a>,
+    pub(crate) open: BTreeMap<u64, Expect>,
     next_write: u32,
     /// Where the consequences of a cut are looked at while the run goes on.
     aside: Option<Box<World>>,
@@ -104,7 +105,7 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
-    seen: Seen,
+    pub(crate) seen: Seen,
 }
 
 /// Runs a scenario to its end.
@@ -152,6 +153,10 @@ impl<'a> Runner<'a> {
             unsettled: false,
             seen: Seen::default(),
         }
+    }
+
+    pub(crate) fn has_flash(&self) -> bool {
+        self.scenario.flash_bytes.is_some()
     }
 
     /// Starts the cache on new devices.

@@ -201,6 +201,11 @@ impl MemoryDevices {
         self.plans.push((number, fault));
     }
 
+    /// Forgets what was planned for operations still to come.
+    pub fn forget_plans(&mut self) {
+        self.plans.clear();
+    }
+
     /// Operations submitted so far.
     pub fn operations(&self) -> u64 {
         self.operations

@@ -1,0 +1,275 @@
+//! What an operator asks for (formatting, starting, destaging, stopping), failed and cut at every
+//! single device operation.
+
+use forebay_cache::Open;
+use forebay_device::choices::Seeded;
+use forebay_device::memory::{CutStyle, Fault, FaultRates};
+use forebay_effect::Device;
+
+use crate::campaign::Tally;
+use crate::catch::catch;
+use crate::exhaustive::{Action, CacheKind, Case, perform_whole};
+use crate::run::after::End;
+use crate::run::{Plan, Runner};
+use crate::world::Started;
+
+/// What the operator asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    /// A new flash tier over an old one that was left clean.
+    Format,
+    /// A start after a power cut.
+    Start,
+    /// Everything dirty to the backing stores.
+    Destage,
+    /// A clean stop that leaves dirty data on flash.
+    Stop,
+    /// A clean stop that leaves none.
+    StopDestaged,
+}
+
+/// What happens to its n-th device operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// The power goes once it has been completed.
+    Cut,
+    /// It fails, and so do its retries.
+    Error,
+    /// It and all that follow fail, until the operator has the device mended.
+    Dead,
+    /// There is no space for what it writes.
+    NoSpace,
+    /// It fails if it is a sync.
+    SyncFailure,
+}
+
+const OPERATIONS: [Operation; 5] = [
+    Operation::Format,
+    Operation::Start,
+    Operation::Destage,
+    Operation::Stop,
+    Operation::StopDestaged,
+];
+const TROUBLES: [Trouble; 5] =
+    [Trouble::Cut, Trouble::Error, Trouble::Dead, Trouble::NoSpace, Trouble::SyncFailure];
+const KINDS: [CacheKind; 4] =
+    [CacheKind::DramOnly, CacheKind::BackToFlash, CacheKind::BackToDram, CacheKind::Through];
+
+/// Number of cases: operation, trouble and kind of cache.
+pub const CASES: u64 = (OPERATIONS.len() * TROUBLES.len() * KINDS.len()) as u64;
+/// Ways in which completions are ordered, and in which each cut leaves the devices.
+const WAYS: u64 = 12;
+/// Device operations of one operation at most; more would be an endless loop.
+const OPERATIONS_MAX: u64 = 500;
+/// How often the executor tries an operation.
+const ATTEMPTS: u64 = 3;
+
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    kind: CacheKind,
+    operation: Operation,
+    trouble: Trouble,
+    /// Which device operation it befalls.
+    at: u64,
+}
+
+/// Plays a case: its trouble at every device operation, adding to a tally.
+pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
+    tally.runs += 1;
+    let n = case as usize;
+    let operation = OPERATIONS[n % OPERATIONS.len()];
+    let trouble = TROUBLES[n / OPERATIONS.len() % TROUBLES.len()];
+    let kind = KINDS[n / OPERATIONS.len() / TROUBLES.len() % KINDS.len()];
+    for way in 0..WAYS {
+        for at in 0.. {
+            let trial = Trial { kind, operation, trouble, at };
+            match catch(|| once(&trial, way, plan, tally)) {
+                Ok(true) if at < OPERATIONS_MAX => {}
+                Ok(true) => return tally.failures.push((case, format!("{trial:?}: no end"))),
+                Ok(false) => break,
+                Err(how) => {
+                    return tally.failures.push((case, format!("{trial:?} way {way}: {how}")));
+                }
+            }
+        }
+    }
+}
+
+/// One trial; false when the operation ended before the trouble came.
+fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, String> {
+    let mut choices = Seeded::new(way);
+    let mut run = Runner::new(&Case::of(trial.kind).scenario(), plan, &mut choices);
+    let before = run.choices.enter_first();
+    run.format()?;
+    prelude(&mut run, trial.operation)?;
+    run.choices.leave(before);
+
+    run.plan.errors_allowed = trial.trouble != Trouble::Cut;
+    let came = operate(&mut run, trial)?;
+    tally.coverage.add("management: operations troubled", u64::from(came));
+    // Whatever happened, once the devices are well and the power has been away, a start must find
+    // everything that was promised, and a stop must bring it to the backing stores.
+    mend(&mut run);
+    run.plan.errors_allowed = false;
+    if !came || trial.trouble != Trouble::Cut {
+        run.end(End::Cut, false)?;
+    }
+    if run.world.start_whole(Open::Recover, &mut run.choices) != Started::Ready {
+        // A format may have been cut before there was anything to recover.
+        if trial.operation != Operation::Format {
+            return Err(format!("the start after it was refused: {:?}", run.world.found));
+        }
+        run.world.reboot(run.world.config.clone());
+        run.format()?;
+    }
+    run.verify("after the trouble")?;
+    let before = run.choices.enter_first();
+    perform_whole(&mut run, Action::Write)?;
+    run.end(End::Stop { destage: true }, true)?;
+    run.choices.leave(before);
+    run.cover();
+    let seen = run.finish()?;
+    tally.cuts += seen.cuts + seen.cuts_in_recovery;
+    tally.replies += seen.replies;
+    tally.digest = tally.digest.wrapping_add(seen.digest);
+    tally.coverage.merge(&seen.stats);
+    Ok(came)
+}
+
+/// Dirty data in DRAM and on flash, flushed and not; a record that is stale.
+fn prelude(run: &mut Runner<'_>, operation: Operation) -> Result<(), String> {
+    let before = [
+        Action::Write,
+        Action::Flush,
+        Action::Evict,
+        Action::WritePart,
+        Action::Flush,
+        Action::Zero,
+        Action::WritePart,
+    ];
+    for action in before {
+        perform_whole(run, action)?;
+    }
+    match operation {
+        Operation::Format => run.end(End::Stop { destage: true }, false),
+        Operation::Start => run.end(End::Cut, false),
+        _ => Ok(()),
+    }
+}
+
+/// Has the operation done, with its trouble; whether that came.
+fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
+    let first = run.world.executor.devices().operations();
+    plan_trouble(run, trial, first);
+    match trial.operation {
+        Operation::Format => {
+            run.world.start(Open::Format { uuid: [8; 16], bindings: Vec::new() });
+        }
+        Operation::Start => run.world.start(Open::Recover),
+        Operation::Destage => run.world.cache.destage(),
+        Operation::Stop => run.world.cache.stop(false),
+        Operation::StopDestaged => run.world.cache.stop(true),
+    }
+    run.world.run();
+    let mut mended = false;
+    for turn in 0_u64.. {
+        run.hear()?;
+        let devices = run.world.executor.devices();
+        let came = devices.operations() > first + trial.at;
+        if trial.trouble == Trouble::Dead && came && !mended && turn < DEAD_TURNS {
+            kill_devices(run);
+        }
+        if ended(run, trial.operation)? {
+            return Ok(came && trial.trouble != Trouble::Cut);
+        }
+        if trial.trouble == Trouble::Cut && turn == trial.at {
+            cut(run);
+            return Ok(true);
+        }
+        if turn == DEAD_TURNS {
+            mend(run);
+            mended = true;
+        }
+        if turn > DEAD_TURNS + 10_000 || !run.world.complete_one(&mut run.choices) {
+            return Err(format!("it hangs: {}", run.world.cache.describe()));
+        }
+    }
+    unreachable!("the loop has a bound")
+}
+
+/// Completions after which a dead device is mended.
+const DEAD_TURNS: u64 = 200;
+
+fn plan_trouble(run: &mut Runner<'_>, trial: &Trial, first: u64) {
+    let devices = run.world.executor.devices_mut();
+    let fault = match trial.trouble {
+        Trouble::Cut | Trouble::Dead => return,
+        Trouble::Error => Fault::TransientError,
+        Trouble::NoSpace => Fault::NoSpace,
+        Trouble::SyncFailure => Fault::SyncFailure,
+    };
+    for attempt in 0..ATTEMPTS {
+        devices.fail_at(first + trial.at + attempt, fault);
+    }
+}
+
+fn set_rates(run: &mut Runner<'_>, rates: FaultRates) {
+    let (flash, volumes) = (run.has_flash(), run.oracles.len());
+    let devices = run.world.executor.devices_mut();
+    if flash {
+        devices.set_rates(Device::Flash, rates);
+    }
+    for v in 0..volumes {
+        devices.set_rates(Device::Backing(forebay_block::Volume(v as u32)), rates);
+    }
+}
+
+fn kill_devices(run: &mut Runner<'_>) {
+    let all = FaultRates::NONE.with(Fault::TransientError, 1).with(Fault::SyncFailure, 1);
+    set_rates(run, all);
+}
+
+fn mend(run: &mut Runner<'_>) {
+    run.world.executor.devices_mut().forget_plans();
+    set_rates(run, FaultRates::NONE);
+}
+
+fn cut(run: &mut Runner<'_>) {
+    run.cover();
+    run.seen.cuts += 1;
+    run.world.power_cut(CutStyle::Any, &mut run.choices);
+    run.open.clear();
+    run.oracles.iter_mut().for_each(|o| o.power_cut(false));
+}
+
+fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
+    let allowed = run.plan.errors_allowed;
+    let (ended, failed) = match operation {
+        Operation::Format | Operation::Start => match run.world.started() {
+            Started::NotYet => (false, false),
+            Started::Ready => (true, false),
+            Started::Refused(_) => (true, true),
+        },
+        _ => run.world.ended().map_or((false, false), |outcome| (true, outcome.is_err())),
+    };
+    if failed && !allowed {
+        return Err(format!("it failed without cause: {:?}", run.world.found));
+    }
+    Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_of_each_operation_meets_its_trouble() {
+        let mut tally = Tally::default();
+        // Cuts, of a write-back cache over flash.
+        for n in 0..OPERATIONS.len() {
+            play((OPERATIONS.len() * TROUBLES.len() + n) as u64, Plan::CUTS, &mut tally);
+        }
+        assert_eq!(tally.failures, []);
+        assert!(tally.coverage.get("management: operations troubled") > 100);
+    }
+}
