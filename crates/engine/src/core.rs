@@ -40,6 +40,8 @@ pub(crate) struct Core {
     waiting: VecDeque<RequestId>,
     /// Whether all new ones have to wait.
     held: bool,
+    /// Whether a request has to wait until nothing is left to do for those before it.
+    pub one_at_a_time: bool,
     /// When the reaper will wake by itself.
     pub reaper_wakes_at: Option<Nanos>,
     /// Something may be left to do at once.
@@ -129,6 +131,7 @@ impl Core {
             closing: false,
             waiting: VecDeque::new(),
             held: false,
+            one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
             quit: false,
@@ -157,7 +160,7 @@ impl Core {
         }
         for request in requests.drain(..) {
             let id = self.table.enter(session, request, now);
-            if self.waiting.is_empty() && !self.held && self.cache.has_room() {
+            if self.waiting.is_empty() && self.may_take() {
                 self.hand_in(now, id);
             } else {
                 self.waiting.push_back(id);
@@ -195,7 +198,7 @@ impl Core {
     /// for room.
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
-        while !self.held && self.cache.has_room() {
+        while self.may_take() {
             let Some(id) = self.waiting.pop_front() else { break };
             self.hand_in(now, id);
         }
@@ -205,6 +208,16 @@ impl Core {
         while let Some(notice) = self.cache.poll_notice() {
             self.notices.push(notice);
         }
+    }
+
+    /// Whether there is nothing left to do but wait for requests.
+    pub fn is_idle(&self) -> bool {
+        !self.again && self.executor.in_flight() == 0 && self.cache.poll_timeout().is_none()
+    }
+
+    /// Whether a request may be handed to the machine.
+    fn may_take(&self) -> bool {
+        !self.held && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
     }
 
     /// Passes a timeout that has come.

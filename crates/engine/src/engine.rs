@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::Notice as MachineNotice;
+use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
 use forebay_config::Config;
 use forebay_device::file::{DirectIo, Notice};
 use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::RecoveryReport;
+use forebay_flash::{LogStats, RecoveryReport};
 
 use crate::clock::Clock;
 use crate::core::Shared;
@@ -37,6 +37,10 @@ pub struct EngineOptions {
     pub direct: DirectIo,
     /// How memory for blocks is had.
     pub huge_pages: HugePages,
+    /// Each request is handed to the cache when nothing is left to do for those before it, and
+    /// operations of devices end in the order in which they were begun. Slow, and decides exactly
+    /// as `forebay_simulate::Pacing::Quiesced`, whatever the devices do.
+    pub one_at_a_time: bool,
     /// Where to write a tape.
     pub tape: Option<std::path::PathBuf>,
 }
@@ -50,6 +54,17 @@ pub enum StopMode {
     /// It stays on flash, durable; the next start goes on with it. Without a flash tier this is
     /// the same as [`StopMode::Destage`].
     Keep,
+}
+
+/// The machine's own counters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Counters {
+    /// Of the cache.
+    pub cache: CacheStats,
+    /// Of the flash log, if there is one.
+    pub log: Option<LogStats>,
+    /// Of each volume, in the order of the configuration.
+    pub volumes: Vec<VolumeStats>,
 }
 
 /// A volume of an engine.
@@ -105,6 +120,10 @@ impl Engine {
             destaging: Mutex::new(()),
         };
         let mut core = engine.shared.lock();
+        if options.one_at_a_time {
+            core.one_at_a_time = true;
+            core.executor.end_in_order();
+        }
         core.start(engine.shared.clock.now(), opened.start);
         engine.shared.unlock(core, None);
         let started = engine.shared.wait_notice(
@@ -124,6 +143,10 @@ impl Engine {
             }
         }
         engine.mark_open()?;
+        // What opening cost is no part of any run.
+        if let Some(latencies) = engine.shared.lock().executor.latencies_mut() {
+            latencies.clear();
+        }
         Ok(engine)
     }
 
@@ -168,6 +191,25 @@ impl Engine {
     /// Everything there is to know about the cache now.
     pub fn status(&self) -> Status {
         status::of(&self.shared, &self.volumes)
+    }
+
+    /// Waits until there is nothing left to do for the requests so far, in the background either.
+    /// What is dirty stays so.
+    pub fn settle(&self) {
+        while !self.shared.lock().is_idle() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Every counter of the machine. [`Engine::status`] is for people.
+    pub fn counters(&self) -> Counters {
+        let core = self.shared.lock();
+        let of = |v: &VolumeDescription| core.cache.volume_stats(v.volume).copied();
+        Counters {
+            cache: *core.cache.stats(),
+            log: core.cache.log_stats().copied(),
+            volumes: self.volumes.iter().map(|v| of(v).unwrap_or_default()).collect(),
+        }
     }
 
     /// Brings everything that is dirty now to the backing stores, while requests go on.

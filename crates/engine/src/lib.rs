@@ -42,7 +42,7 @@ mod translate;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, check_flash};
 pub use clock::Clock;
-pub use engine::{Engine, EngineOptions, StopMode, VolumeDescription};
+pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;

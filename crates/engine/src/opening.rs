@@ -100,7 +100,8 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,
     };
-    let executor = Executor::new(shape(config, devices, &volumes), arena);
+    let mut executor = Executor::new(shape(config, devices, &volumes), arena);
+    executor.measure();
     let mut core = Core::new(executor, Cache::new(machine), tape);
     for store in &stores {
         core.attach(VolumeConfig { size_bytes: store.size_bytes, read_only: store.read_only });

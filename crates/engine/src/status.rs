@@ -2,6 +2,7 @@
 
 use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
+use forebay_results::Components;
 use serde::Serialize;
 
 use crate::core::Shared;
@@ -26,6 +27,8 @@ pub struct Status {
     pub events: Events,
     /// What the devices did.
     pub devices: DeviceCounters,
+    /// How long their operations took, from the cache's wish to the end; microseconds.
+    pub component_latency_us: Components,
     /// Requests in flight now.
     pub in_flight: u64,
 }
@@ -172,6 +175,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
+    let components = core.executor.latencies().cloned().unwrap_or_default();
     let uptime_s = shared.clock.now().as_secs_f64();
     drop(core);
 
@@ -206,6 +210,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         },
         events: happened(&events),
         devices: counted(&devices),
+        component_latency_us: components
+            .summary(volumes.iter().map(|v| (v.volume, v.name.as_str()))),
         in_flight,
     }
 }

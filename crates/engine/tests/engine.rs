@@ -20,13 +20,17 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 1024;
 
 fn config(directory: &Path, flash: bool) -> Config {
+    config_with(directory, flash, "write-back")
+}
+
+fn config_with(directory: &Path, flash: bool, policy: &str) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let flash = match flash {
         true => format!("[flash]\npath = '{}'\nsize = '16MiB'\n", path("flash.img")),
         false => String::new(),
     };
     let text = format!(
-        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n{flash}\
+        "[cache]\ndram = '1MiB'\nwrite_policy = '{policy}'\n{flash}\
          [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n\
          [[volume]]\nname = 'b'\nbacking = '{}'\nsize = '4MiB'\nlayout = 'tail'\n",
         path("a.img"),
@@ -273,6 +277,79 @@ fn the_tape_of_a_run_replays_to_the_same_effects() {
         let other = forebay_cache::CacheConfig { dram_blocks: 7, ..machine };
         let refused = replay(&bytes[..], other).unwrap_err();
         assert!(matches!(refused, TapeError::Parameters { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn the_tape_replays_whatever_was_asked_and_whatever_failed() {
+    for (flash, policy) in [
+        (true, "write-back"),
+        (true, "write-through"),
+        (false, "write-back"),
+        (false, "write-around"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), flash, policy);
+        let tape = directory.path().join("tape");
+        let options = EngineOptions {
+            tape: Some(tape.clone()),
+            direct: DirectIo::Never,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(&config, options).unwrap();
+        let mut session = engine.session().unwrap();
+        // A disk that has become too short fails reads behind its end, until they are written.
+        let disk = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+        disk.set_len(1 << 20).unwrap();
+        let (mut state, mut requests, mut done) = (7_777_777_777u64, Vec::new(), Vec::new());
+        let mut results = BTreeMap::new();
+        for round in 0..120 {
+            for _ in 0..24 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let (volume, block) = ((state >> 60) as u32 & 1, (state >> 20) % BLOCKS);
+                let op = match (state >> 40) % 20 {
+                    0 => Op::Flush,
+                    1 => Op::Trim,
+                    2 => Op::WriteZeroes,
+                    n if n < 11 => Op::Read,
+                    _ => Op::Write,
+                };
+                let mut request = request(op, volume, block, 1);
+                match (state >> 50) % 8 {
+                    _ if op == Op::Flush => (request.offset, request.length) = (0, 0),
+                    // A part of a block, several blocks, beyond the end, durable at once.
+                    0 => (request.offset, request.length) = (request.offset + 512, 1024),
+                    1 => request.length *= 5,
+                    2 if round % 10 == 0 => request.offset += BLOCKS * BLOCK,
+                    3 if op == Op::Write => request.flags = Flags::FUA,
+                    _ => {}
+                }
+                if matches!(op, Op::Read | Op::Write) {
+                    request.buffer = Some(session.buffer(request.length as usize));
+                }
+                requests.push(request);
+            }
+            session.submit(&mut requests, &mut done);
+            while session.in_flight() > 0 {
+                session.wait(None, &mut done);
+            }
+            for d in done.drain(..) {
+                *results.entry((d.request.op as u8, d.result.is_ok())).or_insert(0) += 1;
+                d.request.buffer.into_iter().for_each(|buffer| session.give_back(buffer));
+            }
+        }
+        for op in [Op::Read, Op::Write, Op::Trim, Op::Flush, Op::WriteZeroes] {
+            assert!(results.contains_key(&(op as u8, true)), "{op:?}: {results:?}");
+        }
+        assert!(results.contains_key(&(Op::Read as u8, false)), "{results:?}");
+        assert!(engine.status().total.backing.errors > 0);
+        drop(session);
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        let machine = cache_config(&config, flash.then_some(16 << 20)).unwrap();
+        let replayed = replay(File::open(&tape).unwrap(), machine).unwrap();
+        assert!(replayed.effects > 1000 && replayed.marks > 2, "{policy}: {replayed:?}");
     }
 }
 

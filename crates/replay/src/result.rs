@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use forebay_block::{Nanos, Op};
-use forebay_results::{Latency, LatencyHistogram, LatencyRecorder, RunResult};
-use serde::Serialize;
+use forebay_results::{Components, Latency, LatencyHistogram, LatencyRecorder, RunResult};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use crate::placement::Adjusted;
 use crate::record::{Failures, Interval, QueueResult, merge};
@@ -23,8 +24,10 @@ pub struct RealRun {
     pub ended_by: &'static str,
     /// Work per time.
     pub throughput: Throughput,
-    /// Time spent in each part of the cache, where the target is our own and keeps count.
-    pub component_latency_us: BTreeMap<String, Latency>,
+    /// How long operations of the devices behind the cache took; `{}` where the target is not
+    /// our own cache.
+    #[serde(serialize_with = "or_empty")]
+    pub component_latency_us: Option<Components>,
     /// From the time at which a request was due to its answer: what a client sees that does
     /// not slow down when the target does. All 0 in a closed loop.
     pub response_us: Latency,
@@ -79,6 +82,13 @@ pub struct Operations {
     pub write_zeroes: u64,
 }
 
+fn or_empty<S: Serializer>(components: &Option<Components>, to: S) -> Result<S::Ok, S::Error> {
+    match components {
+        Some(components) => components.serialize(to),
+        None => to.serialize_map(Some(0))?.end(),
+    }
+}
+
 /// Puts together what the submitters measured.
 pub(crate) fn assemble(
     outcomes: &mut [JobOutcome],
@@ -120,7 +130,7 @@ pub(crate) fn assemble(
             bytes_per_s: per_s(sum.read_bytes + sum.write_bytes),
             requests_per_s: per_s(requests),
         },
-        component_latency_us: BTreeMap::new(),
+        component_latency_us: None,
         response_us: sum.response.summary(),
         lateness_us: sum.lateness.summary(),
         queue: QueueResult {

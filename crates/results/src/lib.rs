@@ -13,10 +13,12 @@
 //! assert_eq!(run.latency_us.read.max, 80.0);
 //! ```
 
+mod components;
 mod identity;
 mod latency;
 mod run;
 
+pub use components::{BackingLatency, ComponentLatency, ComponentRecorder, Components, Operation};
 pub use identity::{TraceHasher, TraceIdentity};
 pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder};
 pub use run::{Backing, CacheResult, Hits, ReadWrite, RunResult};

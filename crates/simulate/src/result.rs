@@ -2,7 +2,7 @@
 
 use forebay_cache::{CacheStats, Hits as BlockHits, VolumeStats};
 use forebay_flash::LogStats;
-use forebay_results::{Backing, CacheResult, Hits, Latency, LatencyByOp, ReadWrite, RunResult};
+use forebay_results::{Backing, CacheResult, Components, Hits, LatencyByOp, ReadWrite, RunResult};
 use serde::Serialize;
 
 use crate::series::{Row, Totals};
@@ -43,33 +43,6 @@ pub struct Throughput {
     pub requests_per_s: f64,
     /// Bytes per second read and written by requests.
     pub bytes_per_s: f64,
-}
-
-/// How long operations of devices took, by what they were.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Components {
-    /// Reads of flash.
-    pub tier2_read: ComponentLatency,
-    /// Writes of flash, a batch each.
-    pub tier2_write: ComponentLatency,
-    /// Syncs of flash.
-    pub tier2_sync: ComponentLatency,
-    /// Reads of backing stores.
-    pub backing_read: ComponentLatency,
-    /// Writes and zeroings of backing stores.
-    pub backing_write: ComponentLatency,
-    /// Syncs of backing stores.
-    pub backing_sync: ComponentLatency,
-}
-
-/// How long one kind of operation took, in microseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct ComponentLatency {
-    /// How many there were.
-    pub operations: u64,
-    /// From the start to the end of each.
-    #[serde(flatten)]
-    pub latency: Latency,
 }
 
 /// The flash tier at the end.

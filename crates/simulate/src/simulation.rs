@@ -150,6 +150,11 @@ impl Simulation {
         self.requests_answered
     }
 
+    /// The cache itself, for its counters.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// Simulated time since the first request could have begun.
     pub fn now(&self) -> Nanos {
         self.now.saturating_sub(self.epoch)
@@ -408,7 +413,9 @@ impl Simulation {
             throughput: Throughput::of(&run),
             run,
             pacing: self.pacing.name(),
-            component_latency_us: self.timing.components(),
+            component_latency_us: self.timing.components().summary(
+                self.volumes.iter().zip(0..).map(|(v, number)| (Volume(number), v.name.as_str())),
+            ),
             dirty_blocks: sum.dirty_blocks,
             flash: log.map(FlashResult::from),
             events: Events::from(self.cache.stats()),

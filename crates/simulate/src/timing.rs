@@ -6,10 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use forebay_block::{Nanos, Op};
 use forebay_effect::{Device, Effect, Token};
 use forebay_model::{Access, Model};
-use forebay_results::LatencyHistogram;
+use forebay_results::{ComponentRecorder, Operation};
 
 use crate::options::Pacing;
-use crate::result::{ComponentLatency, Components};
 use crate::scenario::Scenario;
 
 /// Devices and what is under way on them.
@@ -32,8 +31,7 @@ pub(crate) struct Timed {
     latest: Nanos,
     flash: Model,
     backing: Vec<Model>,
-    /// By [`Kind`], flash first.
-    latency: [LatencyHistogram; 6],
+    latency: ComponentRecorder,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,13 +39,6 @@ struct Ending {
     at: Nanos,
     sequence: u64,
     token: Token,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Read,
-    Write,
-    Sync,
 }
 
 impl Timing {
@@ -99,27 +90,17 @@ impl Timing {
     }
 
     /// How long the devices took.
-    pub fn components(&self) -> Components {
-        let Timing::Timed(timed) = self else { return Components::default() };
-        let [tier2_read, tier2_write, tier2_sync, backing_read, backing_write, backing_sync] =
-            std::array::from_fn(|at| ComponentLatency {
-                operations: timed.latency[at].count(),
-                latency: timed.latency[at].summary(),
-            });
-        Components {
-            tier2_read,
-            tier2_write,
-            tier2_sync,
-            backing_read,
-            backing_write,
-            backing_sync,
+    pub fn components(&self) -> ComponentRecorder {
+        match self {
+            Timing::Untimed(_) => ComponentRecorder::default(),
+            Timing::Timed(timed) => timed.latency.clone(),
         }
     }
 
     /// Forgets the latencies so far.
     pub fn clear_latencies(&mut self) {
         if let Timing::Timed(timed) = self {
-            timed.latency.iter_mut().for_each(LatencyHistogram::clear);
+            timed.latency.clear();
         }
     }
 }
@@ -128,26 +109,28 @@ impl Timed {
     fn begin(&mut self, now: Nanos, effect: &Effect) {
         let (token, device, kind, access) = match *effect {
             Effect::Read { token, device, offset, length } => {
-                (token, device, Kind::Read, access(Op::Read, offset, length.into()))
+                (token, device, Operation::Read, access(Op::Read, offset, length.into()))
             }
             Effect::Write { token, device, offset, length } => {
-                (token, device, Kind::Write, access(Op::Write, offset, length.into()))
+                (token, device, Operation::Write, access(Op::Write, offset, length.into()))
             }
             Effect::WriteZeroes { token, device, offset, length, .. } => {
-                (token, device, Kind::Write, access(Op::WriteZeroes, offset, length))
+                (token, device, Operation::Write, access(Op::WriteZeroes, offset, length))
             }
-            Effect::Sync { token, device } => (token, device, Kind::Sync, access(Op::Flush, 0, 0)),
+            Effect::Sync { token, device } => {
+                (token, device, Operation::Sync, access(Op::Flush, 0, 0))
+            }
             Effect::Copy { .. }
             | Effect::Zero { .. }
             | Effect::Checksum { .. }
             | Effect::Reply { .. } => unreachable!("an immediate effect has no end to wait for"),
         };
-        let (model, first) = match device {
-            Device::Flash => (&mut self.flash, 0),
-            Device::Backing(volume) => (&mut self.backing[volume.0 as usize], 3),
+        let model = match device {
+            Device::Flash => &mut self.flash,
+            Device::Backing(volume) => &mut self.backing[volume.0 as usize],
         };
         let mut at = model.complete(now, access);
-        self.latency[first + kind as usize].record(at.saturating_sub(now));
+        self.latency.record(device, kind, at.saturating_sub(now));
         if self.in_order {
             at = at.max(self.latest);
             self.latest = at;
@@ -165,9 +148,11 @@ fn access(op: Op, offset: u64, length: u64) -> Access {
 mod tests {
     use super::*;
     use crate::scenario::{Defaults, TracedVolume};
+    use forebay_block::Volume;
     use forebay_config::Config;
     use forebay_effect::Owner;
     use forebay_model::Profile;
+    use forebay_results::Components;
 
     fn timing() -> Timing {
         let traced = [TracedVolume { name: "a".into(), bytes: 1 << 20 }];
@@ -200,11 +185,12 @@ mod tests {
     fn latencies_are_counted_by_device_and_kind_with_the_waiting() {
         let mut timing = timing();
         (0..3).for_each(|index| timing.begin(Nanos(0), &read(index)));
-        let components = timing.components();
-        assert_eq!(components.backing_read.operations, 3);
+        let summary = |timing: &Timing| timing.components().summary([(Volume(0), "a")]);
+        let components = summary(&timing);
+        assert_eq!(components.backing_read.count, 3);
         assert_eq!(components.backing_read.latency.max, 0.2);
-        assert_eq!(components.backing_write.operations + components.tier2_read.operations, 0);
+        assert_eq!(components.backing_write.count + components.tier2_read.count, 0);
         timing.clear_latencies();
-        assert_eq!(timing.components(), Components::default());
+        assert_eq!(summary(&timing), Components::default());
     }
 }

@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
     pub rate: Option<u64>,
     /// Open loop: at the times that SPEC says
-    #[arg(long, conflicts_with = "rate", help_heading = "Pace")]
+    #[arg(long, conflicts_with_all = ["rate", "quiesce"], help_heading = "Pace")]
     pub open_loop: bool,
     /// Requests on their way in each job, at most; 16 in a closed loop, 256 in an open one
     #[arg(long, value_name = "N", help_heading = "Pace")]
@@ -45,7 +45,7 @@ pub struct Args {
     /// Submitters, each with a queue (and connections) of its own
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
-    #[arg(conflicts_with_all = ["rate", "open_loop", "verify"])]
+    #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]
     pub jobs: u32,
     /// Stop after this time; SPEC begins again as often as it takes
     #[arg(long, value_name = "T", help_heading = "Length")]
@@ -67,7 +67,8 @@ pub struct Args {
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     let open_loop = args.rate.is_some() || args.open_loop;
-    let depth = args.queue_depth.unwrap_or(if open_loop { 256 } else { 16 });
+    let usual = if open_loop { 256 } else { 16 };
+    let depth = if args.target.quiesce { 1 } else { args.queue_depth.unwrap_or(usual) };
     let mut spec = Spec::parse(&args.spec).map_err(bad_spec)?;
     if let Some(rate) = args.rate {
         at_rate(&mut spec, rate);

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(conflicts_with = "as_fast_as_possible", help_heading = "Pace")]
     pub rate: f64,
     /// Each request as soon as the queue has room
-    #[arg(long, help_heading = "Pace")]
+    #[arg(long, conflicts_with = "quiesce", help_heading = "Pace")]
     pub as_fast_as_possible: bool,
     /// Requests on their way; a full queue holds the next one back
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
@@ -85,16 +85,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         wrap: args.target.wrap,
         concatenate: args.target.concatenate,
     };
-    let mut opened = Opened::open(&args.target, &survey, placing, (args.queue_depth, 1), ctx)?;
+    let depth = if args.target.quiesce { 1 } else { args.queue_depth };
+    let mut opened = Opened::open(&args.target, &survey, placing, (depth, 1), ctx)?;
     let (volumes, limits) = (opened.volumes(), opened.limits());
     let placement = Placement::new(&survey.volumes, &volumes, limits, opened.placing)?;
-    let pace = match args.as_fast_as_possible {
+    let as_fast_as_possible = args.as_fast_as_possible || args.target.quiesce;
+    let pace = match as_fast_as_possible {
         true => Pace::AsFastAsPossible,
         false => Pace::Timed { rate: args.rate },
     };
     let options_of_run = RunOptions {
         pace,
-        queue_depth: args.queue_depth,
+        queue_depth: depth,
         skip_idle: args.skip_idle.map(TimeSpan::nanos),
         duration: args.duration.map(TimeSpan::nanos),
         seed: args.target.data_seed,
@@ -103,9 +105,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     let echo = Echo {
         command: "replay",
-        rate: (!args.as_fast_as_possible).then_some(args.rate),
-        as_fast_as_possible: args.as_fast_as_possible,
-        queue_depth: args.queue_depth,
+        rate: (!as_fast_as_possible).then_some(args.rate),
+        as_fast_as_possible,
+        queue_depth: depth,
         jobs: 1,
         ..Echo::of(&args.target)
     };

@@ -26,7 +26,9 @@ mod transfer;
 
 use std::collections::VecDeque;
 
+use forebay_block::Nanos;
 use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Segment};
+use forebay_results::{ComponentRecorder, Operation};
 
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
 use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
@@ -126,6 +128,11 @@ pub struct Executor<D> {
     order: u64,
     limits: RetryLimits,
     stats: ExecutorStats,
+    /// The effects under way in the order of their beginning, if that is to be the order of
+    /// their ends.
+    in_order: Option<VecDeque<u32>>,
+    /// How long device effects took, if that is to be measured.
+    latencies: Option<ComponentRecorder>,
     /// Kinds of zeroing that a device has refused: zeroes are written from then on.
     unable_to_zero: Vec<(Device, Verb)>,
 }
@@ -153,6 +160,8 @@ impl<D: Devices> Executor<D> {
             order: 0,
             limits: RetryLimits::default(),
             stats: ExecutorStats::default(),
+            in_order: None,
+            latencies: None,
             unable_to_zero: Vec::new(),
         }
     }
@@ -175,6 +184,30 @@ impl<D: Devices> Executor<D> {
     /// What has happened so far.
     pub fn stats(&self) -> ExecutorStats {
         ExecutorStats { staging_buffers: self.staging.allocated(), ..self.stats }
+    }
+
+    /// From now on tells the machine of the ends of device effects in the order in which it asked
+    /// for them, however the devices end them; what ends sooner waits. What a machine decides is
+    /// then the same on any devices that do not fail. To be called with nothing in flight.
+    pub fn end_in_order(&mut self) {
+        assert_eq!(self.in_flight, 0, "the order of what is under way is not known");
+        self.in_order = Some(VecDeque::new());
+    }
+
+    /// Measures from now on how long device effects take, from the machine's wish to the end,
+    /// with waiting and retries. Costs two readings of the clock for each.
+    pub fn measure(&mut self) {
+        self.latencies = Some(ComponentRecorder::default());
+    }
+
+    /// What was measured, if [`measure`](Executor::measure) was called.
+    pub fn latencies(&self) -> Option<&ComponentRecorder> {
+        self.latencies.as_ref()
+    }
+
+    /// The same, to forget some of it.
+    pub fn latencies_mut(&mut self) -> Option<&mut ComponentRecorder> {
+        self.latencies.as_mut()
     }
 
     /// Whether zeroing a range of `device` is cheap, as far as is known: not when it would mean
@@ -223,6 +256,7 @@ impl<D: Devices> Executor<D> {
             }
         }
         self.waiting.clear();
+        self.in_order.iter_mut().for_each(VecDeque::clear);
         self.ended.clear();
         self.done.clear();
         self.arena.scribble(0xDB);
@@ -321,15 +355,39 @@ impl<D: Devices> Executor<D> {
         let mut any = !done.is_empty();
         for completion in done.drain(..) {
             if let Some((index, outcome)) = self.advance(completion) {
-                self.finish(index, outcome, machine, requests, progress);
+                self.end(index, outcome, machine, requests, progress);
             }
         }
         self.done = done;
         while let Some((index, outcome)) = self.ended.pop_front() {
             any = true;
-            self.finish(index, outcome, machine, requests, progress);
+            self.end(index, outcome, machine, requests, progress);
         }
         any
+    }
+
+    /// An effect has ended: tells the machine, now or when those before it have.
+    fn end<M, R>(
+        &mut self,
+        index: u32,
+        outcome: Outcome,
+        machine: &mut M,
+        requests: &mut R,
+        progress: &mut Progress,
+    ) where
+        M: Machine + ?Sized,
+        R: Requests + ?Sized,
+    {
+        if self.in_order.is_none() {
+            return self.finish(index, outcome, machine, requests, progress);
+        }
+        self.table[index as usize].outcome = Some(outcome);
+        while let Some(&first) = self.in_order.as_ref().and_then(VecDeque::front)
+            && let Some(outcome) = self.table[first as usize].outcome.take()
+        {
+            self.in_order.as_mut().and_then(VecDeque::pop_front);
+            self.finish(first, outcome, machine, requests, progress);
+        }
     }
 
     fn finish<M, R>(
@@ -348,6 +406,17 @@ impl<D: Devices> Executor<D> {
         }
         let order = self.table[index as usize].order;
         self.count(&order, outcome);
+        if let (Some(latencies), Some(began)) =
+            (&mut self.latencies, self.table[index as usize].began)
+        {
+            let operation = match order.verb {
+                Verb::Read => Operation::Read,
+                Verb::Write | Verb::WriteZeroes { .. } => Operation::Write,
+                Verb::Sync => Operation::Sync,
+            };
+            let latency = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            latencies.record(order.device, operation, Nanos(latency));
+        }
         self.release(index);
         self.start_waiting();
         progress.completions += 1;

@@ -133,6 +133,12 @@ impl World {
         told
     }
 
+    /// In the order in which they were told.
+    fn outcomes_in(&mut self, choices: &mut dyn Choices) -> Vec<(u32, Outcome)> {
+        self.settle(choices);
+        self.script.told.drain(..).collect()
+    }
+
     fn slot_bytes(&self, number: u32) -> &[u8] {
         let slice = self.executor.arena.slice(number, 0, 4096);
         unsafe { std::slice::from_raw_parts(slice.pointer, slice.length) }
@@ -295,6 +301,51 @@ fn a_passing_error_is_retried_and_a_lasting_one_is_reported() {
     let bad = world.script.read(FLASH, 4096, &[slot(0, 0, 4096)]);
     assert_eq!(world.outcomes(), [(bad, Err(IoError::Device))]);
     assert_eq!(world.executor.stats().errors, 1);
+}
+
+#[test]
+fn ends_are_told_in_the_order_of_the_beginnings_if_that_was_asked_for() {
+    let mut in_any_order = false;
+    for seed in 0..20 {
+        let mut world = World::new(DeviceOptions::sized(64 << 10));
+        let begin = |script: &mut Script| -> Vec<u32> {
+            (0..8).map(|n| script.read(FLASH, n * 4096, &[slot(n as u32, 0, 4096)])).collect()
+        };
+        let tokens = |told: Vec<(u32, Outcome)>| told.iter().map(|t| t.0).collect::<Vec<u32>>();
+        let mut choices = Seeded::new(seed);
+        let begun = begin(&mut world.script);
+        in_any_order |= tokens(world.outcomes_in(&mut choices)) != begun;
+        world.executor.end_in_order();
+        let mut begun = begin(&mut world.script);
+        begun.push(world.script.zero(FLASH, 512, 0));
+        begun.push(world.script.sync(BACKING));
+        assert_eq!(tokens(world.outcomes_in(&mut choices)), begun);
+    }
+    assert!(in_any_order, "the devices never ended anything out of order");
+}
+
+#[test]
+fn what_device_effects_take_is_counted_once_each_by_device_and_kind() {
+    let mut world = World::new(DeviceOptions::sized(64 << 10));
+    assert!(world.executor.latencies().is_none());
+    world.executor.measure();
+    // Two steps, a retry and a failure are still one operation each.
+    world.script.write(FLASH, 100, &[slot(0, 0, 512)]);
+    world.script.zero(BACKING, 0, 4096);
+    world.executor.devices_mut().spoil(BACKING, 8192);
+    world.script.read(BACKING, 8192, &[slot(1, 0, 512)]);
+    world.script.sync(FLASH);
+    assert_eq!(world.outcomes().len(), 4);
+    let counted = world.executor.latencies().unwrap().summary([(Volume(0), "v")]);
+    let counts = [
+        counted.tier2_read,
+        counted.tier2_write,
+        counted.tier2_sync,
+        counted.backing_read,
+        counted.backing_write,
+        counted.backing_sync,
+    ];
+    assert_eq!(counts.map(|c| c.count), [0, 1, 1, 1, 1, 0]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Device effects under way: planned as steps, submitted, continued, finished.
 
+use std::time::Instant;
+
 use forebay_effect::{Device, IoError, Machine, Outcome, Place, Segment, Token};
 
 use super::Executor;
@@ -38,6 +40,10 @@ pub(super) struct Transfer {
     pub order: Order,
     generation: u32,
     started: bool,
+    /// When the machine asked for it, if that is measured.
+    pub began: Option<Instant>,
+    /// How it ended, while those that began before it have not.
+    pub outcome: Option<Outcome>,
     sequence: u64,
     capabilities: Capabilities,
     segments: Vec<Segment>,
@@ -59,7 +65,12 @@ impl<D: Devices> Executor<D> {
         let transfer = &mut self.table[index as usize];
         transfer.active = true;
         transfer.started = false;
+        transfer.began = self.latencies.is_some().then(Instant::now);
         transfer.order = order;
+        transfer.outcome = None;
+        if let Some(in_order) = &mut self.in_order {
+            in_order.push_back(index);
+        }
         transfer.segments.clear();
         transfer.segments.extend_from_slice(segments);
         transfer.steps = Steps::default();
@@ -406,6 +417,8 @@ impl Transfer {
             order,
             generation: 0,
             started: false,
+            began: None,
+            outcome: None,
             sequence: 0,
             capabilities: Capabilities {
                 size: 0,

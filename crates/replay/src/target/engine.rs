@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_block::{Nanos, Volume};
 use forebay_config::Config;
 use forebay_engine::{Done as Answer, Engine, EngineOptions, Session, StopMode, Submission};
-use forebay_results::{Backing, CacheResult, Hits, ReadWrite};
+use forebay_results::{Backing, CacheResult, Components, Hits, ReadWrite};
 
 use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
@@ -19,6 +19,7 @@ const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 /// An engine opened for a run.
 pub struct EngineHost {
     engine: Engine,
+    one_at_a_time: bool,
     numbers: Arc<[Volume]>,
     volumes: Vec<TargetVolume>,
 }
@@ -29,6 +30,7 @@ impl EngineHost {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open(config: &Config, options: EngineOptions) -> Result<EngineHost, ReplayError> {
+        let one_at_a_time = options.one_at_a_time;
         let engine = Engine::open(config, options)?;
         let numbers = engine.volumes().iter().map(|v| v.volume).collect();
         let volumes = engine.volumes().iter().map(|v| TargetVolume {
@@ -38,7 +40,7 @@ impl EngineHost {
             able: Abilities::ALL,
         });
         let volumes = volumes.collect();
-        Ok(EngineHost { engine, numbers, volumes })
+        Ok(EngineHost { engine, one_at_a_time, numbers, volumes })
     }
 
     /// The engine, for what it has to say.
@@ -73,14 +75,18 @@ impl EngineHost {
         })
     }
 
-    /// What the cache did so far.
-    pub fn cache(&self) -> CacheResult {
+    /// What the cache did so far, and how long the operations of its devices took.
+    pub fn cache(&self) -> (CacheResult, Components) {
+        if self.one_at_a_time {
+            // The work behind the last request is part of what it did.
+            self.engine.settle();
+        }
         let status = self.engine.status();
         let rw = |c: forebay_engine::ReadWrite| ReadWrite { read: c.read, write: c.write };
         let total = status.total;
         let hits = Hits { tier1: rw(total.hits.tier1), tier2: rw(total.hits.tier2) };
         let misses = rw(total.misses);
-        CacheResult {
+        let cache = CacheResult {
             hits,
             misses,
             hit_ratio: CacheResult::ratio_of(&hits, &misses),
@@ -90,7 +96,8 @@ impl EngineHost {
                 write_bytes: total.backing.write_bytes,
             },
             dirty_blocks_max: total.dirty_blocks_max,
-        }
+        };
+        (cache, status.component_latency_us)
     }
 
     /// Ends it. Sessions must have been dropped.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use forebay_engine::{LatencySummary, Status, Workload};
+use forebay_results::{Components, Latency};
 
 /// One metric: name, kind, help, and its value for a volume.
 type Counter = (&'static str, &'static str, &'static str, fn(&Workload) -> u64);
@@ -84,6 +85,7 @@ pub(super) fn metrics(status: &Status, connections: u64) -> String {
             line(&mut page, format_args!("{name}_count{{{labels}}} {count}"));
         }
     }
+    devices(&mut page, &status.component_latency_us);
     let tiers = &status.tiers;
     for (name, kind, help, value) in [
         ("forebay_uptime_seconds", "gauge", "Since the cache was opened", status.uptime_s),
@@ -107,6 +109,51 @@ pub(super) fn metrics(status: &Status, connections: u64) -> String {
         line(&mut page, format_args!("{name} {value}"));
     }
     page
+}
+
+/// How long operations of devices took; those of backing stores by volume where there are
+/// several.
+fn devices(page: &mut String, c: &Components) {
+    let name = "forebay_device_latency_seconds";
+    head(page, name, "summary", "From the cache's wish to the end of a device's operation");
+    let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
+    for (operation, latency) in flash {
+        let labels = format!("device=\"flash\",operation=\"{operation}\"");
+        summary(page, name, &labels, &latency.latency, latency.count);
+    }
+    let all = [("read", &c.backing_read), ("write", &c.backing_write), ("sync", &c.backing_sync)];
+    if c.volumes.is_empty() {
+        for (operation, latency) in all {
+            let labels = format!("device=\"backing\",operation=\"{operation}\"");
+            summary(page, name, &labels, &latency.latency, latency.count);
+        }
+    }
+    for (volume, l) in &c.volumes {
+        let volume = escape(volume);
+        let each = [("read", l.backing_read), ("write", l.backing_write), ("sync", l.backing_sync)];
+        for (operation, latency) in each {
+            let labels =
+                format!("device=\"backing\",volume=\"{volume}\",operation=\"{operation}\"");
+            summary(page, name, &labels, &latency.latency, latency.count);
+        }
+    }
+}
+
+fn summary(page: &mut String, name: &str, labels: &str, latency: &Latency, count: u64) {
+    let quantiles = [
+        ("0.5", latency.p50),
+        ("0.99", latency.p99),
+        ("0.999", latency.p999),
+        ("0.9999", latency.p9999),
+        ("1", latency.max),
+    ];
+    for (quantile, us) in quantiles {
+        let seconds = us / 1e6;
+        line(page, format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"));
+    }
+    let sum = latency.mean / 1e6 * count as f64;
+    line(page, format_args!("{name}_sum{{{labels}}} {sum}"));
+    line(page, format_args!("{name}_count{{{labels}}} {count}"));
 }
 
 fn head(page: &mut String, name: &str, kind: &str, help: &str) {

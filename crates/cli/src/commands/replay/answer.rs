@@ -41,6 +41,8 @@ pub struct Echo {
     /// How many times as fast as the workload; absent in a closed loop.
     pub rate: Option<f64>,
     pub as_fast_as_possible: bool,
+    /// Whether each request waited for all background work of the one before.
+    pub quiesce: bool,
     pub queue_depth: u32,
     pub jobs: u32,
     pub reads_only: bool,
@@ -55,6 +57,7 @@ impl Echo {
     /// What the arguments about the target say.
     pub fn of(args: &TargetArgs) -> Echo {
         Echo {
+            quiesce: args.quiesce,
             reads_only: args.reads_only,
             wrap: args.wrap,
             concatenate: args.concatenate,
@@ -82,7 +85,8 @@ impl Answer {
     ) -> Result<Answer, CliError> {
         let Finished { mut result, error, written } = finished;
         // Before anything is read back through the cache.
-        result.run.cache = opened.host().map(|host| host.cache());
+        (result.run.cache, result.component_latency_us) =
+            opened.host().map(|host| host.cache()).unzip();
         let interrupted = ctx.interrupted();
         let verify = match written.filter(|_| error.is_none() && !interrupted) {
             Some(written) => Some(read_back(&written, &mut opened, ctx)?),

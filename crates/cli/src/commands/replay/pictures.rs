@@ -2,7 +2,7 @@
 
 use forebay_replay::Interval;
 use forebay_report::{Axis, Figure, Lines, Percentiles, Report, Section, Unit};
-use forebay_results::LatencyHistogram;
+use forebay_results::{Components, LatencyHistogram};
 
 use super::answer::Document;
 use super::text::facts;
@@ -13,6 +13,8 @@ pub fn report(document: &Document) -> Report {
     let subtitle = format!("{} against {}", document.trace.name, target.join(", "));
     let title = if document.options.command == "load" { "Load" } else { "Replay" };
     let mut section = Section::new("The run").facts(facts(document)).figure(percentiles(document));
+    let devices = document.result.component_latency_us.as_ref().and_then(devices);
+    section = devices.into_iter().fold(section, Section::figure);
     for figure in over_time(&document.result.intervals) {
         section = section.figure(figure);
     }
@@ -31,6 +33,26 @@ fn percentiles(document: &Document) -> Figure {
         figure = figure.series("trims, zeroings, flushes", points(&latency.other));
     }
     figure.figure().caption("From when a request was sent to its answer.")
+}
+
+/// How long the operations of each device took; nothing if there were none.
+pub fn devices(components: &Components) -> Option<Figure> {
+    let named = components.named();
+    let figure = named.iter().fold(Percentiles::new("Latency of each device"), |figure, (n, c)| {
+        let l = &c.latency;
+        let points = [
+            (0.5, l.p50),
+            (0.9, l.p90),
+            (0.99, l.p99),
+            (0.999, l.p999),
+            (0.9999, l.p9999),
+            (1.0, l.max),
+        ];
+        figure.series(n, points)
+    });
+    let caption = "From when the cache asked for an operation to its end, waiting included; what \
+                   hits in memory is not in here.";
+    (!named.is_empty()).then(|| figure.figure().caption(caption))
 }
 
 /// Points at every tenth of a nine, as far as there are requests to tell.

@@ -32,6 +32,11 @@ pub struct TargetArgs {
     /// Allow writes to the target, which destroy what is on it
     #[arg(long, conflicts_with = "reads_only")]
     pub write: bool,
+    /// One request at a time, each after all background work of the one before has ended; the
+    /// cache then decides exactly as in `simulate --quiesce`
+    #[arg(long, requires = "config", conflicts_with_all = ["rate", "queue_depth"])]
+    #[arg(help_heading = "Pace")]
+    pub quiesce: bool,
     /// Leave writes, trims and zeroings out
     #[arg(long)]
     pub reads_only: bool,
@@ -200,6 +205,7 @@ impl Opened {
             format: args.format_devices,
             discard_dirty_data: args.discard_dirty_data,
             backend: Backend::from_environment()?,
+            one_at_a_time: args.quiesce,
             ..EngineOptions::default()
         };
         let host = EngineHost::open(&config, options).map_err(as_named_here)?;

@@ -1,7 +1,7 @@
 //! A run in words and numbers.
 
 use forebay_config::Size;
-use forebay_results::Latency;
+use forebay_results::{Components, Latency};
 
 use super::answer::Document;
 use crate::format::{count, percent, table};
@@ -140,10 +140,24 @@ fn latency_table(document: &Document) -> String {
     if document.result.response_us.max > 0.0 {
         rows.push(row("since due", &document.result.response_us));
     }
-    for (name, latency) in &document.result.component_latency_us {
-        rows.push(row(name, latency));
+    const COLUMNS: [&str; 8] = ["latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+    let mut text = table(&COLUMNS, &rows);
+    let components = document.result.component_latency_us.iter().flat_map(Components::named);
+    let rows: Vec<Vec<String>> = components
+        .map(|(name, c)| {
+            let mut row = row(&name, &c.latency);
+            row.push(count(c.count));
+            row
+        })
+        .collect();
+    if !rows.is_empty() {
+        let mut columns = COLUMNS.to_vec();
+        columns[0] = "device";
+        columns.push("operations");
+        text += "\n";
+        text += &table(&columns, &rows);
     }
-    table(&["latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"], &rows)
+    text
 }
 
 /// A latency as people read it.

@@ -5,6 +5,8 @@ use forebay_results::Latency;
 use forebay_simulate::Row;
 
 use super::Answer;
+use crate::commands::replay::pictures;
+
 use super::show::{devices, facts, is_timed, requests, volumes};
 
 /// A name and the value of a row under it.
@@ -18,13 +20,13 @@ pub fn report(answer: &Answer) -> Report {
     }
     let mut report = Report::new("Simulation").subtitle(answer.trace.name.clone()).section(summary);
     if is_timed(answer) {
-        report = report.section(
-            Section::new("Latency")
-                .figure(percentiles(answer).figure())
-                .table(requests(answer))
-                .table(devices(answer))
-                .figure(latency_over_time(&result.rows).figure()),
-        );
+        let latency = Section::new("Latency")
+            .figure(percentiles(answer).figure())
+            .table(requests(answer))
+            .table(devices(answer));
+        let of_devices = pictures::devices(&result.component_latency_us);
+        let latency = of_devices.into_iter().fold(latency, Section::figure);
+        report = report.section(latency.figure(latency_over_time(&result.rows).figure()));
     }
     report.section(over_time(answer))
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use forebay_config::Size;
 use forebay_report::{Table, Unit};
 use forebay_results::{Latency, ReadWrite};
-use forebay_simulate::{Components, Row};
+use forebay_simulate::Row;
 
 use super::Answer;
 use crate::format::{count, percent};
@@ -135,26 +135,10 @@ pub fn requests(answer: &Answer) -> Table {
 }
 
 pub fn devices(answer: &Answer) -> Table {
-    let Components {
-        tier2_read,
-        tier2_write,
-        tier2_sync,
-        backing_read,
-        backing_write,
-        backing_sync,
-    } = answer.result.component_latency_us;
-    let rows = [
-        ("flash reads", tier2_read),
-        ("flash writes", tier2_write),
-        ("flash syncs", tier2_sync),
-        ("backing reads", backing_read),
-        ("backing writes", backing_write),
-        ("backing syncs", backing_sync),
-    ];
-    let used = rows.into_iter().filter(|(_, c)| c.operations > 0);
+    let used = answer.result.component_latency_us.named().into_iter();
     used.fold(latencies("device").number("operations"), |table, (name, c)| {
-        let mut cells = cells(name, &c.latency);
-        cells.push(count(c.operations));
+        let mut cells = cells(&name, &c.latency);
+        cells.push(count(c.count));
         table.row(cells)
     })
 }

@@ -1,0 +1,214 @@
+//! How long operations of devices took.
+
+use std::collections::BTreeMap;
+
+use forebay_block::{Nanos, Volume};
+use forebay_effect::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::latency::{Latency, LatencyHistogram};
+
+/// How long operations of devices took, by what they were.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Components {
+    /// Reads of flash.
+    pub tier2_read: ComponentLatency,
+    /// Writes of flash, a batch each.
+    pub tier2_write: ComponentLatency,
+    /// Syncs of flash.
+    pub tier2_sync: ComponentLatency,
+    /// Reads of backing stores.
+    pub backing_read: ComponentLatency,
+    /// Writes and zeroings of backing stores.
+    pub backing_write: ComponentLatency,
+    /// Syncs of backing stores.
+    pub backing_sync: ComponentLatency,
+    /// The backing store of each volume by itself, where there are several volumes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<String, BackingLatency>,
+}
+
+/// How long operations of one backing store took.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BackingLatency {
+    /// Reads.
+    pub backing_read: ComponentLatency,
+    /// Writes and zeroings.
+    pub backing_write: ComponentLatency,
+    /// Syncs.
+    pub backing_sync: ComponentLatency,
+}
+
+/// How long one kind of operation took, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ComponentLatency {
+    /// How many there were.
+    pub count: u64,
+    /// From the start to the end of each.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// What an operation of a device does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// It reads.
+    Read,
+    /// It writes or zeroes.
+    Write,
+    /// It makes durable.
+    Sync,
+}
+
+/// Counts how long operations of devices took. Memory is taken for the kinds of operations that
+/// occur, 70 KiB each.
+#[derive(Clone, Debug, Default)]
+pub struct ComponentRecorder {
+    flash: Kinds,
+    /// By volume number.
+    backing: Vec<Kinds>,
+}
+
+/// By [`Operation`].
+type Kinds = [Option<Box<LatencyHistogram>>; 3];
+
+impl ComponentRecorder {
+    /// Counts an operation that has ended.
+    #[inline]
+    pub fn record(&mut self, device: Device, operation: Operation, latency: Nanos) {
+        let kinds = match device {
+            Device::Flash => &mut self.flash,
+            Device::Backing(Volume(volume)) => {
+                let at = volume as usize;
+                if self.backing.len() <= at {
+                    self.backing.resize_with(at + 1, Kinds::default);
+                }
+                &mut self.backing[at]
+            }
+        };
+        kinds[operation as usize].get_or_insert_with(histogram).record(latency);
+    }
+
+    /// Forgets everything counted.
+    pub fn clear(&mut self) {
+        *self = ComponentRecorder::default();
+    }
+
+    /// Forgets what was counted of one volume's backing store: the next volume of that number is
+    /// another one.
+    pub fn clear_volume(&mut self, volume: Volume) {
+        if let Some(kinds) = self.backing.get_mut(volume.0 as usize) {
+            *kinds = Kinds::default();
+        }
+    }
+
+    /// What is reported of these volumes, by their names.
+    pub fn summary<'a>(&self, volumes: impl IntoIterator<Item = (Volume, &'a str)>) -> Components {
+        let none = Kinds::default();
+        let of = |v: Volume| self.backing.get(v.0 as usize).unwrap_or(&none);
+        let each: Vec<(&str, &Kinds)> =
+            volumes.into_iter().map(|(volume, name)| (name, of(volume))).collect();
+        let [tier2_read, tier2_write, tier2_sync] = summaries(&self.flash);
+        let mut all = Kinds::default();
+        for (sum, more) in each.iter().flat_map(|(_, kinds)| kinds.iter().enumerate()) {
+            if let Some(more) = more {
+                all[sum].get_or_insert_with(histogram).add(more);
+            }
+        }
+        let [backing_read, backing_write, backing_sync] = summaries(&all);
+        let backing = |&(name, kinds): &(&str, &Kinds)| {
+            let [backing_read, backing_write, backing_sync] = summaries(kinds);
+            (name.to_owned(), BackingLatency { backing_read, backing_write, backing_sync })
+        };
+        let several = each.len() > 1;
+        Components {
+            tier2_read,
+            tier2_write,
+            tier2_sync,
+            backing_read,
+            backing_write,
+            backing_sync,
+            volumes: if several { each.iter().map(backing).collect() } else { BTreeMap::new() },
+        }
+    }
+}
+
+impl Components {
+    /// All kinds that occurred, by names for people; those of single volumes at the end.
+    pub fn named(&self) -> Vec<(String, ComponentLatency)> {
+        let mut named = vec![
+            ("flash reads".to_owned(), self.tier2_read),
+            ("flash writes".to_owned(), self.tier2_write),
+            ("flash syncs".to_owned(), self.tier2_sync),
+            ("backing reads".to_owned(), self.backing_read),
+            ("backing writes".to_owned(), self.backing_write),
+            ("backing syncs".to_owned(), self.backing_sync),
+        ];
+        for (volume, latency) in &self.volumes {
+            named.extend([
+                (format!("{volume} reads"), latency.backing_read),
+                (format!("{volume} writes"), latency.backing_write),
+                (format!("{volume} syncs"), latency.backing_sync),
+            ]);
+        }
+        named.retain(|(_, latency)| latency.count > 0);
+        named
+    }
+}
+
+fn histogram() -> Box<LatencyHistogram> {
+    Box::new(LatencyHistogram::coarse())
+}
+
+fn summaries(kinds: &Kinds) -> [ComponentLatency; 3] {
+    kinds.each_ref().map(|histogram| match histogram {
+        Some(h) => ComponentLatency { count: h.count(), latency: h.summary() },
+        None => ComponentLatency::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Device = Device::Backing(Volume(0));
+    const B: Device = Device::Backing(Volume(2));
+
+    fn recorder() -> ComponentRecorder {
+        let mut recorder = ComponentRecorder::default();
+        recorder.record(Device::Flash, Operation::Sync, Nanos::from_micros(7));
+        recorder.record(A, Operation::Read, Nanos::from_micros(100));
+        recorder.record(B, Operation::Read, Nanos::from_micros(300));
+        recorder.record(B, Operation::Write, Nanos::from_micros(500));
+        recorder
+    }
+
+    #[test]
+    fn backing_stores_are_told_apart_and_added_up() {
+        let components = recorder().summary([(Volume(0), "a"), (Volume(2), "b")]);
+        assert_eq!((components.tier2_sync.count, components.tier2_sync.latency.max), (1, 7.0));
+        assert_eq!(
+            (components.backing_read.count, components.backing_read.latency.max),
+            (2, 300.0)
+        );
+        assert_eq!(components.volumes["a"].backing_read.latency.max, 100.0);
+        assert_eq!(components.volumes["b"].backing_write.count, 1);
+        let names: Vec<String> = components.named().into_iter().map(|n| n.0).collect();
+        let expected =
+            ["flash syncs", "backing reads", "backing writes", "a reads", "b reads", "b writes"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn one_volume_is_not_told_twice_and_a_forgotten_one_not_at_all() {
+        let mut recorder = recorder();
+        let document = serde_json::to_value(recorder.summary([(Volume(0), "a")])).unwrap();
+        assert!(document.get("volumes").is_none());
+        assert_eq!(document["backing_read"]["count"], 1);
+        assert_eq!(document["backing_write"]["p9999"], 0.0);
+        recorder.clear_volume(Volume(0));
+        assert_eq!(recorder.summary([(Volume(0), "a")]).backing_read, ComponentLatency::default());
+        recorder.clear();
+        assert_eq!(recorder.summary([]), Components::default());
+    }
+}
