@@ -1,6 +1,10 @@
 """Kills a server again and again, and checks after each time what it still has.
 
-Usage: kill9.py FOREBAY CONFIG KILLS acknowledged|flushed
+Usage: kill9.py FOREBAY CONFIG KILLS acknowledged|flushed [BACKING_SOCKET COMMAND...]
+
+With a COMMAND, which serves the backing store on BACKING_SOCKET, it is that server that is killed
+while clients write, and the cache some time after: requests may fail then, but what was
+acknowledged must be there when both are back.
 
 Every 512-byte sector says which write it belongs to. After a restart each sector must hold a
 write between the last one that had to survive (acknowledged, or acknowledged before a flush or
@@ -26,10 +30,15 @@ class Gone(Exception):
     """The server is dead."""
 
 
+class Refused(Exception):
+    """A request failed."""
+
+
 class Client:
     """The smallest NBD client: simple replies, several requests at a time."""
 
     def __init__(self, path):
+        self.failures_are_expected = False
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
         self.receive(18)
@@ -61,6 +70,8 @@ class Client:
     def reply(self):
         magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
         assert magic == 0x67446698, hex(magic)
+        if error and self.failures_are_expected:
+            raise Refused(cookie)
         assert error == 0, f"request {cookie} failed with error {error}"
         return cookie
 
@@ -134,7 +145,10 @@ class Disk:
                     data = b"".join(sector(number, self.version) for number in sectors)
                     client.send(WRITE, cookie, first * SECTOR, len(data), data, flags)
             for _ in range(len(batch)):
-                sectors, version, flags = batch[client.reply()]
+                try:
+                    sectors, version, flags = batch[client.reply()]
+                except Refused:
+                    continue
                 for number in sectors:
                     self.acknowledged[number] = version
                     if flags & FUA:
@@ -142,8 +156,11 @@ class Disk:
             if choose.random() < 0.1:
                 before = list(self.acknowledged)
                 client.send(FLUSH, 99, 0, 0)
-                client.reply()
-                self.durable = before
+                try:
+                    client.reply()
+                    self.durable = before
+                except Refused:
+                    pass
 
     def check(self, client):
         """Checks every sector; what it holds now is what it holds from now on."""
@@ -180,12 +197,69 @@ def start(binary, config, log):
     return server, json.loads(line)["nbd"].removeprefix("unix:")
 
 
+def start_backing(path, command):
+    if os.path.exists(path):
+        os.unlink(path)
+    server = subprocess.Popen(command)
+    while not os.path.exists(path):
+        assert server.poll() is None, "the backing server did not start"
+        time.sleep(0.01)
+    return server
+
+
+def kill_backing(binary, config, kills, disk, choose, path, command):
+    """Kills the server of the backing store under the cache, then the cache or stops it."""
+    failed = 0
+    with open("server.log", "ab") as log:
+        for kill in range(kills + 1):
+            backing = start_backing(path, command)
+            server, socket_path = start(binary, config, log)
+            try:
+                client = Client(socket_path)
+                disk.check(client)
+                if kill == kills:
+                    server.terminate()
+                    assert server.wait() == 0, "the last stop failed"
+                    assert failed > 0, "the cache never noticed"
+                    return
+                disk.work(client, time.monotonic() + choose.uniform(0.05, 0.6), choose)
+                moment = choose.uniform(0, 0.3)
+                killer = subprocess.Popen(
+                    ["sh", "-c", f"sleep {moment:.3f}; kill -KILL {backing.pid}"]
+                )
+                client.failures_are_expected = True
+                # A write that has no room left waits for a store that does not come back.
+                client.socket.settimeout(2)
+                try:
+                    disk.work(client, time.monotonic() + moment + 0.5, choose)
+                except Gone:
+                    assert server.poll() is None, "the cache ended with its backing store"
+                killer.wait()
+                answer = subprocess.run(
+                    [binary, "ctl", "status", "--config", config],
+                    stdout=subprocess.PIPE,
+                    check=True,
+                )
+                volume = json.loads(answer.stdout)["volumes"][0]
+                failed += volume["backing_failure"] is not None
+                assert volume["backing_failure"], "the failure is not shown"
+            finally:
+                server.kill()
+                server.wait()
+                backing.kill()
+                backing.wait()
+            print(f"kill {kill + 1}: {disk.version} writes so far", flush=True)
+
+
 def main():
     binary, config, kills, promise = sys.argv[1:5]
     seed = int(os.environ.get("FOREBAY_SEED", random.randrange(1 << 32)))
     print(f"seed {seed}")
     choose = random.Random(seed)
     disk = Disk(promise == "acknowledged")
+    if len(sys.argv) > 5:
+        path, command = sys.argv[5], sys.argv[6:]
+        return kill_backing(binary, config, int(kills), disk, choose, path, command)
     with open("server.log", "ab") as log:
         for kill in range(int(kills)):
             server, path = start(binary, config, log)

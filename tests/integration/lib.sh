@@ -15,9 +15,11 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 skip() { echo "$*"; exit 77; }
 need() { for tool; do command -v "$tool" >/dev/null || skip "no $tool here"; done; }
 
-# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size.
+# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size, layout,
+# backing.
 config() {
     local dram=16MiB policy=write-back ack= size=256MiB flash= flash_size=64MiB layout=offset
+    local backing=$WORK/disk.img
     for word; do
         case $word in
             flash) flash=1 ;;
@@ -36,8 +38,8 @@ config() {
         fi
         echo '[[volume]]'
         echo 'name = "vm1"'
-        echo "backing = \"$WORK/disk.img\""
-        echo "size = \"$size\""
+        echo "backing = \"$backing\""
+        [ -z "$size" ] || echo "size = \"$size\""
         echo "layout = \"$layout\""
         echo '[serve]'
         echo "nbd = \"unix:$WORK/nbd.sock\""

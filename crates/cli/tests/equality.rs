@@ -141,15 +141,16 @@ fn engine_and_simulator_count_the_same_on_real_traces() {
 
 #[test]
 fn neither_slow_devices_nor_the_way_to_them_change_what_the_cache_decides() {
-    let requests = synthetic("zipf:blocks=2Ki,requests=600,write=0.4,seed=3");
+    let requests = synthetic("zipf:blocks=2Ki,requests=600,write=0.4,size=32KiB,seed=3");
     let sizes = [8 << 20, 8 << 20];
     let spread = requests
         .iter()
         .enumerate()
         .map(|(n, r)| Request { volume: forebay_block::Volume((n / 3 % 2) as u32), ..*r });
     let requests: Vec<Request> = spread.collect();
-    // Writes that end long after reads that were asked for later.
-    let shape = "[shape.slow]\nread_latency = '20us'\nwrite_latency = '300us'\nparallelism = 8\n";
+    // What is asked for first seldom ends first.
+    let shape = "[shape.slow]\nread_latency = '200us'\nwrite_latency = '300us'\n\
+                 distribution = 'lognormal'\nsigma = 1.5\nparallelism = 64\n";
     let mut counted = Vec::new();
     for (shaped, backend) in
         [(false, Backend::Auto), (true, Backend::Auto), (true, Backend::Threads)]

@@ -181,9 +181,10 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     if volume.backing.is_empty() {
         problems.add(key("backing"), "is empty: give a device or a file");
     }
-    if volume.backing.contains("://") {
-        let message = "remote stores are known but not available in this version: give a device \
-                       or a file";
+    let remote = ["nbd://", "nbd+unix://"].iter().any(|scheme| volume.backing.starts_with(scheme));
+    if volume.backing.contains("://") && !remote {
+        let message = "is no address that Forebay can reach: give nbd://HOST/EXPORT, \
+                       nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }
     if let Some(size) = volume.size {

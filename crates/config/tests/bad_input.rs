@@ -307,11 +307,11 @@ const CASES: &[Case] = &[
     ("threads", "[workers]\nthreads = 2", 2, "workers.threads", "not available in this version"),
     ("many locks", "[workers]\nlookup = 'many-locks'", 2, "workers.lookup", "not available"),
     (
-        "a remote store",
-        "[[volume]]\nname = 'x'\nbacking = 'nbd://h/e'",
+        "a remote store that cannot be reached",
+        "[[volume]]\nname = 'x'\nbacking = 'nbds://h/e'",
         3,
         "volume.0.backing",
-        "not available in this version",
+        "nbd://HOST/EXPORT",
     ),
     ("a fraction of a shard", "[workers]\nshards = 1.5", 2, "workers.shards", "1.5"),
 ];

@@ -27,6 +27,7 @@ mod doorbell;
 mod executor;
 pub mod file;
 pub mod memory;
+pub mod nbd;
 mod real;
 mod requests;
 mod shape;

@@ -190,7 +190,12 @@ impl Engine {
 
     /// Everything there is to know about the cache now.
     pub fn status(&self) -> Status {
-        status::of(&self.shared, &self.volumes)
+        let mut status = status::of(&self.shared, &self.volumes);
+        for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
+            let export = self.stores[volume.volume.0 as usize].export.as_ref();
+            status.backing_failure = export.and_then(|export| export.failure());
+        }
+        status
     }
 
     /// Waits until there is nothing left to do for the requests so far, in the background either.

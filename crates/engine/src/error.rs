@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use forebay_device::file::OpenError;
+use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
 use forebay_effect::IoError;
 use forebay_flash::{GeometryError, LogError};
@@ -20,6 +21,31 @@ pub enum EngineError {
     /// A device or file cannot be had.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// An export of an NBD server cannot be had.
+    #[error("{0}; nothing was written")]
+    Nbd(#[from] NbdError),
+    /// A header would have to be written where nothing can be.
+    #[error(
+        "volume {volume}: {} is read-only and has no header of Forebay's; nothing was written. \
+         Use layout = \"none\"", path.display()
+    )]
+    NoHeader {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
+    /// What is owed cannot be brought there.
+    #[error(
+        "volume {volume}: {} is read-only, and newer data of it are on a flash tier; nothing was \
+         written. Let it be exported for writing", path.display()
+    )]
+    DirtyReadOnly {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
     /// A device or file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

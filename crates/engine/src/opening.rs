@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
 use forebay_config::Config;
 use forebay_device::file::Notice;
+use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::Binding;
@@ -19,7 +20,7 @@ use crate::devices::AnyDevices;
 use crate::engine::{EngineOptions, VolumeDescription};
 use crate::error::EngineError;
 use crate::flash_tier::{FlashTier, Found, stored_geometry};
-use crate::store::{Store, random_uuid};
+use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
 
@@ -80,18 +81,24 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
     let mut notices = Vec::new();
     let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
-    let (mut devices, notice) = made.map_err(system("set up I/O"))?;
+    let (devices, notice) = made.map_err(system("set up I/O"))?;
+    let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice);
     for (number, store) in stores.iter_mut().enumerate() {
         notices.extend(store.notice.take());
-        if let Some(target) = store.target.take() {
-            devices.add(Device::Backing(forebay_block::Volume(number as u32)), target);
+        let device = Device::Backing(forebay_block::Volume(number as u32));
+        match store.target.take() {
+            Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
+            Some(Backing::Remote { export, offset, size }) => {
+                devices.add(device, export, offset, size);
+            }
+            None => {}
         }
     }
     if let Some(tier) = &mut flash {
         notices.extend(tier.notice.take());
         if let Some(target) = tier.target.take() {
-            devices.add(Device::Flash, target);
+            devices.inner_mut().add(Device::Flash, target);
         }
     }
     let block_bytes = machine.block_size.bytes() as u32;
@@ -121,13 +128,17 @@ fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeD
         name: volume.name.clone(),
         volume: forebay_block::Volume(number as u32),
         size_bytes: stores[number].size_bytes,
-        read_only: volume.read_only,
+        read_only: stores[number].read_only,
     };
     config.volume.iter().zip(numbers).map(describe).collect()
 }
 
 /// Makes devices as slow as the configuration says.
-fn shape(config: &Config, devices: RealDevices, volumes: &[VolumeDescription]) -> AnyDevices {
+fn shape(
+    config: &Config,
+    devices: NbdDevices<RealDevices>,
+    volumes: &[VolumeDescription],
+) -> AnyDevices {
     let backings = config.volume.iter().zip(volumes);
     let backings = backings.map(|(v, of)| (v.shape.as_ref(), Device::Backing(of.volume)));
     let flash = config.flash.as_ref().map(|f| (f.shape.as_ref(), Device::Flash));

@@ -110,6 +110,9 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Why its backing store can no longer be reached, until the next start; for exports of NBD
+    /// servers.
+    pub backing_failure: Option<String>,
     /// Its workload.
     #[serde(flatten)]
     pub workload: Workload,
@@ -185,6 +188,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         volume: v.name.clone(),
         size_bytes: v.size_bytes,
         read_only: v.read_only,
+        backing_failure: None,
         workload: workload(s, of(v)),
     };
     let all: VolumeLatency = latency.iter().fold(VolumeLatency::default(), |mut sum, l| {

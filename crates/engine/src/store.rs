@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_config::{BackingLayout, Volume};
+use forebay_device::DeviceError;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
+use forebay_device::nbd::Export;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
@@ -22,13 +25,31 @@ pub(crate) struct Store {
     /// Identifies the store to the flash tier.
     pub uuid: [u8; 16],
     /// Taken when the devices are put together.
-    pub target: Option<Target>,
+    pub target: Option<Backing>,
     pub notice: Option<Notice>,
     /// As found, or newly made; `None` for the layout without one.
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
-    area: Option<(File, u64)>,
+    area: Option<(Area, u64)>,
+    /// The export, if it is one.
+    pub export: Option<Arc<Export>>,
+}
+
+/// What stands for the store among the devices.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// A file or block device.
+    Local(Target),
+    /// These bytes of an export.
+    Remote { export: Arc<Export>, offset: u64, size: u64 },
+}
+
+/// Where the header is.
+#[derive(Debug)]
+enum Area {
+    File(File),
+    Remote(Arc<Export>),
 }
 
 impl Store {
@@ -38,12 +59,7 @@ impl Store {
     /// If it cannot be had, is too small, or holds what it should not.
     pub fn open(volume: &Volume, direct: DirectIo, format: bool) -> Result<Store, EngineError> {
         if volume.backing.contains("://") {
-            let message = format!(
-                "volume {}: this version has no remote backing stores ({}); give a file or a \
-                 block device",
-                volume.name, volume.backing
-            );
-            return Err(EngineError::Unsupported(message));
+            return Store::open_export(volume, format);
         }
         let path = PathBuf::from(&volume.backing);
         let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
@@ -56,39 +72,67 @@ impl Store {
         };
         let (target, notice) = patience::open(&options)?;
         let total = target.size();
-        let room = total.saturating_sub(overhead) / 4096 * 4096;
-        let room = if overhead == 0 { total / 512 * 512 } else { room };
-        let size_bytes = volume.size.map_or(room, |size| size.bytes());
-        if size_bytes == 0 || size_bytes > room {
-            let needed = size_bytes.max(4096) + overhead;
-            let volume = volume.name.clone();
-            return Err(EngineError::TooSmall { volume, path, size: total, needed });
-        }
-        let (area_at, data_at) = match volume.layout {
-            BackingLayout::None => (None, 0),
-            BackingLayout::Offset => (Some(0), AREA_BYTES),
-            BackingLayout::Tail => (Some(total / 4096 * 4096 - AREA_BYTES), 0),
-        };
-        // The window ends with the last whole logical block; a smaller export is the machine's
-        // to enforce.
         let block = u64::from(target.capabilities().logical_block);
-        let window = size_bytes.next_multiple_of(block).min(total - overhead);
+        let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
         let target = target.window(data_at, window)?;
         let mut store = Store {
             name: volume.name.clone(),
             read_only: volume.read_only,
             size_bytes,
             uuid: [0; 16],
-            target: Some(target),
+            target: Some(Backing::Local(target)),
             notice,
             header: None,
             known: false,
             area: None,
+            export: None,
             path,
         };
         match area_at {
-            Some(at) => store.open_header(volume, at, format)?,
+            Some(at) => {
+                let file = File::options().read(true).write(true).open(&store.path);
+                let file = file.map_err(|source| io_error("open", &store.path, source))?;
+                store.open_header(volume, Area::File(file), at, format)?;
+            }
             None => store.uuid = fingerprint(&store.path)?,
+        }
+        Ok(store)
+    }
+
+    /// Opens an export of an NBD server.
+    fn open_export(volume: &Volume, format: bool) -> Result<Store, EngineError> {
+        let path = PathBuf::from(&volume.backing);
+        let export = Arc::new(Export::open(&volume.backing, volume.read_only)?);
+        let block = u64::from(export.logical_block());
+        let plan = Plan::of(volume, export.size(), block)?;
+        let Plan { size_bytes, area_at, data_at, window } = plan;
+        let remote = Backing::Remote { export: export.clone(), offset: data_at, size: window };
+        let mut store = Store {
+            name: volume.name.clone(),
+            read_only: volume.read_only || export.is_read_only(),
+            size_bytes,
+            uuid: [0; 16],
+            target: Some(remote),
+            notice: None,
+            header: None,
+            known: false,
+            area: None,
+            export: Some(export.clone()),
+            path,
+        };
+        match area_at {
+            Some(at) => store.open_header(volume, Area::Remote(export.clone()), at, format)?,
+            // An address is all that is known of it.
+            None => store.uuid = fingerprint_of(&volume.backing),
+        }
+        if export.is_read_only() && store.area.take().is_some() {
+            let (volume, path) = (volume.name.clone(), store.path.clone());
+            if !store.known {
+                return Err(EngineError::NoHeader { volume, path });
+            }
+            if store.header.is_some_and(|header| header.dirty) {
+                return Err(EngineError::DirtyReadOnly { volume, path });
+            }
         }
         Ok(store)
     }
@@ -101,25 +145,28 @@ impl Store {
         &mut self,
         change: impl FnOnce(&mut BackingHeader),
     ) -> Result<(), EngineError> {
-        let (Some(header), Some((file, at))) = (&mut self.header, &self.area) else {
+        let (Some(header), Some((area, at))) = (&mut self.header, &self.area) else {
             return Ok(());
         };
         let mut next = *header;
         change(&mut next);
         next.update += 1;
-        let written =
-            file.write_all_at(&next.encode(), at + next.place()).and_then(|()| file.sync_data());
+        let written = area.write(&next.encode(), at + next.place());
         written.map_err(|source| io_error("write the header of", &self.path, source))?;
         *header = next;
         self.known = true;
         Ok(())
     }
 
-    fn open_header(&mut self, volume: &Volume, at: u64, format: bool) -> Result<(), EngineError> {
-        let file = File::options().read(true).write(true).open(&self.path);
-        let file = file.map_err(|source| io_error("open", &self.path, source))?;
-        let area = read_area(&file, at).map_err(|e| io_error("read", &self.path, e))?;
-        let found = find_header(&area);
+    fn open_header(
+        &mut self,
+        volume: &Volume,
+        area: Area,
+        at: u64,
+        format: bool,
+    ) -> Result<(), EngineError> {
+        let bytes = area.read(at).map_err(|e| io_error("read", &self.path, e))?;
+        let found = find_header(&bytes);
         let header = match found {
             Ok(Some(header)) => header,
             Ok(None) => self.new_header(volume)?,
@@ -141,7 +188,7 @@ impl Store {
         }
         self.uuid = header.uuid;
         self.header = Some(header);
-        self.area = Some((file, at));
+        self.area = Some((area, at));
         Ok(())
     }
 
@@ -150,17 +197,89 @@ impl Store {
     }
 }
 
+impl Area {
+    fn read(&self, at: u64) -> std::io::Result<Vec<u8>> {
+        match self {
+            Area::File(file) => read_area(file, at),
+            Area::Remote(export) => {
+                let length = export.size().saturating_sub(at).min(AREA_BYTES);
+                let mut area = vec![0; length as usize];
+                export.read_at(&mut area, at).map_err(|e| remote_error(export, e))?;
+                Ok(area)
+            }
+        }
+    }
+
+    /// Writes, durably.
+    fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        match self {
+            Area::File(file) => file.write_all_at(bytes, at).and_then(|()| file.sync_data()),
+            Area::Remote(export) => {
+                let written = export.write_at(bytes, at).and_then(|()| export.sync());
+                written.map_err(|e| remote_error(export, e))
+            }
+        }
+    }
+}
+
+fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
+    std::io::Error::other(export.failure().unwrap_or_else(|| error.to_string()))
+}
+
+/// Which bytes of a store are what.
+struct Plan {
+    /// Exported bytes.
+    size_bytes: u64,
+    area_at: Option<u64>,
+    data_at: u64,
+    /// Bytes of data in whole logical blocks; a smaller export is the machine's to enforce.
+    window: u64,
+}
+
+impl Plan {
+    /// For a store of `total` bytes.
+    fn of(volume: &Volume, total: u64, block: u64) -> Result<Plan, EngineError> {
+        let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
+        let room = total.saturating_sub(overhead) / 4096 * 4096;
+        let room = if overhead == 0 { total / 512 * 512 } else { room };
+        let size_bytes = volume.size.map_or(room, |size| size.bytes());
+        if size_bytes == 0 || size_bytes > room {
+            let needed = size_bytes.max(4096) + overhead;
+            let (volume, path) = (volume.name.clone(), PathBuf::from(&volume.backing));
+            return Err(EngineError::TooSmall { volume, path, size: total, needed });
+        }
+        let (area_at, data_at) = match volume.layout {
+            BackingLayout::None => (None, 0),
+            BackingLayout::Offset => (Some(0), AREA_BYTES),
+            BackingLayout::Tail => (Some(total / 4096 * 4096 - AREA_BYTES), 0),
+        };
+        let window = size_bytes.next_multiple_of(block).min(total - overhead);
+        Ok(Plan { size_bytes, area_at, data_at, window })
+    }
+}
+
 /// The header of a store that is looked at from outside, with the layout that has one.
 ///
 /// # Errors
 /// If the store cannot be read, or holds no header.
 pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
-    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+    let address = path.to_str().filter(|path| path.contains("://"));
+    let (area, size) = match address {
+        Some(address) => {
+            let export = Export::open(address, true)?;
+            let size = export.size();
+            (Area::Remote(Arc::new(export)), size)
+        }
+        None => {
+            let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+            let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+            (Area::File(file), size)
+        }
+    };
     let mut first_error = None;
     let tail = (size / 4096 * 4096).saturating_sub(AREA_BYTES);
     for at in [0, tail] {
-        let area = read_area(&file, at).map_err(|e| io_error("read", path, e))?;
+        let area = area.read(at).map_err(|e| io_error("read", path, e))?;
         match find_header(&area) {
             Ok(Some(header)) => return Ok(header),
             Ok(None) => {}
@@ -213,6 +332,17 @@ fn size_of(file: &File) -> std::io::Result<u64> {
     use std::io::{Seek, SeekFrom};
     let mut file = file;
     file.seek(SeekFrom::End(0))
+}
+
+/// What identifies an export that has no header: its address.
+fn fingerprint_of(address: &str) -> [u8; 16] {
+    let [a, b] =
+        [0x5EED_0001, 0x5EED_0002].map(|seed| crc32c::crc32c_append(seed, address.as_bytes()));
+    let mut uuid = [0xFF; 16];
+    uuid[..4].copy_from_slice(&a.to_le_bytes());
+    uuid[4..8].copy_from_slice(&b.to_le_bytes());
+    uuid[8..].copy_from_slice(&(address.len() as u64).to_le_bytes());
+    uuid
 }
 
 /// What identifies a store that has no header: the device it is, or the file.

@@ -4,9 +4,9 @@ use std::io;
 
 use forebay_device::UnknownBackend;
 use forebay_device::file::OpenError;
+use forebay_device::nbd::NbdError;
 use forebay_engine::EngineError;
 use forebay_nbd::UriError;
-use forebay_nbd::client::ClientError;
 use forebay_trace::TraceError;
 
 /// A run could not begin, or not go on.
@@ -36,27 +36,9 @@ pub enum ReplayError {
         /// What is wrong with it.
         source: UriError,
     },
-    /// An NBD server cannot be reached, or the connection to it broke.
-    #[error("{address}: cannot {action}: {source}")]
-    Socket {
-        /// The server.
-        address: String,
-        /// What was tried.
-        action: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// An NBD session failed.
-    #[error("{address}: {source}")]
-    Nbd {
-        /// The server.
-        address: String,
-        /// Why.
-        source: ClientError,
-    },
-    /// The address asks for TLS.
-    #[error("{0}: a replay speaks to NBD servers without TLS only; use nbd:// or nbd+unix://")]
-    Tls(String),
+    /// An NBD server cannot be reached, or the session with it failed.
+    #[error(transparent)]
+    Nbd(#[from] NbdError),
     /// Some targets are paths, others NBD addresses.
     #[error("targets of one run are either all paths or all NBD addresses; {0} and {1} are not")]
     Mixed(String, String),

@@ -37,7 +37,7 @@ fn the_cache_keeps_what_was_written_and_counts_its_hits() {
         assert_eq!(finished.result.run.errors, 0);
         assert!(verified.is_right(), "{policy} {flash}: {verified:?}");
         assert!(verified.reads_checked_bytes > 1 << 20, "{verified:?}");
-        let cache = host.cache();
+        let (cache, _) = host.cache();
         assert!(cache.hits.tier1.read > 0 && cache.misses.read > 0);
         assert_eq!(cache.hits.tier2.sum() > 0, flash, "{policy}");
         drop(target);

@@ -6,6 +6,7 @@ mod support;
 
 use std::process::{Command as Program, Stdio};
 
+use forebay_device::nbd::NbdError;
 use forebay_nbd::{BlockSizes, Command};
 use forebay_replay::{NbdOptions, NbdTarget, ReplayError, SystemClock, Target};
 use support::{Features, Manners, Server, run, workload};
@@ -105,7 +106,7 @@ fn a_server_that_hangs_up_ends_the_run_with_what_was_measured() {
     let server = Server::start(Manners { hang_up_after: 100, ..Manners::default() });
     let (mut target, clock) = connect(&server, 1, 8);
     let (finished, _) = run("uniform:blocks=100,requests=1000", &mut [&mut target], clock, 8);
-    assert!(matches!(finished.error, Some(ReplayError::Nbd { .. } | ReplayError::Socket { .. })));
+    assert!(matches!(finished.error, Some(ReplayError::Nbd(_))));
     let result = finished.result;
     assert_eq!(result.ended_by, "error");
     assert!(result.run.requests <= 100 && result.lost >= 1);
@@ -135,7 +136,7 @@ fn what_cannot_be_reached_or_wants_tls_is_told_apart() {
     };
     let error = open("nbd+unix:///x?socket=/nonexistent/socket").to_string();
     assert!(error.contains("cannot connect") && error.contains("/nonexistent/socket"), "{error}");
-    assert!(matches!(open("nbds://localhost/x"), ReplayError::Tls(_)));
+    assert!(matches!(open("nbds://localhost/x"), ReplayError::Nbd(NbdError::Tls(_))));
     let server = Server::start(Manners::default());
     let mut uri = server.uri();
     uri.export = "another".into();

@@ -8,8 +8,8 @@ section! {
     pub struct Volume {
         /// The name clients ask for: 1 to 4096 bytes, unique.
         name: String = required;
-        /// The store behind it: a device or a file. (`nbd://...` is not available in this
-        /// version.)
+        /// The store behind it: a device, a file, or an export of an NBD server
+        /// (`nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`).
         backing: String = required;
         /// Where the store keeps what belongs to Forebay.
         layout: BackingLayout = "offset";

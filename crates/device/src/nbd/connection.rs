@@ -13,9 +13,9 @@ use forebay_nbd::{
     Command, CommandFlags, ErrorCode, NbdUri, ReplyStyle, RequestHeader, TransmissionFlags,
 };
 
+use super::error::NbdError;
 use super::stream::Stream;
-use crate::error::ReplayError;
-use crate::target::{Done, Io};
+use crate::buffer::AlignedBuffer;
 
 /// The receive buffer: replies to many small reads at once.
 const INPUT_BYTES: usize = 256 << 10;
@@ -23,7 +23,8 @@ const INPUT_BYTES: usize = 256 << 10;
 const PIECES_MAX: usize = 256;
 
 /// A session in its transmission phase.
-pub(super) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     uri: NbdUri,
     stream: Stream,
     session: Transmission,
@@ -41,14 +42,42 @@ pub(super) struct Connection {
     filling: (usize, usize),
 }
 
+/// A request, with its data.
+#[derive(Debug)]
+pub struct Job {
+    /// The sender's name for it.
+    pub tag: u64,
+    /// What to do.
+    pub op: Op,
+    /// How.
+    pub flags: Flags,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0 for a flush.
+    pub length: u64,
+    /// The data of a write, or room for that of a read: at least `length` bytes for these two.
+    pub buffer: Option<AlignedBuffer>,
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// As it was handed in; a read that succeeded has its data in the buffer.
+    pub job: Job,
+    /// How it ended.
+    pub result: Outcome,
+}
+
 /// A request on its way.
+#[derive(Debug)]
 struct Slot {
-    io: Io,
+    job: Job,
     /// A write was to be durable and the server has no FUA: a flush follows.
     flush_after: bool,
 }
 
 /// What is to be sent: a header, or the data of a write.
+#[derive(Debug)]
 enum Piece {
     Header(RequestHeader),
     Data(u32),
@@ -56,9 +85,12 @@ enum Piece {
 
 impl Connection {
     /// Connects and agrees on everything. `depth_max` requests can be on their way.
-    pub fn open(uri: &NbdUri, depth_max: u32) -> Result<Connection, ReplayError> {
+    ///
+    /// # Errors
+    /// If the server cannot be reached, does not have the export, or wants TLS.
+    pub fn open(uri: &NbdUri, depth_max: u32) -> Result<Connection, NbdError> {
         if uri.tls {
-            return Err(ReplayError::Tls(uri.to_string()));
+            return Err(NbdError::Tls(uri.to_string()));
         }
         let failed = |action| socket_error(uri, action);
         let mut stream = Stream::connect(&uri.address).map_err(failed("connect"))?;
@@ -86,18 +118,22 @@ impl Connection {
         })
     }
 
+    /// What the server says of the export.
     pub fn export(&self) -> &RemoteExport {
         self.session.export()
     }
 
+    /// How replies are encoded.
     pub fn reply_style(&self) -> ReplyStyle {
         self.session.reply_style()
     }
 
+    /// Requests on their way.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
+    /// Whether there is no room for another request.
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }
@@ -108,21 +144,27 @@ impl Connection {
     }
 
     /// Takes a request; there must be room for it. It is sent by [`send`](Connection::send).
-    pub fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+    ///
+    /// # Errors
+    /// If the session has failed.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn submit(&mut self, job: Job, done: &mut Vec<Ended>) -> Result<(), NbdError> {
         let offers = |feature| self.export().features.contains(feature);
-        let fua = io.op.modifies() && io.flags.contains(Flags::FUA);
+        let fua = job.op.modifies() && job.flags.contains(Flags::FUA);
         let flush_after =
             fua && !offers(TransmissionFlags::SEND_FUA) && offers(TransmissionFlags::SEND_FLUSH);
-        let zero = io.op == Op::WriteZeroes;
+        let zero = job.op == Op::WriteZeroes;
         let flags = CommandFlags::NONE
             .with_if(fua && offers(TransmissionFlags::SEND_FUA), CommandFlags::FUA)
-            .with_if(zero && io.flags.contains(Flags::NO_HOLE), CommandFlags::NO_HOLE)
+            .with_if(zero && job.flags.contains(Flags::NO_HOLE), CommandFlags::NO_HOLE)
             .with_if(
-                zero && io.flags.contains(Flags::FAST_ZERO)
+                zero && job.flags.contains(Flags::FAST_ZERO)
                     && offers(TransmissionFlags::SEND_FAST_ZERO),
                 CommandFlags::FAST_ZERO,
             );
-        let command = match io.op {
+        let command = match job.op {
             Op::Read => Command::Read,
             Op::Write => Command::Write,
             Op::Trim => Command::Trim,
@@ -130,25 +172,28 @@ impl Connection {
             Op::WriteZeroes => Command::WriteZeroes,
         };
         let index = self.free.pop().expect("the caller has asked whether there is room");
-        match self.session.submit(index.into(), command, flags, io.offset, io.length) {
+        match self.session.submit(index.into(), command, flags, job.offset, job.length) {
             Ok(header) => self.out.push_back(Piece::Header(header)),
             Err(ClientError::Request(_)) => {
                 self.free.push(index);
-                done.push(Done { io, result: Err(IoError::Invalid) });
+                done.push(Ended { job, result: Err(IoError::Invalid) });
                 return Ok(());
             }
             Err(error) => return Err(self.session_error(error)),
         }
-        if io.op == Op::Write {
+        if job.op == Op::Write {
             self.out.push_back(Piece::Data(index));
         }
-        self.slots[index as usize] = Some(Slot { io, flush_after });
+        self.slots[index as usize] = Some(Slot { job, flush_after });
         self.in_flight += 1;
         Ok(())
     }
 
     /// Sends what the socket takes.
-    pub fn send(&mut self) -> Result<(), ReplayError> {
+    ///
+    /// # Errors
+    /// If the session has failed.
+    pub fn send(&mut self) -> Result<(), NbdError> {
         while !self.out.is_empty() {
             let written = {
                 let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
@@ -169,7 +214,10 @@ impl Connection {
     }
 
     /// Takes in what has arrived.
-    pub fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+    ///
+    /// # Errors
+    /// If the session has failed.
+    pub fn receive(&mut self, done: &mut Vec<Ended>) -> Result<(), NbdError> {
         loop {
             let mut unread = &self.input[self.start..self.end];
             let event = self.session.receive(&mut unread);
@@ -204,7 +252,7 @@ impl Connection {
     }
 
     /// Puts data where it belongs; false when it has not all arrived.
-    fn take_data(&mut self, missing: usize) -> Result<bool, ReplayError> {
+    fn take_data(&mut self, missing: usize) -> Result<bool, NbdError> {
         let (slot, mut at) = self.filling;
         let mut missing = missing;
         let mut unread = &self.input[self.start..self.end];
@@ -237,7 +285,7 @@ impl Connection {
     }
 
     /// Reads more; false when nothing is there.
-    fn fill(&mut self) -> Result<bool, ReplayError> {
+    fn fill(&mut self) -> Result<bool, NbdError> {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let read = self.stream.read(&mut self.input[self.end..]);
@@ -258,8 +306,8 @@ impl Connection {
         &mut self,
         tag: u64,
         result: Result<(), ErrorCode>,
-        done: &mut Vec<Done>,
-    ) -> Result<(), ReplayError> {
+        done: &mut Vec<Ended>,
+    ) -> Result<(), NbdError> {
         let slot = &mut self.slots[tag as usize];
         if let Some(Slot { flush_after, .. }) = slot
             && result.is_ok()
@@ -275,12 +323,19 @@ impl Connection {
             let what = "an answer to a write that was not whole";
             return Err(self.session_error(ClientError::Protocol(what)));
         }
-        if let Some(Slot { io, .. }) = slot.take() {
+        if let Some(Slot { job, .. }) = slot.take() {
             self.free.push(tag as u32);
             self.in_flight -= 1;
-            done.push(Done { io, result: outcome(result) });
+            done.push(Ended { job, result: outcome(result) });
         }
         Ok(())
+    }
+
+    /// What is on its way in a session that has failed: whether it was done is not known.
+    pub fn abandon(&mut self) -> impl Iterator<Item = Job> {
+        self.out.clear();
+        self.in_flight = 0;
+        self.slots.iter_mut().filter_map(|slot| Some(slot.take()?.job))
     }
 
     /// `bytes` have been sent.
@@ -296,8 +351,8 @@ impl Connection {
         }
     }
 
-    fn session_error(&self, source: ClientError) -> ReplayError {
-        ReplayError::Nbd { address: self.uri.to_string(), source }
+    fn session_error(&self, source: ClientError) -> NbdError {
+        NbdError::Session { address: self.uri.to_string(), source }
     }
 }
 
@@ -322,8 +377,8 @@ fn shake_hands(
     stream: &mut Stream,
     config: ClientConfig,
     input: &mut [u8],
-) -> Result<(Transmission, usize), ReplayError> {
-    let nbd = |source| ReplayError::Nbd { address: uri.to_string(), source };
+) -> Result<(Transmission, usize), NbdError> {
+    let nbd = |source| NbdError::Session { address: uri.to_string(), source };
     let mut handshake = Handshake::start(config);
     let mut out = Vec::new();
     let mut end = 0;
@@ -356,25 +411,25 @@ fn shake_hands(
     }
 }
 
-fn socket_error(uri: &NbdUri, action: &'static str) -> impl Fn(io::Error) -> ReplayError {
+fn socket_error(uri: &NbdUri, action: &'static str) -> impl Fn(io::Error) -> NbdError {
     let address = uri.to_string();
-    move |source| ReplayError::Socket { address: address.clone(), action, source }
+    move |source| NbdError::Socket { address: address.clone(), action, source }
 }
 
 /// The memory of a read on its way.
 fn buffer(slots: &mut [Option<Slot>], slot: usize) -> &mut [u8] {
-    let io = slots[slot].as_mut().map(|slot| &mut slot.io);
-    let length = io.as_ref().map_or(0, |io| io.length as usize);
-    io.and_then(|io| io.buffer.as_mut()).map_or(&mut [], |buffer| &mut buffer[..length])
+    let job = slots[slot].as_mut().map(|slot| &mut slot.job);
+    let length = job.as_ref().map_or(0, |job| job.length as usize);
+    job.and_then(|job| job.buffer.as_mut()).map_or(&mut [], |buffer| &mut buffer[..length])
 }
 
 fn bytes_of<'a>(slots: &'a [Option<Slot>], piece: &'a Piece) -> &'a [u8] {
     match piece {
         Piece::Header(header) => header,
         Piece::Data(slot) => {
-            let io = slots[*slot as usize].as_ref().map(|slot| &slot.io);
-            let length = io.map_or(0, |io| io.length as usize);
-            io.and_then(|io| io.buffer.as_ref()).map_or(&[], |buffer| &buffer[..length])
+            let job = slots[*slot as usize].as_ref().map(|slot| &slot.job);
+            let length = job.map_or(0, |job| job.length as usize);
+            job.and_then(|job| job.buffer.as_ref()).map_or(&[], |buffer| &buffer[..length])
         }
     }
 }

@@ -1,15 +1,12 @@
 //! Exports of NBD servers, over any number of connections each.
 
-mod connection;
-mod stream;
-
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, Op};
+use forebay_device::nbd::{Connection, Ended, Job};
 use forebay_nbd::{NbdUri, TransmissionFlags};
 
-use self::connection::Connection;
 use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
 use crate::error::ReplayError;
@@ -38,6 +35,7 @@ pub struct NbdTarget {
     limits: Limits,
     clock: SystemClock,
     polled: Vec<libc::pollfd>,
+    ended: Vec<Ended>,
 }
 
 struct Export {
@@ -96,7 +94,7 @@ impl NbdTarget {
         let alignment = limits.alignment_bytes;
         limits.transfer_bytes_max = limits.transfer_bytes_max.min(32 << 20) & !(alignment - 1);
         forebay_device::precise_timers();
-        Ok(NbdTarget { volumes, exports, limits, clock, polled: Vec::new() })
+        Ok(NbdTarget { volumes, exports, limits, clock, polled: Vec::new(), ended: Vec::new() })
     }
 
     /// What it is.
@@ -116,18 +114,23 @@ impl NbdTarget {
         exports.filter(|(e, _)| e.held_back).map(|(_, v)| v.name.as_str())
     }
 
-    fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
-        self.exports.iter_mut().flat_map(|export| &mut export.connections)
-    }
-
     /// Sends and receives what is possible now.
     fn pass(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
-        for connection in self.connections() {
-            connection.send()?;
-            if connection.in_flight() > 0 {
-                connection.receive(done)?;
-                connection.send()?;
+        for (volume, export) in self.exports.iter_mut().enumerate() {
+            let mut passed = Ok(());
+            for connection in &mut export.connections {
+                passed = passed.and_then(|()| {
+                    connection.send()?;
+                    if connection.in_flight() > 0 {
+                        connection.receive(&mut self.ended)?;
+                        connection.send()?;
+                    }
+                    Ok(())
+                });
             }
+            // What ended before the session failed has ended.
+            done.extend(self.ended.drain(..).map(|ended| ended_io(ended, volume as u32)));
+            passed.map_err(ReplayError::Nbd)?;
         }
         Ok(())
     }
@@ -153,6 +156,11 @@ impl NbdTarget {
         }
         Ok(())
     }
+}
+
+fn ended_io(ended: Ended, volume: u32) -> Done {
+    let Ended { job: Job { tag, op, flags, offset, length, buffer }, result } = ended;
+    Done { io: Io { tag, volume, op, flags, offset, length, buffer }, result }
 }
 
 /// Whether one of `polled` has something before `timeout` is over.
@@ -195,7 +203,11 @@ impl Target for NbdTarget {
             let room = room.into_iter().find(|&n| !export.connections[n].is_full());
             if let Some(chosen) = room {
                 export.next = (chosen + 1) % count;
-                return export.connections[chosen].submit(io, done);
+                let Io { tag, op, flags, offset, length, buffer, .. } = io;
+                let job = Job { tag, op, flags, offset, length, buffer };
+                let submitted = export.connections[chosen].submit(job, &mut self.ended);
+                done.extend(self.ended.drain(..).map(|ended| ended_io(ended, volume as u32)));
+                return Ok(submitted?);
             }
             // Parts of a split request may be more than there is room for.
             self.pass(done)?;

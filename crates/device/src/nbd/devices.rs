@@ -1,0 +1,209 @@
+//! Exports as devices.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_block::{Flags, Op};
+use forebay_effect::Device;
+
+use super::connection::{Ended, Job};
+use super::export::{Export, device_error};
+use crate::buffer::StagingPool;
+use crate::devices::{
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
+};
+use crate::doorbell::Doorbell;
+
+/// Other devices, and exports beside them. Data is copied on its way to a session's thread, so
+/// that the thread touches no memory of others.
+#[derive(Debug)]
+pub struct NbdDevices<D> {
+    inner: D,
+    bell: Arc<Doorbell>,
+    exports: Vec<Window>,
+    /// The operations under way, with the memory of reads.
+    under_way: HashMap<u64, Vec<MemorySlice>>,
+    pool: StagingPool,
+    ended: Vec<Ended>,
+    refused: Vec<Completion>,
+}
+
+/// A part of an export as a device.
+#[derive(Debug)]
+struct Window {
+    device: Device,
+    export: Arc<Export>,
+    offset: u64,
+    size: u64,
+}
+
+impl<D: Devices> NbdDevices<D> {
+    /// `inner`, and no export yet. `bell` is that of `inner`.
+    pub fn new(inner: D, bell: Arc<Doorbell>) -> NbdDevices<D> {
+        NbdDevices {
+            inner,
+            bell,
+            exports: Vec::new(),
+            under_way: HashMap::new(),
+            pool: StagingPool::default(),
+            ended: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// The devices that are no exports.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The same, to add and remove some.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// Makes the `size` bytes from `offset` on of an export a device.
+    ///
+    /// # Panics
+    /// If there is one of that name, or the window is not whole blocks within the export.
+    pub fn add(&mut self, device: Device, export: Arc<Export>, offset: u64, size: u64) {
+        assert!(self.capabilities(device).is_none(), "{device:?} exists");
+        let whole = (offset | size).is_multiple_of(u64::from(export.logical_block()));
+        assert!(whole && offset + size <= export.size(), "a window outside of {export:?}");
+        export.ring(self.bell.clone());
+        self.exports.push(Window { device, export, offset, size });
+    }
+
+    /// Removes an export, if there is one of that name.
+    pub fn remove(&mut self, device: Device) -> bool {
+        let before = self.exports.len();
+        self.exports.retain(|window| window.device != device);
+        self.exports.len() < before
+    }
+
+    fn begin(&mut self, at: usize, io: &Io<'_>) {
+        let window = &self.exports[at];
+        let longest = window.export.transfer_bytes_max();
+        let (op, flags, length) = match io.verb {
+            Verb::Read => (Op::Read, Flags::NONE, io.length.min(longest)),
+            Verb::Write => (Op::Write, Flags::NONE, io.length.min(longest)),
+            Verb::WriteZeroes { punch: true } => (Op::WriteZeroes, Flags::NONE, io.length),
+            Verb::WriteZeroes { punch: false } => (Op::WriteZeroes, Flags::NO_HOLE, io.length),
+            Verb::Sync => (Op::Flush, Flags::NONE, 0),
+        };
+        let buffer = matches!(op, Op::Read | Op::Write).then(|| {
+            let mut buffer = self.pool.take(length as usize);
+            if op == Op::Write {
+                gather(io.memory, &mut buffer[..length as usize]);
+            }
+            buffer
+        });
+        let memory = if op == Op::Read { io.memory.to_vec() } else { Vec::new() };
+        self.under_way.insert(io.tag.0, memory);
+        let offset = if op == Op::Flush { 0 } else { window.offset + io.offset };
+        window.export.begin(Job { tag: io.tag.0, op, flags, offset, length, buffer });
+    }
+
+    fn end(&mut self, ended: Ended, done: &mut Vec<Completion>) {
+        let Ended { job, result } = ended;
+        // What was abandoned is nobody's.
+        let Some(memory) = self.under_way.remove(&job.tag) else { return };
+        if let Some(buffer) = job.buffer {
+            if job.op == Op::Read && result.is_ok() {
+                scatter(&buffer[..job.length as usize], &memory);
+            }
+            self.pool.give(buffer);
+        }
+        let result = result.map(|()| job.length).map_err(device_error);
+        done.push(Completion { tag: IoTag(job.tag), result });
+    }
+}
+
+impl<D: Devices> Devices for NbdDevices<D> {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        let Some(window) = self.exports.iter().find(|window| window.device == device) else {
+            return self.inner.capabilities(device);
+        };
+        Some(Capabilities {
+            size: window.size,
+            logical_block: window.export.logical_block(),
+            memory_alignment: 1,
+            zeroes: window.export.can_zero(),
+            punches: window.export.can_zero(),
+        })
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        let Some(at) = self.exports.iter().position(|window| window.device == io.device) else {
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { self.inner.submit(io) };
+        };
+        if io.offset.checked_add(io.length).is_none_or(|end| end > self.exports[at].size) {
+            self.refused.push(Completion { tag: io.tag, result: Err(DeviceError::Invalid) });
+            self.bell.ring();
+            return;
+        }
+        self.begin(at, &io);
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        self.inner.reap(done);
+        done.append(&mut self.refused);
+        let mut ended = std::mem::take(&mut self.ended);
+        for window in &self.exports {
+            window.export.take_ended(&mut ended);
+        }
+        for ended in ended.drain(..) {
+            self.end(ended, done);
+        }
+        self.ended = ended;
+    }
+
+    fn abandon(&mut self) {
+        self.inner.abandon();
+        self.under_way.clear();
+        self.refused.clear();
+    }
+
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        Some(self.bell.clone())
+    }
+
+    fn next_due(&self) -> Option<std::time::Instant> {
+        self.inner.next_due()
+    }
+
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.register(memory) }
+    }
+}
+
+/// Fills `into` from the beginning of `memory`.
+fn gather(memory: &[MemorySlice], into: &mut [u8]) {
+    let mut left = into;
+    for slice in memory {
+        let (piece, rest) = left.split_at_mut(slice.length.min(left.len()));
+        // SAFETY: by the contract of `Devices::submit` the memory is valid now, and nobody
+        // changes it.
+        let from = unsafe { std::slice::from_raw_parts(slice.pointer, piece.len()) };
+        piece.copy_from_slice(from);
+        left = rest;
+    }
+}
+
+/// Puts `from` into the beginning of `memory`.
+fn scatter(from: &[u8], memory: &[MemorySlice]) {
+    let mut left = from;
+    for slice in memory {
+        let (piece, rest) = left.split_at(slice.length.min(left.len()));
+        // SAFETY: by the contract of `Devices::submit` the memory is valid until this read is
+        // reaped, which it is now, and nobody else touches it.
+        let into = unsafe { std::slice::from_raw_parts_mut(slice.pointer, piece.len()) };
+        into.copy_from_slice(piece);
+        left = rest;
+    }
+}

@@ -1,0 +1,348 @@
+//! An export that several use: one session, one thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use forebay_block::{Flags, Op};
+use forebay_effect::IoError;
+use forebay_nbd::{NbdUri, TransmissionFlags};
+
+use super::connection::{Connection, Ended, Job};
+use super::error::NbdError;
+use crate::buffer::AlignedBuffer;
+use crate::devices::DeviceError;
+use crate::doorbell::Doorbell;
+
+/// Requests on their way at once; further ones wait here.
+const DEPTH_MAX: u32 = 128;
+/// Nothing smaller is addressed: what the machine's granules are at least.
+const SECTOR_BYTES: u32 = 512;
+
+/// An open export of an NBD server. Dropping it ends the session when all that was asked is
+/// done.
+#[derive(Debug)]
+pub struct Export {
+    address: String,
+    size: u64,
+    logical_block: u32,
+    transfer_bytes_max: u64,
+    features: TransmissionFlags,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the session's thread.
+    wake: Doorbell,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: VecDeque<(Asker, Job)>,
+    /// What has ended for the devices.
+    ended: Vec<Ended>,
+    /// Rings when something is put there.
+    bell: Option<Arc<Doorbell>>,
+    /// Why the session failed.
+    failure: Option<String>,
+    quit: bool,
+}
+
+/// Who is told of the end.
+#[derive(Debug)]
+enum Asker {
+    Devices,
+    Caller(Sender<Ended>),
+}
+
+impl Export {
+    /// Connects to `nbd://...` or `nbd+unix://...`.
+    ///
+    /// # Errors
+    /// If the address makes no sense, the server cannot be reached, does not have the export,
+    /// wants TLS, or offers no flush on an export that can be written to.
+    pub fn open(address: &str, read_only: bool) -> Result<Export, NbdError> {
+        let uri: NbdUri = address
+            .parse()
+            .map_err(|source| NbdError::Uri { address: address.to_owned(), source })?;
+        let connection = Connection::open(&uri, DEPTH_MAX)?;
+        let found = connection.export();
+        let (size, features, sizes) = (found.size_bytes, found.features, found.block_sizes);
+        let writable = !read_only && !features.contains(TransmissionFlags::READ_ONLY);
+        if writable && !features.contains(TransmissionFlags::SEND_FLUSH) {
+            return Err(NbdError::NoFlush(address.to_owned()));
+        }
+        let logical_block = sizes.minimum_bytes().max(SECTOR_BYTES);
+        let longest = u64::from(sizes.payload_bytes_max()).min(32 << 20);
+        let failed =
+            |action| move |source| NbdError::System { address: address.to_owned(), action, source };
+        let wake = Doorbell::new().map_err(failed("make a doorbell"))?;
+        let shared = Arc::new(Shared { state: Mutex::default(), wake });
+        let session =
+            Session { connection, shared: shared.clone(), askers: HashMap::new(), next: 0 };
+        let thread = std::thread::Builder::new()
+            .name("forebay-nbd".into())
+            .spawn(move || session.work())
+            .map_err(failed("start a thread"))?;
+        Ok(Export {
+            address: address.to_owned(),
+            size: size - size % u64::from(logical_block),
+            logical_block,
+            transfer_bytes_max: longest - longest % u64::from(logical_block),
+            features,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// As it was given.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Bytes in whole logical blocks.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What offsets and lengths must be multiples of.
+    pub fn logical_block(&self) -> u32 {
+        self.logical_block
+    }
+
+    /// The longest read or write.
+    pub fn transfer_bytes_max(&self) -> u64 {
+        self.transfer_bytes_max
+    }
+
+    /// Whether the server refuses writes.
+    pub fn is_read_only(&self) -> bool {
+        self.features.contains(TransmissionFlags::READ_ONLY)
+    }
+
+    /// Whether ranges can be zeroed.
+    pub fn can_zero(&self) -> bool {
+        self.features.contains(TransmissionFlags::SEND_WRITE_ZEROES)
+    }
+
+    /// Why the session has failed, if it has: nothing will succeed any more.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.state().failure.clone()
+    }
+
+    /// Reads, waiting.
+    ///
+    /// # Errors
+    /// If the server or the session fails.
+    pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<(), DeviceError> {
+        let piece = usize::try_from(self.transfer_bytes_max).unwrap_or(usize::MAX);
+        for (n, into) in into.chunks_mut(piece).enumerate() {
+            let buffer = Some(AlignedBuffer::new(into.len()));
+            let at = offset + (n * piece) as u64;
+            let ended = self.perform(job(Op::Read, at, into.len() as u64, buffer))?;
+            if let Some(buffer) = ended.buffer {
+                into.copy_from_slice(&buffer[..into.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes, waiting.
+    ///
+    /// # Errors
+    /// If the server or the session fails.
+    pub fn write_at(&self, from: &[u8], offset: u64) -> Result<(), DeviceError> {
+        let mut buffer = AlignedBuffer::new(from.len());
+        buffer[..from.len()].copy_from_slice(from);
+        self.perform(job(Op::Write, offset, from.len() as u64, Some(buffer))).map(|_| ())
+    }
+
+    /// Makes everything written durable, waiting.
+    ///
+    /// # Errors
+    /// If the server or the session fails.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        self.perform(job(Op::Flush, 0, 0, None)).map(|_| ())
+    }
+
+    fn perform(&self, job: Job) -> Result<Job, DeviceError> {
+        let (sender, receiver) = channel();
+        self.ask(Asker::Caller(sender), job);
+        // A thread that is gone has dropped the sender.
+        let ended = receiver.recv().map_err(|_| DeviceError::Gone)?;
+        ended.result.map_err(device_error)?;
+        Ok(ended.job)
+    }
+
+    /// Rings `bell` for what ends of the jobs of [`begin`](Export::begin).
+    pub(super) fn ring(&self, bell: Arc<Doorbell>) {
+        self.shared.state().bell = Some(bell);
+    }
+
+    /// Hands a job in.
+    pub(super) fn begin(&self, job: Job) {
+        self.ask(Asker::Devices, job);
+    }
+
+    /// What has ended of those.
+    pub(super) fn take_ended(&self, into: &mut Vec<Ended>) {
+        into.append(&mut self.shared.state().ended);
+    }
+
+    fn ask(&self, asker: Asker, job: Job) {
+        self.shared.state().asked.push_back((asker, job));
+        self.shared.wake.ring();
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.shared.state().quit = true;
+        self.shared.wake.ring();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under this lock; if it did, lists of jobs would still be lists of jobs.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the thread has.
+struct Session {
+    connection: Connection,
+    shared: Arc<Shared>,
+    /// Who asked, and under which tag, by the tag in the session.
+    askers: HashMap<u64, (Asker, u64)>,
+    next: u64,
+}
+
+impl Session {
+    fn work(mut self) {
+        let mut ended = Vec::new();
+        let mut readable = false;
+        loop {
+            let passed = self.pass(readable, &mut ended);
+            self.deliver(&mut ended);
+            if let Err(error) = passed {
+                return self.fail(&error);
+            }
+            let state = self.shared.state();
+            if state.quit && state.asked.is_empty() && self.connection.in_flight() == 0 {
+                return;
+            }
+            let room = !state.asked.is_empty() && !self.connection.is_full();
+            drop(state);
+            readable = match room {
+                true => self.connection.in_flight() > 0,
+                false => self.wait(),
+            };
+        }
+    }
+
+    /// Sends and receives what is possible now.
+    fn pass(&mut self, readable: bool, ended: &mut Vec<Ended>) -> Result<(), NbdError> {
+        while !self.connection.is_full() {
+            let Some((asker, mut job)) = self.shared.state().asked.pop_front() else { break };
+            self.askers.insert(self.next, (asker, job.tag));
+            job.tag = self.next;
+            self.next += 1;
+            self.connection.submit(job, ended)?;
+        }
+        self.connection.send()?;
+        if readable {
+            self.connection.receive(ended)?;
+            self.connection.send()?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, ended: &mut Vec<Ended>) {
+        let mut bell = None;
+        for mut ended in ended.drain(..) {
+            let Some((asker, tag)) = self.askers.remove(&ended.job.tag) else { continue };
+            ended.job.tag = tag;
+            match asker {
+                Asker::Devices => {
+                    let mut state = self.shared.state();
+                    state.ended.push(ended);
+                    bell.clone_from(&state.bell);
+                }
+                // Who does not wait any more does not want to know.
+                Asker::Caller(sender) => drop(sender.send(ended)),
+            }
+        }
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+    }
+
+    /// The session is over: all that is and will be asked fails.
+    fn fail(mut self, error: &NbdError) {
+        self.shared.state().failure = Some(error.to_string());
+        let lost = |job| Ended { job, result: Err(IoError::Shutdown) };
+        let mut ended: Vec<Ended> = self.connection.abandon().map(lost).collect();
+        self.deliver(&mut ended);
+        loop {
+            let mut state = self.shared.state();
+            let asked: Vec<_> = state.asked.drain(..).collect();
+            let quit = state.quit;
+            drop(state);
+            for (asker, job) in asked {
+                self.askers.insert(self.next, (asker, job.tag));
+                ended.push(lost(Job { tag: self.next, ..job }));
+                self.next += 1;
+            }
+            self.deliver(&mut ended);
+            if quit {
+                return;
+            }
+            self.shared.wake.wait(None);
+        }
+    }
+
+    /// Waits for the socket or for jobs. Returns whether the socket may have something.
+    fn wait(&self) -> bool {
+        let writes = if self.connection.wants_to_write() { libc::POLLOUT } else { 0 };
+        let mut polled = [
+            libc::pollfd {
+                fd: self.connection.as_raw_fd(),
+                events: libc::POLLIN | writes,
+                revents: 0,
+            },
+            libc::pollfd { fd: self.shared.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 },
+        ];
+        // SAFETY: the list outlives the call.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+        if polled[1].revents != 0 {
+            self.shared.wake.clear();
+        }
+        ready < 0 || polled[0].revents & !libc::POLLOUT != 0
+    }
+}
+
+fn job(op: Op, offset: u64, length: u64, buffer: Option<AlignedBuffer>) -> Job {
+    Job { tag: 0, op, flags: Flags::NONE, offset, length, buffer }
+}
+
+/// As devices report it.
+pub(super) fn device_error(error: IoError) -> DeviceError {
+    match error {
+        IoError::NoSpace => DeviceError::NoSpace,
+        IoError::ReadOnly => DeviceError::ReadOnly,
+        IoError::Unsupported => DeviceError::Unsupported,
+        IoError::Invalid => DeviceError::Invalid,
+        IoError::Shutdown => DeviceError::Gone,
+        _ => DeviceError::Io,
+    }
+}

@@ -1,0 +1,81 @@
+# An export of another NBD server as the backing store: sizes, trims, read-only exports, and what
+# is kept when that server is killed.
+. "$(dirname "$0")/lib.sh"
+need nbdkit nbdinfo nbdcopy qemu-io python3
+for plugin in file --filter=cache --filter=blocksize-policy --filter=nozero; do
+    nbdkit "$plugin" --dump-plugin >/dev/null 2>&1 ||
+        nbdkit "$plugin" null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no $plugin"
+done
+STORE=$WORK/store.sock
+EXPORT="nbd+unix:///?socket=$STORE"
+KIT=
+kit() { # kit ARGUMENT...: the other server
+    rm -f "$STORE"
+    nbdkit -f -U "$STORE" "$@" &
+    KIT=$!
+    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
+    fail "nbdkit did not start"
+}
+unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
+more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
+
+# Nobody there, and words that are no address.
+config backing="$EXPORT" size=
+refused 1 "cannot connect" "$FOREBAY" serve --config forebay.toml
+config backing="https://host/x" size=
+refused 2 "nbd://HOST" "$FOREBAY" serve --config forebay.toml
+
+# Written through memory only, in blocks of 4 KiB, without zeroing: what comes back is what was
+# written, and the store behind the header is what clients saw.
+for how in "" "--filter=nozero" "--filter=blocksize-policy"; do
+    rm -f disk.img flash.img
+    truncate -s 65M disk.img
+    [ "$how" != --filter=blocksize-policy ] || extra="blocksize-minimum=4096 blocksize-maximum=64K blocksize-error-policy=error"
+    # shellcheck disable=SC2086
+    kit $how file disk.img ${extra:-}
+    config dram=4MiB backing="$EXPORT" size=
+    start
+    [ "$(nbdinfo --size "$URI")" = $((64 << 20)) ] || fail "the size is $(nbdinfo --size "$URI")"
+    head -c 20000000 /dev/urandom >data
+    truncate -s $((64 << 20)) data
+    nbdcopy --flush data "$URI"
+    qemu-io -f raw -c "write -P 7 512 1024" -c "discard 1M 2M" -c "write -z 4M 3M" -c flush "$URI" >/dev/null
+    nbdcopy "$URI" seen
+    stop
+    unkit
+    tail -c +$(((1 << 20) + 1)) disk.img | cmp - seen || fail "the store is not what clients saw ($how)"
+    python3 - <<'END'
+data, seen = bytearray(open("data", "rb").read()), open("seen", "rb").read()
+data[512:1536] = bytes([7]) * 1024
+data[4 << 20:7 << 20] = bytes(3 << 20)
+seen = bytearray(seen)
+assert seen[1 << 20:3 << 20] in (bytes(2 << 20), bytes(data[1 << 20:3 << 20])), "a discard"
+seen[1 << 20:3 << 20] = data[1 << 20:3 << 20]
+assert seen == data, "clients saw other data than they wrote"
+END
+done
+
+# A server that takes no writes: the volume is read-only, and needs a header that is there.
+kit -r file disk.img
+config dram=4MiB backing="$EXPORT" size=
+start
+nbdinfo "$URI" | grep -q "is_read_only: true" || fail "the volume can be written to"
+nbdcopy "$URI" again
+cmp again seen || fail "a read-only store reads otherwise"
+stop
+"$FOREBAY" backing info "$EXPORT" | grep -q "dirty *no" || fail "backing info does not read exports"
+config dram=4MiB backing="$EXPORT" size= layout=tail
+refused 1 "layout" "$FOREBAY" serve --config forebay.toml
+unkit
+# A server that cannot flush.
+kit --filter=fua --filter=noextents eval get_size="echo 64M" pread="head -c \$3 /dev/zero" pwrite="cat >/dev/null" can_write="exit 0" can_flush="exit 3"
+config dram=4MiB backing="$EXPORT" size= layout=none
+refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
+unkit
+
+# The other server is killed, and with it all that it had not been told to flush.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"
+python3 "$HERE/kill9.py" "$FOREBAY" forebay.toml "${FOREBAY_KILLS:-10}" acknowledged \
+    "$STORE" nbdkit -f -U "$STORE" --filter=cache file disk.img cache=writeback
