@@ -20,7 +20,11 @@ pub struct Kind {
 }
 
 const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: Plan) -> Kind {
-    Kind { name, limits: Limits { flash: Some(flash), write_back, small_blocks: false }, plan }
+    Kind {
+        name,
+        limits: Limits { flash: Some(flash), write_back, small_blocks: false, switches: false },
+        plan,
+    }
 }
 
 /// Power cuts, kills and stops; no other faults.
@@ -30,8 +34,17 @@ pub const CUTS: [Kind; 3] = [
     kind("through", true, Some(false), Plan::CUTS),
 ];
 
+/// The same, with policies that change while it serves and from start to start.
+pub fn switches() -> [Kind; 2] {
+    let limits = |flash| Limits { flash: Some(flash), switches: true, ..Limits::default() };
+    [
+        Kind { name: "dram-switch", limits: limits(false), plan: Plan::CUTS },
+        Kind { name: "switch", limits: limits(true), plan: Plan::CUTS },
+    ]
+}
+
 /// Those, and devices that report errors, run out of space and fail to sync.
-pub fn errors() -> [Kind; 3] {
+pub fn errors() -> [Kind; 4] {
     let io = FaultRates::NONE
         .with(Fault::TransientError, 30)
         .with(Fault::NoSpace, 60)
@@ -40,7 +53,9 @@ pub fn errors() -> [Kind; 3] {
         .with(Fault::Short, 30)
         .with(Fault::Slow, 30);
     let plan = Plan { flash_faults: io, backing_faults: io, errors_allowed: true, ..Plan::CUTS };
+    let switch = Limits { flash: Some(true), switches: true, ..Limits::default() };
     [
+        Kind { name: "switch-errors", limits: switch, plan },
         kind("dram-errors", false, None, plan),
         kind("back-errors", true, Some(true), plan),
         kind("through-errors", true, Some(false), plan),
@@ -62,7 +77,7 @@ pub fn media() -> [Kind; 2] {
 
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
-    CUTS.into_iter().chain(errors()).chain(media())
+    CUTS.into_iter().chain(switches()).chain(errors()).chain(media())
 }
 
 impl Kind {

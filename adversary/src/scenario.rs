@@ -22,6 +22,8 @@ pub struct Scenario {
     pub depth: usize,
     /// Whether acknowledged writes survive a kill of the process.
     pub kill_is_lossless: bool,
+    /// Policies among which the run switches, live and from start to start; none if it does not.
+    pub policies: Vec<(WritePolicy, Acknowledge)>,
 }
 
 /// Narrows what is drawn.
@@ -33,6 +35,8 @@ pub struct Limits {
     pub write_back: Option<bool>,
     /// Only 4 KiB blocks.
     pub small_blocks: bool,
+    /// Policies change.
+    pub switches: bool,
 }
 
 /// Draws a scenario: tiny geometry, so that everything happens within a few operations.
@@ -90,7 +94,20 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             VolumeConfig { size_bytes: blocks * u64::from(block) - odd, read_only: false }
         })
         .collect();
-    let kill_is_lossless = !write_policy.write_back || (flash && acknowledge == Acknowledge::Flash);
+    let lossless = |policy: WritePolicy, acknowledge| {
+        !policy.write_back || (flash && acknowledge == Acknowledge::Flash)
+    };
+    let mut policies = Vec::new();
+    if limits.switches {
+        let careful = c.choose(2) == 0;
+        let acknowledges: &[_] =
+            if careful { &[Acknowledge::Flash] } else { &[Acknowledge::Flash, Acknowledge::Dram] };
+        for &acknowledge in acknowledges {
+            policies.extend(policies_of_all().map(|policy| (policy, acknowledge)));
+        }
+    }
+    let kill_is_lossless = lossless(write_policy, acknowledge)
+        && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
     Scenario {
         config,
         volumes,
@@ -101,7 +118,18 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         tear_bytes: if c.choose(4) == 0 { 4096 } else { 512 },
         depth: 1 + c.choose(8) as usize,
         kill_is_lossless,
+        policies,
     }
+}
+
+fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
+    [
+        WritePolicy::WRITE_BACK,
+        WritePolicy::WRITE_THROUGH,
+        WritePolicy::READ_ONLY,
+        WritePolicy::WRITE_ONLY,
+    ]
+    .into_iter()
 }
 
 fn geometry(c: &mut dyn Choices, block: u32) -> Geometry {

@@ -1,7 +1,7 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Cache, CacheConfig, Notice, Open, VolumeConfig};
+use forebay_cache::{Acknowledge, Cache, CacheConfig, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, MemoryDevices};
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests};
@@ -156,6 +156,12 @@ impl World {
             Notice::Stopped(r) | Notice::Destaged(r) => Some(r),
             _ => None,
         }
+    }
+
+    /// Begins to change the policy.
+    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        self.cache.set_policy(policy, acknowledge);
+        self.run();
     }
 
     /// Performs what can be performed now.

@@ -14,10 +14,13 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 8] = [
+const SEEDS: [(&str, u64); 11] = [
     ("dram", 1_200),
     ("back", 2_400),
     ("through", 2_400),
+    ("dram-switch", 400),
+    ("switch", 1_200),
+    ("switch-errors", 300),
     ("dram-errors", 400),
     ("back-errors", 600),
     ("through-errors", 600),

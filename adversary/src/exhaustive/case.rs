@@ -36,10 +36,12 @@ pub enum Action {
     Stop,
     /// Kill the process and start again.
     Kill,
+    /// Change the policy from write-back to write-through or the other way.
+    Switch,
 }
 
 impl Action {
-    const ALL: [Action; 10] = [
+    const ALL: [Action; 11] = [
         Action::Write,
         Action::WriteFua,
         Action::WritePart,
@@ -50,6 +52,7 @@ impl Action {
         Action::Evict,
         Action::Stop,
         Action::Kill,
+        Action::Switch,
     ];
 
     /// The requests that make it up: operation, flags, first sector and count.
@@ -66,7 +69,7 @@ impl Action {
             Action::Evict => {
                 (1..BLOCKS).map(|b| (Op::Read, Flags::NONE, (b * BLOCK, BLOCK))).collect()
             }
-            Action::Stop | Action::Kill => Vec::new(),
+            Action::Stop | Action::Kill | Action::Switch => Vec::new(),
         }
     }
 }
@@ -103,13 +106,14 @@ pub struct Case {
 }
 
 /// Number of cases.
-pub const CASES: u64 = 4 * 3 * 2 * 10 * 10;
+pub const CASES: u64 = 4 * 3 * 2 * ACTIONS * ACTIONS;
+const ACTIONS: u64 = Action::ALL.len() as u64;
 
 impl Case {
     /// The case of this number, below [`CASES`].
     pub fn number(n: u64) -> Case {
-        let (second, n) = (n % 10, n / 10);
-        let (first, n) = (n % 10, n / 10);
+        let (second, n) = (n % ACTIONS, n / ACTIONS);
+        let (first, n) = (n % ACTIONS, n / ACTIONS);
         let (overlap, n) = (n % 2 == 1, n / 2);
         let (before, kind) = (n % 3, n / 3 % 4);
         let kinds = [
@@ -186,7 +190,8 @@ impl Case {
             flash_bytes: flash.then(|| u64::from(pages) * u64::from(geometry.page_size)),
             tear_bytes: 512,
             depth: 8,
-            kill_is_lossless: !write_back || to_flash,
+            kill_is_lossless: (!write_back || to_flash) && self.kind != CacheKind::DramOnly,
+            policies: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@
 mod case;
 mod walk;
 
+use forebay_cache::WritePolicy;
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::CutStyle;
 
@@ -133,6 +134,13 @@ fn perform(
             run.end(end, false)?;
             run.restart()?;
             run.choices.leave(before);
+        }
+        Action::Switch => {
+            let config = run.world.cache.config();
+            let back = config.write_policy.write_back;
+            let other = if back { WritePolicy::WRITE_THROUGH } else { WritePolicy::WRITE_BACK };
+            let acknowledge = config.acknowledge;
+            run.world.set_policy(other, acknowledge);
         }
         _ => {
             for (op, flags, range) in action.requests() {

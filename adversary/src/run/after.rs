@@ -215,6 +215,12 @@ impl Runner<'_> {
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
         for attempt in 0.. {
+            if !self.scenario.policies.is_empty() {
+                let mut config = self.scenario.config.clone();
+                (config.write_policy, config.acknowledge) = self.draw_policy();
+                self.tell(|| format!("--- as {:?}", config.write_policy));
+                self.world.reboot(config);
+            }
             self.world.start(Open::Recover);
             let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
             let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };

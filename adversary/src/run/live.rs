@@ -1,6 +1,7 @@
 //! A life of the cache: requests and completions in any order, and the oracle's look at replies.
 
 use forebay_block::{Flags, Op, Volume};
+use forebay_cache::{Acknowledge, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::FaultRates;
 use forebay_effect::{Device, Outcome, RequestId};
@@ -73,6 +74,15 @@ impl Runner<'_> {
 
     /// A request or a completion.
     fn step(&mut self) -> Result<(), String> {
+        if !self.scenario.policies.is_empty() && self.choices.one_in(24) {
+            let (policy, acknowledge) = self.draw_policy();
+            self.tell(|| format!("switch to {policy:?}, {acknowledge:?}"));
+            self.world.set_policy(policy, acknowledge);
+            let blocks = self.scenario.config.dram_blocks;
+            let shards = u32::from(self.scenario.config.shards);
+            let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
+            self.world.cache.set_dram_blocks(less);
+        }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
             self.request();
@@ -80,6 +90,11 @@ impl Runner<'_> {
             self.world.complete_one(&mut self.choices);
         }
         self.hear()
+    }
+
+    pub(super) fn draw_policy(&mut self) -> (WritePolicy, Acknowledge) {
+        let policies = &self.scenario.policies;
+        policies[self.choices.choose(policies.len() as u64) as usize]
     }
 
     fn request(&mut self) {

@@ -9,7 +9,8 @@
 //! a client's request arrives (ask [`Cache::has_room`] first), [`Cache::handle_completion`] when
 //! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
 //! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
-//! [`Cache::destage`] and [`Cache::stop`] as the operator wishes.
+//! [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`] and [`Cache::stop`] as the
+//! operator wishes.
 //!
 //! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
 //! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
@@ -50,6 +51,7 @@ use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, Recover
 
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, VolumeConfig};
+use crate::control::Switch;
 use crate::front::{Front, INTERNAL, Stage, SyncWaiter};
 use crate::shard::{Access, Shard, Surroundings};
 use crate::slab::Fifo;
@@ -66,6 +68,10 @@ pub enum Notice {
     Failed(LogError),
     /// Everything that was dirty when [`Cache::destage`] was called is on the backing stores.
     Destaged(Outcome),
+    /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does. At a
+    /// start: what earlier runs left dirty could not be destaged, so the policy is write-back
+    /// still.
+    PolicySet(Outcome),
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
     /// clean mark could not be written; nothing acknowledged is lost.
     Stopped(Outcome),
@@ -125,6 +131,10 @@ pub struct Cache {
     pub(crate) flushing: u64,
     /// A destage of everything is wanted: flushes of the cache's own still to end, then regions.
     pub(crate) destaging: Option<(u32, Outcome)>,
+    /// Whether a [`Notice::Destaged`] is wanted at its end.
+    pub(crate) destage_wanted: bool,
+    /// A change of policy.
+    pub(crate) switch: Option<Switch>,
     pub(crate) stop_destages: bool,
     pub(crate) stop_result: Outcome,
 }
@@ -169,6 +179,8 @@ impl Cache {
             now: Nanos(0),
             flushing: 0,
             destaging: None,
+            destage_wanted: false,
+            switch: None,
             stop_destages: false,
             stop_result: Ok(()),
             config,
@@ -232,6 +244,7 @@ impl Cache {
         self.front.requests.in_use() == 0
             && self.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
+            && self.switch.is_none()
     }
 
     /// A request arrives. The driver keeps its buffer, `length` bytes, until the reply; `id`
@@ -259,6 +272,7 @@ impl Cache {
         };
         match admitted {
             Err(e) => self.effects.push(Effect::Reply { request: id, result: Err(e) }),
+            Ok(request) if self.is_held(op) => self.hold(request),
             Ok(request) if op == Op::Flush => self.begin_flush(request),
             Ok(request) => self.advance(request),
         }

@@ -110,6 +110,11 @@ pub(crate) struct Front {
     pub running: Fifo,
     /// Requests whose pieces are all back.
     pub finished: Fifo,
+    /// Requests that wait for a change of policy, not begun.
+    pub held: Fifo,
+    pub held_count: u32,
+    /// Clients' requests in flight that modify or flush, those held included.
+    pub modifying: u32,
     /// Flushes of the cache's own that have ended.
     pub internal_done: Vec<Outcome>,
     /// Syncs that failed, on any volume: what was written before one may be gone, whatever a
@@ -127,6 +132,9 @@ impl Front {
             volumes: Vec::new(),
             running: Fifo::EMPTY,
             finished: Fifo::EMPTY,
+            held: Fifo::EMPTY,
+            held_count: 0,
+            modifying: 0,
             internal_done: Vec::new(),
             synced: Vec::new(),
             sabotage: Sabotage::default(),
@@ -194,6 +202,7 @@ impl Front {
             Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
             Op::Flush => stats.flushes += 1,
         }
+        self.modifying += u32::from(op != Op::Read && id != INTERNAL);
         let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
         Ok(self.requests.insert(RequestState {
             id,
@@ -232,6 +241,7 @@ impl Front {
             self.internal_done.push(state.error.map_or(Ok(()), Err));
             return;
         }
+        self.modifying -= u32::from(state.op != Op::Read);
         if state.error.is_some() {
             self.volumes[state.volume as usize].stats.errors += 1;
         }

@@ -7,6 +7,7 @@
 pub mod cache;
 mod cleaner;
 mod config;
+mod control;
 mod front;
 mod index;
 mod policy;

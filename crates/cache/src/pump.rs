@@ -40,6 +40,7 @@ impl Cache {
             any = true;
         }
         any |= self.push_cleaner();
+        any |= self.push_switch();
         any |= self.push_stop();
         any
     }
@@ -115,7 +116,10 @@ impl Cache {
                 self.state = State::Failed;
                 self.notices.push(Notice::Failed(error));
             }
-            Event::CleanMarked { result, .. } => {
+            Event::CleanMarked { ticket, result } => {
+                if self.switch_marked(ticket, result) {
+                    return;
+                }
                 self.stop_result = self.stop_result.and(result);
                 self.log.as_mut().expect("the log said so").stop();
             }
@@ -130,6 +134,7 @@ impl Cache {
     /// Requests are welcome from now on.
     pub(crate) fn serve(&mut self, report: Option<Box<forebay_flash::RecoveryReport>>) {
         self.state = State::Ready;
+        self.settle_policy();
         self.notices.push(Notice::Ready(report));
         for volume in 0..self.front.volumes.len() as u16 {
             self.front.sync(volume, SyncWaiter::Start, &mut self.effects);
@@ -361,11 +366,17 @@ impl Cache {
     /// Brings everything dirty to the backing stores: [`Notice::Destaged`] follows. Requests go
     /// on meanwhile; what they dirty is not waited for.
     pub fn destage(&mut self) {
+        self.destage_wanted = true;
         if self.destaging.is_none() {
-            self.flush_all();
-            self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+            self.begin_destage();
         }
         self.pump();
+    }
+
+    /// Begins to destage everything; none must be under way.
+    pub(crate) fn begin_destage(&mut self) {
+        self.flush_all();
+        self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
     }
 
     /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
@@ -431,7 +442,10 @@ impl Cache {
                     if self.state == State::Destaging {
                         self.stop_result = result;
                     } else {
-                        self.notices.push(Notice::Destaged(result));
+                        self.switch_destaged(result);
+                        if core::mem::take(&mut self.destage_wanted) {
+                            self.notices.push(Notice::Destaged(result));
+                        }
                     }
                     any = true;
                 }

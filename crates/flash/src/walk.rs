@@ -191,7 +191,12 @@ impl Log {
                 self.events.push_back(Event::RecoveredTombstone { key });
                 continue;
             }
-            r.report.dirty_in_active += u64::from(active);
+            if active {
+                // Of a run that wrote back: newer than any direct write, and than any record
+                // distrusted so far.
+                r.report.dirty_in_active += 1;
+                self.activity.record_appended(key);
+            }
             r.report.records += 1;
             self.events.push_back(Event::Recovered(Record {
                 key,

@@ -307,6 +307,10 @@ impl Shard {
         }
         let key = self.transfers[t].key;
         let poison = matches!(self.transfers[t].kind, Kind::Activate { poison: true });
+        // The grant ends before its step is taken: a record that is appended from here on, by the
+        // step or by whoever waited, must not count as stale. The mark stays until the backing
+        // store is synced, and nothing of that can happen within this call.
+        around.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
         self.finish(around, t, |shard, around, id| {
             let key = shard.index[id].key();
             let log = around.log.as_deref_mut().expect("a marked extent needs a log");
@@ -318,7 +322,6 @@ impl Shard {
                 shard.set_record(around.log.as_deref(), id, None, around.front);
             }
         });
-        around.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
         // The mark is good for the step just taken; a block that was rescued asks anew.
         if let Some(id) = self.index.find(key) {
             self.index[id].clear(MARKED);

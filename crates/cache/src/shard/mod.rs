@@ -176,6 +176,23 @@ impl Shard {
         self.flushes.push(ShardFlush::default());
     }
 
+    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        (self.policy, self.acknowledge) = (policy, acknowledge);
+    }
+
+    /// Whether a record that is called dirty is on its way to the log.
+    pub fn appends_dirty(&self) -> bool {
+        let dirty = |t| matches!(t, Kind::Append { dirty, .. } if dirty != 0);
+        (0..self.transfers.capacity() as u32)
+            .filter_map(|t| self.transfers.get(t))
+            .any(|t| dirty(t.kind))
+    }
+
+    /// Takes its share of the blocks of DRAM.
+    pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
+        self.dram_blocks = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
+    }
+
     pub fn memory_bytes(&self) -> u64 {
         self.index.memory_bytes() + self.slots.memory_bytes()
     }

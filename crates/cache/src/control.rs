@@ -1,0 +1,222 @@
+//! Changes to a cache that serves: its write policy, and how much DRAM it uses.
+//!
+//! **The policy** changes when nothing is dirty and nothing that modifies is under way, so that
+//! no path of one policy ever meets a state that only another can produce:
+//!
+//! 1. what is dirty is destaged, while requests go on;
+//! 2. requests that modify, and flushes, are held; those under way end; reads go on;
+//! 3. the rest is destaged, which also syncs what was written directly;
+//! 4. the log durably declares all records clean: a restart must not destage one of them over
+//!    what the new policy writes directly;
+//! 5. the new policy holds, and held requests go on under it.
+//!
+//! A start under a policy that does not write back, on a log that holds dirty records, begins
+//! with step 2 under write-back. When a step fails, the old policy stays, and held requests go on.
+
+use forebay_effect::{IoError, Outcome};
+
+use crate::cache::{Cache, Notice, State};
+use crate::policy::{Acknowledge, WritePolicy};
+use crate::shard::Shard;
+use crate::slab::Fifo;
+use forebay_block::Op;
+
+/// The name of the switch towards the log.
+const SWITCH: u64 = u64::MAX - 1;
+
+/// A change of policy under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Switch {
+    to: (WritePolicy, Acknowledge),
+    pub stage: Stage,
+    /// At a start: what recovery found is dirty, nobody has asked.
+    at_start: bool,
+    /// Destages that ended with something dirty left.
+    again: u32,
+}
+
+/// What is appended while it is being destaged may be called dirty once more; that many times.
+const AGAIN_MAX: u32 = 4;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+pub(crate) enum Stage {
+    /// To destage, while requests go on.
+    First,
+    /// That destage is under way.
+    Destaging,
+    /// Requests are held; those under way end.
+    Holding,
+    /// The last destage is under way.
+    Last,
+    /// A record that is called dirty is being appended: then the last destage comes again.
+    Settling,
+    /// The log makes its clean mark.
+    Marking,
+}
+
+impl Cache {
+    /// Changes the write policy, and when writes under write-back are answered:
+    /// [`Notice::PolicySet`] follows. Requests that modify wait at the end of it, while the last
+    /// dirty blocks go to the backing stores; reads go on. Refused (with
+    /// [`IoError::Invalid`]) while another change or a stop is under way.
+    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        if self.state != State::Ready || self.switch.is_some() {
+            self.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
+            return;
+        }
+        let stage = Stage::First;
+        let to = (policy, acknowledge);
+        self.switch = Some(Switch { to, stage, at_start: false, again: 0 });
+        self.pump();
+    }
+
+    /// Uses this many blocks of DRAM from now on, at most as many as the cache was built with.
+    /// With fewer, blocks leave as others come.
+    ///
+    /// # Panics
+    /// With no block for some shard, or more than at the start.
+    pub fn set_dram_blocks(&mut self, blocks: u32) {
+        assert!(blocks <= self.config.dram_blocks, "more DRAM than the cache was built with");
+        let shards = u32::from(self.config.shards);
+        assert!(blocks >= shards, "each shard needs at least one DRAM block");
+        for shard in &mut self.shards {
+            shard.set_dram_blocks(blocks, shards);
+        }
+    }
+
+    /// At the start: whether the policy wanted can hold at once. If recovery found dirty records
+    /// it may not.
+    pub(crate) fn settle_policy(&mut self) {
+        let to = (self.config.write_policy, self.config.acknowledge);
+        let dirty = self.dirty_blocks() > 0;
+        if to.0.write_back || !dirty {
+            return;
+        }
+        self.adopt(WritePolicy::WRITE_BACK, to.1);
+        self.switch = Some(Switch { to, stage: Stage::Holding, at_start: true, again: 0 });
+    }
+
+    fn adopt(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        (self.config.write_policy, self.config.acknowledge) = (policy, acknowledge);
+        for shard in &mut self.shards {
+            shard.set_policy(policy, acknowledge);
+        }
+    }
+
+    /// Whether a request that arrives now has to wait for the end of a change.
+    pub(crate) fn is_held(&self, op: Op) -> bool {
+        op != Op::Read && self.switch.is_some_and(|s| s.stage >= Stage::Holding)
+    }
+
+    /// Keeps a request until the change is over.
+    pub(crate) fn hold(&mut self, request: u32) {
+        let mut held = self.front.held;
+        self.front.requests.push_back(&mut held, request);
+        self.front.held = held;
+        self.front.held_count += 1;
+    }
+
+    /// One turn of a change.
+    pub(crate) fn push_switch(&mut self) -> bool {
+        let Some(mut switch) = self.switch else { return false };
+        if self.state != State::Ready {
+            // A stop: what is held ends under the old policy.
+            self.end_switch(Err(IoError::Shutdown));
+            return true;
+        }
+        match switch.stage {
+            Stage::First | Stage::Holding if self.destaging.is_some() => return false,
+            Stage::First => {
+                switch.stage = Stage::Destaging;
+                self.begin_destage();
+            }
+            Stage::Holding if self.is_modified() => return false,
+            Stage::Holding => {
+                switch.stage = Stage::Last;
+                self.begin_destage();
+            }
+            Stage::Settling if self.shards.iter().any(Shard::appends_dirty) => {
+                let Some(log) = &mut self.log else { return false };
+                log.close_batch();
+                return false;
+            }
+            Stage::Settling => switch.stage = Stage::Holding,
+            Stage::Destaging | Stage::Last | Stage::Marking => return false,
+        }
+        self.switch = Some(switch);
+        true
+    }
+
+    /// Whether a request is under way that may make something dirty, or a flush.
+    fn is_modified(&self) -> bool {
+        self.front.modifying > self.front.held_count
+    }
+
+    /// A destage has ended; true if it was for a change.
+    pub(crate) fn switch_destaged(&mut self, result: Outcome) -> bool {
+        let Some(mut switch) = self.switch else { return false };
+        match switch.stage {
+            Stage::Destaging => {
+                // Whether it went well will be seen by the last one.
+                switch.stage = Stage::Holding;
+                self.switch = Some(switch);
+            }
+            Stage::Last => {
+                let dirty = self.dirty_blocks() > 0 || self.shards.iter().any(Shard::appends_dirty);
+                match (result, &mut self.log) {
+                    (Err(e), _) => self.end_switch(Err(e)),
+                    // A sync proves nothing once one before it has failed.
+                    _ if self.front.sync_failures > 0 || switch.again == AGAIN_MAX => {
+                        self.end_switch(Err(IoError::Device));
+                    }
+                    _ if dirty => {
+                        (switch.stage, switch.again) = (Stage::Settling, switch.again + 1);
+                        self.switch = Some(switch);
+                    }
+                    (Ok(()), None) => self.end_switch(Ok(())),
+                    (Ok(()), Some(log)) => {
+                        switch.stage = Stage::Marking;
+                        self.switch = Some(switch);
+                        log.clean_before_now(SWITCH);
+                    }
+                }
+            }
+            Stage::First | Stage::Holding | Stage::Settling | Stage::Marking => return false,
+        }
+        true
+    }
+
+    /// The log has made its clean mark; true if it was for a change.
+    pub(crate) fn switch_marked(&mut self, ticket: u64, result: Outcome) -> bool {
+        if ticket != SWITCH {
+            return false;
+        }
+        if self.switch.is_some() {
+            self.end_switch(result);
+        }
+        true
+    }
+
+    /// The change is over, well or not.
+    fn end_switch(&mut self, result: Outcome) {
+        let switch = self.switch.take().expect("a change is under way");
+        if result.is_ok() {
+            self.adopt(switch.to.0, switch.to.1);
+        }
+        if !switch.at_start || result.is_err() {
+            self.notices.push(Notice::PolicySet(result));
+        }
+        let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);
+        self.front.held_count = 0;
+        while let Some(request) = self.front.requests.pop_front(&mut held) {
+            if self.front.requests[request].op == Op::Flush {
+                self.begin_flush(request);
+            } else {
+                let mut running = self.front.running;
+                self.front.requests.push_back(&mut running, request);
+                self.front.running = running;
+            }
+        }
+    }
+}
