@@ -22,7 +22,17 @@ kill -0 $writer || fail "a write went through while quiesced"
 ctl quiesce --resume >/dev/null
 wait $writer || fail "the write that was held back failed"
 ctl top --count 1 --every 100ms | grep -q vm1
-refused 1 'restart' ctl resize
+# The policy and the share of memory change while it serves; volumes do not.
+refused 1 'restart' ctl attach
+ctl set --write-policy write-through | grep -q '"dirty_blocks":0' || fail "dirty after a change"
+qemu-io -f raw -c 'write -P 3 0 64k' "$URI" >/dev/null
+cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3') \
+    || fail "write-through did not write through"
+ctl set --write-policy write-back >/dev/null
+ctl resize --dram 1MiB >/dev/null
+refused 1 'only a restart' ctl resize --dram 1TiB
+qemu-io -f raw -c 'write -P 4 0 4M' -c 'read -P 4 0 4M' "$URI" >/dev/null
+refused 2 'not available' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
 if command -v curl >/dev/null; then
     # (Not through a pipe: grep would close it early, and curl call that an error.)
@@ -30,3 +40,14 @@ if command -v curl >/dev/null; then
     grep -q 'forebay_reads_total{volume="vm1"}' metrics || fail "$(cat metrics)"
 fi
 stop
+# A start that does not write back, on a flash tier with dirty data: they go to the store first.
+start
+qemu-io -f raw -c 'write -P 5 0 64k' -c flush "$URI" >/dev/null
+crash
+sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
+start
+qemu-io -f raw -c 'read -P 5 0 64k' -c 'write -P 6 0 64k' -c 'read -P 6 0 64k' "$URI" >io.out
+grep -q 'verification failed' io.out && fail "$(cat io.out)"
+stop
+cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\6') \
+    || fail "the newest write is not on the store"

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_block::Nanos;
-use forebay_cache::{Cache, Notice, Open, VolumeConfig};
+use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::RequestId;
 
@@ -184,6 +184,20 @@ impl Core {
     pub fn destage(&mut self, now: Nanos) {
         self.note(|| Record::Destage);
         self.cache.destage();
+        self.drive(now);
+    }
+
+    /// Asks for another write policy.
+    pub fn set_policy(&mut self, now: Nanos, policy: WritePolicy, acknowledge: Acknowledge) {
+        self.note(|| Record::SetPolicy(policy, acknowledge));
+        self.cache.set_policy(policy, acknowledge);
+        self.drive(now);
+    }
+
+    /// Uses so many blocks of DRAM from now on.
+    pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
+        self.note(|| Record::SetDramBlocks(blocks));
+        self.cache.set_dram_blocks(blocks);
         self.drive(now);
     }
 

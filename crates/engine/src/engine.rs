@@ -1,12 +1,13 @@
 //! An engine: a cache on real devices, in this process.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
-use forebay_config::Config;
+use forebay_config::{self as words, Config};
 use forebay_device::file::{DirectIo, Notice};
 use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
@@ -87,12 +88,14 @@ pub struct VolumeDescription {
 pub struct Engine {
     shared: Arc<Shared>,
     reaper: Option<JoinHandle<()>>,
-    stores: Vec<Store>,
+    stores: Mutex<Vec<Store>>,
     volumes: Vec<VolumeDescription>,
     notices: Vec<Notice>,
     recovery: Option<Box<RecoveryReport>>,
     has_flash: bool,
-    keeps_dirty: bool,
+    /// The stores are marked as dirty: a policy of this run writes back, or the one before left
+    /// dirty data.
+    keeps_dirty: AtomicBool,
     /// Destages are done one after another: each has an end of its own to wait for.
     destaging: Mutex<()>,
 }
@@ -111,12 +114,12 @@ impl Engine {
         let mut engine = Engine {
             shared,
             reaper: Some(thread),
-            stores: opened.stores,
+            stores: Mutex::new(opened.stores),
             volumes: opened.volumes,
             notices: opened.notices,
             recovery: None,
             has_flash: opened.flash_path.is_some(),
-            keeps_dirty: config.cache.write_policy.keeps_dirty_data(),
+            keeps_dirty: AtomicBool::new(config.cache.write_policy.keeps_dirty_data()),
             destaging: Mutex::new(()),
         };
         let mut core = engine.shared.lock();
@@ -141,6 +144,9 @@ impl Engine {
                 let path = opened.flash_path.unwrap_or_default();
                 return Err(EngineError::Flash { path, error });
             }
+        }
+        if engine.shared.lock().cache.dirty_blocks() > 0 {
+            *engine.keeps_dirty.get_mut() = true;
         }
         engine.mark_open()?;
         // What opening cost is no part of any run.
@@ -191,8 +197,9 @@ impl Engine {
     /// Everything there is to know about the cache now.
     pub fn status(&self) -> Status {
         let mut status = status::of(&self.shared, &self.volumes);
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
-            let export = self.stores[volume.volume.0 as usize].export.as_ref();
+            let export = stores[volume.volume.0 as usize].export.as_ref();
             status.backing_failure = export.and_then(|export| export.failure());
         }
         status
@@ -238,6 +245,65 @@ impl Engine {
             },
         );
         result.unwrap_or(Ok(())).map_err(|error| self.destage_error("the destage", error))
+    }
+
+    /// Changes the write policy, and when writes under write-back are acknowledged. Everything
+    /// dirty is destaged first; requests that modify wait for the last of it.
+    ///
+    /// # Errors
+    /// If this version has no such policy, or something dirty cannot be destaged; the policy is
+    /// then as it was.
+    pub fn set_policy(
+        &self,
+        policy: words::WritePolicy,
+        acknowledge: words::Acknowledge,
+    ) -> Result<(), EngineError> {
+        let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
+        let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
+        if machine.write_back && !self.keeps_dirty.load(Ordering::Relaxed) {
+            // Durably, before anything can be acknowledged that the stores lack.
+            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+            for store in stores.iter_mut().filter(|store| !store.read_only) {
+                store.write_header(|header| header.dirty = true)?;
+            }
+            self.keeps_dirty.store(true, Ordering::Relaxed);
+        }
+        let mut core = self.shared.lock();
+        core.set_policy(self.shared.clock.now(), machine, acknowledges);
+        self.shared.unlock(core, None);
+        let result = self.shared.wait_notice(
+            |notice| match notice {
+                MachineNotice::PolicySet(result) => Some(*result),
+                _ => None,
+            },
+            |_| ControlFlow::Continue(()),
+        );
+        match result.unwrap_or(Ok(())) {
+            Ok(()) => Ok(()),
+            Err(IoError::Invalid) => Err(EngineError::Switching),
+            Err(error) => Err(self.destage_error("the change of policy", error)),
+        }
+    }
+
+    /// Uses this much DRAM for blocks from now on, rounded down to blocks. Less takes effect as
+    /// other blocks come.
+    ///
+    /// # Errors
+    /// If that is more than at the start, or less than a block for each shard.
+    pub fn set_dram_bytes(&self, bytes: u64) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        let config = core.cache.config();
+        let (block, least) = (config.block_size.bytes(), u32::from(config.shards));
+        let most = config.dram_blocks;
+        let blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+        if !(least..=most).contains(&blocks) {
+            let (least, most) = (u64::from(least) * block, u64::from(most) * block);
+            self.shared.unlock(core, None);
+            return Err(EngineError::DramSize { bytes, least, most });
+        }
+        core.set_dram_blocks(self.shared.clock.now(), blocks);
+        self.shared.unlock(core, None);
+        Ok(())
     }
 
     /// Holds new requests back, finishes what is in flight and brings everything dirty to the
@@ -290,7 +356,7 @@ impl Engine {
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, EngineError> {
         let destage = mode == StopMode::Destage || !self.has_flash;
-        if destage && self.has_flash && self.keeps_dirty {
+        if destage && self.has_flash && self.keeps_dirty.load(Ordering::Relaxed) {
             self.flush_all()?;
         }
         let mut core = self.shared.lock();
@@ -312,7 +378,7 @@ impl Engine {
         let dirty = self.shared.lock().cache.dirty_blocks();
         let tape = self.end();
         if dirty == 0 && result == Some(Ok(())) {
-            for store in &mut self.stores {
+            for store in self.stores.get_mut().unwrap_or_else(PoisonError::into_inner) {
                 store.write_header(|header| (header.dirty, header.opening) = (false, false))?;
             }
         }
@@ -354,8 +420,8 @@ impl Engine {
     /// The volumes' stores are open and the flash tier is in its new epoch: say so.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
-        let keeps_dirty = self.keeps_dirty;
-        for store in &mut self.stores {
+        let keeps_dirty = *self.keeps_dirty.get_mut();
+        for store in self.stores.get_mut().unwrap_or_else(PoisonError::into_inner) {
             let dirty = keeps_dirty && !store.read_only;
             store.write_header(|header| {
                 (header.flash_uuid, header.flash_epoch) = flash.unwrap_or_default();

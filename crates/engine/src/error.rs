@@ -108,6 +108,22 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
+    /// Another change of policy, or a stop, is under way.
+    #[error("another change of policy, or a stop, is under way; try again when it is over")]
+    Switching,
+    /// DRAM cannot have this size while the server runs.
+    #[error(
+        "this server can use {least} to {most} bytes of DRAM, not {bytes}: the most is `dram` of its \
+         configuration, which only a restart changes"
+    )]
+    DramSize {
+        /// As asked for.
+        bytes: u64,
+        /// What is possible.
+        least: u64,
+        /// What is possible.
+        most: u64,
+    },
     /// The flash tier is another store's.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}); nothing was written. Serve it \

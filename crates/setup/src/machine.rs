@@ -53,10 +53,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         spare_slots: (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024),
         bounce_slots: BOUNCE_SLOTS_PER_SHARD * u32::from(shards),
         write_policy: write_policy(config.cache.write_policy)?,
-        acknowledge: match config.acknowledge() {
-            Some(words::Acknowledge::Flash) => Acknowledge::Flash,
-            Some(words::Acknowledge::Dram) | None => Acknowledge::Dram,
-        },
+        acknowledge: config.acknowledge().map_or(Acknowledge::Dram, acknowledged),
         partial: match config.cache.partial {
             words::Partial::Mask => Partial::Granule,
             words::Partial::Fill => Partial::Fill,
@@ -115,6 +112,24 @@ fn flash_config(
         entries_max: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
     })
+}
+
+fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {
+    match acknowledge {
+        words::Acknowledge::Flash => Acknowledge::Flash,
+        words::Acknowledge::Dram => Acknowledge::Dram,
+    }
+}
+
+/// A write policy and an acknowledgement, in the machine's words.
+///
+/// # Errors
+/// If this version has no such policy.
+pub fn policy(
+    policy: words::WritePolicy,
+    acknowledge: words::Acknowledge,
+) -> Result<(WritePolicy, Acknowledge), SetupError> {
+    Ok((write_policy(policy)?, acknowledged(acknowledge)))
 }
 
 fn write_policy(policy: words::WritePolicy) -> Result<WritePolicy, SetupError> {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_config::{Address, Config, TimeSpan};
+use forebay_config::{Acknowledge, Address, Config, Size, TimeSpan, WritePolicy};
 use forebay_serve::control::{Reply, ask};
 use serde_json::Value;
 
@@ -76,13 +76,36 @@ pub enum Action {
     /// Take a volume away
     #[command(after_help = EXAMPLE_STATUS)]
     Detach(ServerArgs),
-    /// Change the size of a tier
-    #[command(after_help = EXAMPLE_STATUS)]
-    Resize(ServerArgs),
-    /// Change a setting
-    #[command(after_help = EXAMPLE_STATUS)]
-    Set(ServerArgs),
+    /// Use less memory for blocks, or again as much as at the start
+    #[command(after_help = EXAMPLE_RESIZE)]
+    Resize {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Memory for cached blocks
+        #[arg(long, value_name = "SIZE")]
+        dram: Size,
+    },
+    /// Change the write policy, once nothing is dirty; writes wait at the end of it
+    #[command(after_help = EXAMPLE_SET)]
+    Set {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// write-through, read-only, write-around, write-only or write-back
+        #[arg(long, value_name = "POLICY")]
+        write_policy: WritePolicy,
+        /// When a write is answered under write-back: flash or dram
+        #[arg(long, value_name = "WHEN", default_value = "flash")]
+        acknowledge: Acknowledge,
+    },
 }
+
+const EXAMPLE_RESIZE: &str = "Example, with a server running:
+  $ forebay ctl resize --dram 256MiB --control unix:/run/forebay/control.sock || true";
+
+const EXAMPLE_SET: &str = "Example, with a server running:
+  $ forebay ctl set --write-policy write-through --control unix:/run/forebay/control.sock || true
+
+It holds until the server stops; the configuration file says what holds at the next start.";
 
 const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:/run/forebay/control.sock || true";
@@ -99,8 +122,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Action::Stop { server, keep_dirty: true } => post(&server, "/stop?dirty=keep"),
         Action::Attach(server) => post(&server, "/attach"),
         Action::Detach(server) => post(&server, "/detach"),
-        Action::Resize(server) => post(&server, "/resize"),
-        Action::Set(server) => post(&server, "/set"),
+        Action::Resize { server, dram } => post(&server, &format!("/resize?dram={}", dram.bytes())),
+        Action::Set { server, write_policy, acknowledge } => {
+            let query = format!("/set?write_policy={write_policy}&acknowledge={acknowledge}");
+            post(&server, &query)
+        }
     }
 }
 

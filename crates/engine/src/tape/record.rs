@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Open, VolumeConfig};
+use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
 use forebay_flash::Binding;
 
@@ -52,6 +52,10 @@ pub enum Record {
     Destage,
     /// A stop was asked for, with or without destaging.
     Stop(bool),
+    /// Another policy was asked for: writes back, allocates on write, on read; acknowledges.
+    SetPolicy(WritePolicy, Acknowledge),
+    /// Another number of DRAM blocks was asked for.
+    SetDramBlocks(u32),
     /// Effects so far, and their hash.
     Mark(u64, u64),
 }
@@ -165,6 +169,17 @@ impl Record {
             }
             Record::Destage => out.write_all(&[7]),
             Record::Stop(destage) => out.write_all(&[8, (*destage).into()]),
+            Record::SetPolicy(p, acknowledge) => out.write_all(&[
+                10,
+                p.write_back.into(),
+                p.allocate_on_write.into(),
+                p.allocate_on_read.into(),
+                (*acknowledge == Acknowledge::Dram).into(),
+            ]),
+            Record::SetDramBlocks(blocks) => {
+                out.write_all(&[11])?;
+                out.write_all(&blocks.to_le_bytes())
+            }
             Record::Mark(effects, hash) => {
                 out.write_all(&[9])?;
                 write_u64(&[*effects, *hash], out)
@@ -216,6 +231,16 @@ impl Record {
             6 => Record::Timeout(Nanos(read_u64(input)?)),
             7 => Record::Destage,
             8 => Record::Stop(read_u8(input)? != 0),
+            10 => {
+                let policy = WritePolicy {
+                    write_back: read_u8(input)? != 0,
+                    allocate_on_write: read_u8(input)? != 0,
+                    allocate_on_read: read_u8(input)? != 0,
+                };
+                let dram = read_u8(input)? != 0;
+                Record::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+            }
+            11 => Record::SetDramBlocks(read_u32(input)?),
             9 => Record::Mark(read_u64(input)?, read_u64(input)?),
             _ => return Err(bad("an unknown kind")),
         }))

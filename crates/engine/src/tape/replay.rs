@@ -101,6 +101,14 @@ impl<R: Read> Player<R> {
             Record::Timeout(now) => cache.handle_timeout(now),
             Record::Destage => cache.destage(),
             Record::Stop(destage) => cache.stop(destage),
+            Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
+            Record::SetDramBlocks(blocks) => {
+                let (shards, most) = (cache.config().shards, cache.config().dram_blocks);
+                if blocks < shards.into() || blocks > most {
+                    return Err(TapeError::Damaged(self.index, "a size that does not fit"));
+                }
+                cache.set_dram_blocks(blocks);
+            }
             Record::Checksum(..) => {
                 return Err(TapeError::Damaged(self.index, "a checksum nobody asked for"));
             }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, Status, StopMode};
 use serde::Serialize;
 use tiny_http::{Header, Method, Request, Response, Server as HttpServer};
@@ -157,14 +158,15 @@ impl Shared {
                 self.stop.set(if keep { StopMode::Keep } else { StopMode::Destage });
                 (202, json(&serde_json::json!({ "stopping": true })))
             }
-            "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" => {
-                (405, error("this is asked with the other method, GET or POST"))
-            }
-            "/attach" | "/detach" | "/resize" | "/set" => (
+            "/set" if post => set(&engine, &query),
+            "/resize" if post => resize(&engine, &query),
+            "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
+            | "/resize" => (405, error("this is asked with the other method, GET or POST")),
+            "/attach" | "/detach" => (
                 501,
                 error(
-                    "this version changes volumes and settings only by a restart: stop the \
-                       server, edit the configuration, start it again",
+                    "this version changes volumes only by a restart: stop the server, edit the \
+                       configuration, start it again",
                 ),
             ),
             _ => (404, error("there is nothing here; try /status or /metrics")),
@@ -181,6 +183,48 @@ impl Shared {
             pid: std::process::id(),
         }
     }
+}
+
+/// Changes settings: `write_policy=NAME&acknowledge=flash|dram`.
+fn set(engine: &Engine, query: &str) -> (u16, String) {
+    let (mut policy, mut acknowledge) = (None, Acknowledge::Flash);
+    for (key, value) in pairs(query) {
+        let unknown = |what: &str| (400, error(&format!("there is no {what} `{value}`")));
+        match key {
+            "write_policy" => match value.parse::<WritePolicy>() {
+                Ok(known) => policy = Some(known),
+                Err(_) => return unknown("write policy"),
+            },
+            "acknowledge" => match value.parse() {
+                Ok(known) => acknowledge = known,
+                Err(_) => return unknown("acknowledgement"),
+            },
+            _ => {
+                let what = "cannot be set while the server runs; write_policy can";
+                return (400, error(&format!("`{key}` {what}")));
+            }
+        }
+    }
+    match policy {
+        Some(policy) => done(engine.set_policy(policy, acknowledge), engine),
+        None => (400, error("say which write_policy")),
+    }
+}
+
+/// Changes the size of DRAM: `dram=BYTES`.
+fn resize(engine: &Engine, query: &str) -> (u16, String) {
+    match pairs(query).collect::<Vec<_>>()[..] {
+        [("dram", bytes)] => match bytes.parse() {
+            Ok(bytes) => done(engine.set_dram_bytes(bytes), engine),
+            Err(_) => (400, error("the size of DRAM is a number of bytes")),
+        },
+        _ => (400, error("only `dram` can be resized while the server runs")),
+    }
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 fn done(result: Result<(), forebay_engine::EngineError>, engine: &Engine) -> (u16, String) {
