@@ -37,3 +37,26 @@ start
 qemu-io -f raw -c 'read -P 6 0 24M' "$URI" >out
 ! grep -q failed out || fail "$(cat out)"
 stop
+
+# What becomes of dirty data is a matter of configuration, unless somebody says otherwise.
+rm -f disk.img flash.img
+config flash
+printf '[flush]\non_stop = "keep"\n' >>forebay.toml
+dirty() { "$FOREBAY" backing info --json disk.img | grep -q "\"dirty\": $1"; }
+start
+qemu-io -f raw -c 'write -P 5 0 1M' "$URI" >/dev/null
+stop
+dirty true || fail "a signal destaged in spite of on_stop"
+start
+ctl stop >/dev/null
+wait "$SERVER" || fail "the stop failed"
+dirty true || fail "ctl stop destaged in spite of on_stop"
+start
+ctl stop --destage >/dev/null
+wait "$SERVER" || fail "the stop failed"
+SERVER=
+dirty false || fail "ctl stop --destage did not"
+start --destage
+qemu-io -f raw -c 'write -P 4 0 1M' "$URI" >/dev/null
+stop
+dirty false || fail "serve --destage did not"

@@ -1,8 +1,12 @@
 //! What a user is told when a command cannot do its work.
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
+
+use forebay_replay::ReplayError;
+use forebay_trace::TraceError;
 
 /// A failure as users see it: what happened to what, what was kept, what to do next.
 ///
@@ -100,10 +104,21 @@ impl fmt::Display for CliError {
 
 // `CliError` itself does not implement `Error`, so that this does not overlap with
 // `From<T> for T`.
-impl<E: std::error::Error> From<E> for CliError {
+impl<E: std::error::Error + 'static> From<E> for CliError {
     fn from(error: E) -> Self {
-        Self::failed(chain(&error))
+        let what = chain(&error);
+        if is_bad_usage(&error) { Self::usage(what) } else { Self::failed(what) }
     }
+}
+
+/// Whether it is about words on the command line, whichever command read them: the name of a
+/// trace's format or volume.
+fn is_bad_usage(error: &dyn Any) -> bool {
+    let of_trace = match error.downcast_ref::<ReplayError>() {
+        Some(ReplayError::Trace(error)) => Some(error),
+        _ => error.downcast_ref::<TraceError>(),
+    };
+    matches!(of_trace, Some(TraceError::Options(_) | TraceError::NoSuchFormat { .. }))
 }
 
 /// The error and its causes on one line, leaving out causes that it already spells out.

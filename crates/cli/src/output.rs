@@ -27,6 +27,12 @@ pub struct OutputArgs {
 
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl OutputArgs {
+    /// Refuses files that cannot be written, before the work is done for nothing.
+    pub fn check(&self) -> Result<(), CliError> {
+        let files = [&self.output, &self.parquet, &self.html];
+        files.into_iter().flatten().try_for_each(|path| check_file(path))
+    }
+
     /// Emits `document`: as JSON if asked for, else as the text `human` writes.
     pub fn emit<T: Serialize>(
         &self,
@@ -53,6 +59,17 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::writing_stdout)
 }
 
+/// Refuses a file that [`write_file`] could not write.
+pub fn check_file(path: &Path) -> Result<(), CliError> {
+    let failed = |error| CliError::file("cannot write", path, error).kept("nothing was started");
+    match path.metadata() {
+        Ok(found) if found.is_dir() => Err(failed(std::io::ErrorKind::IsADirectory.into())),
+        // A pipe may be opened once only.
+        Ok(found) if !found.is_file() => Ok(()),
+        _ => temporary(path).map(|_| ()).map_err(failed),
+    }
+}
+
 /// Writes a whole file, which either appears complete or not at all.
 ///
 /// Something that exists and is no regular file (`/dev/stdout`, a pipe) is written directly.
@@ -64,18 +81,20 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);
     }
+    let mut file = temporary(path).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+/// A file beside `path`, to take its place.
+fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let mut file = tempfile::Builder::new()
-        .prefix(".forebay-")
-        .permissions(permissions())
-        .tempfile_in(directory)
-        .map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    Ok(())
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".forebay-").permissions(permissions()).tempfile_in(directory)
 }
 
 /// What an ordinary new file gets (less the umask); temporary files are private by default.
@@ -96,6 +115,19 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "{\n  \"requests\": 3\n}\n");
         assert_eq!(dir.path().read_dir().unwrap().count(), 1, "a temporary file is left behind");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_before_and_a_check_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &Path| OutputArgs { html: Some(path.into()), ..Default::default() };
+        at(&dir.path().join("x.html")).check().unwrap();
+        at(Path::new("/dev/null")).check().unwrap();
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+        for path in [dir.path().join("missing/x.html"), dir.path().to_owned()] {
+            let error = at(&path).check().unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
     }
 
     #[test]

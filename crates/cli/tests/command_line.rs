@@ -197,3 +197,42 @@ fn the_example_of_every_command_works_when_pasted() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+#[test]
+fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .current_dir(dir.path())
+            .args(args)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let spec = "zipf:blocks=64,requests=100";
+    assert_eq!(run(&["trace", "synth", spec, "-o", "t.parquet"]).0, Some(0));
+    std::fs::write(dir.path().join("c.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
+    for command in [
+        &["trace", "info", "t.parquet"][..],
+        &["trace", "convert", "t.parquet", "-o", "x.csv"],
+        &["mrc", "t.parquet"],
+        &["plan", "t.parquet", "--budget", "50%"],
+        &["simulate", "t.parquet", "--config", "c.toml"],
+        &["replay", "t.parquet", "--target", "disk.img", "--create", "1MiB"],
+    ] {
+        for (wrong, says) in [
+            (["--format", "nonsense"], "no trace format \"nonsense\""),
+            (["--volumes", "nobody"], "no volume [\"nobody\"]"),
+        ] {
+            let (status, stderr) = run(&[command, &wrong].concat());
+            assert_eq!(status, Some(2), "{command:?} {wrong:?}: {stderr}");
+            assert!(stderr.contains(says), "{command:?} {wrong:?}: {stderr}");
+        }
+        if command[1] != "convert" {
+            let (status, stderr) = run(&[command, &["--html", "missing/x.html"]].concat());
+            assert_eq!(status, Some(1), "{command:?}: {stderr}");
+            assert!(stderr.contains("missing/x.html") && stderr.contains("nothing was started"));
+        }
+    }
+    assert!(!dir.path().join("disk.img").exists());
+}

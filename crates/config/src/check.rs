@@ -7,7 +7,7 @@ use forebay_block::{BlockSize, SECTOR_BYTES};
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
-    Acknowledge, CatalogueDevice, Distribution, Flash, Shape, Volume, WritePolicy,
+    Acknowledge, CatalogueDevice, Distribution, Flash, OnStop, Shape, Volume, WritePolicy,
 };
 use crate::{Address, Config, Size};
 
@@ -233,6 +233,9 @@ fn policies(config: &Config, problems: &mut Problems) {
     let both = fraction(flush.dirty_low) && fraction(flush.dirty_high);
     let order = !both || flush.dirty_low <= flush.dirty_high;
     problems.unless(order, "flush.dirty_low", "must not be above dirty_high");
+    let kept = flush.on_stop != OnStop::Keep || config.flash.is_some();
+    let message = "\"keep\" needs a [flash] section: dirty data in memory would be lost";
+    problems.unless(kept, "flush.on_stop", message);
     problems.unless(flush.parallel >= 1, "flush.parallel", "must be at least 1");
     let workers = &config.workers;
     let requests = (1..=1 << 20).contains(&workers.requests_max);

@@ -301,6 +301,7 @@ const CASES: &[Case] = &[
         "rising",
     ),
     ("lazy", "[flush]\npolicy = 'lazy'", 2, "flush.policy", "not available in this version"),
+    ("nowhere to keep it", "[flush]\non_stop = 'keep'", 2, "flush.on_stop", "needs a [flash]"),
     ("idleness", "[flush]\nidle = '1s'", 2, "flush.idle", "not available in this version"),
     ("a time without a unit", "[shape.a]\nread_latency = '10'", 2, "shape.a.read_latency", "10ms"),
     ("tls", "[serve.tls]\ncertificate = 'x'", 1, "serve.tls", "not available in this version"),

@@ -16,5 +16,5 @@ mod wait;
 pub use error::ServeError;
 pub use nbd::Stopped;
 pub use record::{RecordOptions, Recorded};
-pub use server::{Ready, Server};
+pub use server::{Ready, Server, usual_stop};
 pub use signals::StopSignals;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_config::Config;
+use forebay_config::{Config, OnStop};
 use forebay_engine::{Engine, EngineOptions, StopMode};
 use serde::Serialize;
 
@@ -35,6 +35,14 @@ pub struct Ready {
     pub pid: u32,
 }
 
+/// What becomes of dirty data unless a stop says otherwise.
+pub fn usual_stop(config: &Config) -> StopMode {
+    match config.flush.on_stop {
+        OnStop::Keep => StopMode::Keep,
+        OnStop::Destage => StopMode::Destage,
+    }
+}
+
 impl Server {
     /// Opens the cache and listens.
     ///
@@ -64,7 +72,7 @@ impl Server {
             None => None,
         };
         let nbd = NbdServer::start(engine.clone(), nbd, recording)?;
-        let stop = Arc::new(StopRequest::default());
+        let stop = Arc::new(StopRequest::new(usual_stop(config)));
         let control = ControlServer::start(control, &engine, nbd.counters(), stop.clone())?;
         Ok(Server { engine, nbd, control, stop })
     }

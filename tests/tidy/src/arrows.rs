@@ -12,7 +12,7 @@ const LEVELS: [(&str, u32); 21] = [
     ("forebay-locality", 1),
     ("forebay-config", 1),
     ("forebay-report", 1),
-    ("forebay-results", 1),
+    ("forebay-results", 2),
     ("forebay-nbd", 2),
     ("forebay-flash", 2),
     ("forebay-cache", 3),

@@ -66,9 +66,12 @@ pub enum Action {
     Stop {
         #[command(flatten)]
         server: ServerArgs,
-        /// Leave dirty data on flash
+        /// Leave dirty data on flash, whatever the configuration says
         #[arg(long)]
         keep_dirty: bool,
+        /// Bring dirty data to the backing stores, whatever the configuration says
+        #[arg(long, conflicts_with = "keep_dirty")]
+        destage: bool,
     },
     /// Add a volume
     #[command(after_help = EXAMPLE_STATUS)]
@@ -118,8 +121,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Action::Destage(server) => post(&server, "/destage"),
         Action::Quiesce { server, resume: false } => post(&server, "/quiesce"),
         Action::Quiesce { server, resume: true } => post(&server, "/resume"),
-        Action::Stop { server, keep_dirty: false } => post(&server, "/stop"),
-        Action::Stop { server, keep_dirty: true } => post(&server, "/stop?dirty=keep"),
+        Action::Stop { server, keep_dirty: true, .. } => post(&server, "/stop?dirty=keep"),
+        Action::Stop { server, destage: true, .. } => post(&server, "/stop?dirty=destage"),
+        Action::Stop { server, .. } => post(&server, "/stop"),
         Action::Attach(server) => post(&server, "/attach"),
         Action::Detach(server) => post(&server, "/detach"),
         Action::Resize { server, dram } => post(&server, &format!("/resize?dram={}", dram.bytes())),

@@ -11,7 +11,7 @@ use super::replay::answer::{Answer, Echo};
 use super::replay::target::{Opened, TargetArgs};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, check_file};
 use crate::progress::Unit;
 
 /// Requests of a workload that its identity is made of at most.
@@ -66,6 +66,8 @@ pub struct Args {
 /// Generates load.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
+    args.output.check()?;
+    args.intervals.iter().try_for_each(|path| check_file(path))?;
     let open_loop = args.rate.is_some() || args.open_loop;
     let usual = if open_loop { 256 } else { 16 };
     let depth = if args.target.quiesce { 1 } else { args.queue_depth.unwrap_or(usual) };
@@ -119,7 +121,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         };
         run.go(&mut opened.handles())
     };
-    Answer::new(finished, opened, identity, echo, &args.target, ctx)?
+    Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())
 }
 

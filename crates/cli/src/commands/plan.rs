@@ -164,6 +164,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if args.print_devices {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
+    args.output.check()?;
     if args.evaluate != Evaluate::Analytic {
         return Err(CliError::usage(
             "--evaluate simulate and replay are not available in this build",

@@ -16,7 +16,7 @@ use self::target::{Opened, TargetArgs};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, check_file};
 use crate::progress::Unit;
 use crate::reading::{options, read_traces};
 
@@ -65,6 +65,8 @@ pub struct Args {
 /// Replays.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
+    args.output.check()?;
+    args.intervals.iter().try_for_each(|path| check_file(path))?;
     if args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
         let what = "a trace from standard input can be read only once; a replay reads it twice, \
                     the first time to see whether it fits";
@@ -122,7 +124,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         };
         run.go(&mut opened.handles())
     };
-    Answer::new(finished, opened, identity, echo, &args.target, ctx)?
+    Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())
 }
 

@@ -51,6 +51,7 @@ enum Kind {
 
 /// Reads the documents and writes the page.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    crate::output::check_file(&args.output)?;
     let (mut curves, mut plans, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels = Vec::new();
     for argument in &args.documents {

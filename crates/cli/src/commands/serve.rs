@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_config::Config;
+use forebay_config::{Config, OnStop};
 use forebay_engine::{EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Server, StopSignals, Stopped};
+use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, usual_stop};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -32,9 +32,12 @@ pub struct Args {
     /// Give up dirty data that stands in the way
     #[arg(long)]
     pub discard_dirty_data: bool,
-    /// At the end leave dirty data on flash instead of bringing it to the backing stores
+    /// At the end leave dirty data on flash, whatever flush.on_stop says
     #[arg(long)]
     pub keep_dirty: bool,
+    /// At the end bring dirty data to the backing stores, whatever flush.on_stop says
+    #[arg(long, conflicts_with = "keep_dirty")]
+    pub destage: bool,
     /// Record what clients do as a trace
     #[arg(long, value_name = "X.parquet")]
     pub record: Option<PathBuf>,
@@ -48,8 +51,11 @@ pub struct Args {
 
 /// Serves until a signal comes.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    let config = Config::load(&args.config).map_err(CliError::usage)?;
+    let mut config = Config::load(&args.config).map_err(CliError::usage)?;
     config.check_volumes().map_err(CliError::usage)?;
+    if args.keep_dirty || args.destage {
+        config.flush.on_stop = if args.keep_dirty { OnStop::Keep } else { OnStop::Destage };
+    }
     let signals = StopSignals::install()?;
     end_on_faults();
     let record = args.record.map(|path| RecordOptions { path, hash: args.hash });
@@ -70,9 +76,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     while signals.count() == 0 && server.stop_requested().is_none() {
         signals.wait();
     }
-    let asked = server.stop_requested();
-    let configured = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
-    let mode = asked.unwrap_or(configured);
+    let mode = server.stop_requested().unwrap_or_else(|| usual_stop(&config));
     ctx.note(match mode {
         StopMode::Destage => {
             "finishing what is in flight, then writing back what is dirty; with a flash tier a second \

@@ -86,6 +86,7 @@ impl Args {
 
 /// Simulates and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    args.output.check()?;
     let config = load_config(&args.config.config)?;
     let measured = measure(&args.traces, ctx)?;
     let defaults = Defaults {

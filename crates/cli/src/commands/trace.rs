@@ -33,14 +33,6 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     }
 }
 
-/// An error of the trace library: what the user asked for wrongly is bad usage.
-fn trace_error(error: TraceError) -> CliError {
-    match error {
-        TraceError::Options(_) | TraceError::NoSuchFormat { .. } => CliError::usage(error),
-        error => error.into(),
-    }
-}
-
 /// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
 /// of requests.
 fn each_batch<R: TraceReader>(
@@ -53,10 +45,10 @@ fn each_batch<R: TraceReader>(
     let (mut batch, mut requests) = (Batch::default(), 0);
     loop {
         ctx.check()?;
-        if reader.read_batch(&mut batch).map_err(trace_error)? == 0 {
+        if reader.read_batch(&mut batch)? == 0 {
             break;
         }
-        work(&batch, reader).map_err(trace_error)?;
+        work(&batch, reader)?;
         requests += batch.len() as u64;
         progress.set(reader.progress().bytes_read);
     }

@@ -10,8 +10,8 @@ mod volume;
 pub use cache::{Acknowledge, Cache, Order, Partial, TierRelation, WritePolicy};
 pub use flash::{Flash, FlashLayout};
 pub use policies::{
-    Admission, AdmissionPolicy, Dedup, Flush, FlushPolicy, Lookup, Qos, QosPolicy, Replacement,
-    ReplacementPolicy, Workers,
+    Admission, AdmissionPolicy, Dedup, Flush, FlushPolicy, Lookup, OnStop, Qos, QosPolicy,
+    Replacement, ReplacementPolicy, Workers,
 };
 pub use serve::{Serve, Tls};
 pub use shape::{CATALOGUE, CatalogueDevice, Distribution, Shape, ShapeModel};

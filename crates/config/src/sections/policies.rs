@@ -73,6 +73,8 @@ section! {
         dirty_low: f64 = 0.1, later;
         /// How long no request must have come for the cache to count as idle.
         idle: TimeSpan = "100ms", later;
+        /// What becomes of dirty blocks when the server stops.
+        on_stop: OnStop = "destage";
         /// Most blocks of a shard on their way to a backing store at once.
         parallel: u32 = 32;
     }
@@ -88,6 +90,17 @@ choice! {
         Lazy = "lazy" later,
         /// As soon as possible.
         Aggressive = "aggressive" later,
+    }
+}
+
+choice! {
+    /// What becomes of dirty blocks when the server stops.
+    pub enum OnStop: "choice for a stop" {
+        /// They go to the backing stores, which are then the whole truth.
+        Destage = "destage",
+        /// They stay on flash, durable, and the next start goes on with them; quick. Needs a
+        /// `[flash]` section.
+        Keep = "keep",
     }
 }
 

@@ -8,7 +8,7 @@
 //! | `POST /quiesce`, `POST /resume` | holds requests back with nothing dirty; lets them go on |
 //! | `POST /set?write_policy=NAME&acknowledge=flash` | when that policy holds |
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
-//! | `POST /stop`, `POST /stop?dirty=keep` | asks the server to stop |
+//! | `POST /stop`, `?dirty=keep`, `?dirty=destage` | asks the server to stop |
 //!
 //! Who may connect is who may open the socket: there are no passwords. Errors are JSON, too:
 //! `{"error": "..."}`.

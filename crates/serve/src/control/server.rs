@@ -16,13 +16,22 @@ use crate::nbd::NbdCounters;
 use crate::signals::StopSignals;
 
 /// A stop that was asked for over the control address.
-#[derive(Debug, Default)]
-pub(crate) struct StopRequest(AtomicU8);
+#[derive(Debug)]
+pub(crate) struct StopRequest {
+    asked: AtomicU8,
+    /// What is done unless it is said.
+    usual: StopMode,
+}
 
 impl StopRequest {
+    /// Nothing asked for yet.
+    pub fn new(usual: StopMode) -> StopRequest {
+        StopRequest { asked: AtomicU8::new(0), usual }
+    }
+
     /// What was asked for last, if anything.
     pub fn get(&self) -> Option<StopMode> {
-        match self.0.load(Ordering::Acquire) {
+        match self.asked.load(Ordering::Acquire) {
             0 => None,
             1 => Some(StopMode::Destage),
             _ => Some(StopMode::Keep),
@@ -30,7 +39,7 @@ impl StopRequest {
     }
 
     fn set(&self, mode: StopMode) {
-        self.0.store(if mode == StopMode::Destage { 1 } else { 2 }, Ordering::Release);
+        self.asked.store(if mode == StopMode::Destage { 1 } else { 2 }, Ordering::Release);
         StopSignals::wake();
     }
 }
@@ -154,8 +163,12 @@ impl Shared {
                 done(Ok(()), &engine)
             }
             "/stop" if post => {
-                let keep = query.split('&').any(|pair| pair == "dirty=keep");
-                self.stop.set(if keep { StopMode::Keep } else { StopMode::Destage });
+                let asked = |pair: &str| query.split('&').any(|given| given == pair);
+                self.stop.set(match (asked("dirty=keep"), asked("dirty=destage")) {
+                    (true, _) => StopMode::Keep,
+                    (_, true) => StopMode::Destage,
+                    _ => self.stop.usual,
+                });
                 (202, json(&serde_json::json!({ "stopping": true })))
             }
             "/set" if post => set(&engine, &query),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use forebay_engine::StopMode;
 use forebay_replay::{
     Finished, Hooks, Interval, Machine, RealRun, TargetInfo, VerifyResult, Written,
 };
@@ -80,7 +79,6 @@ impl Answer {
         mut opened: Opened,
         trace: TraceIdentity,
         mut echo: Echo,
-        args: &TargetArgs,
         ctx: &Context,
     ) -> Result<Answer, CliError> {
         let Finished { mut result, error, written } = finished;
@@ -94,7 +92,7 @@ impl Answer {
         };
         echo.config = opened.config.clone();
         let target = opened.info.clone();
-        let mode = if args.keep_dirty { StopMode::Keep } else { StopMode::Destage };
+        let mode = opened.on_stop;
         let stopped = opened.into_host().map_or(Ok(()), |host| {
             host.stop(mode, |dirty| ctx.note(format_args!("{} dirty blocks left", count(dirty))))
         });

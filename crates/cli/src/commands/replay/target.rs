@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use forebay_config::{BackingLayout, Config, Size};
 use forebay_device::Backend;
 use forebay_device::file::DirectIo;
-use forebay_engine::EngineOptions;
+use forebay_engine::{EngineOptions, StopMode};
 use forebay_nbd::NbdUri;
 use forebay_replay::{
     Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
     PlacementOptions, ReplayError, Survey, SystemClock, Target, TargetInfo, TargetVolume, Writes,
 };
+use forebay_serve::usual_stop;
 
 use crate::args::load_config;
 use crate::context::Context;
@@ -69,7 +70,7 @@ pub struct TargetArgs {
     /// Give up dirty data that stands in the way
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
-    /// At the end leave dirty data on flash instead of bringing it to the backing stores
+    /// At the end leave dirty data on flash, whatever flush.on_stop says
     #[arg(long, requires = "config")]
     pub keep_dirty: bool,
 }
@@ -108,6 +109,8 @@ pub struct Opened {
     pub config: Option<String>,
     /// What may be done to it.
     pub placing: PlacementOptions,
+    /// What becomes of dirty data at the end.
+    pub on_stop: StopMode,
     targets: Vec<Box<dyn Target + Send>>,
     // Last, so that sessions end first.
     host: Option<EngineHost>,
@@ -157,7 +160,8 @@ impl Opened {
         }
         let info = target.info();
         let targets: Vec<Box<dyn Target + Send>> = vec![Box::new(target)];
-        Ok(Opened { clock, info, config: None, placing, targets, host: None })
+        let on_stop = StopMode::Destage;
+        Ok(Opened { clock, info, config: None, placing, on_stop, targets, host: None })
     }
 
     fn nbd(
@@ -181,7 +185,8 @@ impl Opened {
         for _ in 1..jobs {
             targets.push(Box::new(NbdTarget::open(&options, clock)?));
         }
-        Ok(Opened { clock, info, config: None, placing, targets, host: None })
+        let on_stop = StopMode::Destage;
+        Ok(Opened { clock, info, config: None, placing, on_stop, targets, host: None })
     }
 
     fn engine(
@@ -217,7 +222,9 @@ impl Opened {
             targets.push(Box::new(host.target(clock)?));
         }
         let info = host.info();
-        Ok(Opened { clock, info, config: Some(text), placing, targets, host: Some(host) })
+        let on_stop = if args.keep_dirty { StopMode::Keep } else { usual_stop(&config) };
+        let (config, host) = (Some(text), Some(host));
+        Ok(Opened { clock, info, config, placing, on_stop, targets, host })
     }
 
     /// Its volumes.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forebay_trace::{TraceReader, create, open_all};
 
-use super::{PROGRAM, WroteTrace, each_batch, trace_error};
+use super::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
@@ -40,8 +40,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let what = format!("{} is both read and written", args.output.display());
         return Err(CliError::usage(what).next("give another name with -o"));
     }
-    let mut reader = open_all(&args.traces.traces, &options(&args.traces)).map_err(trace_error)?;
-    let mut writer = create(&args.output, args.to.as_deref()).map_err(trace_error)?;
+    let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
+    let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())
     })?;
@@ -49,7 +49,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
     let from = format!("{PROGRAM}: converted from {} ({})", names.join(", "), metadata.format);
     metadata.provenance.push(from);
-    let written = writer.finish(&metadata).map_err(trace_error)?;
+    let written = writer.finish(&metadata)?;
     let wrote = WroteTrace {
         output: args.output.display().to_string(),
         requests: written.requests,

@@ -7,7 +7,7 @@ use forebay_config::{Size, TimeSpan};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
 use forebay_trace::{ByOp, Collector, TraceInfo, open_all};
 
-use super::{each_batch, trace_error};
+use super::each_batch;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
@@ -38,7 +38,8 @@ const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 
 /// Counts and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    let mut reader = open_all(&args.traces.traces, &options(&args.traces)).map_err(trace_error)?;
+    args.output.check()?;
+    let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
     let mut collector = Collector::new(args.block_size);
     each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, _| {
         collector.add(batch);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forebay_trace::{Spec, Synth, TraceReader, create};
 
-use super::{PROGRAM, WroteTrace, each_batch, trace_error};
+use super::{PROGRAM, WroteTrace, each_batch};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::progress::Unit;
@@ -33,15 +33,15 @@ pub struct Args {
 
 /// Makes the workload.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    let spec = Spec::parse(&args.spec).map_err(trace_error)?;
-    let mut synth = Synth::new(&spec).map_err(trace_error)?;
-    let mut writer = create(&args.output, None).map_err(trace_error)?;
+    let spec = Spec::parse(&args.spec)?;
+    let mut synth = Synth::new(&spec)?;
+    let mut writer = create(&args.output, None)?;
     each_batch(&mut synth, ctx, ("making", Unit::Count), |batch, synth| {
         writer.write_batch(batch, synth.metadata())
     })?;
     let mut metadata = synth.metadata().clone();
     metadata.provenance.push(format!("{PROGRAM}: synthesised from {}", args.spec));
-    let written = writer.finish(&metadata).map_err(trace_error)?;
+    let written = writer.finish(&metadata)?;
     let wrote = WroteTrace {
         output: args.output.display().to_string(),
         requests: written.requests,
