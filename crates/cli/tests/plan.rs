@@ -132,6 +132,37 @@ fn three_tiers_and_a_catalogue_of_ones_own_are_planned() {
 }
 
 #[test]
+fn finalists_are_simulated_and_come_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let budget = [&trace[..], "--budget", "30%", "--backing", "SlowHDD"];
+    let analytic = json(&budget);
+    let how = ["--evaluate", "simulate", "--finalists", "2"];
+    let answer = json(&[&budget[..], &how].concat());
+    assert_eq!(answer["evaluate"], "simulate");
+    let simulations = answer["simulations"].as_u64().unwrap();
+    assert!((2..=4).contains(&simulations), "{simulations}");
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), analytic["choices"].as_array().unwrap().len());
+    let by: Vec<&str> = choices.iter().map(|c| c["judged_by"].as_str().unwrap()).collect();
+    assert_eq!((&by[..2], by[2]), (&["simulate"; 2][..], "analytic"));
+    assert_eq!(answer["baseline"]["judged_by"], "simulate");
+    for choice in &choices[..2] {
+        let us = |name: &str| choice[name].as_f64().unwrap();
+        assert!(us("mean_latency_us") > 0.0 && us("analytic_latency_us") > 0.0);
+        // One tier in memory is the formulas' LRU. (A log this small is far from their tier 2.)
+        let single = &choice["baseline"];
+        let us = |name: &str| single[name].as_f64().unwrap();
+        let ratio = us("mean_latency_us") / us("analytic_latency_us");
+        assert!((0.99..1.01).contains(&ratio), "{single}");
+        let hits: f64 =
+            choice["hit_ratio"].as_array().unwrap().iter().map(|h| h.as_f64().unwrap()).sum();
+        assert!(hits > 0.0 && hits <= 1.0, "{choice}");
+    }
+    assert!(choices[0]["mean_latency_us"].as_f64() <= choices[1]["mean_latency_us"].as_f64());
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let devices = dir.path().join("devices.toml");
@@ -141,7 +172,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "0.001"], "buys nothing"),
         (&["--budget", "ten"], "no budget"),
         (&["--budget", "-5"], "budget"),
-        (&["--budget", "5", "--evaluate", "simulate"], "--evaluate analytic"),
+        (&["--budget", "5", "--evaluate", "replay"], "--evaluate simulate"),
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
         (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
         (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),

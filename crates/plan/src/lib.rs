@@ -21,6 +21,7 @@ mod counts;
 mod device;
 mod error;
 mod evaluate;
+mod finalists;
 mod hierarchy;
 mod pareto;
 mod plan;
@@ -40,6 +41,7 @@ pub use counts::HitCounts;
 pub use device::{Device, DeviceKind};
 pub use error::{BoxError, PlanError};
 pub use evaluate::{Analytic, Evaluator};
+pub use finalists::{Judge, Judged, judge_finalists};
 pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
 pub use pareto::{ParetoPoint, pareto_front};
 pub use plan::{

@@ -101,6 +101,11 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency per block access in microseconds, as the evaluator judged it.
     pub mean_latency_us: f64,
+    /// The same by the search's evaluator, whoever judged it afterwards.
+    pub analytic_latency_us: f64,
+    /// Who judged it last: `analytic`, or what [`judge_finalists`](crate::judge_finalists) was
+    /// given.
+    pub judged_by: &'static str,
     /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
     /// with a confidence of about 95 %.
     pub mean_latency_us_bounds: Option<Bounds>,
@@ -333,6 +338,8 @@ fn purchase<H: HitCounts + ?Sized>(
         backing: hierarchy.backing.name.clone(),
         cost_usd: cost.usd(&hierarchy.tiers, sizes),
         mean_latency_us,
+        analytic_latency_us: mean_latency_us,
+        judged_by: "analytic",
         mean_latency_us_bounds: Bounds::of_latency(counts, hierarchy, &blocks),
         read_latency_us: evaluation.read_latency_us,
         write_latency_us: evaluation.write_latency_us,

@@ -2,6 +2,7 @@
 
 mod answer;
 mod pictures;
+mod simulated;
 mod text;
 
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
 use crate::reading::read_traces;
 use answer::Answer;
+use forebay_simulate::TracedVolume;
+use simulated::Simulator;
 
 /// Points per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
@@ -46,7 +49,7 @@ pub enum Method {
 pub enum Evaluate {
     /// From the curves and the devices' latencies
     Analytic,
-    /// By simulating the cache
+    /// The best of those by simulating the cache
     Simulate,
     /// By replaying the trace
     Replay,
@@ -85,6 +88,9 @@ pub struct Args {
     /// How one choice is judged
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
+    /// How many of the best choices of each budget are simulated under --evaluate simulate
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub finalists: u64,
     /// Look at this fraction of the blocks only
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
@@ -165,11 +171,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
     args.output.check()?;
-    if args.evaluate != Evaluate::Analytic {
-        return Err(CliError::usage(
-            "--evaluate simulate and replay are not available in this build",
-        )
-        .next("use --evaluate analytic"));
+    if args.evaluate == Evaluate::Replay {
+        return Err(CliError::usage("--evaluate replay is not available in this version")
+            .next("use --evaluate simulate, then forebay replay with the sizes that it finds"));
+    }
+    let simulates = args.evaluate == Evaluate::Simulate;
+    if simulates && args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
+        let what = "a trace from standard input can be read only once, and a simulation of each \
+                    finalist reads it again";
+        return Err(CliError::usage(what).next("write it to a file first"));
     }
     let catalogue = args.catalogue()?;
     let combinations = args.combinations(&catalogue)?;
@@ -185,10 +195,34 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         sample_rate: args.sample.unwrap_or(1.0),
         write_back: options.policy == WritePolicy::WriteBack,
     })?;
-    read_traces(&args.traces, ctx, |request| Ok(profile.add(request)?))?;
+    let mut ends: Vec<u64> = Vec::new();
+    let traces = read_traces(&args.traces, ctx, |request| {
+        if simulates {
+            let at = request.volume.0 as usize;
+            ends.resize(ends.len().max(at + 1), 0);
+            ends[at] = ends[at].max(request.offset.saturating_add(request.length));
+        }
+        Ok(profile.add(request)?)
+    })?;
     let profile = profile.finish()?;
     options.duration = profile.duration();
-    let answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
+    let cost = options.cost;
+    let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
+    if simulates {
+        let number = |at: usize| forebay_block::Volume(at as u32);
+        let volume = |(at, &bytes): (usize, &u64)| TracedVolume {
+            name: traces.volume_name(number(at)),
+            bytes: bytes.next_multiple_of(cost.block_size.bytes()),
+        };
+        answer.simulate(&Simulator {
+            traces: &args.traces,
+            ctx,
+            cost,
+            volumes: ends.iter().enumerate().map(volume).collect(),
+            requests: traces.requests,
+            duration: profile.duration(),
+        })?;
+    }
     if let Some(path) = &args.output.parquet {
         answer.rows().write(path)?;
     }

@@ -2,11 +2,13 @@
 
 use forebay_plan::{
     Budget, Catalogue, Choice, Combination, Hierarchy, HitCounts, ParetoPoint, Plan, PlanError,
-    PlanOptions, Profile, Space, budget_range, full_usd, pareto_front, plan,
+    PlanOptions, Profile, Space, Units, budget_range, full_usd, judge_finalists, pareto_front,
+    plan,
 };
 use serde::Serialize;
 
-use super::{Args, Method, Policy};
+use super::simulated::Simulator;
+use super::{Args, Evaluate, Method, Policy};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::rows::Rows;
@@ -27,6 +29,8 @@ pub struct Answer<'a> {
     pub plans: Vec<Plan>,
     /// One per budget of the sweep, ascending.
     pub sweep: Vec<Plan>,
+    /// Purchases that were simulated.
+    pub simulations: u64,
     /// One per backing store, with the hierarchies that its points index.
     pub pareto: Vec<Front>,
 }
@@ -57,6 +61,7 @@ impl<'a> Answer<'a> {
             full_usd,
             plans: Vec::new(),
             sweep: Vec::new(),
+            simulations: 0,
             pareto: Vec::new(),
         };
         for budget in &args.budget {
@@ -75,6 +80,19 @@ impl<'a> Answer<'a> {
             answer.pareto = answer.fronts()?;
         }
         Ok(answer)
+    }
+
+    /// Has the finalists of the budgets asked for simulated.
+    pub fn simulate(&mut self, simulator: &Simulator<'_>) -> Result<(), CliError> {
+        let finalists = usize::try_from(self.args.finalists).unwrap_or(usize::MAX);
+        for plan in &mut self.plans {
+            let mut judge =
+                |hierarchy: &Hierarchy, sizes: &[Units]| simulator.judge(hierarchy, sizes);
+            let how = (finalists, "simulate");
+            self.simulations +=
+                judge_finalists(plan, &self.catalogue, &self.options, how, &mut judge)?;
+        }
+        Ok(())
     }
 
     fn plan(&self, usd: f64) -> Result<Plan, PlanError> {
@@ -141,7 +159,8 @@ impl<'a> Answer<'a> {
         Document {
             policy: policy_name(self.args.policy),
             method: method_name(self.args.method),
-            evaluate: "analytic",
+            evaluate: evaluate_name(self.args.evaluate),
+            simulations: self.simulations,
             block_size: block,
             requests: profile.requests(),
             accesses: profile.reads() + profile.writes(),
@@ -208,6 +227,8 @@ impl<'a> Answer<'a> {
             .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
             .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
             .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))
+            .texts("judged_by", rows.iter().map(|(_, c)| c.purchase.judged_by))
+            .reals("analytic_latency_us", real(|_, c| c.purchase.analytic_latency_us))
             .texts("class", rows.iter().map(|(_, c)| c.purchase.class.name()))
             .reals("tier1_hit_ratio", real(|_, c| c.purchase.hit_ratio[0]))
             .reals("hit_ratio", real(|_, c| c.purchase.hit_ratio.iter().sum()))
@@ -241,6 +262,14 @@ pub fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
+pub fn evaluate_name(evaluate: Evaluate) -> &'static str {
+    match evaluate {
+        Evaluate::Analytic => "analytic",
+        Evaluate::Simulate => "simulate",
+        Evaluate::Replay => "replay",
+    }
+}
+
 pub fn method_name(method: Method) -> &'static str {
     match method {
         Method::Cydonia => "cydonia",
@@ -255,6 +284,8 @@ pub struct Document<'a> {
     policy: &'static str,
     method: &'static str,
     evaluate: &'static str,
+    /// Purchases that were simulated, single tiers among them.
+    simulations: u64,
     block_size: u64,
     requests: u64,
     accesses: u64,

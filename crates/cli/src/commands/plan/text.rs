@@ -55,10 +55,14 @@ impl Answer<'_> {
     pub fn budget_line(&self, plan: &Plan) -> String {
         let share = plan.budget_usd / self.full_usd;
         format!(
-            "Budget {}, {} of what all data would cost in DRAM; {} sizes tried",
+            "Budget {}, {} of what all data would cost in DRAM; {} sizes tried by formulas{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
-            count(plan.evaluations)
+            count(plan.evaluations),
+            match plan.choices.iter().filter(|c| c.purchase.judged_by == "simulate").count() {
+                0 => String::new(),
+                n => format!("; the first {n} simulated, marked *"),
+            }
         )
     }
 
@@ -103,7 +107,8 @@ fn row(choice: &Choice) -> [String; 9] {
 
 /// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
 fn latency(purchase: &Purchase) -> String {
-    let text = Unit::Micros.show(purchase.mean_latency_us);
+    let mark = if purchase.judged_by == "simulate" { " *" } else { "" };
+    let text = Unit::Micros.show(purchase.mean_latency_us) + mark;
     match purchase.mean_latency_us_bounds {
         None => text,
         Some(b) => {

@@ -1,0 +1,152 @@
+//! The finalists of a plan, simulated.
+
+use std::fmt::Write;
+
+use forebay_block::{Nanos, Request};
+use forebay_config::Config;
+use forebay_model::Profile;
+use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units, WritePolicy};
+use forebay_simulate::{Defaults, Memory, Options, Pacing, Scenario, Simulation, TracedVolume};
+use forebay_trace::{Batch, open_all};
+
+use crate::args::TraceArgs;
+use crate::context::Context;
+use crate::format::count;
+use crate::progress::Unit;
+use crate::reading::options;
+
+/// How often a simulation looks whether it is to stop, in requests.
+const CHECK_PERIOD: u64 = 1 << 16;
+
+/// Simulates what a plan buys, reading the traces anew each time.
+pub struct Simulator<'a> {
+    pub traces: &'a TraceArgs,
+    pub ctx: &'a Context,
+    pub cost: CostModel,
+    /// By volume number.
+    pub volumes: Vec<TracedVolume>,
+    pub requests: u64,
+    pub duration: Nanos,
+}
+
+impl Simulator<'_> {
+    /// What a hierarchy whose tiers have these sizes does; `None`, with a note, where the
+    /// simulator has no such cache.
+    pub fn judge(
+        &self,
+        hierarchy: &Hierarchy,
+        sizes: &[Units],
+    ) -> Result<Option<Judged>, BoxError> {
+        let label = label(hierarchy, sizes, &self.cost);
+        if hierarchy.tiers.len() > 2 {
+            self.ctx.note(format_args!("{label}: only two tiers can be simulated; by formulas"));
+            return Ok(None);
+        }
+        let scenario = match self.scenario(hierarchy, sizes) {
+            Ok(scenario) => scenario,
+            Err(error) => {
+                self.ctx.note(format_args!("{label} cannot be simulated, by formulas: {error}"));
+                return Ok(None);
+            }
+        };
+        let how = Options { pacing: Pacing::Quiesced, ..Options::default() };
+        let mut simulation = Simulation::new(&scenario, &how)?;
+        let progress =
+            self.ctx.progress(&format!("simulating {label}"), Unit::Count, Some(self.requests));
+        let mut reader = open_all(&self.traces.traces, &options(self.traces))?;
+        let (mut batch, mut done) = (Batch::default(), 0);
+        while reader.read_batch(&mut batch)? > 0 {
+            for request in batch.requests() {
+                if done % CHECK_PERIOD == 0 && self.ctx.interrupted() {
+                    return Err("stopped by a signal before the work was done".into());
+                }
+                simulation.add(&within(&request, &self.volumes))?;
+                done += 1;
+            }
+            progress.set(done);
+        }
+        let run = simulation.finish()?.run;
+        progress.finish();
+        let cache = run.cache.unwrap_or_default();
+        let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
+        let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
+        let days = self.duration.as_secs_f64() / 86_400.0;
+        let total_us = run.latency_us.all.mean * run.requests as f64;
+        let mut hit_ratio = vec![share(cache.hits.tier1.sum()), share(cache.hits.tier2.sum())];
+        hit_ratio.truncate(sizes.len());
+        Ok(Some(Judged {
+            mean_latency_us: total_us / accesses.max(1) as f64,
+            hit_ratio,
+            flash_bytes_written_per_day: (days > 0.0)
+                .then(|| cache.tier2_bytes_written as f64 / days),
+        }))
+    }
+
+    /// The cache of these tiers. The first is where blocks are copied to and from, whatever it is
+    /// made of; the second is the log.
+    fn scenario(&self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<Scenario, BoxError> {
+        let bytes = |at: usize| sizes[at].0 * self.cost.unit_bytes;
+        let policy = match hierarchy.policy {
+            WritePolicy::WriteThrough => "write-through",
+            WritePolicy::WriteBack => "write-back",
+        };
+        let block = self.cost.block_size.bytes();
+        let mut text = format!(
+            "[cache]\nblock_size = {block}\ndram = {}\nwrite_policy = '{policy}'\n",
+            bytes(0)
+        );
+        if hierarchy.policy == WritePolicy::WriteBack {
+            // As the formulas: a write is answered by the first tier.
+            text += "acknowledge = 'dram'\n";
+        }
+        if sizes.len() > 1 {
+            write!(text, "[flash]\npath = 'simulated'\nsize = {}\n", bytes(1))?;
+        }
+        let config = Config::from_toml(&text)?;
+        let mut scenario = Scenario::new(&config, &self.volumes, &Defaults::default())?;
+        let tier1 = &hierarchy.tiers[0];
+        scenario.memory =
+            Memory { read: nanos(tier1.read_latency_us), write: nanos(tier1.write_latency_us) };
+        if let Some(tier2) = hierarchy.tiers.get(1) {
+            scenario.flash = profile(tier2, &self.cost);
+        }
+        scenario
+            .volumes
+            .iter_mut()
+            .for_each(|v| v.backing = profile(&hierarchy.backing, &self.cost));
+        Ok(scenario)
+    }
+}
+
+/// As in the formulas: one block after another, each as long as the catalogue says, whether they
+/// lie side by side or not.
+fn profile(device: &Device, cost: &CostModel) -> Profile {
+    let block = cost.block_size.bytes() as f64;
+    let rate = |us: f64| if us > 0.0 { (block / us * 1e6).round().max(1.0) as u64 } else { 0 };
+    Profile {
+        read_bytes_per_s: rate(device.read_latency_us),
+        write_bytes_per_s: rate(device.write_latency_us),
+        parallelism: 1,
+        ..Profile::INSTANT
+    }
+}
+
+fn nanos(us: f64) -> Nanos {
+    Nanos((us * 1e3).round() as u64)
+}
+
+/// A trace that is read a second time is the same, but for a file that grew meanwhile.
+fn within(request: &Request, volumes: &[TracedVolume]) -> Request {
+    let size = volumes.get(request.volume.0 as usize).map_or(0, |v| v.bytes);
+    let offset = request.offset.min(size);
+    Request { offset, length: request.length.min(size - offset), ..*request }
+}
+
+fn label(hierarchy: &Hierarchy, sizes: &[Units], cost: &CostModel) -> String {
+    let tier = |(device, units): (&Device, &Units)| {
+        let mib = (units.0 * cost.unit_bytes) >> 20;
+        format!("{} MiB {}", count(mib), device.name)
+    };
+    let tiers: Vec<String> = hierarchy.tiers.iter().zip(sizes).map(tier).collect();
+    format!("{} + {}", tiers.join(" + "), hierarchy.backing.name)
+}

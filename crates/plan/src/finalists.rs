@@ -1,0 +1,193 @@
+//! Judging the best of a plan anew, by something slower than formulas.
+
+use crate::catalogue::{Catalogue, Combination};
+use crate::cost::{CostModel, Units};
+use crate::error::{BoxError, PlanError};
+use crate::hierarchy::Hierarchy;
+use crate::plan::{Class, Plan, PlanOptions, Purchase};
+
+/// What a judge says of a hierarchy whose tiers have given sizes.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Judged {
+    /// Mean latency per block access, in microseconds.
+    pub mean_latency_us: f64,
+    /// Share of all block accesses that hit in each tier.
+    pub hit_ratio: Vec<f64>,
+    /// Bytes written to flash tiers per day; none where the duration is not known.
+    pub flash_bytes_written_per_day: Option<f64>,
+}
+
+impl Judged {
+    fn enter(self, purchase: &mut Purchase, judged_by: &'static str) {
+        purchase.judged_by = judged_by;
+        purchase.mean_latency_us = self.mean_latency_us;
+        purchase.mean_latency_us_bounds = None;
+        purchase.hit_ratio = self.hit_ratio;
+        purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
+        purchase.flash_bytes_written_per_day = self.flash_bytes_written_per_day;
+    }
+}
+
+/// Tells what a hierarchy whose tiers have these sizes is worth; `None` if it cannot.
+pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
+
+/// Has the first `finalists` choices of `plan` and their single tiers judged, and puts those first
+/// that came out best. A single tier that turns out the better buy takes the choice's place. What
+/// could not be judged and what was no finalist stands behind, by the formulas as before. Returns
+/// how many purchases were judged.
+///
+/// # Errors
+/// If the catalogue has not the devices of the plan, or the judge fails.
+pub fn judge_finalists(
+    plan: &mut Plan,
+    catalogue: &Catalogue,
+    options: &PlanOptions,
+    (finalists, judged_by): (usize, &'static str),
+    judge: &mut Judge<'_>,
+) -> Result<u64, PlanError> {
+    let mut count = 0;
+    let (mut known, mut best, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for mut choice in std::mem::take(&mut plan.choices) {
+        let mut found = Vec::new();
+        let purchases = [&choice.purchase, &choice.baseline];
+        for purchase in purchases.into_iter().filter(|_| best.len() < finalists) {
+            let (hierarchy, sizes) = bought(purchase, catalogue, options)?;
+            let seen = known.iter().find(|(h, s, _)| (h, s) == (&hierarchy, &sizes));
+            if let Some((.., judged)) = seen {
+                found.push(Judged::clone(judged));
+                continue;
+            }
+            let failed = |source| PlanError::Evaluation { what: hierarchy.label(), source };
+            let Some(judged) = judge(&hierarchy, &sizes).map_err(failed)? else { break };
+            count += 1;
+            found.push(judged.clone());
+            known.push((hierarchy, sizes, judged));
+        }
+        let Ok([of_purchase, of_baseline]) = <[Judged; 2]>::try_from(found) else {
+            // Half a judgement compares nothing.
+            rest.push(choice);
+            continue;
+        };
+        of_purchase.enter(&mut choice.purchase, judged_by);
+        of_baseline.enter(&mut choice.baseline, judged_by);
+        let single = choice.baseline.mean_latency_us;
+        if single < choice.purchase.mean_latency_us {
+            let none =
+                choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
+            let tiers: Vec<_> = none.collect();
+            choice.purchase = choice.baseline.clone();
+            choice.purchase.hit_ratio.resize(1 + tiers.len(), 0.0);
+            choice.purchase.read_hit_ratio.resize(1 + tiers.len(), 0.0);
+            choice.purchase.write_hit_ratio.resize(1 + tiers.len(), 0.0);
+            choice.purchase.tiers.extend(tiers);
+            choice.purchase.class = Class::Single;
+            (choice.hit_miss_ratio, choice.break_even) = (None, None);
+        }
+        let reduction = 1.0 - choice.purchase.mean_latency_us / single;
+        choice.latency_reduction = if reduction.is_finite() { reduction } else { 0.0 };
+        best.push(choice);
+    }
+    best.sort_by(|a, b| {
+        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
+        us.then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
+    });
+    plan.choices = best;
+    plan.choices.append(&mut rest);
+    if let Some(first) = plan.choices.first() {
+        plan.baseline = first.baseline.clone();
+    }
+    Ok(count)
+}
+
+/// The devices and sizes of a purchase; tiers of no size are not there.
+fn bought(
+    purchase: &Purchase,
+    catalogue: &Catalogue,
+    options: &PlanOptions,
+) -> Result<(Hierarchy, Vec<Units>), PlanError> {
+    let there = || purchase.tiers.iter().filter(|tier| tier.bytes > 0);
+    let combination = Combination {
+        tiers: there().map(|tier| tier.device.clone()).collect(),
+        backing: purchase.backing.clone(),
+    };
+    let CostModel { unit_bytes, .. } = options.cost;
+    let sizes = there().map(|tier| Units(tier.bytes / unit_bytes)).collect();
+    Ok((Hierarchy::new(catalogue, &combination, options.policy)?, sizes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::testing::Steps;
+
+    fn counts() -> Steps {
+        let at = vec![(10 * 256, 3000, 500), (100 * 256, 6000, 1200), (400 * 256, 9000, 1900)];
+        Steps { reads: 10_000, writes: 2_000, at, footprint: 500 * 256 }
+    }
+
+    fn judged(us: f64) -> Option<Judged> {
+        Some(Judged { mean_latency_us: us, hit_ratio: vec![0.5], ..Judged::default() })
+    }
+
+    #[test]
+    fn finalists_are_ranked_by_their_judge_and_others_stay_behind() {
+        let (c, options) = (Catalogue::default(), PlanOptions::default());
+        let before = plan(&counts(), &c, c.combinations(), 0.5, &options).unwrap();
+        let mut after = before.clone();
+        // The later it is asked for, the better, and single tiers are the worst.
+        let mut next = 1000.0;
+        let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+            next -= 1.0;
+            Ok(judged(if sizes.len() > 1 { next } else { 5000.0 }))
+        };
+        let count = judge_finalists(&mut after, &c, &options, (3, "simulate"), &mut judge).unwrap();
+        assert!((4..=6).contains(&count), "a single tier is judged once: {count}");
+        let names = |p: &Plan| -> Vec<Vec<crate::Tier>> {
+            p.choices.iter().map(|c| c.purchase.tiers.clone()).collect()
+        };
+        let (before_names, after_names) = (names(&before), names(&after));
+        assert_eq!(after_names[0], before_names[2]);
+        assert_eq!(after_names[3..], before_names[3..]);
+        let by: Vec<&str> = after.choices.iter().map(|c| c.purchase.judged_by).collect();
+        assert_eq!((&by[..3], by[3]), (&["simulate"; 3][..], "analytic"));
+        let first = &after.choices[0];
+        assert_eq!(first.purchase.analytic_latency_us, before.choices[2].purchase.mean_latency_us);
+        assert!(
+            (first.latency_reduction - (1.0 - first.purchase.mean_latency_us / 5000.0)).abs()
+                < 1e-9
+        );
+        assert_eq!(after.baseline, first.baseline);
+    }
+
+    #[test]
+    fn a_single_tier_that_is_judged_better_is_what_is_bought() {
+        let (c, options) = (Catalogue::default(), PlanOptions::default());
+        let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
+        let mut judge =
+            |_: &Hierarchy, sizes: &[Units]| Ok(judged(if sizes.len() > 1 { 90.0 } else { 10.0 }));
+        judge_finalists(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        for choice in &plan.choices[..2] {
+            assert_eq!((choice.purchase.class, choice.latency_reduction), (Class::Single, 0.0));
+            assert_eq!(choice.purchase.tiers[1].bytes, 0);
+            assert_eq!(choice.purchase.hit_ratio.len(), choice.purchase.tiers.len());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_judged_leaves_its_place_to_the_next() {
+        let (c, options) = (Catalogue::default(), PlanOptions::default());
+        let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
+        let bought = |c: &crate::Choice| c.purchase.tiers.get(1).filter(|t| t.bytes > 0).cloned();
+        let refused = plan.choices.iter().find_map(bought).unwrap().device;
+        let is_refused = |c: &crate::Choice| bought(c).is_some_and(|t| t.device == refused);
+        let mut judge = |h: &Hierarchy, _: &[Units]| {
+            let has = h.tiers.get(1).is_some_and(|tier| tier.name == refused);
+            Ok(if has { None } else { judged(50.0) })
+        };
+        judge_finalists(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        let by: Vec<&str> = plan.choices.iter().map(|c| c.purchase.judged_by).collect();
+        assert_eq!((by[0], by[1], by[2]), ("simulate", "simulate", "analytic"));
+        assert!(!plan.choices[..2].iter().any(is_refused) && plan.choices.iter().any(is_refused));
+    }
+}
