@@ -25,6 +25,10 @@ pub fn kind_for(bug: Bug) -> &'static str {
         Bug::BackingSyncSkipped => "dram",
         Bug::ChecksumIgnoredOnRead => "back-media",
         Bug::SyncFailureIgnored => "dram-errors",
+        Bug::CellReusedEarly
+        | Bug::TailUnverified
+        | Bug::UnmapForgotten
+        | Bug::MappingLeftBehind => "back-slots",
         _ => "back",
     }
 }

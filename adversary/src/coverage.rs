@@ -60,6 +60,11 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("refused: the device failed", 20),
     ("requests failed", 6000),
     ("rescued while leaving", 60_000),
+    ("slots: gave way on flash", 30_000),
+    ("slots: mappings moved", 30_000),
+    ("slots: met again past its time", 2000),
+    ("slots: records unmapped", 30_000),
+    ("slots: regions dropped", 200),
     ("starts refused", 200),
     ("transfer errors", 2000),
     ("waits for a block", 600_000),
@@ -135,6 +140,9 @@ impl Coverage {
             ("transfer errors", s.transfer_errors),
             ("corrupt flash reads", s.flash_corrupt),
             ("destage retries", s.destage_retries),
+            ("slots: gave way on flash", s.flash_evictions),
+            ("slots: met again past its time", s.flash_rescued),
+            ("slots: regions dropped", s.regions_dropped),
         ] {
             self.add(name, n);
         }
@@ -147,6 +155,8 @@ impl Coverage {
             ("log regions reclaimed", s.regions_reclaimed),
             ("log superblock updates", s.superblock_updates),
             ("log regions sealed with pages left", s.pages_skipped),
+            ("slots: mappings moved", s.mappings_moved),
+            ("slots: records unmapped", s.unmapped),
         ] {
             self.add(name, n);
         }

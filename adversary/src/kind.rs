@@ -20,31 +20,53 @@ pub struct Kind {
 }
 
 const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: Plan) -> Kind {
-    Kind {
-        name,
-        limits: Limits { flash: Some(flash), write_back, small_blocks: false, switches: false },
-        plan,
-    }
+    let limits = Limits {
+        flash: Some(flash),
+        write_back,
+        small_blocks: false,
+        switches: false,
+        slots: false,
+    };
+    Kind { name, limits, plan }
+}
+
+/// The same with flash in the layout slots.
+const fn slots(name: &'static str, write_back: bool, plan: Plan) -> Kind {
+    let limits = Limits {
+        flash: Some(true),
+        write_back: Some(write_back),
+        small_blocks: false,
+        switches: false,
+        slots: true,
+    };
+    Kind { name, limits, plan }
 }
 
 /// Power cuts, kills and stops; no other faults.
-pub const CUTS: [Kind; 3] = [
+pub const CUTS: [Kind; 5] = [
     kind("dram", false, None, Plan::CUTS),
     kind("back", true, Some(true), Plan::CUTS),
     kind("through", true, Some(false), Plan::CUTS),
+    slots("back-slots", true, Plan::CUTS),
+    slots("through-slots", false, Plan::CUTS),
 ];
 
 /// The same, with policies that change while it serves and from start to start.
-pub fn switches() -> [Kind; 2] {
+pub fn switches() -> [Kind; 3] {
     let limits = |flash| Limits { flash: Some(flash), switches: true, ..Limits::default() };
     [
         Kind { name: "dram-switch", limits: limits(false), plan: Plan::CUTS },
         Kind { name: "switch", limits: limits(true), plan: Plan::CUTS },
+        Kind {
+            name: "switch-slots",
+            limits: Limits { slots: true, ..limits(true) },
+            plan: Plan::CUTS,
+        },
     ]
 }
 
 /// Those, and devices that report errors, run out of space and fail to sync.
-pub fn errors() -> [Kind; 4] {
+pub fn errors() -> [Kind; 6] {
     let io = FaultRates::NONE
         .with(Fault::TransientError, 30)
         .with(Fault::NoSpace, 60)
@@ -59,12 +81,14 @@ pub fn errors() -> [Kind; 4] {
         kind("dram-errors", false, None, plan),
         kind("back-errors", true, Some(true), plan),
         kind("through-errors", true, Some(false), plan),
+        slots("back-slots-errors", true, plan),
+        slots("through-slots-errors", false, plan),
     ]
 }
 
 /// Cuts, and a flash device that lies: what it writes is lost or goes elsewhere, what it reads
 /// is rotten, another place's, or unreadable.
-pub fn media() -> [Kind; 2] {
+pub fn media() -> [Kind; 4] {
     let lies = FaultRates::NONE
         .with(Fault::LostWrite, 40)
         .with(Fault::MisdirectedWrite, 40)
@@ -72,7 +96,12 @@ pub fn media() -> [Kind; 2] {
         .with(Fault::ByteRot, 8)
         .with(Fault::LatentError, 12);
     let plan = Plan { flash_faults: lies, errors_allowed: true, ..Plan::CUTS };
-    [kind("back-media", true, Some(true), plan), kind("through-media", true, Some(false), plan)]
+    [
+        kind("back-media", true, Some(true), plan),
+        kind("through-media", true, Some(false), plan),
+        slots("back-slots-media", true, plan),
+        slots("through-slots-media", false, plan),
+    ]
 }
 
 /// Every kind.

@@ -52,8 +52,14 @@ const OPERATIONS: [Operation; 5] = [
 ];
 const TROUBLES: [Trouble; 5] =
     [Trouble::Cut, Trouble::Error, Trouble::Dead, Trouble::NoSpace, Trouble::SyncFailure];
-const KINDS: [CacheKind; 4] =
-    [CacheKind::DramOnly, CacheKind::BackToFlash, CacheKind::BackToDram, CacheKind::Through];
+const KINDS: [CacheKind; 6] = [
+    CacheKind::DramOnly,
+    CacheKind::BackToFlash,
+    CacheKind::BackToDram,
+    CacheKind::Through,
+    CacheKind::SlotsBackToFlash,
+    CacheKind::SlotsThrough,
+];
 
 /// Number of cases: operation, trouble and kind of cache.
 pub const CASES: u64 = (OPERATIONS.len() * TROUBLES.len() * KINDS.len()) as u64;

@@ -40,7 +40,9 @@ pub fn tally(seed: u64, tally: &mut Tally) {
     tally.runs += 1;
     let result = catch(|| {
         let mut choices = Seeded::new(seed);
-        let scenario = draw(&mut choices, Limits::default());
+        // Flash, where there is any, in the one layout and the other.
+        let limits = Limits { slots: seed % 2 == 1, ..Limits::default() };
+        let scenario = draw(&mut choices, limits);
         let mut check = Check::new(&scenario, choices);
         check.run(scenario.depth)?;
         tally.coverage.add_life(&check.world.cache);

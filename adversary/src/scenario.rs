@@ -37,6 +37,8 @@ pub struct Limits {
     pub small_blocks: bool,
     /// Policies change.
     pub switches: bool,
+    /// Flash in the layout slots.
+    pub slots: bool,
 }
 
 /// Draws a scenario: tiny geometry, so that everything happens within a few operations.
@@ -63,9 +65,9 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     };
     let acknowledge =
         if flash && c.choose(2) == 0 { Acknowledge::Flash } else { Acknowledge::Dram };
-    let shards = if c.choose(3) == 0 { 2 } else { 1 };
+    let shards = if c.choose(3) == 0 && !limits.slots { 2 } else { 1 };
     let n = u32::from(shards);
-    let geometry = geometry(c, block);
+    let (geometry, spare) = geometry(c, block, n, limits.slots);
     let config = CacheConfig {
         block_size: BlockSize::new(block.into()).expect("a power of two"),
         dram_blocks: n * (1 + c.choose(6) as u32),
@@ -77,7 +79,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         replacement: ReplacementKind::Lru,
         flash: flash.then(|| FlashConfig {
             geometry,
-            entries_max: geometry.regions * geometry.region_pages,
+            entries_max: match geometry.slots {
+                0 => geometry.regions * geometry.region_pages,
+                cells => cells,
+            },
+            blocks: geometry.slots - spare,
             regions_reserved: 1,
         }),
         shards,
@@ -111,10 +117,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     Scenario {
         config,
         volumes,
-        flash_bytes: flash.then(|| {
-            u64::from(geometry.first_region_page() + geometry.regions * geometry.region_pages)
-                * u64::from(geometry.page_size)
-        }),
+        flash_bytes: flash.then(|| geometry.device_bytes()),
         tear_bytes: if c.choose(4) == 0 { 4096 } else { 512 },
         depth: 1 + c.choose(8) as usize,
         kill_is_lossless,
@@ -132,7 +135,8 @@ fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
     .into_iter()
 }
 
-fn geometry(c: &mut dyn Choices, block: u32) -> Geometry {
+/// With the number of cells beyond the accounting, in the layout slots.
+fn geometry(c: &mut dyn Choices, block: u32, shards: u32, slots: bool) -> (Geometry, u32) {
     let block_pages = (block / 4096).max(1);
     let batch_entries_max = 1 + c.choose(4) as u32;
     let batch_pages_max = 1 + block_pages * batch_entries_max;
@@ -141,6 +145,7 @@ fn geometry(c: &mut dyn Choices, block: u32) -> Geometry {
         page_size: 4096,
         region_pages: (1 + batch_pages_max).max(2 + 4 * block_pages + c.choose(8) as u32),
         regions: 4 + c.choose(3) as u32,
+        slots: 0,
         superblock_pages: 1,
         extent_bytes: u64::from(block) << c.choose(3),
         batch_pages_max,
@@ -148,6 +153,16 @@ fn geometry(c: &mut dyn Choices, block: u32) -> Geometry {
         inflight_batches_max: 1 + c.choose(3) as u32,
         active_extents_max: 1 + c.choose(3) as u32,
     };
+    let (geometry, spare) = if slots { in_slots(c, geometry, shards) } else { (geometry, 0) };
     geometry.validate().expect("drawn geometries are valid");
-    geometry
+    (geometry, spare)
+}
+
+/// Few cells, now and then fewer than memory has blocks, and a journal that wraps soon.
+fn in_slots(c: &mut dyn Choices, geometry: Geometry, shards: u32) -> (Geometry, u32) {
+    let spare = 1 + c.choose(4) as u32;
+    let slots = shards * (1 + c.choose(10) as u32) + spare;
+    let entries = geometry.batch_entries_max * (geometry.regions - 2);
+    let region_pages = 1 + (2 * slots).div_ceil(entries).max(2) + c.choose(3) as u32;
+    (Geometry { slots, region_pages, ..geometry }, spare)
 }

@@ -14,7 +14,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 11] = [
+const SEEDS: [(&str, u64); 18] = [
     ("dram", 1_200),
     ("back", 2_400),
     ("through", 2_400),
@@ -26,6 +26,13 @@ const SEEDS: [(&str, u64); 11] = [
     ("through-errors", 600),
     ("back-media", 1_700),
     ("through-media", 1_700),
+    ("back-slots", 1_000),
+    ("through-slots", 1_000),
+    ("back-slots-errors", 300),
+    ("through-slots-errors", 300),
+    ("back-slots-media", 500),
+    ("through-slots-media", 500),
+    ("switch-slots", 500),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [

@@ -91,6 +91,10 @@ pub(crate) enum CacheKind {
     BackToFlash,
     BackToDram,
     Through,
+    /// The same three with flash in the layout slots, where two of the three blocks fit.
+    SlotsBackToFlash,
+    SlotsBackToDram,
+    SlotsThrough,
 }
 
 /// Parameters, what came before, two operations, and whether the second is issued before the
@@ -106,7 +110,7 @@ pub struct Case {
 }
 
 /// Number of cases.
-pub const CASES: u64 = 4 * 3 * 2 * ACTIONS * ACTIONS;
+pub const CASES: u64 = 7 * 3 * 2 * ACTIONS * ACTIONS;
 const ACTIONS: u64 = Action::ALL.len() as u64;
 
 impl Case {
@@ -115,12 +119,15 @@ impl Case {
         let (second, n) = (n % ACTIONS, n / ACTIONS);
         let (first, n) = (n % ACTIONS, n / ACTIONS);
         let (overlap, n) = (n % 2 == 1, n / 2);
-        let (before, kind) = (n % 3, n / 3 % 4);
+        let (before, kind) = (n % 3, n / 3 % 7);
         let kinds = [
             CacheKind::DramOnly,
             CacheKind::BackToFlash,
             CacheKind::BackToDram,
             CacheKind::Through,
+            CacheKind::SlotsBackToFlash,
+            CacheKind::SlotsBackToDram,
+            CacheKind::SlotsThrough,
         ];
         Case {
             kind: kinds[kind as usize],
@@ -142,14 +149,17 @@ impl Case {
 
     /// The parameters.
     pub fn scenario(&self) -> Scenario {
-        let write_back = self.kind != CacheKind::Through;
-        let flash = self.kind != CacheKind::DramOnly;
-        let to_flash = self.kind == CacheKind::BackToFlash;
+        use CacheKind::{DramOnly, SlotsBackToDram, SlotsBackToFlash, SlotsThrough, Through};
+        let write_back = !matches!(self.kind, Through | SlotsThrough);
+        let flash = self.kind != DramOnly;
+        let to_flash = matches!(self.kind, CacheKind::BackToFlash | SlotsBackToFlash);
+        let slots = matches!(self.kind, SlotsBackToFlash | SlotsBackToDram | SlotsThrough);
         let geometry = Geometry {
             block_size: BLOCK_BYTES,
             page_size: 4096,
-            region_pages: 6,
+            region_pages: if slots { 5 } else { 6 },
             regions: 4,
+            slots: if slots { 4 } else { 0 },
             superblock_pages: 1,
             extent_bytes: u64::from(BLOCK_BYTES),
             batch_pages_max: 3,
@@ -172,7 +182,8 @@ impl Case {
             replacement: ReplacementKind::Lru,
             flash: flash.then_some(FlashConfig {
                 geometry,
-                entries_max: geometry.regions * geometry.region_pages,
+                entries_max: if slots { 4 } else { geometry.regions * geometry.region_pages },
+                blocks: 2,
                 regions_reserved: 1,
             }),
             shards: 1,
@@ -180,14 +191,13 @@ impl Case {
             waiters_max: 16,
             destage_depth: 1,
         };
-        let pages = geometry.first_region_page() + geometry.regions * geometry.region_pages;
         Scenario {
             config,
             volumes: vec![VolumeConfig {
                 size_bytes: BLOCKS * u64::from(BLOCK_BYTES),
                 read_only: false,
             }],
-            flash_bytes: flash.then(|| u64::from(pages) * u64::from(geometry.page_size)),
+            flash_bytes: flash.then(|| geometry.device_bytes()),
             tear_bytes: 512,
             depth: 8,
             kill_is_lossless: (!write_back || to_flash) && self.kind != CacheKind::DramOnly,

@@ -160,6 +160,8 @@ impl Cache {
     /// shard or more than 64).
     pub fn new(config: CacheConfig) -> Self {
         assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
+        let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        assert!(!slots || config.shards == 1, "the layout slots has one shard");
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
         let log = config.flash.as_ref().map(|f| {
             let mut options = Options { slots: config.slots(), ..Options::default() };
@@ -174,7 +176,7 @@ impl Cache {
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             state: State::New,
-            cleaner: Cleaner::default(),
+            cleaner: Cleaner::new(config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0)),
             notices: Vec::new(),
             now: Nanos(0),
             flushing: 0,

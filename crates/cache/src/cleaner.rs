@@ -2,6 +2,10 @@
 //!
 //! One region at a time, all shards together: each destages its part, then the volumes written
 //! to are synced, and only then the records are clean. What asked for the cleaning is told.
+//!
+//! In the layout slots a region is reclaimed by moving its mappings to another, if there is room;
+//! and blocks that give way on flash are cleaned in rounds of their own, in the order of
+//! replacement.
 
 use forebay_block::Nanos;
 use std::collections::VecDeque;
@@ -13,6 +17,8 @@ pub(crate) enum Purpose {
     Reclaim,
     /// Somebody wants everything on the backing store.
     Destage,
+    /// Blocks give way on flash (no region is meant).
+    Evict,
 }
 
 /// Where the region being cleaned stands.
@@ -21,6 +27,8 @@ pub(crate) enum Phase {
     /// The region's records are being made durable: a version must not reach the backing store
     /// while a power cut could still bring back an older record that is called clean.
     Logging,
+    /// Mappings are being moved to another region.
+    Moving,
     /// Shards are destaging.
     Writing,
     /// Backing stores are being synced.
@@ -48,6 +56,10 @@ const PAUSE_LAST: Nanos = Nanos(5_000_000_000);
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
     queue: VecDeque<(u32, Purpose)>,
+    /// Regions are reclaimed by moving what they hold.
+    moves: bool,
+    /// A region was reclaimed last: then it is the turn of blocks that give way.
+    moved_last: bool,
     pub active: Option<Cleaning>,
     /// Failures in a row.
     pub failures: u32,
@@ -55,6 +67,10 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
+    /// A cleaner with nothing to do. `moves`: regions are reclaimed by moving what they hold.
+    pub fn new(moves: bool) -> Cleaner {
+        Cleaner { moves, ..Cleaner::default() }
+    }
     pub fn push(&mut self, region: u32, purpose: Purpose) {
         match purpose {
             // The log waits: before what is merely wanted clean.
@@ -62,15 +78,24 @@ impl Cleaner {
                 let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
                 self.queue.insert(at.unwrap_or(self.queue.len()), (region, purpose));
             }
-            Purpose::Destage => self.queue.push_back((region, purpose)),
+            Purpose::Destage | Purpose::Evict => self.queue.push_back((region, purpose)),
         }
     }
     pub fn is_idle(&self) -> bool {
         self.active.is_none() && self.queue.is_empty()
     }
+    /// Whether a round for blocks that give way is under way or waits.
+    pub fn is_evicting(&self) -> bool {
+        self.active.is_some_and(|a| a.purpose == Purpose::Evict)
+            || self.queue.iter().any(|q| q.1 == Purpose::Evict)
+    }
+    /// Whether the region is to be brought to the backing stores.
+    pub fn is_wanted_clean(&self, region: u32) -> bool {
+        self.queue.contains(&(region, Purpose::Destage))
+    }
     /// Gives up what is merely wanted clean.
     pub fn forget_destages(&mut self) {
-        self.queue.retain(|q| q.1 == Purpose::Reclaim);
+        self.queue.retain(|q| q.1 != Purpose::Destage);
     }
     /// Gives up everything: the log takes no more writes.
     pub fn forget(&mut self) {
@@ -81,7 +106,17 @@ impl Cleaner {
         if self.active.is_some() || self.retry_at.is_some() {
             return None;
         }
-        let (region, purpose) = self.queue.pop_front()?;
+        let first = *self.queue.front()?;
+        let destage = (first.0, Purpose::Destage);
+        let reclaims = self.moves && first.1 == Purpose::Reclaim;
+        let evict = self.queue.iter().position(|q| q.1 == Purpose::Evict);
+        let at = match self.queue.iter().position(|&q| q == destage) {
+            // What is wanted clean must not move on before it is.
+            Some(at) if reclaims => at,
+            _ => evict.filter(|_| reclaims && self.moved_last).unwrap_or(0),
+        };
+        let (region, purpose) = self.queue.remove(at)?;
+        self.moved_last = purpose == Purpose::Reclaim;
         self.active = Some(Cleaning {
             region,
             purpose,

@@ -43,8 +43,13 @@ pub struct CacheConfig {
 pub struct FlashConfig {
     /// Geometry of the log.
     pub geometry: Geometry,
-    /// Blocks the index can hold on flash; the log is reclaimed early when it is full.
+    /// Blocks the index can hold on flash; the log is reclaimed early when it is full. In the
+    /// layout slots: all cells.
     pub entries_max: u32,
+    /// Layout slots: blocks that flash holds by the accounting of the replacement policy, fewer
+    /// than there are cells; the others are for records on their way. Without meaning in the
+    /// layout log.
+    pub blocks: u32,
     /// Regions kept free for writing ahead of reclaim.
     pub regions_reserved: u32,
 }

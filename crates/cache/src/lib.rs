@@ -13,6 +13,7 @@ mod index;
 mod policy;
 mod pump;
 pub mod replacement;
+mod second;
 mod shard;
 mod slab;
 mod slots;

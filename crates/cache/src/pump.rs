@@ -2,13 +2,13 @@
 //! flushes, cleaning and a stop on. Each turn is bounded.
 
 use forebay_effect::Outcome;
-use forebay_flash::Event;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Event, Layout};
 
 use crate::cache::{Cache, Notice, State, around};
-use crate::cleaner::{Phase, Purpose};
+use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{INTERNAL, Stage, SyncWaiter};
-use crate::shard::{FlushState, JobState, Surroundings};
+use crate::shard::{FlushState, JobState, MoveState, Surroundings, Target};
 use forebay_block::{Flags, Op, Volume};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
@@ -17,6 +17,14 @@ const CLEANER: u64 = u64::MAX;
 const FAILURES_MAX: u32 = 3;
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
+
+/// What a cleaning is about.
+fn target(active: &Cleaning) -> Target {
+    match active.purpose {
+        Purpose::Evict => Target::Coldest,
+        Purpose::Reclaim | Purpose::Destage => Target::Region(active.region),
+    }
+}
 
 impl Cache {
     /// One turn of everything that is owed; true when something was done.
@@ -88,6 +96,13 @@ impl Cache {
                 let (n, t) = shard_of(ticket);
                 self.shards[n].activated(&mut around!(self), t, result);
             }
+            Event::Moved { ticket, key, position, from, region, result } => {
+                self.shards[ticket as usize].moved(key, position, (from, region), result.is_ok());
+            }
+            Event::Unmapped { key, position } => {
+                let n = self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()));
+                self.shards[n].unmapped(&mut around!(self), key, position);
+            }
             Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
             Event::Synced { ticket, result } => {
                 self.front.pieces_done(ticket as u32, 1, result);
@@ -135,6 +150,9 @@ impl Cache {
     pub(crate) fn serve(&mut self, report: Option<Box<forebay_flash::RecoveryReport>>) {
         self.state = State::Ready;
         self.settle_policy();
+        for n in 0..self.shards.len() {
+            self.shards[n].second_ready(&mut around!(self));
+        }
         self.notices.push(Notice::Ready(report));
         for volume in 0..self.front.volumes.len() as u16 {
             self.front.sync(volume, SyncWaiter::Start, &mut self.effects);
@@ -275,18 +293,30 @@ impl Cache {
             return self.consider_giving_up(true);
         }
         active.phase = Phase::Writing;
-        let region = active.region;
+        let target = target(active);
         for shard in &mut self.shards {
-            shard.clean_begin(region);
+            shard.clean_begin(target);
         }
     }
 
     fn push_cleaner(&mut self) -> bool {
         let mut any = false;
+        let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
+        let owes = works && self.shards.iter().any(|s| s.owes_cleaning());
+        if owes && !self.cleaner.is_evicting() {
+            self.cleaner.push(0, Purpose::Evict);
+        }
         if self.cleaner.begin(self.front.sync_failures).is_some() {
-            self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
+            if !self.begin_moving() {
+                let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
+                for shard in &mut self.shards {
+                    shard.clean_choose(target);
+                }
+                self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
+            }
             any = true;
         }
+        any |= self.push_moves();
         let Some(mut active) = self.cleaner.active else { return any };
         if active.phase == Phase::Writing {
             for n in 0..self.shards.len() {
@@ -311,7 +341,7 @@ impl Cache {
             }
             if active.failed {
                 for n in 0..self.shards.len() {
-                    self.shards[n].clean_abandon(&mut around!(self), active.region);
+                    self.shards[n].clean_abandon(&mut around!(self), target(&active));
                 }
                 self.stats.destage_retries += 1;
                 self.cleaner.end(false, self.now);
@@ -346,6 +376,63 @@ impl Cache {
             any = true;
         }
         any
+    }
+
+    /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
+    /// is cleaned, and what it holds is dropped.
+    fn begin_moving(&mut self) -> bool {
+        let Some(active) = &mut self.cleaner.active else { return false };
+        let log = self.log.as_mut().expect("only a log has regions");
+        if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
+            return false;
+        }
+        let region = active.region;
+        let count = self.shards.iter().map(|s| s.region_entries(region)).sum();
+        if !log.moves_fit(count) {
+            self.stats.regions_dropped += 1;
+            return false;
+        }
+        active.phase = Phase::Moving;
+        for n in 0..self.shards.len() {
+            self.shards[n].move_begin(&mut around!(self), region);
+        }
+        self.log.as_mut().expect("it has just been asked").close_notes();
+        true
+    }
+
+    fn push_moves(&mut self) -> bool {
+        let Some(mut active) = self.cleaner.active.filter(|a| a.phase == Phase::Moving) else {
+            return false;
+        };
+        let (mut done, mut more) = (true, false);
+        for n in 0..self.shards.len() {
+            match self.shards[n].move_step(&mut around!(self)) {
+                MoveState::Busy => done = false,
+                MoveState::More => (done, more) = (false, true),
+                MoveState::Done => {}
+                MoveState::Failed => active.failed = true,
+            }
+        }
+        self.cleaner.active = Some(active);
+        let log = self.log.as_mut().expect("only a log has regions");
+        if more {
+            log.close_notes();
+        }
+        if !done {
+            return more;
+        }
+        if active.failed {
+            // The log takes no more: it has failed, or it is being stopped.
+            self.cleaner.active = None;
+        } else {
+            self.cleaner.end(true, self.now);
+            log.region_released(active.region);
+            if self.cleaner.is_wanted_clean(active.region) {
+                // What was wanted clean has moved meanwhile.
+                self.clean_all();
+            }
+        }
+        true
     }
 
     /// After several failures in a row: a dirty record that cannot be read pins its region for
@@ -406,7 +493,8 @@ impl Cache {
     fn clean_all(&mut self) {
         let regions = self.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         for region in 0..regions {
-            if self.shards.iter().any(|s| s.region_is_dirty(region)) {
+            let dirty = self.shards.iter().any(|s| s.region_is_dirty(region));
+            if dirty && !self.cleaner.is_wanted_clean(region) {
                 self.cleaner.push(region, Purpose::Destage);
             }
         }

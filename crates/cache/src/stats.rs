@@ -74,6 +74,13 @@ pub struct CacheStats {
     pub write_met_fetch: u64,
     /// A block hit again while it was leaving DRAM.
     pub rescued: u64,
+    /// Layout slots: blocks that gave way on flash, by the accounting.
+    pub flash_evictions: u64,
+    /// Layout slots: accesses to blocks that had given way on flash and were still there.
+    pub flash_rescued: u64,
+    /// Layout slots: regions that were destaged and dropped, because there was no room to move
+    /// their mappings.
+    pub regions_dropped: u64,
     /// Reads of flash whose checksum failed.
     pub flash_corrupt: u64,
     /// A read from flash overtaken by the reclaim of its region.

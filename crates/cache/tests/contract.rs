@@ -112,6 +112,7 @@ fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfi
         block_size: 4096,
         page_size: 4096,
         region_pages: 12,
+        slots: 0,
         regions: 4,
         superblock_pages: 1,
         extent_bytes: 1 << 16,
@@ -123,7 +124,7 @@ fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfi
     CacheConfig {
         write_policy,
         acknowledge,
-        flash: Some(FlashConfig { geometry, entries_max: 48, regions_reserved: 1 }),
+        flash: Some(FlashConfig { geometry, entries_max: 48, blocks: 48, regions_reserved: 1 }),
         ..CacheConfig::dram_only(4)
     }
 }

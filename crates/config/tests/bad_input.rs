@@ -159,7 +159,6 @@ const CASES: &[Case] = &[
         "cache.write_policy",
         "not available in this version",
     ),
-    ("slots", "[flash]\npath = 'f'\nlayout = 'slots'", 3, "flash.layout", "not available"),
     (
         "staleness",
         "[[volume]]\nname = 'x'\nbacking = 'y'\nstaleness = {}",

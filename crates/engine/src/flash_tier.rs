@@ -87,6 +87,11 @@ impl FlashTier {
     }
 }
 
+/// How a flash tier places blocks, as the configuration has it.
+pub fn layout_name(superblock: &Superblock) -> &'static str {
+    forebay_flash::Layout::name(superblock.layout)
+}
+
 /// What the flash device at `path` holds; looks only.
 ///
 /// # Errors
@@ -148,6 +153,7 @@ pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometr
         page_size: superblock.page_size,
         region_pages: superblock.region_pages,
         regions: superblock.regions,
+        slots: superblock.slots,
         superblock_pages: superblock.superblock_pages,
         extent_bytes: superblock.extent_bytes,
         ..run

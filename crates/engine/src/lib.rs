@@ -44,7 +44,7 @@ pub use check::{CheckReport, check_flash};
 pub use clock::Clock;
 pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
-pub use flash_tier::{Found, inspect_flash};
+pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use latency::{Latency, LatencySummary, VolumeLatency};
 pub use session::Session;

@@ -10,9 +10,10 @@ use forebay_device::file::Notice;
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
-use forebay_flash::Binding;
 use forebay_flash::format::superblock::Superblock;
+use forebay_flash::{Binding, LogError};
 use forebay_model::Model;
+use forebay_setup::count_cells;
 
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
@@ -63,7 +64,13 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
     {
+        let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
+        if stored != expected {
+            let error = LogError::OtherLayout { stored, expected };
+            return Err(EngineError::Flash { path: tier.path.clone(), error });
+        }
         flash.geometry = stored_geometry(superblock, flash.geometry);
+        count_cells(flash);
     }
 
     let mut slots: Vec<Option<Store>> = Vec::new();

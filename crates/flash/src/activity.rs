@@ -403,7 +403,7 @@ impl Log {
         let a = &self.activity;
         let count = (0..a.index.len()).filter_map(|at| idle(a, at)).map(|n| a.stale_count(n));
         let batches = count.sum::<u64>().div_ceil(u64::from(a.batch_entries));
-        if batches > self.regions.pages_left() {
+        if batches > self.regions.pages_to_spare() {
             return false;
         }
         for at in 0..self.activity.index.len() {

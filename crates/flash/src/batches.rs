@@ -5,8 +5,12 @@
 //! a write shares the next one). Forming it fixes its place and sequence; then each payload is
 //! checksummed, the header encoded, and all written in one go.
 //!
+//! In the layout slots the payloads go to cells, each run of neighbouring cells in a write of its
+//! own beside the header's, and notes (`cells.rs`) come first in every batch.
+//!
 //! **Prefix rule**: a batch counts as complete when its write is and all before it do.
 
+use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
@@ -52,6 +56,8 @@ struct Fill {
     room: u32,
     count: usize,
     payload_pages: u32,
+    /// Cells needed; none in the layout log.
+    cells: usize,
     /// Nothing more would fit.
     full: bool,
 }
@@ -82,8 +88,9 @@ impl Queue {
         self.fill = Fill::default();
     }
 
-    /// Measures how much of the front fits a batch of `room` pages.
-    fn measure(&mut self, room: u32, geometry: &Geometry) -> Fill {
+    /// Measures how much of the front fits a batch of `room` pages, with so many free cells.
+    fn measure(&mut self, room: u32, cells: usize, geometry: &Geometry) -> Fill {
+        let slots = geometry.slots != 0;
         let limit = room.min(geometry.batch_pages_max) - 1;
         let mut fill = self.fill;
         if fill.room != room {
@@ -96,6 +103,12 @@ impl Queue {
             if fill.payload_pages + pages > limit {
                 fill.full = true;
                 break;
+            }
+            if slots && pages > 0 {
+                if fill.cells == cells {
+                    break;
+                }
+                fill.cells += 1;
             }
             fill.count += 1;
             fill.payload_pages += pages;
@@ -114,6 +127,8 @@ enum State {
     /// Waiting for the payloads' checksums.
     Summing,
     Writing,
+    /// A write of it has failed, others are still under way.
+    Failing,
     Written,
     Failed,
 }
@@ -126,6 +141,8 @@ struct Batch {
     page: u32,
     /// Pages, batch header included, region header not.
     pages: u32,
+    /// Writes under way; more than one only in the layout slots.
+    writes: u32,
     /// Whether the region's header goes in front.
     opens_region: bool,
     region_sequence: u64,
@@ -138,6 +155,14 @@ struct InBatch {
     ticket: Option<u64>,
     slot: Slot,
     entry: Entry,
+    /// An entry without a payload that is to be written.
+    note: Option<Note>,
+}
+
+impl InBatch {
+    fn has_payload(&self) -> bool {
+        self.entry.kind == EntryKind::Data && self.note.is_none()
+    }
 }
 
 /// The batches in flight.
@@ -160,6 +185,7 @@ impl Batches {
             sequence: 0,
             page: 0,
             pages: 0,
+            writes: 0,
             opens_region: false,
             region_sequence: 0,
             entries: Vec::with_capacity(geometry.batch_entries_max as usize),
@@ -204,8 +230,20 @@ impl Log {
         self.queue.push(Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot });
     }
 
+    /// Whether a record of the block is in a batch that is not complete, or not heard of.
+    pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
+        if self.cells.unheard.iter().any(|u| u.1 == key) {
+            return true;
+        }
+        let mut entries = self.batches.order.iter().flat_map(|&n| &self.batches.all[n].entries);
+        entries.any(|e| e.entry.key == key && e.has_payload())
+    }
+
     /// Forms batches while there is reason and room to.
     pub(crate) fn pump_batches(&mut self) -> bool {
+        if self.geometry.slots != 0 {
+            return self.pump_mapping();
+        }
         let mut progress = false;
         while self.error.is_none() && !self.batches.free.is_empty() {
             let Some(front) = self.queue.items.front().copied() else { break };
@@ -213,7 +251,7 @@ impl Log {
             let Some(room) = self.regions.room(needed, self.batches.next_sequence - 1) else {
                 break;
             };
-            let fill = self.queue.measure(room, &self.geometry);
+            let fill = self.queue.measure(room, 0, &self.geometry);
             let waited_for = self.queue.close_through >= front.serial;
             let due = fill.full || waited_for && self.batches.is_idle();
             if !due {
@@ -225,11 +263,61 @@ impl Log {
         progress
     }
 
+    /// The same in the layout slots: a batch takes one page, and cells if it has records.
+    fn pump_mapping(&mut self) -> bool {
+        let mut progress = false;
+        while self.error.is_none() && !self.batches.free.is_empty() {
+            let idle = self.batches.is_idle();
+            let (mut fill, mut due) = (None, false);
+            if let Some(front) = self.queue.items.front().copied()
+                && self.regions.leaves_last()
+            {
+                // Any number will do for the room: payloads do not take it from the region.
+                let room = self.geometry.batch_pages_max;
+                let f = self.queue.measure(room, self.cells.free.len(), &self.geometry);
+                let waited_for = self.queue.close_through >= front.serial;
+                due = f.count > 0 && (f.full || waited_for && idle);
+                fill = due.then_some(f);
+            }
+            let notes_due = self.cells.notes_due(idle, self.geometry.batch_entries_max);
+            // All notes that wait come before any record: one may forget what the record's block
+            // had before.
+            let most = self.geometry.batch_entries_max as usize;
+            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most);
+            let notes_due = notes_due || due && fill.is_none();
+            if fill.is_none() && !notes_due {
+                break;
+            }
+            if self.regions.room(1, self.batches.next_sequence - 1).is_none() {
+                break;
+            }
+            self.form_batch(fill.unwrap_or_default());
+            progress = true;
+        }
+        progress
+    }
+
+    /// Moves notes into the batch, before its records.
+    fn take_notes(&mut self, records: usize, batch: &mut Vec<InBatch>) {
+        let room = self.geometry.batch_entries_max as usize - records;
+        for _ in 0..room {
+            let Some(note) = self.cells.notes.pop_front() else { break };
+            batch.push(InBatch {
+                ticket: note.moved.map(|m| m.ticket),
+                slot: Slot(u32::MAX),
+                entry: note.entry(),
+                note: Some(note),
+            });
+        }
+        self.cells.close_notes &= !self.cells.notes.is_empty();
+    }
+
     /// Takes the measured front of the queue into a batch and asks for its checksums.
     fn form_batch(&mut self, fill: Fill) {
+        let slots = self.geometry.slots != 0;
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence += 1;
-        let pages = 1 + fill.payload_pages;
+        let pages = if slots { 1 } else { 1 + fill.payload_pages };
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
             self.regions.take(pages, sequence, &self.uuid, epoch);
@@ -237,6 +325,7 @@ impl Log {
         self.batches.order.push_back(slot);
         let mut batch = core::mem::take(&mut self.batches.all[slot].entries);
         batch.clear();
+        self.take_notes(fill.count, &mut batch);
         let header_page = page + u32::from(opens_region);
         let mut offset = 1;
         let mut sums_missing = 0;
@@ -245,12 +334,18 @@ impl Log {
             last_serial = item.serial;
             self.queue.internal -= u32::from(item.ticket.is_none());
             let data = item.valid != 0;
+            let mut cell = 0;
             if data {
                 self.segments.clear();
                 payload_segments(&self.geometry, item.slot, item.valid, &mut self.segments);
-                let position = Position(header_page + offset);
                 let region = (region_sequence % u64::from(self.geometry.regions)) as u32;
-                let seed = self.regions.payload_seed(region, item.key, position);
+                let seed = if slots {
+                    cell = self.cells.free.pop_front().expect("measured");
+                    self.cells.payload_seed(item.key, self.cells.position(cell))
+                } else {
+                    let position = Position(header_page + offset);
+                    self.regions.payload_seed(region, item.key, position)
+                };
                 let name = (slot as u32) << 16 | batch.len() as u32;
                 let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
                 self.effects.push_with(effect, self.segments.iter().copied());
@@ -264,9 +359,11 @@ impl Log {
                     kind: if data { EntryKind::Data } else { EntryKind::Tombstone },
                     valid: item.valid,
                     dirty: item.dirty,
-                    offset: if data { offset as u16 } else { 0 },
+                    offset: if data && !slots { offset as u16 } else { 0 },
+                    cell,
                     checksum: 0,
                 },
+                note: None,
             });
             offset += self.geometry.payload_pages(item.valid);
         }
@@ -275,6 +372,7 @@ impl Log {
             sequence,
             page,
             pages,
+            writes: 0,
             opens_region,
             region_sequence,
             entries: batch,
@@ -345,7 +443,8 @@ impl Log {
         let first = if batch.opens_region { 0 } else { self.geometry.page_size };
         let length = headers * self.geometry.page_size;
         self.segments.push(Log::meta_segment(buffer, first, length));
-        for e in batch.entries.iter().filter(|e| e.entry.kind == EntryKind::Data) {
+        let payload = batch.pages > 1;
+        for e in batch.entries.iter().filter(|e| payload && e.has_payload()) {
             let valid = e.entry.valid;
             payload_segments(&self.geometry, e.slot, valid, &mut self.segments);
             let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
@@ -357,19 +456,74 @@ impl Log {
         let (page, pages) = (batch.page, batch.pages + u32::from(batch.opens_region));
         self.stats.header_pages += u64::from(headers);
         self.stats.payload_pages += u64::from(batch.pages - 1);
+        self.batches.all[slot].writes = 1;
         self.push_write(token(Kind::Batch, slot as u32), page, pages);
+        if self.geometry.slots != 0 {
+            self.write_cells(slot);
+        }
+    }
+
+    /// Asks for the writes of a batch's payloads to their cells.
+    fn write_cells(&mut self, slot: usize) {
+        let cell_pages = self.geometry.block_pages();
+        // The run being collected: its first page and its pages.
+        let mut run = (0, 0);
+        self.segments.clear();
+        for n in 0..self.batches.all[slot].entries.len() {
+            let e = &self.batches.all[slot].entries[n];
+            if !e.has_payload() {
+                continue;
+            }
+            let (from, valid) = (e.slot, e.entry.valid);
+            let page = self.cells.position(e.entry.cell).0;
+            let pages = self.geometry.payload_pages(valid);
+            let full = run.1 + pages > self.geometry.batch_pages_max;
+            if run.1 > 0 && (page != run.0 + run.1 || full) {
+                self.write_run(slot, n, run);
+                run = (page, 0);
+            }
+            if run.1 == 0 {
+                run.0 = page;
+            }
+            run.1 += pages;
+            payload_segments(&self.geometry, from, valid, &mut self.segments);
+            let length = pages * self.geometry.page_size - self.geometry.payload_bytes(valid);
+            if length != 0 {
+                self.segments.push(Segment { place: Place::Void, length });
+            }
+            debug_assert!(pages <= cell_pages);
+        }
+        if run.1 > 0 {
+            let n = self.batches.all[slot].entries.len();
+            self.write_run(slot, n, run);
+        }
+    }
+
+    fn write_run(&mut self, slot: usize, n: usize, (page, pages): (u32, u32)) {
+        self.batches.all[slot].writes += 1;
+        self.stats.payload_pages += u64::from(pages);
+        self.push_write(token(Kind::Payload, (slot as u32) << 16 | n as u32), page, pages);
+        self.segments.clear();
     }
 
     /// A batch's write has ended.
     pub(crate) fn batch_written(&mut self, slot: usize, result: Outcome) {
         let batch = &mut self.batches.all[slot];
-        assert!(batch.state == State::Writing, "this batch is not being written");
-        match result {
-            Ok(()) => batch.state = State::Written,
-            Err(error) => {
-                batch.state = State::Failed;
-                self.latch(error);
-            }
+        assert!(
+            batch.writes > 0 && matches!(batch.state, State::Writing | State::Failing),
+            "this batch is not being written"
+        );
+        batch.writes -= 1;
+        if result.is_err() {
+            batch.state = State::Failing;
+        }
+        if batch.writes == 0 {
+            // Its slots are pinned until the last of its writes has ended.
+            let failed = batch.state == State::Failing;
+            batch.state = if failed { State::Failed } else { State::Written };
+        }
+        if let Err(error) = result {
+            self.latch(error);
         }
         self.resolve_batches();
     }
@@ -385,22 +539,50 @@ impl Log {
             let batch = &mut self.batches.all[slot];
             match batch.state {
                 State::Written | State::Failed => {}
-                State::Free | State::Summing | State::Writing => break,
+                State::Free | State::Summing | State::Writing | State::Failing => break,
             }
             let error = self.error.filter(|_| self.batches.broken);
             for e in &batch.entries {
                 if error.is_none() {
                     self.stats.entries += 1;
                     self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
-                    self.stats.payload_bytes +=
-                        u64::from(self.geometry.payload_bytes(e.entry.valid));
+                    if e.note.is_none() {
+                        self.stats.payload_bytes +=
+                            u64::from(self.geometry.payload_bytes(e.entry.valid));
+                    }
+                }
+                if let Some(note) = &e.note {
+                    match (note.moved, error) {
+                        (Some(m), _) => self.events.push_back(Event::Moved {
+                            ticket: m.ticket,
+                            key: m.key,
+                            position: m.position,
+                            from: 0,
+                            region: (batch.region_sequence % u64::from(self.geometry.regions))
+                                as u32,
+                            result: error.map_or(Ok(()), Err),
+                        }),
+                        (None, None) => {
+                            self.cells.put_in_limbo(batch.sequence, note.cell, Some(note.key));
+                        }
+                        (None, Some(_)) => {}
+                    }
+                    continue;
                 }
                 let Some(ticket) = e.ticket else { continue };
                 let header = batch.page + u32::from(batch.opens_region);
                 let position = match e.entry.kind {
+                    EntryKind::Data if self.geometry.slots != 0 => {
+                        self.cells.position(e.entry.cell)
+                    }
                     EntryKind::Data => Position(header + u32::from(e.entry.offset)),
                     EntryKind::Tombstone => Position::NONE,
                 };
+                if self.geometry.slots != 0 && error.is_none() && position.is_some() {
+                    let regions = u64::from(self.geometry.regions);
+                    let region = (batch.region_sequence % regions) as u32;
+                    self.cells.unheard.push_back((region, e.entry.key));
+                }
                 self.events.push_back(match error {
                     Some(error) => Event::AppendFailed { ticket, error },
                     None => Event::Appended { ticket, position, checksum: e.entry.checksum },

@@ -16,7 +16,7 @@ use crate::epochs;
 use crate::format::superblock::Superblock;
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
 use crate::sabotage::Bug;
-use crate::types::{Binding, Event, Layout, RecoveryReport};
+use crate::types::{Binding, Event, RecoveryReport};
 use forebay_effect::{Device, Effect, IoError, Outcome};
 use std::collections::VecDeque;
 
@@ -59,6 +59,11 @@ impl Commit {
     /// Whether a sync now would make `serial` durable, which it is not yet.
     pub fn would_cover(&self, serial: u64) -> bool {
         (self.durable_serial + 1..=self.complete_serial).contains(&serial)
+    }
+
+    /// The same of a batch.
+    pub fn would_cover_batch(&self, sequence: u64) -> bool {
+        (self.durable_sequence + 1..=self.complete_sequence).contains(&sequence)
     }
 }
 
@@ -131,12 +136,14 @@ impl Log {
         let g = &self.geometry;
         let room = crate::format::superblock::bindings_max(g) as usize;
         assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
-        let Layout::Log = self.options.layout;
         let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
         epochs::begin(&mut starts, 1, 1, 1);
         self.uuid = uuid;
+        let cells = g.slots;
+        self.cells.begin(&uuid, 0..cells);
+        let g = &self.geometry;
         self.superblock.contents = Superblock {
-            layout: 0,
+            layout: g.layout().number(),
             clean: false,
             uuid,
             generation: 0,
@@ -146,6 +153,7 @@ impl Log {
             region_pages: g.region_pages,
             regions: g.regions,
             superblock_pages: g.superblock_pages,
+            slots: g.slots,
             extent_bytes: g.extent_bytes,
             tail_region: 0,
             tail_batch: 1,
@@ -259,7 +267,9 @@ impl Log {
         let wanted = s.step == Step::Written
             || s.settle > s.settled && s.mirrored >= s.settle
             || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
-            || c.would_cover(self.regions.release_serial)
+            || c.would_cover_batch(self.regions.release_sequence)
+            || self.cells.is_short()
+                && self.cells.next_limbo().is_some_and(|s| c.would_cover_batch(s))
             || self.activity.wants_sync(c)
             || flushing;
         if !wanted {
@@ -358,6 +368,9 @@ impl Log {
                 true
             }
             Phase::Draining if self.queue.items.is_empty() && self.batches.is_idle() => {
+                // Nothing waits for a cell any more. Without its unmapping a record stays, and
+                // is true; without its move it stays where it is.
+                self.fail_notes(IoError::Shutdown);
                 let remove = self.append_last_tombstones();
                 let serial = self.queue.last_serial;
                 self.queue.close_through = serial;

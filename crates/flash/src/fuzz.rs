@@ -15,6 +15,7 @@ pub const GEOMETRY: Geometry = Geometry {
     page_size: 4096,
     region_pages: 10,
     regions: 4,
+    slots: 0,
     superblock_pages: 1,
     extent_bytes: 16384,
     batch_pages_max: 5,

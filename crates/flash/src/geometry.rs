@@ -1,9 +1,11 @@
-//! How a flash device is divided: superblock copies, then regions of pages.
+//! How a flash device is divided: superblock copies, then regions of pages, then, in the layout
+//! *slots*, cells of a block each.
 //!
 //! Every number is a parameter, so that tests can use regions of ten pages and wrap within a
 //! few appends. The numbers that shape the format are stored in the superblock, and the stored
 //! ones win at recovery; the others are limits of this run only.
 
+use crate::types::Layout;
 use core::fmt;
 
 /// The largest number of granules in a block: masks are 16 bits wide.
@@ -12,6 +14,9 @@ pub const GRANULES_MAX: u32 = 16;
 pub const POSITIONS_MAX: u64 = u32::MAX as u64;
 /// Copies of the superblock, at the start of the device.
 pub(crate) const SUPERBLOCK_COPIES: u32 = 2;
+
+/// Fewest cells of a device divided by [`Geometry::in_slots`].
+const SLOTS_MIN: u32 = 16;
 
 /// How a flash device is divided and how much of the log may be in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +30,10 @@ pub struct Geometry {
     pub region_pages: u32,
     /// Number of regions. Stored.
     pub regions: u32,
+    /// Number of cells behind the regions, a block each: 0 in the layout *log*, whose payloads
+    /// lie in the regions; in the layout *slots* the regions are the journal of the mapping.
+    /// Stored.
+    pub slots: u32,
     /// Pages of each copy of the superblock. Stored.
     pub superblock_pages: u32,
     /// Bytes of an extent of the activity log: a power of two, at least a block. Stored.
@@ -82,6 +91,7 @@ impl Geometry {
             page_size: 4096,
             region_pages: 4096,
             regions: 0,
+            slots: 0,
             superblock_pages: 16,
             extent_bytes: 8 << 20,
             batch_pages_max: 257,
@@ -111,6 +121,38 @@ impl Geometry {
         Ok(g)
     }
 
+    /// The same numbers for the layout *slots* on a device of `size` bytes: a journal that holds
+    /// the mapping of all cells more than three times over (twice, and what is kept free), in
+    /// regions of `region_pages` or a sixteenth of it, and cells in the rest.
+    ///
+    /// # Errors
+    /// If the device is too small.
+    pub fn in_slots(self, size: u64, region_pages: Option<u32>) -> Result<Geometry, GeometryError> {
+        let pages = (size / u64::from(self.page_size)).min(POSITIONS_MAX);
+        let room = pages.saturating_sub(u64::from(self.first_region_page()));
+        let cell = u64::from(self.block_pages());
+        let most = (room / cell).min(u64::from(u32::MAX >> 1));
+        let journal = 3 * most.div_ceil(u64::from(self.batch_entries_max));
+        let region_pages = region_pages.unwrap_or((journal / 16).clamp(16, 4096) as u32);
+        let held = u64::from(region_pages.max(2) - 1);
+        let regions = journal.div_ceil(held).clamp(6, 1 << 24) as u32;
+        let first = u64::from(regions) * u64::from(region_pages);
+        let slots = (room.saturating_sub(first) / cell).min(u64::from(u32::MAX >> 1)) as u32;
+        if slots < SLOTS_MIN {
+            let pages = u64::from(self.first_region_page()) + first + u64::from(SLOTS_MIN) * cell;
+            let needed = pages * u64::from(self.page_size);
+            return Err(GeometryError::DeviceTooSmall { size, needed });
+        }
+        let g = Geometry { region_pages, regions, slots, ..self };
+        g.validate()?;
+        Ok(g)
+    }
+
+    /// How records are placed.
+    pub const fn layout(&self) -> Layout {
+        if self.slots == 0 { Layout::Log } else { Layout::Slots }
+    }
+
     /// Whether the numbers go together.
     ///
     /// # Errors
@@ -125,14 +167,24 @@ impl Geometry {
             self.page_size.is_power_of_two() && (4096..=65536).contains(&self.page_size),
             "page_size is no power of two from 4096 to 65536",
         )?;
+        let slots = self.slots != 0;
         check((3..=1 << 24).contains(&self.regions), "regions is outside 3 to 2^24")?;
+        check(!slots || self.regions >= 4, "the layout slots needs 4 regions")?;
+        let held = u64::from(self.regions.max(2) - 2)
+            * u64::from(self.region_pages.max(1) - 1)
+            * u64::from(self.batch_entries_max);
         check(
-            (2 + self.block_pages()..=1 << 20).contains(&self.region_pages),
+            held >= 2 * u64::from(self.slots),
+            "the journal has no room for the mapping of all slots twice",
+        )?;
+        let inside = if slots { 1 } else { self.block_pages() };
+        check(
+            (2 + inside..=1 << 20).contains(&self.region_pages),
             "region_pages is over 2^20 or has no room for two headers and a block",
         )?;
+        let most = if slots { (1 << 15) + 1 } else { self.region_pages.min((1 << 15) + 1) };
         check(
-            (1 + self.block_pages()..self.region_pages).contains(&self.batch_pages_max)
-                && self.batch_pages_max <= 1 << 15,
+            (1 + self.block_pages()..most).contains(&self.batch_pages_max),
             "batch_pages_max has no room for a block, or does not fit a region",
         )?;
         check(
@@ -195,6 +247,10 @@ impl Geometry {
     }
     /// Pages in use, superblock included.
     pub const fn pages(&self) -> u64 {
+        self.first_cell_page() + self.slots as u64 * self.block_pages() as u64
+    }
+    /// First page behind the regions.
+    pub const fn first_cell_page(&self) -> u64 {
         self.first_region_page() as u64 + self.regions as u64 * self.region_pages as u64
     }
     /// Bytes of the device in use; it must have at least these.

@@ -72,9 +72,14 @@ impl Info {
             page_size: s.page_size,
             region_pages: s.region_pages,
             regions: s.regions,
+            slots: s.slots,
             superblock_pages: s.superblock_pages,
             extent_bytes: s.extent_bytes,
-            batch_pages_max: 257.min(s.region_pages.saturating_sub(1)),
+            batch_pages_max: if s.slots == 0 {
+                257.min(s.region_pages.saturating_sub(1))
+            } else {
+                257
+            },
             batch_entries_max: 128,
             inflight_batches_max: 4,
             active_extents_max: (s.active.len() as u32).max(1),

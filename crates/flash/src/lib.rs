@@ -13,6 +13,7 @@
 
 mod activity;
 mod batches;
+mod cells;
 mod commit;
 mod epochs;
 pub mod format;
@@ -21,6 +22,7 @@ mod geometry;
 pub mod inspect;
 mod key;
 mod log;
+mod mapping;
 mod probe;
 mod recovery;
 mod regions;
@@ -34,6 +36,6 @@ pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use log::Log;
 pub use types::{
-    Append, Binding, Damage, Event, ExtentId, Layout, LogError, LogStats, OnDamage, Options,
-    Record, RecoveryReport, Start,
+    Append, Binding, Damage, Event, ExtentId, Layout, LogError, LogStats, Mapping, OnDamage,
+    Options, Record, RecoveryReport, Start,
 };

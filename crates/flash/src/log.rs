@@ -3,6 +3,7 @@
 
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
+use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
@@ -56,6 +57,7 @@ pub struct Log {
     pub(crate) queue: Queue,
     pub(crate) batches: Batches,
     pub(crate) regions: Regions,
+    pub(crate) cells: Cells,
     pub(crate) commit: Commit,
     pub(crate) superblock: SuperblockWriter,
     pub(crate) activity: Activity,
@@ -92,6 +94,8 @@ pub(crate) enum Kind {
     Sync = 2,
     Superblock = 3,
     Recovery = 4,
+    /// Payloads of a batch, in cells.
+    Payload = 5,
 }
 
 /// The token for `what` of a kind.
@@ -134,6 +138,7 @@ impl Log {
             queue: Queue::new(queue_max),
             batches: Batches::new(&geometry),
             regions: Regions::new(&geometry, &options),
+            cells: Cells::new(&geometry),
             commit: Commit::new(options.slots as usize),
             superblock: SuperblockWriter::default(),
             activity: Activity::new(&geometry, options.slots as usize),
@@ -178,7 +183,8 @@ impl Log {
         }
         // Only a batch formed, or a region sealed for want of room, lets anything else go on.
         let head = self.regions.head;
-        if self.pump_batches() || self.regions.head != head {
+        // (And for want of cells, those in limbo are freed.)
+        if self.pump_batches() || self.regions.head != head || self.cells.is_short() {
             self.pump();
         }
     }
@@ -208,7 +214,12 @@ impl Log {
     /// `Synced` once everything whose `Appended` has been given is durable. Unlike [`Log::sync`]
     /// it does not wait for what is queued, which may itself wait for a region.
     pub fn sync_written(&mut self, ticket: u64) {
-        if let Some(error) = self.refusal() {
+        let refusal = match self.phase {
+            // What waits to be written may wait for what this sync is for.
+            Phase::Draining => self.error,
+            _ => self.refusal(),
+        };
+        if let Some(error) = refusal {
             self.events.push_back(Event::Synced { ticket, result: Err(error) });
             return;
         }
@@ -221,9 +232,14 @@ impl Log {
     }
 
     /// Asks for the oldest region to be reclaimed, because the index is full. Nothing happens
-    /// when one is being reclaimed already, or nothing is on flash.
+    /// when one is being reclaimed already, or nothing is on flash. In the layout slots, where
+    /// that would not help, what is being unmapped is hurried along.
     pub fn reclaim(&mut self) {
-        self.regions.ask();
+        if self.geometry.slots == 0 {
+            self.regions.ask();
+        } else {
+            self.cells.hurry = true;
+        }
         self.pump();
     }
 
@@ -236,7 +252,7 @@ impl Log {
     /// # Panics
     /// If the region is not being reclaimed.
     pub fn region_released(&mut self, region: u32) {
-        self.regions.release(region, self.commit.complete_serial);
+        self.regions.release(region, self.commit.complete_sequence);
         self.pump();
     }
 
@@ -354,6 +370,7 @@ impl Log {
         let what = index & 0x0fff_ffff;
         match index >> 28 {
             k if k == Kind::Batch as u32 => self.batch_written(what as usize, result),
+            k if k == Kind::Payload as u32 => self.batch_written((what >> 16) as usize, result),
             k if k == Kind::Sync as u32 => self.sync_done(result),
             k if k == Kind::Superblock as u32 => self.superblock_written(result),
             k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
@@ -369,7 +386,21 @@ impl Log {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let mut event = self.events.pop_front();
+        if self.geometry.slots != 0 {
+            match &mut event {
+                Some(Event::Moved { position, from, region, result: Ok(()), .. }) => {
+                    *from = self.cells.home(*position);
+                    self.cells.set_home(self.cells.cell(*position), *region);
+                }
+                Some(Event::Appended { position, .. }) if position.is_some() => {
+                    let (region, _) = self.cells.unheard.pop_front().expect("one for each");
+                    self.cells.set_home(self.cells.cell(*position), region);
+                }
+                _ => {}
+            }
+        }
+        event
     }
 
     /// The bytes of a metadata buffer.
@@ -387,8 +418,12 @@ impl Log {
         u64::from(position.0) * u64::from(self.geometry.page_size)
     }
 
-    /// The number of the region that a position lies in.
+    /// The number of the region that a position lies in; in the layout slots, of the region that
+    /// holds its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
+        if self.geometry.slots != 0 {
+            return self.cells.home(position);
+        }
         (position.0 - self.geometry.first_region_page()) / self.geometry.region_pages
     }
 
@@ -406,6 +441,9 @@ impl Log {
     /// and sequence of the region, the block and the position, so that a stale, misdirected or
     /// foreign payload fails. Ask before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
+        if self.geometry.slots != 0 {
+            return self.cells.payload_seed(key, position);
+        }
         self.regions.payload_seed(self.region_of(position), key, position)
     }
 
@@ -455,6 +493,7 @@ impl Log {
     pub(crate) fn pump(&mut self) {
         loop {
             let progress = self.pump_activity()
+                | self.pump_cells()
                 | self.pump_batches()
                 | self.pump_regions()
                 | self.pump_superblock()
@@ -466,6 +505,7 @@ impl Log {
         }
         self.stats.regions_total = self.geometry.regions;
         self.stats.regions_free = self.regions.free();
+        self.stats.cells_total = self.geometry.slots;
     }
 
     /// Latches: nothing is written from now on, everything that waits fails.
@@ -475,6 +515,7 @@ impl Log {
         }
         self.error = Some(error);
         self.fail_queue(error);
+        self.fail_notes(error);
         self.fail_commits(error);
         self.fail_marks(error);
         match core::mem::replace(&mut self.phase, Phase::Closed) {

@@ -90,7 +90,7 @@ impl Log {
         let missing = r.expected;
         if r.known < missing {
             r.report.batches_dropped = r.probe.count;
-            return self.finish_recovery(r);
+            return self.log_ended(r);
         }
         if r.probe.held {
             return self.accept_damaged(r);
@@ -105,9 +105,16 @@ impl Log {
                 r.report.damage.batches.push((missing, r.known));
                 r.report.batches_dropped = r.probe.count;
                 r.expected = r.known + 1;
-                self.finish_recovery(r);
+                self.log_ended(r);
             }
         }
+    }
+}
+
+impl Log {
+    /// Nothing of the log lies behind what was walked over.
+    fn log_ended(&mut self, r: &mut Recovery) {
+        if self.geometry.slots != 0 { self.end_of_journal(r) } else { self.finish_recovery(r) }
     }
 }
 

@@ -14,6 +14,7 @@
 //! Nothing is written before step 5, so a crash before it changes nothing; `walk.rs` and
 //! `probe.rs` hold steps 3 and 4.
 
+use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
@@ -21,10 +22,11 @@ use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
+use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
-use crate::types::{Event, LogError, OnDamage, RecoveryReport};
+use crate::types::{Event, Layout, LogError, OnDamage, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
 
@@ -36,11 +38,17 @@ const CHUNK_PAGES: u32 = 64;
 /// What is done next with what was read.
 pub(crate) enum Step {
     Sync,
-    Superblocks { left: u32 },
-    Regions { left: u32 },
+    Superblocks {
+        left: u32,
+    },
+    Regions {
+        left: u32,
+    },
     Header,
     Payload,
     Probe,
+    /// A payload in a cell.
+    Cell,
 }
 
 /// What the first two pages of a region say.
@@ -86,6 +94,8 @@ pub(crate) struct Recovery {
     pub header: Option<BatchHeader>,
     pub entries: Vec<Entry>,
     pub verify: Verify,
+    /// Layout slots: the mapping so far.
+    pub mapped: Mapped,
     pub probe: Probe,
     pub spare: Vec<Entry>,
     /// Newest region with a batch that counts.
@@ -97,7 +107,8 @@ pub(crate) struct Recovery {
 pub(crate) fn buffer_sizes(geometry: &Geometry, sizes: &mut Vec<usize>) {
     let page = geometry.page_size as usize;
     sizes.extend([2 * page; SCANS as usize]);
-    sizes.extend([page * geometry.region_pages.min(CHUNK_PAGES) as usize; 2]);
+    let chunk = geometry.region_pages.min(CHUNK_PAGES).max(geometry.block_pages());
+    sizes.extend([page * chunk as usize; 2]);
 }
 
 impl Recovery {
@@ -169,6 +180,7 @@ impl Log {
             header: None,
             entries: Vec::new(),
             verify: Verify::default(),
+            mapped: Mapped::default(),
             probe: Probe::default(),
             spare: Vec::new(),
             last_region: None,
@@ -200,6 +212,7 @@ impl Log {
             Step::Header => self.header_read(&mut r),
             Step::Payload => self.payload_read(&mut r),
             Step::Probe => self.probe_read(&mut r),
+            Step::Cell => self.cell_read(&mut r),
         }
         if matches!(self.phase, Phase::Recovering) {
             self.recovery = Some(r);
@@ -282,13 +295,20 @@ impl Log {
                 return Err(LogError::Geometry { what, stored, expected });
             }
         }
-        if s.layout != 0 {
+        if s.layout > Layout::Slots.number() {
             return Err(LogError::Layout(s.layout));
         }
+        let expected = g.layout().number();
+        if s.layout != expected {
+            return Err(LogError::OtherLayout { stored: s.layout, expected });
+        }
         (g.region_pages, g.regions, g.extent_bytes) = (s.region_pages, s.regions, s.extent_bytes);
-        g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
+        g.slots = s.slots;
+        if g.slots == 0 {
+            g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
+        }
         g.active_extents_max = g.active_extents_max.max(s.active.len() as u32);
-        if g.validate().is_err() {
+        if g.validate().is_err() || g.layout().number() != s.layout {
             return Err(LogError::SuperblockDamaged);
         }
         for (what, stored, expected) in [
@@ -302,6 +322,8 @@ impl Log {
         self.geometry = g;
         self.uuid = s.uuid;
         self.regions = Regions::new(&g, &self.options);
+        self.cells = Cells::new(&g);
+        self.cells.begin(&s.uuid, core::iter::empty());
         self.activity = crate::activity::Activity::new(&g, self.options.slots as usize);
         self.activity.load(&s.active);
         r.report.uuid = s.uuid;
@@ -423,7 +445,10 @@ impl Log {
         self.settle_regions(tail, head, end);
         self.batches.next_sequence = end + 1;
         self.commit.complete_sequence = end;
-        self.commit.durable_sequence = r.known.min(end);
+        // What was read is durable: it was synced before. Where payloads lie in cells that has to
+        // be said, because what is superseded may be written over from now on.
+        let slots = self.geometry.slots != 0;
+        self.commit.durable_sequence = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;
         c.epoch += 1;

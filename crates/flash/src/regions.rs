@@ -51,8 +51,10 @@ pub(crate) struct Regions {
     next_page: u32,
     /// The cache has asked for a region.
     asked: bool,
-    /// Records up to this serial must be durable before the tail moves.
-    pub release_serial: u64,
+    /// Batches up to this one must be durable before the tail moves.
+    pub release_sequence: u64,
+    /// The last free region is kept for batches without payload: the layout slots.
+    keeps_last: bool,
     /// Pages left at the end of regions.
     pub pages_skipped: u64,
 }
@@ -70,7 +72,11 @@ impl Regions {
             all: vec![Region::default(); geometry.regions as usize],
             region_pages: geometry.region_pages,
             first_page: geometry.first_region_page(),
-            reserve: u64::from(options.reserve_regions.min(geometry.regions - 2)),
+            // Mappings move in circles if more is wanted free than there can be.
+            reserve: match geometry.slots {
+                0 => u64::from(options.reserve_regions.min(geometry.regions - 2)),
+                _ => 1,
+            },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
             tail: 0,
             tail_wanted: 0,
@@ -80,7 +86,8 @@ impl Regions {
             open: false,
             next_page: 0,
             asked: false,
-            release_serial: 0,
+            release_sequence: 0,
+            keeps_last: geometry.slots != 0,
             pages_skipped: 0,
         }
     }
@@ -125,6 +132,18 @@ impl Regions {
         if self.free() == 0 { None } else { Some(self.region_pages - 1) }
     }
 
+    /// The same without the region that is kept for what has no payload.
+    pub fn pages_to_spare(&self) -> u64 {
+        let kept = if self.keeps_last { u64::from(self.region_pages - 1) } else { 0 };
+        self.pages_left().saturating_sub(kept)
+    }
+
+    /// Whether the last free region stays free if a batch of one page more is written.
+    pub fn leaves_last(&self) -> bool {
+        let opens = !self.open || self.next_page >= self.region_pages;
+        !self.keeps_last || self.free() > u32::from(opens)
+    }
+
     /// Takes the pages of batch `sequence`, opening a region if none is open. Gives the region's
     /// sequence, the first page of the write, and whether the region header goes in front.
     pub fn take(
@@ -167,15 +186,15 @@ impl Regions {
         self.asked |= self.reclaiming == self.released && self.used() > 0;
     }
 
-    /// The cache gives back a region; what supersedes its records has a serial up to `serial`.
-    pub fn release(&mut self, region: u32, serial: u64) {
+    /// The cache gives back a region; what supersedes its records is in batches up to `complete`.
+    pub fn release(&mut self, region: u32, complete: u64) {
         let sequence = self.all[region as usize].sequence;
         let asked_for = (self.released..self.reclaiming).contains(&sequence)
             && self.number(sequence) == region as usize
             && !self.all[region as usize].released;
         assert!(asked_for, "region {region} is not being reclaimed");
         self.all[region as usize].released = true;
-        self.release_serial = serial;
+        self.release_sequence = complete;
         while self.released < self.reclaiming && self.all[self.number(self.released)].released {
             self.released += 1;
         }
@@ -243,7 +262,9 @@ impl Log {
         }
         let r = &mut self.regions;
         let early = self.sabotage.is(Bug::RegionReusedEarly);
-        if r.released > r.tail_wanted && (early || self.commit.durable_serial >= r.release_serial) {
+        if r.released > r.tail_wanted
+            && (early || self.commit.durable_sequence >= r.release_sequence)
+        {
             r.tail_wanted = r.released;
             self.superblock.touch();
             progress = true;

@@ -25,6 +25,14 @@ pub enum Bug {
     RegionReusedEarly,
     /// Flash: what an earlier run wrote behind the end of its log counts again.
     EpochsForgotten,
+    /// Flash, layout slots: a cell is used again before what forgets its record is durable.
+    CellReusedEarly,
+    /// Flash, layout slots: recovery does not verify payloads that nothing says were durable.
+    TailUnverified,
+    /// Flash, layout slots: a record that replacement drops is not forgotten on flash.
+    UnmapForgotten,
+    /// Cache, layout slots: a region is given back with mappings that are still needed.
+    MappingLeftBehind,
     /// Cache: payloads read from flash are believed whatever their checksums say.
     ChecksumIgnoredOnRead,
     /// Cache: a flush and a FUA write do not sync the backing store.
@@ -47,7 +55,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 17] = [
+    pub const ALL: [Bug; 21] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -56,6 +64,10 @@ impl Bug {
         Bug::ActivityMarkSkipped,
         Bug::RegionReusedEarly,
         Bug::EpochsForgotten,
+        Bug::CellReusedEarly,
+        Bug::TailUnverified,
+        Bug::UnmapForgotten,
+        Bug::MappingLeftBehind,
         Bug::ChecksumIgnoredOnRead,
         Bug::BackingSyncSkipped,
         Bug::PartialHidesOlder,

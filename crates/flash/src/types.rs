@@ -4,13 +4,35 @@ use crate::key::{BlockKey, Position};
 use core::fmt;
 use forebay_effect::{IoError, Outcome, Slot};
 
-/// How records are placed on flash. Stored in the superblock; the calls are the same for all.
+/// How records are placed on flash. Stored in the superblock, and told by the geometry; the calls
+/// are the same for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Layout {
     /// A log of self-describing batches in regions.
     #[default]
     Log,
+    /// Payloads in fixed places, *cells* of a block each (slots, but those are DRAM's in this
+    /// code); the log holds headers only, a journal of the mapping.
+    Slots,
+}
+
+impl Layout {
+    /// As the superblock has it.
+    pub const fn number(self) -> u16 {
+        match self {
+            Layout::Log => 0,
+            Layout::Slots => 1,
+        }
+    }
+    /// As the configuration has it, from the superblock's number; `?` if it is unknown.
+    pub const fn name(number: u16) -> &'static str {
+        match number {
+            0 => "log",
+            1 => "slots",
+            _ => "?",
+        }
+    }
 }
 
 /// What recovery does when it finds that something known to have been durable is gone.
@@ -36,8 +58,6 @@ pub struct Options {
     pub reclaims_max: u32,
     /// What recovery does about damage.
     pub on_damage: OnDamage,
-    /// How records are placed when formatting.
-    pub layout: Layout,
     /// Bytes of the flash device; recovery refuses a log that would reach beyond.
     pub device_bytes: u64,
 }
@@ -49,7 +69,6 @@ impl Default for Options {
             reserve_regions: 2,
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
-            layout: Layout::Log,
             device_bytes: u64::MAX,
         }
     }
@@ -121,6 +140,25 @@ pub struct Record {
     pub sequence: u64,
 }
 
+/// A record's place in the mapping, to be written down anew; see [`Log::remap`].
+///
+/// [`Log::remap`]: crate::Log::remap
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// The caller's name for it, given back in the event.
+    pub ticket: u64,
+    /// Which block.
+    pub key: BlockKey,
+    /// Where its payload lies, and stays.
+    pub position: Position,
+    /// Valid granules.
+    pub valid: u16,
+    /// Granules dirty now.
+    pub dirty: u16,
+    /// CRC-32C of the payload, as its `Appended` gave it.
+    pub checksum: u32,
+}
+
 /// Names an extent that the log wants to retire; see [`Event::Retire`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExtentId(pub u64);
@@ -144,6 +182,29 @@ pub enum Event {
         ticket: u64,
         /// Why.
         error: IoError,
+    },
+    /// A mapping given to `remap` stands in the journal anew (durable after the next sync).
+    Moved {
+        /// As given.
+        ticket: u64,
+        /// As given.
+        key: BlockKey,
+        /// As given.
+        position: Position,
+        /// The region where it stood.
+        from: u32,
+        /// The region where it stands; `region_of` says so, too, from now on.
+        region: u32,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// A record given to `unmap` is durably forgotten: its cell is free. Whoever holds it in an
+    /// index forgets it only now, because until now recovery would have brought it back.
+    Unmapped {
+        /// Which block.
+        key: BlockKey,
+        /// Where its payload lay.
+        position: Position,
     },
     /// Everything appended before the call is durable, or will never be.
     Synced {
@@ -307,6 +368,13 @@ pub enum LogError {
     },
     /// The stored layout is not known to this version.
     Layout(u16),
+    /// The stored layout is another than this run's.
+    OtherLayout {
+        /// As stored.
+        stored: u16,
+        /// As expected.
+        expected: u16,
+    },
     /// Durable records are lost and the options say to refuse; nothing was written.
     Damaged(Box<RecoveryReport>),
     /// The device failed.
@@ -342,6 +410,14 @@ impl fmt::Display for LogError {
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")
             }
+            LogError::OtherLayout { stored, expected } => write!(
+                f,
+                "the flash tier was formatted with layout \"{}\", this run has \"{}\"; nothing was \
+                 written: set `layout` in [flash] as it was, or bring what is dirty to the backing \
+                 stores (`forebay flash recover`) and format anew",
+                Layout::name(*stored),
+                Layout::name(*expected)
+            ),
             LogError::Damaged(report) => write!(
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
@@ -382,6 +458,14 @@ pub struct LogStats {
     pub syncs: u64,
     /// Regions reclaimed and free for use again.
     pub regions_reclaimed: u64,
+    /// Layout slots: mappings written down anew because their region was reclaimed.
+    pub mappings_moved: u64,
+    /// Layout slots: records forgotten so that their cells could be used again.
+    pub unmapped: u64,
+    /// Layout slots: cells in all.
+    pub cells_total: u32,
+    /// Layout slots: cells free now.
+    pub cells_free: u32,
     /// Regions in all.
     pub regions_total: u32,
     /// Regions free now.

@@ -78,6 +78,10 @@ impl Log {
         r.header = Some(header);
         r.small_batches = header.pages <= SMALL_BATCH_PAGES;
         self.enter_region(r, &header);
+        if self.geometry.slots != 0 {
+            self.note_batch(r, &header);
+            return self.walk(r);
+        }
         if r.check || header.sequence > r.known {
             r.verify.bad.clear();
             (r.verify.entry, r.verify.done, r.verify.page) = (0, 0, 1);

@@ -25,6 +25,7 @@ fn superblock() -> Superblock {
         region_pages: 10,
         regions: 4,
         superblock_pages: 1,
+        slots: 0,
         extent_bytes: 16384,
         tail_region: 0x13,
         tail_batch: 0x14,
@@ -63,10 +64,18 @@ fn batch() -> (BatchHeader, [Entry; 2]) {
         pages: 2,
     };
     let (kind, valid, dirty) = (Kind::Tombstone, 0, 0);
-    let dead = Entry { key: BlockKey::new(1, 2), kind, valid, dirty, offset: 0, checksum: 0 };
+    let dead =
+        Entry { key: BlockKey::new(1, 2), kind, valid, dirty, offset: 0, cell: 0, checksum: 0 };
     let (kind, valid, dirty) = (Kind::Data, 0x83, 0x81);
-    let data =
-        Entry { key: BlockKey::new(3, 4), kind, valid, dirty, offset: 1, checksum: 0xAABBCCDD };
+    let data = Entry {
+        key: BlockKey::new(3, 4),
+        kind,
+        valid,
+        dirty,
+        offset: 1,
+        cell: 0,
+        checksum: 0xAABBCCDD,
+    };
     (header, [dead, data])
 }
 

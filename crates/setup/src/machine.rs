@@ -47,6 +47,12 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         (Some(flash), Some(bytes)) => Some(flash_config(flash, bytes, block_size)?),
         _ => None,
     };
+    if shards > 1 && flash.as_ref().is_some_and(|f| f.geometry.slots != 0) {
+        // Each shard would need an index of all cells, and would replace by a list of its own.
+        let what =
+            "the flash layout \"slots\" has one replacement list: set `shards = 1` in [workers]";
+        return Err(SetupError::Unsupported(what.to_owned()));
+    }
     Ok(CacheConfig {
         block_size,
         dram_blocks,
@@ -91,7 +97,14 @@ pub fn geometry(
         g.regions = u32::try_from(room / u64::from(g.region_pages)).unwrap_or(u32::MAX);
     }
     let pages = (flash.batch_size.bytes() / u64::from(page)) as u32;
-    g.batch_pages_max = (1 + pages.max(block.div_ceil(page))).min(g.region_pages - 1);
+    g.batch_pages_max = 1 + pages.max(block.div_ceil(page));
+    match flash.layout {
+        words::FlashLayout::Log => g.batch_pages_max = g.batch_pages_max.min(g.region_pages - 1),
+        words::FlashLayout::Slots => {
+            let region_pages = flash.region_size.map(|_| g.region_pages);
+            g = g.in_slots(bytes, region_pages).map_err(failed)?;
+        }
+    }
     g.inflight_batches_max = flash.batches_in_flight;
     g.extent_bytes = flash.activity_extent.bytes();
     g.active_extents_max = flash.activity_extents;
@@ -107,11 +120,27 @@ fn flash_config(
     let geometry = geometry(flash, bytes, block_size)?;
     let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
     let entries = (pages / u64::from(geometry.block_pages())).min(u64::from(u32::MAX >> 1)) as u32;
-    Ok(FlashConfig {
+    let mut flash = FlashConfig {
         geometry,
         entries_max: entries,
+        blocks: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
-    })
+    };
+    count_cells(&mut flash);
+    Ok(flash)
+}
+
+/// In the layout slots: how many blocks flash holds, by its geometry.
+pub fn count_cells(flash: &mut FlashConfig) {
+    let cells = flash.geometry.slots;
+    if cells != 0 {
+        (flash.entries_max, flash.blocks) = (cells, cells - spare_cells(cells));
+    }
+}
+
+/// Cells that do not count for replacement: records on their way on and off flash.
+fn spare_cells(cells: u32) -> u32 {
+    (cells / 32).clamp(512.min(cells / 4), 8192)
 }
 
 fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {
@@ -172,6 +201,17 @@ mod tests {
         let flash = machine.flash.unwrap();
         assert!(flash.geometry.validate().is_ok());
         assert!(flash.entries_max as u64 * 4096 > 240 << 20);
+    }
+
+    #[test]
+    fn in_the_layout_slots_there_is_one_list_and_room_for_blocks_on_their_way() {
+        let text = format!("{TWO_TIERS}\nlayout = 'slots'");
+        let flash = cache_config(&config(&text), Some(256 << 20)).unwrap().flash.unwrap();
+        assert_eq!(flash.entries_max, flash.geometry.slots);
+        assert!(flash.blocks < flash.entries_max && flash.blocks > 60_000, "{flash:?}");
+        let text = format!("{text}\n[workers]\nshards = 2");
+        let error = cache_config(&config(&text), Some(256 << 20)).unwrap_err();
+        assert!(error.to_string().contains("shards = 1"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{scenario, zipf};
+use common::{scenario, scenario_with, zipf};
 use forebay_block::{BlockSize, Op, Request};
 use forebay_locality::{LocalityOptions, ReuseHistogram, WorkloadLocality};
 use forebay_results::ReadWrite;
@@ -75,6 +75,34 @@ fn both_tiers_together_come_near_lru_of_their_sum_but_do_not_reach_it() {
             let bound = lru_hits(&distances, u64::from(blocks + flash_blocks)).sum() as f64;
             let share = both / bound;
             assert!((least..=1.0).contains(&share), "{policy}, {blocks} + {size}: {share}");
+        }
+    }
+}
+
+/// What the planner's formulas assume. By the accounting the tiers are one list: what flash still
+/// held of blocks that had left that list is counted, and taken off.
+#[test]
+fn in_slots_both_tiers_together_hit_exactly_as_lru_of_their_sum() {
+    for (writes, policies) in
+        [(u64::MAX, &["write-through", "write-back"][..]), (4, &["write-through"])]
+    {
+        let requests = zipf(120_000, 60_000, writes, 19);
+        let distances = distances(&requests);
+        for policy in policies {
+            for (blocks, size) in
+                [(64u32, "4MiB"), (1000, "16MiB"), (1000, "64MiB"), (5000, "64MiB")]
+            {
+                let scenario = scenario_with(blocks, Some(size), policy, "layout = 'slots'");
+                let flash = u64::from(scenario.cache.flash.as_ref().unwrap().blocks);
+                let result = untimed(&scenario, &requests);
+                let hits = result.run.cache.unwrap().hits;
+                let both = lru_hits(&distances, u64::from(blocks) + flash).sum();
+                let what = format!("{policy}, {blocks} + {size}, {:?}", result.events);
+                let first = lru_hits(&distances, blocks.into()).sum() + result.events.rescued;
+                assert_eq!(hits.tier1.sum(), first, "{what}");
+                let found = hits.tier1.sum() + hits.tier2.sum();
+                assert_eq!(found - result.events.flash_rescued, both, "{what}");
+            }
         }
     }
 }

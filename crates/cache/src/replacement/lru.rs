@@ -57,6 +57,15 @@ impl Lru {
             tail
         })
     }
+    /// The least recently used slot.
+    pub fn coldest(&self) -> Option<u32> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+    /// The slot used next after `slot`.
+    pub fn warmer(&self, slot: u32) -> Option<u32> {
+        let (prev, _) = self.links[slot as usize];
+        (prev != NONE).then_some(prev)
+    }
     /// Slots in the list.
     pub fn len(&self) -> u32 {
         self.len

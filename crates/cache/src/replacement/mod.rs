@@ -55,6 +55,18 @@ impl Replacement {
             Replacement::Lru(p) => p.evict(),
         }
     }
+    /// The slot that would give way.
+    pub fn coldest(&self) -> Option<u32> {
+        match self {
+            Replacement::Lru(p) => p.coldest(),
+        }
+    }
+    /// The slot that would give way next after `slot`.
+    pub fn warmer(&self, slot: u32) -> Option<u32> {
+        match self {
+            Replacement::Lru(p) => p.warmer(slot),
+        }
+    }
     /// Slots under the policy.
     pub fn len(&self) -> u32 {
         match self {

@@ -1,23 +1,38 @@
 //! The cleaner's part in a shard: bringing a region's dirty records to the backing store.
 //!
-//! A region is cleaned in rounds: the records dirty at its start are destaged in address order,
+//! What is cleaned is chosen first, then made durable in the log, then written. A record appended
+//! in between is not part of it: a version must not reach the backing store while a power cut
+//! could bring back an older record that is called clean.
+//!
+//! The records chosen are destaged in address order,
 //! each from its slot if that holds the same version, else by way of a bounce slot; blocks busy
 //! with something else are tried again when that ends. The backing stores are then synced, and
 //! only after that the records count as clean: a dirty record may not be forgotten, and its
 //! region not be reused, before its data is durable elsewhere.
 
 use forebay_effect::Slot;
-use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Position};
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::{DESTAGED, EntryId, NONE};
 
-/// Cleaning one region, in this shard.
+/// What is cleaned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Region(u32),
+    /// Layout slots: who gives way on flash, and who would next.
+    Coldest,
+}
+
+/// Blocks among those that would give way next that are looked at for dirty ones.
+const COLDEST_MAX: usize = 256;
+
+/// A cleaning, in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub region: u32,
+    target: Target,
     /// Next of `scratch` to look at.
     cursor: usize,
     in_flight: u32,
@@ -28,6 +43,13 @@ pub(crate) struct Job {
     unreadable: bool,
     /// Volumes written to, a bit each for the first 64; all of them if more.
     pub volumes: u64,
+}
+
+impl Job {
+    /// Whether records may be being read.
+    pub fn is_reading(&self) -> bool {
+        self.in_flight > 0
+    }
 }
 
 /// How a job stands.
@@ -43,11 +65,20 @@ pub(crate) enum JobState {
 }
 
 impl Shard {
-    /// Begins to clean a region.
-    pub fn clean_begin(&mut self, region: u32) {
+    /// Chooses what is cleaned; it is written once it is durable in the log.
+    pub fn clean_choose(&mut self, target: Target) {
+        assert!(self.job.is_none(), "one cleaning job at a time");
+        match target {
+            Target::Region(region) => self.collect(region),
+            Target::Coldest => self.collect_coldest(),
+        }
+    }
+
+    /// Begins to write what was chosen.
+    pub fn clean_begin(&mut self, target: Target) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.job = Some(Job {
-            region,
+            target,
             cursor: 0,
             in_flight: 0,
             again: false,
@@ -55,7 +86,18 @@ impl Shard {
             unreadable: false,
             volumes: 0,
         });
-        self.collect(region);
+    }
+
+    /// Collects the dirty records of those who give way on flash, by address.
+    fn collect_coldest(&mut self) {
+        self.scratch.clear();
+        let Some(second) = &mut self.second else { return };
+        second.owes = false;
+        let index = &self.index;
+        let ids = second.leaving().chain(second.coldest().take(COLDEST_MAX));
+        let dirty = ids.filter(|&id| index[id].flash_dirty != 0);
+        self.scratch.extend(dirty.filter_map(|id| Some((index[id].key(), index[id].position()?))));
+        self.scratch.sort_unstable();
     }
 
     /// Collects the region's dirty records that still have to be written, by address.
@@ -65,7 +107,8 @@ impl Shard {
         while id != NONE {
             let e = &self.index[id];
             if e.flash_dirty != 0 && !e.has(DESTAGED) {
-                self.scratch.push(e.key());
+                let position = e.position().expect("an entry of a region has a record");
+                self.scratch.push((e.key(), position));
             }
             id = e.next;
         }
@@ -76,10 +119,10 @@ impl Shard {
     pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
         let Some(mut job) = self.job.take() else { return JobState::Written(0) };
         while job.in_flight < self.destage_depth && !job.failed && job.cursor < self.scratch.len() {
-            let key = self.scratch[job.cursor];
+            let (key, position) = self.scratch[job.cursor];
             job.cursor += 1;
             let Some(id) = self.index.find(key) else { continue };
-            if !self.is_owed(around, id, job.region) {
+            if !self.is_owed(id, position) {
                 continue;
             }
             let appending = match self.index[id].transfer() {
@@ -104,9 +147,12 @@ impl Shard {
             JobState::Failed { unreadable: job.unreadable }
         } else if job.again {
             // Blocks were busy with something else; their ends call again.
-            self.collect(job.region);
             (job.cursor, job.again) = (0, false);
-            if self.scratch.is_empty() { JobState::Written(job.volumes) } else { JobState::Busy }
+            let owed = |&(key, position): &(BlockKey, Position)| {
+                self.index.find(key).is_some_and(|id| self.is_owed(id, position))
+            };
+            let rest = self.scratch.iter().any(owed);
+            if rest { JobState::Busy } else { JobState::Written(job.volumes) }
         } else {
             JobState::Written(job.volumes)
         };
@@ -116,40 +162,56 @@ impl Shard {
         state
     }
 
-    fn is_owed(&self, around: &Surroundings<'_>, id: EntryId, region: u32) -> bool {
+    /// Whether the record that was chosen is still the newest, and dirty.
+    fn is_owed(&self, id: EntryId, position: Position) -> bool {
         let e = &self.index[id];
-        let log = around.log.as_deref().expect("a record needs a log");
-        e.flash_dirty != 0
-            && !e.has(DESTAGED)
-            && e.position().is_some_and(|p| log.region_of(p) == region)
+        e.flash_dirty != 0 && !e.has(DESTAGED) && e.position() == Some(position)
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
     pub fn clean_end(&mut self, around: &mut Surroundings<'_>, synced: bool) {
         let Some(job) = self.job.take() else { return };
-        self.clean_settle(around, job.region, synced);
+        self.clean_settle(around, job.target, synced);
     }
 
-    fn clean_settle(&mut self, around: &mut Surroundings<'_>, region: u32, synced: bool) {
-        let mut id = self.regions[region as usize];
-        while id != NONE {
-            let next = self.index[id].next;
-            if self.index[id].has(DESTAGED) {
-                self.index[id].clear(DESTAGED);
-                if synced {
-                    let was = self.index[id].is_dirty();
-                    self.index[id].flash_dirty = 0;
-                    self.count_dirty(id, was, around.front);
+    fn clean_settle(&mut self, around: &mut Surroundings<'_>, target: Target, synced: bool) {
+        match target {
+            Target::Region(region) => {
+                let mut id = self.regions[region as usize];
+                while id != NONE {
+                    let next = self.index[id].next;
+                    self.settle_destaged(around, id, synced);
+                    id = next;
                 }
             }
-            id = next;
+            Target::Coldest => {
+                for n in 0..self.scratch.len() {
+                    if let Some(id) = self.index.find(self.scratch[n].0) {
+                        self.settle_destaged(around, id, synced);
+                    }
+                }
+            }
+        }
+        self.release_held(around);
+        self.leave_all(around);
+    }
+
+    fn settle_destaged(&mut self, around: &mut Surroundings<'_>, id: EntryId, synced: bool) {
+        if self.index[id].has(DESTAGED) {
+            self.index[id].clear(DESTAGED);
+            if synced {
+                let was = self.index[id].is_dirty();
+                self.index[id].flash_dirty = 0;
+                self.count_dirty(id, was, around.front);
+                self.restand(id, false);
+            }
         }
     }
 
     /// A job that failed is given up: nothing of it counts.
-    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>, region: u32) {
+    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>, target: Target) {
         self.job = None;
-        self.clean_settle(around, region, false);
+        self.clean_settle(around, target, false);
     }
 
     /// The region is free: nothing may refer to it any more.
@@ -160,7 +222,7 @@ impl Shard {
                 return;
             }
             assert!(self.index[id].flash_dirty == 0, "a region freed that holds dirty records");
-            self.set_record(around.log.as_deref(), id, None, around.front);
+            self.set_record(around, id, None);
             around.stats.reclaim_dropped += u64::from(self.index[id].slot().is_none());
             self.forget_if_empty(id);
         }

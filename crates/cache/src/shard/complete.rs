@@ -93,6 +93,7 @@ impl Shard {
             if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
                 self.settle(around, id);
             }
+            self.settle_second(around, BlockKey(key.0 + i));
         }
     }
 
@@ -122,6 +123,17 @@ impl Shard {
         } else {
             self.forget_if_empty(id);
         }
+    }
+
+    /// What a block off memory owes on flash, and the room that it may have taken there.
+    fn settle_second(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
+        if self.second.is_none() {
+            return;
+        }
+        if let Some(id) = self.index.find(key) {
+            self.leave_second(around, id);
+        }
+        self.trim_second(around);
     }
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
@@ -264,8 +276,9 @@ impl Shard {
             shard.index[id].dirty &= !dirty;
             shard.count_dirty(id, was, around.front);
             let to = Some((position, checksum, valid, dirty));
-            shard.set_record(around.log.as_deref(), id, to, around.front);
+            shard.set_record(around, id, to);
         });
+        self.trim_second(around);
         self.close_run(around);
     }
 
@@ -319,7 +332,8 @@ impl Shard {
             } else if shard.index[id].position().is_some() {
                 around.stats.poisoned += 1;
                 log.poison(key);
-                shard.set_record(around.log.as_deref(), id, None, around.front);
+                shard.disown(around, id);
+                shard.set_record(around, id, None);
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks anew.

@@ -52,9 +52,13 @@ impl Shard {
         let local = self.replacement.evict().expect("not empty");
         let id = self.slots.owner(local);
         self.index[id].set(LEAVING);
+        if self.has_flash && !self.log_failed {
+            self.restand(id, true);
+        }
         if self.index[id].transfer().is_none() {
             self.try_leave(around, id);
         }
+        self.trim_second(around);
     }
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.
@@ -67,7 +71,8 @@ impl Shard {
             }
             return;
         }
-        if e.position().is_some() && e.valid & !e.flash_valid == 0 {
+        let recorded = e.position().is_some() && !self.is_unmapping(id);
+        if recorded && e.valid & !e.flash_valid == 0 {
             around.stats.demotions_free += 1;
             self.release_slot(id);
             return;
@@ -97,6 +102,7 @@ impl Shard {
         let slot = self.index[id].slot().expect("a leaving block has a slot");
         self.index[id].clear(LEAVING);
         self.replacement.insert(self.slots.local(slot));
+        self.restand(id, true);
     }
 
     /// Starts to bring a dirty slot to where it is durable after a sync: the log, or without

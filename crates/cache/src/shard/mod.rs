@@ -16,6 +16,7 @@ mod clean;
 mod complete;
 mod evict;
 mod read;
+mod tier2;
 mod transfer;
 mod write;
 
@@ -28,12 +29,15 @@ use crate::front::Front;
 use crate::index::{EntryId, Index, NONE};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::replacement::Replacement;
+use crate::second::Second;
 use crate::slab::{Fifo, Slab};
 use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
-pub(crate) use clean::{Job, JobState};
+pub(crate) use clean::{Job, JobState, Target};
 pub(crate) use evict::FlushState;
+pub(crate) use tier2::MoveState;
+use tier2::Moves;
 use transfer::{Kind, Run, Transfer};
 
 /// What a shard needs of its surroundings during one call.
@@ -92,6 +96,13 @@ pub(crate) struct Shard {
     regions: Vec<u32>,
     /// Entries that wait for a bounce slot to be destaged are simply retried by the job.
     job: Option<Job>,
+    /// Layout slots: replacement on flash.
+    second: Option<Second>,
+    /// Mappings on their way out of a region.
+    moves: Option<Moves>,
+    /// Cells superseded during a job: one of its reads may still look at them.
+    held: Vec<Position>,
+    leaving_scratch: Vec<EntryId>,
     /// By volume: dirty blocks that the flush under way covers, and transfers it waits for.
     flushes: Vec<ShardFlush>,
     policy: WritePolicy,
@@ -106,7 +117,8 @@ pub(crate) struct Shard {
     /// Failed destages in a row, without a flash tier.
     destages_failed: u32,
     destage_depth: u32,
-    scratch: Vec<BlockKey>,
+    /// The records that the job under way is about, by address.
+    scratch: Vec<(BlockKey, Position)>,
 }
 
 /// Failed destages in a row after which a request that needs room is told so.
@@ -135,7 +147,14 @@ impl Shard {
         assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
         assert!(slots > share(config.dram_blocks), "each shard needs a spare slot");
         assert!(bounce > 0, "each shard needs a bounce slot");
-        let entries = share(config.flash.as_ref().map_or(0, |f| f.entries_max)) + slots + 1;
+        let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
+        let entries = match in_slots {
+            // Any shard may have all cells beyond the accounting.
+            Some(f) => share(f.blocks) + (f.entries_max - f.blocks),
+            None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
+        };
+        let entries = entries + slots + 1;
+        let second = in_slots.map(|f| Second::new(config.replacement, share(f.blocks), entries));
         let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         let granules = (config.block_size.bytes() / 512).min(16);
@@ -155,6 +174,10 @@ impl Shard {
             ranges: Vec::with_capacity(64),
             regions: vec![NONE; regions as usize],
             job: None,
+            second,
+            moves: None,
+            held: Vec::new(),
+            leaving_scratch: Vec::new(),
             flushes: Vec::new(),
             policy: config.write_policy,
             acknowledge: config.acknowledge,
@@ -194,7 +217,8 @@ impl Shard {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.slots.memory_bytes()
+        let second = self.second.as_ref().map_or(0, Second::memory_bytes);
+        self.index.memory_bytes() + self.slots.memory_bytes() + second
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -439,9 +463,11 @@ impl Shard {
             }
         };
         let Some(slot) = taken else { return false };
+        self.step_out(id);
         self.make_room(around);
         self.index[id].set_slot(Some(slot));
         self.replacement.insert(self.slots.local(slot));
+        self.restand(id, true);
         let (key, size) = (self.index[id].key(), self.block_size);
         let bytes = self.block_bytes(around, key);
         if bytes < size {
@@ -458,8 +484,10 @@ impl Shard {
         if self.index[id].has(crate::index::LEAVING) {
             self.index[id].clear(crate::index::LEAVING);
             around.stats.rescued += 1;
+            self.step_out(id);
             self.make_room(around);
             self.replacement.insert(local);
+            self.restand(id, true);
         } else {
             self.replacement.touch(local);
         }
@@ -478,28 +506,29 @@ impl Shard {
             self.replacement.remove(self.slots.local(slot));
         }
         self.slots.release(slot);
+        self.restand(id, false);
         self.room = true;
     }
 
-    /// The block's record moves to `position` (or there is none any more).
+    /// The block's record moves to a position (or there is none any more).
     fn set_record(
         &mut self,
-        log: Option<&Log>,
+        around: &mut Surroundings<'_>,
         id: EntryId,
         to: Option<(Position, u32, u16, u16)>,
-        front: &mut Front,
     ) {
         let was_dirty = self.index[id].is_dirty();
-        let log = log.expect("a record needs a log");
+        let log = around.log.as_deref_mut().expect("a record needs a log");
         if let Some(old) = self.index[id].position() {
-            let region = log.region_of(old) as usize;
-            let (prev, next) = (self.index[id].prev, self.index[id].next);
-            match prev {
-                NONE => self.regions[region] = next,
-                p => self.index[p].next = next,
-            }
-            if next != NONE {
-                self.index[next].prev = prev;
+            self.unlist(id, log.region_of(old));
+            match &mut self.second {
+                // (Of a record that is being forgotten, the log knows itself.)
+                Some(second) if !second.is_unmapping(id) => match &self.job {
+                    Some(job) if job.is_reading() => self.held.push(old),
+                    _ => log.release_cell(old),
+                },
+                Some(second) => second.set_unmapping(id, false),
+                None => {}
             }
         }
         let e = &mut self.index[id];
@@ -513,15 +542,32 @@ impl Shard {
                 e.set_position(Some(position));
                 e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);
-                let region = log.region_of(position) as usize;
-                let head = core::mem::replace(&mut self.regions[region], id);
-                (self.index[id].prev, self.index[id].next) = (NONE, head);
-                if head != NONE {
-                    self.index[head].prev = id;
-                }
+                self.list(id, log.region_of(position));
             }
         }
-        self.count_dirty(id, was_dirty, front);
+        self.count_dirty(id, was_dirty, around.front);
+        self.restand(id, to.is_some());
+    }
+
+    /// Puts the entry into a region's list.
+    fn list(&mut self, id: EntryId, region: u32) {
+        let head = core::mem::replace(&mut self.regions[region as usize], id);
+        (self.index[id].prev, self.index[id].next) = (NONE, head);
+        if head != NONE {
+            self.index[head].prev = id;
+        }
+    }
+
+    /// Takes the entry out of a region's list.
+    fn unlist(&mut self, id: EntryId, region: u32) {
+        let (prev, next) = (self.index[id].prev, self.index[id].next);
+        match prev {
+            NONE => self.regions[region as usize] = next,
+            p => self.index[p].next = next,
+        }
+        if next != NONE {
+            self.index[next].prev = prev;
+        }
     }
 
     /// Keeps the volume's gauge of dirty blocks after a change to the entry.
@@ -543,6 +589,7 @@ impl Shard {
         let e = &self.index[id];
         let holds = e.slot().is_some() || e.position().is_some() || e.transfer().is_some();
         if !holds && !e.has(crate::index::DOUBTFUL) {
+            self.step_out(id);
             self.index.remove(id);
             self.room = true;
         }
@@ -563,7 +610,7 @@ impl Shard {
     ) -> bool {
         let Some(id) = self.entry(key) else { return false };
         let to = Some((position, checksum, masks.0, masks.1));
-        self.set_record(around.log.as_deref(), id, to, around.front);
+        self.set_record(around, id, to);
         true
     }
 
@@ -571,7 +618,7 @@ impl Shard {
     pub fn recovered_tombstone(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
         if let Some(id) = self.index.find(key) {
             if self.index[id].position().is_some() {
-                self.set_record(around.log.as_deref(), id, None, around.front);
+                self.set_record(around, id, None);
             }
             self.forget_if_empty(id);
         }

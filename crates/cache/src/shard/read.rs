@@ -44,6 +44,8 @@ impl Shard {
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
+        let late = on_flash && !piece.counted && self.is_past_its_time(id);
+        around.stats.flash_rescued += u64::from(late);
         self.count(around, piece, found, false);
         if on_flash { self.read_flash(around, id) } else { self.fetch(around, id) }
     }

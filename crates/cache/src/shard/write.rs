@@ -112,6 +112,9 @@ impl Shard {
 
     fn count_write(&self, around: &mut Surroundings<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.index[id];
+        let on_flash = e.transfer().is_none() && e.flash_valid != 0;
+        let late = on_flash && !piece.counted && self.is_past_its_time(id);
+        around.stats.flash_rescued += u64::from(late);
         let found = match e.transfer() {
             Some(t) => self.found_in_flight(t),
             None if e.slot().is_some() => Found::Tier1,

@@ -57,6 +57,7 @@ pub struct RecoverArgs {
 struct Report {
     uuid: String,
     format: u16,
+    layout: &'static str,
     clean: bool,
     epoch: u64,
     block_size: u32,
@@ -126,6 +127,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
     Ok(Report {
         uuid: hex(&superblock.uuid),
         format: forebay_engine::FLASH_FORMAT,
+        layout: forebay_engine::layout_name(&superblock),
         clean: superblock.clean,
         epoch: superblock.epoch,
         block_size: superblock.block_size,
@@ -162,6 +164,7 @@ fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
     output.emit(report, |out: &mut dyn Write| {
         writeln!(out, "uuid          {}", report.uuid)?;
         writeln!(out, "format        {}", report.format)?;
+        writeln!(out, "layout        {}", report.layout)?;
         writeln!(out, "stopped       {}", if report.clean { "cleanly" } else { "uncleanly" })?;
         writeln!(out, "blocks        {} ({} dirty)", report.blocks, report.dirty_blocks)?;
         writeln!(out, "regions       {} ({} used)", report.regions, report.regions_used)?;

@@ -9,7 +9,7 @@ section! {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
         /// Memory for cached data, the first tier. Bookkeeping comes on top: at most 48 bytes
-        /// for each block that the two tiers can hold.
+        /// for each block that the two tiers can hold (72 in the flash layout slots).
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";

@@ -18,9 +18,11 @@ section! {
         /// 64KiB, best the device's page.
         page_size: Size = "4KiB";
         /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
-        /// and less on a device that would have fewer than 16 regions.
+        /// and less on a device that would have fewer than 16 regions. In the layout slots it
+        /// divides the journal; unset means a sixteenth of that.
         region_size: Option<Size> = unset;
-        /// Regions kept free, so that a log full of dirty blocks can still be reclaimed.
+        /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
+        /// layout slots always keeps one.
         regions_reserved: u32 = 2;
         /// The most data that is written as one batch with one header.
         batch_size: Size = "1MiB";
@@ -41,7 +43,8 @@ choice! {
     pub enum FlashLayout: "flash layout" {
         /// A log of self-describing batches, written sequentially.
         Log = "log",
-        /// Fixed places and a journal of the mapping: what the planner's formulas assume.
-        Slots = "slots" later,
+        /// Fixed places of a block each and a journal of the mapping: exact replacement, as the
+        /// planner's formulas assume, at the price of scattered writes. With one shard only.
+        Slots = "slots",
     }
 }

@@ -1,4 +1,5 @@
-//! The header page of a batch; the payloads follow it, each from a page boundary on.
+//! The header page of a batch; the payloads follow it, each from a page boundary on. In the
+//! layout slots nothing follows: payloads lie in cells.
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -15,7 +16,8 @@
 //! | 96 | 24 each | entries |
 //!
 //! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone), a
-//! zero (1), pages from this page to its payload (2), CRC-32C of its payload (4), zeroes (4).
+//! zero (1), pages from this page to its payload (2; 0 in the layout slots), CRC-32C of its
+//! payload (4), number of its cell (4; 0 in the layout log).
 //! The payload is the valid granules one behind the other.
 
 use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
@@ -73,8 +75,10 @@ pub struct Entry {
     pub valid: u16,
     /// Dirty granules, a subset.
     pub dirty: u16,
-    /// Pages from the header to the payload; 0 in a tombstone.
+    /// Pages from the header to the payload; 0 in a tombstone, and in the layout slots.
     pub offset: u16,
+    /// Number of the cell that holds the payload, in the layout slots; else 0.
+    pub cell: u32,
     /// CRC-32C of the payload; 0 in a tombstone.
     pub checksum: u32,
 }
@@ -144,7 +148,11 @@ impl BatchHeader {
         let mut next = 1;
         for at in (0..count).map(|n| ENTRIES_AT + n * ENTRY_BYTES) {
             let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
-            if entry.kind == Kind::Data {
+            let slots = geometry.slots != 0;
+            if slots && entry.offset != 0 || entry.cell >= geometry.slots.max(1) {
+                return Err(FormatError::Invalid("place of a payload"));
+            }
+            if entry.kind == Kind::Data && !slots {
                 if u32::from(entry.offset) != next {
                     return Err(FormatError::Invalid("payload offset"));
                 }
@@ -170,6 +178,7 @@ impl Entry {
         };
         put(bytes, 14, &self.offset.to_le_bytes());
         put(bytes, 16, &self.checksum.to_le_bytes());
+        put(bytes, 20, &self.cell.to_le_bytes());
     }
 
     fn decode(bytes: &[u8], geometry: &Geometry) -> Result<Entry, FormatError> {
@@ -184,12 +193,15 @@ impl Entry {
             dirty: u16_at(bytes, 10),
             offset: u16_at(bytes, 14),
             checksum: u32_at(bytes, 16),
+            cell: u32_at(bytes, 20),
         };
         let granules_ok =
             entry.valid & !geometry.full_mask() == 0 && entry.dirty & !entry.valid == 0;
         let kind_ok = match entry.kind {
             Kind::Data => entry.valid != 0,
-            Kind::Tombstone => entry.valid == 0 && entry.offset == 0 && entry.checksum == 0,
+            Kind::Tombstone => {
+                entry.valid == 0 && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0
+            }
         };
         if granules_ok && kind_ok { Ok(entry) } else { Err(FormatError::Invalid("entry")) }
     }

@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 20 | prefix, magic `FOREBAY\n`, small number = layout (0: log), covering whole pages |
+//! | 0 | 20 | prefix, magic `FOREBAY\n`, small number = layout (0: log, 1: slots), covering whole pages |
 //! | 20 | 4 | flags: 1 = stopped cleanly |
 //! | 24 | 16 | UUID of the log |
 //! | 40 | 8 | generation: +1 for each update |
@@ -12,7 +12,7 @@
 //! | 64 | 4 | pages of a region |
 //! | 68 | 4 | number of regions |
 //! | 72 | 4 | pages of a superblock copy |
-//! | 76 | 4 | zeroes |
+//! | 76 | 4 | number of cells; 0 in the layout log |
 //! | 80 | 8 | bytes of an extent of the activity log |
 //! | 88 | 8 | tail: sequence of the oldest region that counts |
 //! | 96 | 8 | sequence of the tail region's first batch |
@@ -51,7 +51,7 @@ pub fn bindings_max(geometry: &Geometry) -> u32 {
 /// A superblock, decoded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Superblock {
-    /// How records are placed: 0 = log.
+    /// How records are placed: 0 = log, 1 = slots.
     pub layout: u16,
     /// Whether the last run stopped cleanly.
     pub clean: bool,
@@ -71,6 +71,8 @@ pub struct Superblock {
     pub regions: u32,
     /// Pages of a superblock copy.
     pub superblock_pages: u32,
+    /// Number of cells; 0 in the layout log.
+    pub slots: u32,
     /// Bytes of an extent of the activity log.
     pub extent_bytes: u64,
     /// Sequence of the oldest region that counts.
@@ -113,6 +115,7 @@ impl Superblock {
             (64, self.region_pages),
             (68, self.regions),
             (72, self.superblock_pages),
+            (76, self.slots),
         ] {
             put(bytes, at, &value.to_le_bytes());
         }
@@ -187,6 +190,7 @@ impl Superblock {
             region_pages: u32_at(bytes, 64),
             regions: u32_at(bytes, 68),
             superblock_pages: u32_at(bytes, 72),
+            slots: u32_at(bytes, 76),
             extent_bytes: u64_at(bytes, 80),
             tail_region: sequence_at(bytes, 88)?,
             tail_batch: sequence_at(bytes, 96)?,

@@ -140,6 +140,7 @@ pub fn tiny() -> Geometry {
         page_size: 4096,
         region_pages: 10,
         regions: 4,
+        slots: 0,
         superblock_pages: 1,
         extent_bytes: 4 * 4096,
         batch_pages_max: 5,

@@ -12,8 +12,13 @@ pub const VOLUME_BYTES: u64 = 8 << 30;
 
 /// A cache of `dram_blocks` blocks of 4 KiB, and a flash tier if `flash` says its size.
 pub fn scenario(dram_blocks: u32, flash: Option<&str>, policy: &str) -> Scenario {
+    scenario_with(dram_blocks, flash, policy, "region_size = '1MiB'")
+}
+
+/// The same with another line about the flash tier.
+pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: &str) -> Scenario {
     let flash = flash.map_or(String::new(), |size| {
-        format!("[flash]\npath = '/dev/x'\nsize = '{size}'\nregion_size = '1MiB'\n")
+        format!("[flash]\npath = '/dev/x'\nsize = '{size}'\n{line}\n")
     });
     let bytes = u64::from(dram_blocks) * 4096;
     let text = format!("[cache]\ndram = {bytes}\nwrite_policy = '{policy}'\n{flash}");

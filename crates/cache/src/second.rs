@@ -1,0 +1,198 @@
+//! Where each block stands in the accounting of a second tier with fixed places (layout slots).
+//!
+//! The tiers are exclusive: a block counts for memory or for flash, so that both together are one
+//! replacement list of the sum of their sizes. What flash holds beyond that counts as long as
+//! there is room:
+//!
+//! - [`Stand::Tier2`]: not in memory. Ordered by the replacement policy; a block enters when it
+//!   leaves memory, even if its record is still to be written.
+//! - [`Stand::Copy`]: the clean record of a block that is in memory. It saves a write when the
+//!   block comes back, and is the first to give way.
+//! - [`Stand::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
+//!   costs a write to the backing store while the block is in use.
+//! - [`Stand::Leaving`]: it has given way, by the accounting, and waits to be destaged or
+//!   forgotten on flash. Its cell is one of those beyond the accounting.
+
+use crate::index::{EntryId, NONE};
+use crate::replacement::{Replacement, ReplacementKind};
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stand {
+    Out,
+    Tier2,
+    Copy,
+    DirtyCopy,
+    Leaving,
+}
+
+/// Entries in the order in which they came.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    oldest: EntryId,
+    newest: EntryId,
+    len: u32,
+}
+
+/// The accounting of one shard. Entries are named by their number in the index.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// Blocks to hold.
+    blocks: u32,
+    policy: Replacement,
+    stands: Vec<(Stand, bool)>,
+    /// Neighbours in a list: older, newer.
+    links: Vec<(EntryId, EntryId)>,
+    copies: List,
+    dirty_copies: List,
+    leaving: List,
+    /// Somebody who leaves is dirty.
+    pub owes: bool,
+}
+
+const EMPTY: List = List { oldest: NONE, newest: NONE, len: 0 };
+
+impl Second {
+    pub fn new(kind: ReplacementKind, blocks: u32, entries: u32) -> Second {
+        assert!(blocks > 0, "each shard needs at least one block of flash");
+        Second {
+            blocks,
+            policy: Replacement::new(kind, entries),
+            stands: vec![(Stand::Out, false); entries as usize],
+            links: vec![(NONE, NONE); entries as usize],
+            copies: EMPTY,
+            dirty_copies: EMPTY,
+            leaving: EMPTY,
+            owes: false,
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        (self.stands.len() * (2 + 8 + 8)) as u64
+    }
+
+    pub fn stand(&self, id: EntryId) -> Stand {
+        self.stands[id as usize].0
+    }
+
+    /// Whether the record is being forgotten on flash.
+    pub fn is_unmapping(&self, id: EntryId) -> bool {
+        self.stands[id as usize].1
+    }
+
+    pub fn set_unmapping(&mut self, id: EntryId, unmapping: bool) {
+        self.stands[id as usize].1 = unmapping;
+    }
+
+    /// Blocks over the size.
+    pub fn excess(&self) -> u32 {
+        let held = self.policy.len() + self.copies.len + self.dirty_copies.len;
+        held.saturating_sub(self.blocks)
+    }
+
+    /// The entry stands elsewhere from now on, at the protected end.
+    pub fn put(&mut self, id: EntryId, to: Stand) {
+        let from = core::mem::replace(&mut self.stands[id as usize].0, to);
+        if from == to {
+            return;
+        }
+        match from {
+            Stand::Out => {}
+            Stand::Tier2 => self.policy.remove(id),
+            _ => self.unlink(id, from),
+        }
+        match to {
+            Stand::Out => {}
+            Stand::Tier2 => self.policy.insert(id),
+            _ => self.link(id, to),
+        }
+    }
+
+    /// Chooses who gives way, and lets it leave.
+    pub fn evict(&mut self) -> Option<EntryId> {
+        let copy = (self.copies.oldest != NONE).then_some(self.copies.oldest);
+        let dirty = (self.dirty_copies.oldest != NONE).then_some(self.dirty_copies.oldest);
+        let victim = copy.or_else(|| self.policy.coldest()).or(dirty)?;
+        self.put(victim, Stand::Leaving);
+        Some(victim)
+    }
+
+    /// Those who leave, in that order.
+    pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
+        let first = Some(self.leaving.oldest).filter(|&id| id != NONE);
+        core::iter::successors(first, |&id| {
+            Some(self.links[id as usize].1).filter(|&newer| newer != NONE)
+        })
+    }
+
+    /// Those who would give way next.
+    pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
+        core::iter::successors(self.policy.coldest(), |&id| self.policy.warmer(id))
+    }
+
+    fn list(&mut self, stand: Stand) -> &mut List {
+        match stand {
+            Stand::Copy => &mut self.copies,
+            Stand::DirtyCopy => &mut self.dirty_copies,
+            Stand::Leaving => &mut self.leaving,
+            Stand::Out | Stand::Tier2 => unreachable!("no list"),
+        }
+    }
+
+    fn link(&mut self, id: EntryId, stand: Stand) {
+        let list = self.list(stand);
+        let newest = core::mem::replace(&mut list.newest, id);
+        list.len += 1;
+        if newest == NONE {
+            list.oldest = id;
+        } else {
+            self.links[newest as usize].1 = id;
+        }
+        self.links[id as usize] = (newest, NONE);
+    }
+
+    fn unlink(&mut self, id: EntryId, stand: Stand) {
+        let (older, newer) = self.links[id as usize];
+        let list = self.list(stand);
+        list.len -= 1;
+        if older == NONE {
+            list.oldest = newer;
+        }
+        if newer == NONE {
+            list.newest = older;
+        }
+        if older != NONE {
+            self.links[older as usize].1 = newer;
+        }
+        if newer != NONE {
+            self.links[newer as usize].0 = older;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
+        let mut second = Second::new(ReplacementKind::Lru, 2, 8);
+        for (id, stand) in [
+            (0, Stand::DirtyCopy),
+            (1, Stand::Tier2),
+            (2, Stand::Tier2),
+            (3, Stand::Copy),
+            (4, Stand::Copy),
+        ] {
+            second.put(id, stand);
+        }
+        assert_eq!(second.excess(), 3);
+        second.put(3, Stand::Tier2);
+        let order: Vec<_> = core::iter::from_fn(|| second.evict()).collect();
+        assert_eq!(order, [4, 1, 2, 3, 0]);
+        assert_eq!(second.leaving().collect::<Vec<_>>(), order);
+        second.put(2, Stand::Out);
+        assert_eq!(second.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
+        assert_eq!((second.stand(2), second.excess()), (Stand::Out, 0));
+    }
+}

@@ -1,0 +1,245 @@
+//! Layout slots: replacement on flash. A block that gives way is destaged if it is dirty, then
+//! forgotten on flash; when that is durable its cell is free. What forgets it need not be waited
+//! for by anybody but the next block that wants the cell.
+
+use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Mapping, Position};
+
+use super::transfer::Kind;
+use super::{Shard, Surroundings};
+use crate::index::{EntryId, LEAVING, NONE};
+use crate::second::Stand;
+
+/// Mappings of a region that is reclaimed, on their way.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    region: u32,
+    in_flight: u32,
+    failed: bool,
+}
+
+/// How they stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MoveState {
+    Busy,
+    /// Some were handed to the log just now.
+    More,
+    Done,
+    /// The log takes no more.
+    Failed,
+}
+
+impl Shard {
+    /// The block's state has changed: it stands where that puts it. `anew` if it is to stay even
+    /// though it had given way.
+    pub(super) fn restand(&mut self, id: EntryId, anew: bool) {
+        let Some(second) = &mut self.second else { return };
+        let e = &self.index[id];
+        let on_its_way = e.slot().is_some() && e.has(LEAVING);
+        let resident = e.slot().is_some() && !e.has(LEAVING);
+        let record = e.position().is_some() && !second.is_unmapping(id);
+        let to = if !record && !on_its_way {
+            Stand::Out
+        } else if second.stand(id) == Stand::Leaving && !anew {
+            Stand::Leaving
+        } else if !resident {
+            Stand::Tier2
+        } else if e.flash_dirty == 0 {
+            Stand::Copy
+        } else {
+            Stand::DirtyCopy
+        };
+        second.put(id, to);
+    }
+
+    /// The block is about to be in memory: it must not be what gives way to that.
+    pub(super) fn step_out(&mut self, id: EntryId) {
+        if let Some(second) = &mut self.second {
+            second.put(id, Stand::Out);
+        }
+    }
+
+    pub(super) fn is_unmapping(&self, id: EntryId) -> bool {
+        self.second.as_ref().is_some_and(|s| s.is_unmapping(id))
+    }
+
+    /// Whether flash still has the block though by the accounting it is gone.
+    pub(super) fn is_past_its_time(&self, id: EntryId) -> bool {
+        let gone = |stand| matches!(stand, Stand::Out | Stand::Leaving);
+        let e = &self.index[id];
+        e.slot().is_none() && self.second.as_ref().is_some_and(|s| gone(s.stand(id)))
+    }
+
+    /// Lets blocks give way until flash holds no more than its size.
+    pub(super) fn trim_second(&mut self, around: &mut Surroundings<'_>) {
+        while let Some(second) = &mut self.second
+            && second.excess() > 0
+            && let Some(id) = second.evict()
+        {
+            around.stats.flash_evictions += 1;
+            self.leave_second(around, id);
+        }
+    }
+
+    /// Takes the next step off flash for a block that gives way.
+    pub(super) fn leave_second(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+        let Some(second) = &mut self.second else { return };
+        let e = &self.index[id];
+        let Some(position) = e.position() else { return };
+        if second.stand(id) != Stand::Leaving || second.is_unmapping(id) || self.log_failed {
+            return;
+        }
+        if e.flash_dirty != 0 {
+            second.owes = true;
+            return;
+        }
+        let reading = |t: u32| matches!(self.transfers[t].kind, Kind::FlashRead { .. });
+        if e.transfer().is_some_and(reading) {
+            // It goes on when that ends.
+            return;
+        }
+        let log = around.log.as_deref_mut().expect("a record needs a log");
+        if log.unmap(e.key(), position) {
+            second.set_unmapping(id, true);
+            self.restand(id, false);
+        }
+    }
+
+    /// All who leave go on as far as they can.
+    pub(super) fn leave_all(&mut self, around: &mut Surroundings<'_>) {
+        let Some(second) = &self.second else { return };
+        let mut leaving = core::mem::take(&mut self.leaving_scratch);
+        leaving.clear();
+        leaving.extend(second.leaving());
+        for &id in &leaving {
+            self.leave_second(around, id);
+        }
+        self.leaving_scratch = leaving;
+    }
+
+    /// Recovery has given all records.
+    pub fn second_ready(&mut self, around: &mut Surroundings<'_>) {
+        self.trim_second(around);
+    }
+
+    /// Whether the cleaner should bring the coldest blocks to their backing stores.
+    pub fn owes_cleaning(&self) -> bool {
+        self.second.as_ref().is_some_and(|s| s.owes)
+    }
+
+    /// A record is durably forgotten.
+    pub fn unmapped(&mut self, around: &mut Surroundings<'_>, key: BlockKey, position: Position) {
+        let Some(id) = self.index.find(key) else { return };
+        if self.index[id].position() == Some(position) && self.is_unmapping(id) {
+            self.set_record(around, id, None);
+            self.forget_if_empty(id);
+        }
+    }
+
+    /// The record is no good any more, from now on: its cell is to be free when that is durable.
+    pub(super) fn disown(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+        let Some(second) = &mut self.second else { return };
+        if !second.is_unmapping(id) {
+            let e = &self.index[id];
+            let position = e.position().expect("a record to disown");
+            let log = around.log.as_deref_mut().expect("a record needs a log");
+            let taken = log.unmap(e.key(), position);
+            assert!(taken, "a block being appended has another transfer");
+            second.set_unmapping(id, true);
+        }
+    }
+
+    /// Cells that were kept while records were being read out of them.
+    pub(super) fn release_held(&mut self, around: &mut Surroundings<'_>) {
+        for position in self.held.drain(..) {
+            around.log.as_deref_mut().expect("a record needs a log").release_cell(position);
+        }
+    }
+
+    // ---- moves ----
+
+    /// Number of mappings in a region.
+    pub fn region_entries(&self, region: u32) -> u64 {
+        let first = Some(self.regions[region as usize]).filter(|&id| id != NONE);
+        let next = |&id: &EntryId| Some(self.index[id].next).filter(|&next| next != NONE);
+        core::iter::successors(first, next).count() as u64
+    }
+
+    /// Begins to move a region's mappings.
+    pub fn move_begin(&mut self, around: &mut Surroundings<'_>, region: u32) {
+        self.moves = Some(Moves { region, in_flight: 0, failed: false });
+        self.move_some(around);
+    }
+
+    /// Hands to the log what it takes; false if some must wait for a newer record.
+    fn move_some(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let Some(mut moves) = self.moves.take() else { return true };
+        let log = around.log.as_deref_mut().expect("a region needs a log");
+        let mut all = true;
+        let mut id = self.regions[moves.region as usize];
+        if around.front.sabotage.is(Bug::MappingLeftBehind) && id != NONE {
+            id = self.index[id].next;
+        }
+        while id != NONE {
+            let e = &self.index[id];
+            let next = e.next;
+            if !self.second.as_ref().is_some_and(|s| s.is_unmapping(id)) {
+                let mapping = Mapping {
+                    ticket: u64::from(self.number),
+                    key: e.key(),
+                    position: e.position().expect("an entry of a region has a record"),
+                    valid: e.flash_valid,
+                    dirty: e.flash_dirty,
+                    checksum: e.checksum,
+                };
+                let taken = log.remap(mapping);
+                all &= taken;
+                moves.in_flight += u32::from(taken);
+            }
+            id = next;
+        }
+        self.moves = Some(moves);
+        all
+    }
+
+    /// Pushes the moves on.
+    pub fn move_step(&mut self, around: &mut Surroundings<'_>) -> MoveState {
+        let Some(moves) = &self.moves else { return MoveState::Done };
+        if moves.in_flight > 0 {
+            return MoveState::Busy;
+        }
+        if moves.failed {
+            self.moves = None;
+            return MoveState::Failed;
+        }
+        let left = |s: &Self, region: u32| {
+            let mut id = s.regions[region as usize];
+            while id != NONE && s.is_unmapping(id) {
+                id = s.index[id].next;
+            }
+            id != NONE
+        };
+        let careless = around.front.sabotage.is(Bug::MappingLeftBehind);
+        if careless || !left(self, moves.region) {
+            self.moves = None;
+            return MoveState::Done;
+        }
+        // A newer record was being written when the others moved.
+        self.move_some(around);
+        let moves = self.moves.as_ref().expect("put back");
+        if moves.in_flight > 0 { MoveState::More } else { MoveState::Busy }
+    }
+
+    /// A mapping stands in another region.
+    pub fn moved(&mut self, key: BlockKey, position: Position, (from, to): (u32, u32), good: bool) {
+        if let Some(moves) = &mut self.moves {
+            moves.in_flight -= 1;
+            moves.failed |= !good;
+        }
+        let here = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
+        if let (true, Some(id)) = (good, here) {
+            self.unlist(id, from);
+            self.list(id, to);
+        }
+    }
+}

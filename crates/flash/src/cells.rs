@@ -1,0 +1,288 @@
+//! The layout *slots*: payloads in fixed places, the log a journal of which block lies where.
+//!
+//! A place is a *cell*: room for one block behind the regions. Batches carry entries only; the
+//! payloads of a batch are written to cells at the same time as its header, and the batch counts
+//! as complete when all of it is. Of entries there are four kinds:
+//!
+//! - a *record* names the cell its payload was just written to;
+//! - a *move* says the same of a payload that stays where it is: the region in which its mapping
+//!   stood is reclaimed;
+//! - an *unmapping* is a tombstone for a record that replacement drops;
+//! - a tombstone of the log's own (see `activity.rs`).
+//!
+//! **A cell is written again only when what made its old payload worthless is durable**: the
+//! newer record, the unmapping, or the advance of the journal's tail. Until then the cell is *in
+//! limbo*. Otherwise a power cut could keep the overwritten payload and lose the reason for it.
+//!
+//! Moves and unmappings are *notes*: they need no cell, wait apart from the records, and come
+//! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
+//! one. For the same end the last free region is kept for notes: there is always room for the
+//! moves that empty the oldest region. After several crashes in a row there may not be
+//! ([`Log::moves_fit`] says so), and the cache then empties the region as in the layout log.
+
+use crate::format::batch::{Entry, Kind as EntryKind};
+use crate::geometry::Geometry;
+use crate::key::{BlockKey, Position};
+use crate::log::{Log, Phase};
+use crate::sabotage::Bug;
+use crate::types::{Event, Layout, Mapping};
+use forebay_effect::IoError;
+use std::collections::VecDeque;
+
+/// An entry without a payload of its own that waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Note {
+    pub key: BlockKey,
+    pub cell: u32,
+    /// The mapping to be written down anew; none for an unmapping.
+    pub moved: Option<Mapping>,
+}
+
+impl Note {
+    /// As it stands in a batch.
+    pub fn entry(&self) -> Entry {
+        let tombstone = Entry {
+            key: self.key,
+            kind: EntryKind::Tombstone,
+            valid: 0,
+            dirty: 0,
+            offset: 0,
+            cell: 0,
+            checksum: 0,
+        };
+        self.moved.map_or(tombstone, |m| Entry {
+            kind: EntryKind::Data,
+            valid: m.valid,
+            dirty: m.dirty,
+            cell: self.cell,
+            checksum: m.checksum,
+            ..tombstone
+        })
+    }
+}
+
+/// A cell in limbo.
+struct Limbo {
+    /// The batch that must be durable before the cell is free.
+    sequence: u64,
+    cell: u32,
+    /// The block, if somebody waits for its unmapping to be durable.
+    unmapped: Option<BlockKey>,
+}
+
+/// The cells and what waits for them. Empty in the layout log.
+pub(crate) struct Cells {
+    first_page: u32,
+    cell_pages: u32,
+    /// What payload seeds continue from.
+    seed: u32,
+    /// By cell: the region that holds the newest entry naming it, as far as its owner has heard:
+    /// until then `region_of` must say where the owner believes the record to be.
+    home: Vec<u32>,
+    /// Region and block of each `Appended` event that waits to be heard, in their order.
+    pub unheard: VecDeque<(u32, BlockKey)>,
+    pub free: VecDeque<u32>,
+    limbo: VecDeque<Limbo>,
+    pub notes: VecDeque<Note>,
+    /// Notes are written without waiting for a full batch of them.
+    pub close_notes: bool,
+    /// The index is full: records are to be forgotten soon, though cells are free.
+    pub hurry: bool,
+    /// With fewer free cells than this, those in limbo are hurried along.
+    low: usize,
+}
+
+impl Cells {
+    pub fn new(geometry: &Geometry) -> Cells {
+        let cells = geometry.slots as usize;
+        let entries = geometry.batch_entries_max as usize;
+        Cells {
+            first_page: geometry.first_cell_page() as u32,
+            cell_pages: geometry.block_pages(),
+            seed: 0,
+            home: vec![0; cells],
+            unheard: VecDeque::new(),
+            free: (0..geometry.slots).collect(),
+            limbo: VecDeque::new(),
+            notes: VecDeque::new(),
+            close_notes: false,
+            hurry: false,
+            low: entries.min(cells / 64).max(1),
+        }
+    }
+
+    /// Begins with no cell free but these.
+    pub fn begin(&mut self, uuid: &[u8; 16], free: impl Iterator<Item = u32>) {
+        self.seed = crc32c::crc32c(uuid);
+        self.free.clear();
+        self.free.extend(free);
+    }
+
+    pub fn position(&self, cell: u32) -> Position {
+        Position(self.first_page + cell * self.cell_pages)
+    }
+
+    pub fn cell(&self, position: Position) -> u32 {
+        (position.0 - self.first_page) / self.cell_pages
+    }
+
+    pub fn home(&self, position: Position) -> u32 {
+        self.home[self.cell(position) as usize]
+    }
+
+    pub fn set_home(&mut self, cell: u32, region: u32) {
+        self.home[cell as usize] = region;
+    }
+
+    /// What the checksum of a payload continues from. Neither region nor sequence is in it: the
+    /// payload stays when its mapping moves. It need not be, because the entry, not the payload,
+    /// holds the checksum: an older payload of the same cell fails under a newer entry by its
+    /// contents.
+    pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
+        let mut name = [0; 12];
+        name[..8].copy_from_slice(&key.0.to_le_bytes());
+        name[8..].copy_from_slice(&position.0.to_le_bytes());
+        crc32c::crc32c_append(self.seed, &name)
+    }
+
+    /// Whether a batch of notes alone is due.
+    pub fn notes_due(&self, idle: bool, entries_max: u32) -> bool {
+        self.notes.len() >= entries_max as usize
+            || self.close_notes && idle && !self.notes.is_empty()
+    }
+
+    /// The cell is free once batch `sequence` is durable.
+    pub fn put_in_limbo(&mut self, sequence: u64, cell: u32, unmapped: Option<BlockKey>) {
+        self.limbo.push_back(Limbo { sequence, cell, unmapped });
+    }
+
+    /// Cells are running out, or entries of the index, and some wait to be free.
+    pub fn is_short(&self) -> bool {
+        (self.hurry || self.free.len() < self.low)
+            && !(self.limbo.is_empty() && self.notes.is_empty())
+    }
+
+    /// The batch that must be durable for another cell to be free.
+    pub fn next_limbo(&self) -> Option<u64> {
+        self.limbo.front().map(|l| l.sequence)
+    }
+}
+
+impl Log {
+    /// How records are placed.
+    pub fn layout(&self) -> Layout {
+        self.geometry.layout()
+    }
+
+    /// Layout slots: nobody needs the payload at `position` any more, because a record whose
+    /// `Appended` has been polled took its place, or because the region that held its mapping is
+    /// free. The cell is used again once that is durable.
+    pub fn release_cell(&mut self, position: Position) {
+        let cell = self.cells.cell(position);
+        if self.sabotage.is(Bug::CellReusedEarly) {
+            self.cells.free.push_back(cell);
+        } else {
+            self.cells.put_in_limbo(self.commit.complete_sequence, cell, None);
+        }
+        if self.cells.is_short() {
+            self.pump();
+        }
+    }
+
+    /// Layout slots: forgets the record of `key`, which must be the newest, at `position`, and
+    /// clean. `Unmapped` follows when that is durable, if the log does not fail before; a newer
+    /// record may be appended meanwhile. False, and nothing happens, while a newer record of the
+    /// block is being written, or its `Appended` waits to be polled.
+    pub fn unmap(&mut self, key: BlockKey, position: Position) -> bool {
+        if self.takes_no_notes() {
+            return true;
+        }
+        if self.is_being_written(key) {
+            return false;
+        }
+        let cell = self.cells.cell(position);
+        if self.sabotage.is(Bug::UnmapForgotten) {
+            self.cells.free.push_back(cell);
+            self.events.push_back(Event::Unmapped { key, position });
+            return true;
+        }
+        self.stats.unmapped += 1;
+        self.cells.notes.push_back(Note { key, cell, moved: None });
+        self.pump();
+        true
+    }
+
+    /// Layout slots: writes a mapping down anew, because the region that holds it is being
+    /// reclaimed; `Moved` follows. False, and nothing happens, while a newer record of the block
+    /// is being written, which will make it unnecessary.
+    pub fn remap(&mut self, mapping: Mapping) -> bool {
+        let Mapping { ticket, key, position, .. } = mapping;
+        if self.takes_no_notes() {
+            let result = Err(self.error.unwrap_or(IoError::Shutdown));
+            let (from, region) = (0, 0);
+            self.events.push_back(Event::Moved { ticket, key, position, from, region, result });
+            return true;
+        }
+        if self.is_being_written(key) {
+            return false;
+        }
+        self.stats.mappings_moved += 1;
+        let cell = self.cells.cell(position);
+        self.cells.notes.push_back(Note { key, cell, moved: Some(mapping) });
+        true
+    }
+
+    /// Layout slots: writes the mappings given to `remap`.
+    pub fn close_notes(&mut self) {
+        self.cells.close_notes = !self.cells.notes.is_empty();
+        self.pump();
+    }
+
+    /// Layout slots: whether there is room for so many mappings, whatever else is appended.
+    pub fn moves_fit(&self, count: u64) -> bool {
+        let waiting = self.cells.notes.len() as u64;
+        let entries = u64::from(self.geometry.batch_entries_max);
+        (count + waiting).div_ceil(entries) <= self.regions.pages_left()
+    }
+
+    fn takes_no_notes(&self) -> bool {
+        self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
+    }
+
+    /// Frees the cells whose time in limbo is over.
+    pub(crate) fn pump_cells(&mut self) -> bool {
+        if self.error.is_some() || self.geometry.slots == 0 {
+            return false;
+        }
+        let mut progress = false;
+        while let Some(limbo) = self.cells.limbo.front() {
+            if limbo.sequence > self.commit.durable_sequence {
+                break;
+            }
+            let Limbo { cell, unmapped, .. } =
+                self.cells.limbo.pop_front().expect("there is a first");
+            self.cells.free.push_back(cell);
+            if let Some(key) = unmapped {
+                let position = self.cells.position(cell);
+                self.events.push_back(Event::Unmapped { key, position });
+                self.cells.hurry = false;
+            }
+            progress = true;
+        }
+        if self.cells.is_short() && !self.cells.notes.is_empty() && !self.cells.close_notes {
+            self.cells.close_notes = true;
+            progress = true;
+        }
+        self.stats.cells_free = self.cells.free.len() as u32;
+        progress
+    }
+
+    /// Nothing will be written any more: those who wait for moves are told.
+    pub(crate) fn fail_notes(&mut self, error: IoError) {
+        for note in self.cells.notes.drain(..) {
+            let Some(Mapping { ticket, key, position, .. }) = note.moved else { continue };
+            let (from, region, result) = (0, 0, Err(error));
+            self.events.push_back(Event::Moved { ticket, key, position, from, region, result });
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Recovery in the layout slots: from the journal's entries to the mapping.
+//!
+//! The walk (`walk.rs`) reads headers only. What its batches say is applied to the mapping when
+//! they are known to have been durable; the rest, the *tail*, is kept until the end of the
+//! journal is found, because there an entry may stand whose payload did not survive.
+//!
+//! A payload that fails does not prove that the journal ended before its entry: the cell may
+//! have been used again, legitimately, after a newer entry of the block became durable. So the
+//! journal ends at the **last batch up to which every payload that counts is whole**: a failing
+//! one must be voided by a newer entry of its block, else the journal ends before it. What was
+//! durable is such a batch, so nothing durable is lost; and every state that is accepted is one
+//! that the journal went through. Clean records are no exception: if one were dropped for its
+//! payload here, the next recovery, to which its batch is known durable, would give it.
+
+use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
+use crate::key::BlockKey;
+use crate::log::Log;
+use crate::recovery::{Recovery, Step};
+use crate::sabotage::Bug;
+use crate::types::{Event, Record};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A batch of the tail.
+struct Walked {
+    sequence: u64,
+    region: u64,
+    entries: Vec<(Entry, Payload)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Payload {
+    Unknown,
+    Whole,
+    Fails,
+}
+
+/// The newest record of a block.
+#[derive(Clone, Copy)]
+struct Found {
+    entry: Entry,
+    sequence: u64,
+    /// Order of application, which is the journal's.
+    order: u64,
+    region: u64,
+    verified: bool,
+}
+
+/// The mapping so far.
+#[derive(Default)]
+pub(crate) struct Mapped {
+    tail: VecDeque<Walked>,
+    live: BTreeMap<BlockKey, Found>,
+    /// By cell: whose it is.
+    owners: Vec<Option<BlockKey>>,
+    applied: u64,
+    /// Newest region with an applied batch.
+    region: Option<u64>,
+    /// Payloads still to be looked at: of the tail, by batch and entry, then (when checking) of
+    /// the mapping.
+    tail_todo: VecDeque<(usize, usize)>,
+    live_todo: VecDeque<BlockKey>,
+    /// The tail has been cut.
+    settled: bool,
+}
+
+impl Mapped {
+    /// Takes over a batch: nothing older about its blocks counts.
+    fn apply(&mut self, batch: &Walked) -> u64 {
+        let mut tombstones = 0;
+        for (entry, payload) in &batch.entries {
+            if let Some(old) = self.live.remove(&entry.key) {
+                self.owners[old.entry.cell as usize] = None;
+            }
+            if entry.kind == EntryKind::Tombstone {
+                tombstones += 1;
+                continue;
+            }
+            self.applied += 1;
+            // Two owners of a cell there are only if what forgot the first was damaged.
+            if let Some(first) = self.owners[entry.cell as usize].replace(entry.key) {
+                self.live.remove(&first);
+            }
+            let (sequence, region, order) = (batch.sequence, batch.region, self.applied);
+            let verified = *payload == Payload::Whole;
+            let found = Found { entry: *entry, sequence, order, region, verified };
+            self.live.insert(entry.key, found);
+        }
+        self.region = Some(batch.region);
+        tombstones
+    }
+
+    /// The number of batches of the tail that count.
+    fn whole_batches(&self) -> usize {
+        // From each failing record to what voids it: no end may lie there.
+        let mut forbidden: Vec<(usize, usize)> = Vec::new();
+        for (b, batch) in self.tail.iter().enumerate() {
+            for (e, (entry, payload)) in batch.entries.iter().enumerate() {
+                if *payload == Payload::Fails {
+                    let void = self.voided_by(entry.key, b, e).unwrap_or(usize::MAX);
+                    forbidden.push((b, void));
+                }
+            }
+        }
+        let mut end = self.tail.len();
+        // An end of `n` batches takes in the batches up to number n - 1.
+        while let Some(&(from, _)) =
+            forbidden.iter().find(|&&(from, until)| (from + 1..=until).contains(&end))
+        {
+            end = from;
+        }
+        end
+    }
+
+    /// The batch of the next entry of the block behind entry `e` of batch `b`.
+    fn voided_by(&self, key: BlockKey, b: usize, e: usize) -> Option<usize> {
+        let here = self.tail[b].entries[e + 1..].iter().any(|(entry, _)| entry.key == key);
+        if here {
+            return Some(b);
+        }
+        let later = self.tail.iter().enumerate().skip(b + 1);
+        later
+            .filter(|(_, batch)| batch.entries.iter().any(|(entry, _)| entry.key == key))
+            .map(|(n, _)| n)
+            .next()
+    }
+}
+
+impl Log {
+    /// Takes note of a batch walked over.
+    pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
+        if r.mapped.owners.is_empty() {
+            r.mapped.owners = vec![None; self.geometry.slots as usize];
+        }
+        let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
+        let (sequence, region) = (header.sequence, r.region);
+        r.mapped.tail.push_back(Walked { sequence, region, entries });
+        self.apply_known(r);
+        r.page += header.pages;
+        r.expected += 1;
+    }
+
+    fn apply_known(&mut self, r: &mut Recovery) {
+        while r.mapped.tail.front().is_some_and(|b| b.sequence <= r.known) {
+            self.apply_next(r);
+        }
+    }
+
+    fn apply_next(&mut self, r: &mut Recovery) {
+        let batch = r.mapped.tail.pop_front().expect("there is a first");
+        let tombstones = r.mapped.apply(&batch);
+        r.report.batches += 1;
+        r.report.tombstones += tombstones;
+    }
+
+    /// The journal ends: looks at the payloads of its tail (when checking, at all that count).
+    pub(crate) fn end_of_journal(&mut self, r: &mut Recovery) {
+        self.apply_known(r);
+        let tail = &r.mapped.tail;
+        let skip = self.sabotage.is(Bug::TailUnverified);
+        r.mapped.tail_todo = (tail.iter().enumerate())
+            .flat_map(|(b, batch)| (0..batch.entries.len()).map(move |e| (b, e)))
+            .filter(|&(b, e)| !skip && tail[b].entries[e].0.kind == EntryKind::Data)
+            .collect();
+        self.verify_next(r);
+    }
+
+    /// Asks for the next payload.
+    fn verify_next(&mut self, r: &mut Recovery) {
+        if r.mapped.tail_todo.is_empty() && !r.mapped.settled {
+            self.settle_tail(r);
+        }
+        let m = &r.mapped;
+        let entry = match (m.tail_todo.front(), m.live_todo.front()) {
+            (Some(&(b, e)), _) => m.tail[b].entries[e].0,
+            (None, Some(key)) => m.live[key].entry,
+            (None, None) => return self.give_mapping(r),
+        };
+        r.step = Step::Cell;
+        let pages = self.geometry.payload_pages(entry.valid);
+        self.push_read(r.chunk_buffer(), self.cells.position(entry.cell).0, pages);
+    }
+
+    /// A payload is there.
+    pub(crate) fn cell_read(&mut self, r: &mut Recovery) {
+        r.report.payloads_verified += 1;
+        if let Some((b, e)) = r.mapped.tail_todo.pop_front() {
+            let whole = self.is_whole(r, &r.mapped.tail[b].entries[e].0);
+            r.mapped.tail[b].entries[e].1 = if whole { Payload::Whole } else { Payload::Fails };
+        } else if let Some(key) = r.mapped.live_todo.pop_front() {
+            let entry = r.mapped.live[&key].entry;
+            if !self.is_whole(r, &entry) {
+                r.report.damage.payloads.push((key, self.cells.position(entry.cell)));
+            }
+        }
+        self.verify_next(r);
+    }
+
+    fn is_whole(&self, r: &Recovery, entry: &Entry) -> bool {
+        let bytes = &self.buffers[r.chunk_buffer()];
+        let length = self.geometry.payload_bytes(entry.valid) as usize;
+        let seed = self.cells.payload_seed(entry.key, self.cells.position(entry.cell));
+        crc32c::crc32c_append(seed, &bytes[..length]) == entry.checksum
+            || self.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
+    }
+
+    /// The tail's payloads are known: what counts of it is applied.
+    fn settle_tail(&mut self, r: &mut Recovery) {
+        let count = r.mapped.whole_batches();
+        let dropped = r.mapped.tail.len() - count;
+        r.report.batches_dropped += dropped as u64;
+        r.expected -= dropped as u64;
+        r.mapped.tail.truncate(count);
+        while !r.mapped.tail.is_empty() {
+            self.apply_next(r);
+        }
+        r.last_region = r.mapped.region;
+        r.mapped.settled = true;
+        if r.check {
+            let unverified = r.mapped.live.iter().filter(|(_, found)| !found.verified);
+            r.mapped.live_todo = unverified.map(|(key, _)| *key).collect();
+        }
+    }
+
+    /// Gives the records that count, in the journal's order, and goes on to the end.
+    fn give_mapping(&mut self, r: &mut Recovery) {
+        let mut m = core::mem::take(&mut r.mapped);
+        let mut found: Vec<Found> = m.live.values().copied().collect();
+        found.sort_unstable_by_key(|f| f.order);
+        for f in found {
+            let Found { entry, sequence, region, .. } = f;
+            let (key, position) = (entry.key, self.cells.position(entry.cell));
+            let dirty = if sequence <= r.superblock.clean_before { 0 } else { entry.dirty };
+            let active = self.activity.contains(key);
+            if active && dirty == 0 {
+                r.report.distrusted += 1;
+                r.report.tombstones += 1;
+                self.activity.distrust(key);
+                m.owners[entry.cell as usize] = None;
+                continue;
+            }
+            r.report.dirty_in_active += u64::from(active);
+            r.report.records += 1;
+            self.cells.set_home(entry.cell, self.regions.number(region) as u32);
+            let (valid, checksum) = (entry.valid, entry.checksum);
+            let record = Record { key, position, valid, dirty, checksum, sequence };
+            self.events.push_back(Event::Recovered(record));
+        }
+        m.owners.resize(self.geometry.slots as usize, None);
+        let uuid = r.superblock.uuid;
+        let free = (0..).zip(&m.owners).filter(|(_, owner)| owner.is_none()).map(|(n, _)| n);
+        self.cells.begin(&uuid, free);
+        self.finish_recovery(r);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(block: u64, valid: u16, dirty: u16) -> Entry {
+        let kind = if valid == 0 { EntryKind::Tombstone } else { EntryKind::Data };
+        let key = BlockKey::new(0, block);
+        Entry { key, kind, valid, dirty, offset: 0, cell: 0, checksum: 0 }
+    }
+
+    /// A tail of batches: each a list of (block, valid, dirty, whether its payload is whole).
+    fn tail(batches: &[&[(u64, u16, u16, bool)]]) -> Mapped {
+        let mut mapped = Mapped::default();
+        for (n, batch) in batches.iter().enumerate() {
+            let entries = batch.iter().map(|&(block, valid, dirty, whole)| {
+                (entry(block, valid, dirty), if whole { Payload::Whole } else { Payload::Fails })
+            });
+            let (sequence, region) = (n as u64 + 1, 0);
+            mapped.tail.push_back(Walked { sequence, region, entries: entries.collect() });
+        }
+        mapped
+    }
+
+    #[test]
+    fn the_journal_ends_before_a_torn_dirty_payload_that_nothing_voids() {
+        let m = tail(&[&[(1, 1, 1, true)], &[(2, 1, 1, false)], &[(3, 1, 1, true)]]);
+        assert_eq!(m.whole_batches(), 1);
+        assert_eq!(tail(&[&[(1, 1, 1, true)]]).whole_batches(), 1);
+        assert_eq!(tail(&[]).whole_batches(), 0);
+    }
+
+    #[test]
+    fn a_payload_overwritten_after_a_newer_entry_voided_it_does_not_end_the_journal() {
+        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, true)], &[(1, 1, 1, true)]]);
+        assert_eq!(m.whole_batches(), 3);
+        let m = tail(&[&[(1, 1, 1, false)], &[(1, 0, 0, true)]]);
+        assert_eq!(m.whole_batches(), 2);
+        let m = tail(&[&[(1, 1, 1, false), (1, 0, 0, true)]]);
+        assert_eq!(m.whole_batches(), 1);
+    }
+
+    #[test]
+    fn what_voids_a_payload_counts_only_if_the_journal_reaches_it() {
+        // The newer record of block 1 would void the older, but is cut off by block 2's.
+        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, false)], &[(1, 1, 1, true)]]);
+        assert_eq!(m.whole_batches(), 0);
+    }
+}

@@ -1,0 +1,413 @@
+//! The layout slots under power cuts at random instants: what was synced is there, every payload
+//! that counts is whole, and cells are used again without losing anything.
+//!
+//! The test is a cache of a kind: it holds the index, lets go of records that are superseded,
+//! forgets some that are clean, and moves the mappings of regions that are reclaimed.
+
+mod common;
+
+use common::{Rig, Rng, key, options, tiny};
+use forebay_effect::Slot;
+use forebay_flash::{
+    Append, Event, Geometry, LogError, Mapping, Options, Position, Start, inspect,
+};
+use std::collections::BTreeMap;
+
+const BLOCKS: u64 = 6;
+
+/// Regions of four pages for twelve mappings, and ten cells.
+fn slots() -> Geometry {
+    Geometry { slots: 10, region_pages: 4, ..tiny() }
+}
+
+/// A block's newest record.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    version: u64,
+    position: Position,
+    checksum: u32,
+    clean: bool,
+    unmapping: bool,
+}
+
+#[derive(Default)]
+struct Index {
+    held: BTreeMap<u64, Held>,
+    /// Appends under way: ticket, block, version, whether clean.
+    open: Vec<(u64, u64, u64, bool)>,
+    /// By block: the oldest version that must never be missed again; 0 where a clean record may
+    /// be gone.
+    floor: BTreeMap<u64, u64>,
+    /// Newest version ever appended.
+    newest: BTreeMap<u64, u64>,
+    /// Newest version ever appended as clean: the backing store has it, so no record is needed.
+    stored: BTreeMap<u64, u64>,
+    syncs: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// The region being emptied, and the moves under way.
+    moving: Option<(u32, u32)>,
+    asked: Vec<u32>,
+    version: u64,
+    ticket: u64,
+    sync_ticket: u64,
+    counts: Counts,
+}
+
+#[derive(Default, Debug, PartialEq)]
+struct Counts {
+    unmapped: u64,
+    moved: u64,
+    freed: u64,
+    cut: u64,
+    dropped: u64,
+}
+
+impl Index {
+    fn append(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        let block = rng.below(BLOCKS);
+        // One append of a block at a time, and no more records than there are cells.
+        if self.open.len() >= 4 || self.open.iter().any(|o| o.1 == block) {
+            return;
+        }
+        self.version += 1;
+        let (ticket, version) = (self.ticket, self.version);
+        self.ticket += 1;
+        let slot = Slot((ticket % u64::from(rig.options.slots)) as u32);
+        rig.fill(slot.0, key(block), version);
+        let valid = rig.geometry.full_mask();
+        let clean = rng.one_in(3);
+        let dirty = if clean { 0 } else { valid };
+        rig.log.append(Append {
+            ticket,
+            key: key(block),
+            valid,
+            dirty,
+            slot,
+            urgent: rng.one_in(2),
+        });
+        self.open.push((ticket, block, version, clean));
+        self.newest.insert(block, version);
+        if clean {
+            self.stored.insert(block, version);
+        }
+    }
+
+    fn sync(&mut self, rig: &mut Rig) {
+        // What is in order by now is what the sync promises.
+        let mut floor: BTreeMap<u64, u64> = BTreeMap::new();
+        for (&block, held) in &self.held {
+            floor.insert(block, if held.clean { 0 } else { held.version });
+        }
+        for &(_, block, version, clean) in &self.open {
+            floor.insert(block, if clean { 0 } else { version });
+        }
+        self.sync_ticket += 1;
+        self.syncs.insert(self.sync_ticket, floor);
+        rig.log.sync(self.sync_ticket);
+    }
+
+    fn unmap(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        let block = rng.below(BLOCKS);
+        let Some(held) = self.held.get_mut(&block).filter(|h| h.clean && !h.unmapping) else {
+            return;
+        };
+        held.unmapping = rig.log.unmap(key(block), held.position);
+    }
+
+    fn empty_region(&mut self, rig: &mut Rig) {
+        if self.moving.is_some() || self.asked.is_empty() {
+            return;
+        }
+        let region = self.asked.remove(0);
+        self.moving = Some((region, 0));
+        self.move_rest(rig);
+    }
+
+    fn move_rest(&mut self, rig: &mut Rig) {
+        let Some((region, mut under_way)) = self.moving else { return };
+        if under_way > 0 {
+            return;
+        }
+        let mut left = 0;
+        for (&block, held) in &self.held {
+            if rig.log.region_of(held.position) == region && !held.unmapping {
+                left += 1;
+                let full = rig.geometry.full_mask();
+                under_way += u32::from(rig.log.remap(Mapping {
+                    ticket: 1 << 40,
+                    key: key(block),
+                    position: held.position,
+                    valid: full,
+                    dirty: if held.clean { 0 } else { full },
+                    checksum: held.checksum,
+                }));
+            }
+        }
+        rig.log.close_notes();
+        self.moving = Some((region, under_way));
+        if left == 0 {
+            self.moving = None;
+            rig.log.region_released(region);
+        }
+    }
+
+    fn hear(&mut self, rig: &mut Rig) {
+        while let Some(event) = rig.log.poll_event() {
+            match event {
+                Event::Appended { ticket, position, checksum } => {
+                    let at = self.open.iter().position(|o| o.0 == ticket).expect("an append");
+                    let (_, block, version, clean) = self.open.remove(at);
+                    let unmapping = false;
+                    let held = Held { version, position, checksum, clean, unmapping };
+                    if let Some(old) = self.held.insert(block, held)
+                        && !old.unmapping
+                    {
+                        assert_ne!(old.position, position, "a cell in use was written");
+                        rig.log.release_cell(old.position);
+                    }
+                }
+                Event::Synced { ticket, result } => {
+                    result.unwrap();
+                    for (block, version) in self.syncs.remove(&ticket).expect("a sync") {
+                        self.floor.insert(block, version);
+                    }
+                }
+                Event::Moved { result, .. } => {
+                    result.unwrap();
+                    self.counts.moved += 1;
+                    let (region, under_way) = self.moving.expect("moves are under way");
+                    self.moving = Some((region, under_way - 1));
+                }
+                Event::Unmapped { key, position } => {
+                    self.counts.unmapped += 1;
+                    let block = key.block().0;
+                    if self.held.get(&block).is_some_and(|h| h.position == position) {
+                        self.held.remove(&block);
+                    }
+                }
+                Event::Reclaim { region } => self.asked.push(region),
+                Event::RegionFreed { .. } => self.counts.freed += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn recovered(&mut self, rig: &Rig, events: &[Event]) {
+        self.held.clear();
+        self.open.clear();
+        self.syncs.clear();
+        self.asked.clear();
+        self.moving = None;
+        for event in events {
+            match event {
+                Event::Recovered(r) => {
+                    // (Panics unless the payload is whole.)
+                    let version = rig.version(r);
+                    let (position, checksum) = (r.position, r.checksum);
+                    let (clean, unmapping) = (r.dirty == 0, false);
+                    let held = Held { version, position, checksum, clean, unmapping };
+                    let twice = self.held.insert(r.key.block().0, held);
+                    assert!(twice.is_none(), "a block is given once");
+                }
+                Event::Ready(report) => {
+                    assert!(report.damage.is_harmless(), "{report:?}");
+                    self.counts.dropped += report.batches_dropped;
+                }
+                Event::Reclaim { region } => self.asked.push(*region),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut cells: Vec<_> = self.held.values().map(|h| h.position).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        assert_eq!(cells.len(), self.held.len(), "each record has a cell of its own");
+        for (block, &floor) in &self.floor {
+            let found = self.held.get(block);
+            let version = found.map_or(0, |h| h.version);
+            let newest = self.newest[block];
+            if found.is_none() && self.stored.get(block).is_some_and(|&stored| stored > floor) {
+                continue;
+            }
+            assert!((floor..=newest).contains(&version), "{block}: {found:?}, {floor}");
+        }
+        // Everything recovered is durable, what is not there is gone.
+        self.floor.clear();
+        for (&block, held) in &self.held {
+            self.floor.insert(block, if held.clean { 0 } else { held.version });
+        }
+    }
+}
+
+fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
+    let mut rng = Rng(seed);
+    let mut index = Index::default();
+    let mut rig = Rig::formatted(geometry, options);
+    for _ in 0..lives {
+        for _ in 0..rng.below(200) {
+            match rng.below(12) {
+                0..=3 => index.append(&mut rig, &mut rng),
+                4 => index.sync(&mut rig),
+                5 => index.unmap(&mut rig, &mut rng),
+                6 => index.empty_region(&mut rig),
+                7 => index.move_rest(&mut rig),
+                _ if rig.under_way() > 0 => {
+                    let n = rng.below(rig.under_way() as u64);
+                    rig.complete(n as usize);
+                }
+                _ => {}
+            }
+            rig.poll();
+            index.hear(&mut rig);
+        }
+        index.counts.cut += 1;
+        let flash = if rng.one_in(5) { rig.kill(&mut rng) } else { rig.cut(&mut rng) };
+        rig = Rig::new(geometry, options, flash);
+        rig.log.start(Start::Recover);
+        let events = rig.settle();
+        index.recovered(&rig, &events);
+        // A check of what the recovery has left finds nothing wrong, and the same records.
+        let checked = rig.restart(Start::Check).settle();
+        let Some(Event::Ready(report)) = checked.last() else { panic!("{checked:?}") };
+        assert!(report.damage.is_harmless(), "{report:?}");
+        assert_eq!(report.records, index.held.len() as u64);
+        if rig.log.stats().regions_free < 2 {
+            // (What a cache would do about it is not tested here.)
+            break;
+        }
+    }
+    index.counts
+}
+
+#[test]
+fn random_cuts_lose_nothing_synced_and_no_cell_is_used_twice() {
+    let mut total = Counts::default();
+    for seed in 0..400 {
+        for geometry in [
+            slots(),
+            Geometry { batch_entries_max: 2, region_pages: 8, ..slots() },
+            Geometry { inflight_batches_max: 3, slots: 8, ..slots() },
+        ] {
+            let counts = run(seed, geometry, options(), 20);
+            total.unmapped += counts.unmapped;
+            total.moved += counts.moved;
+            total.freed += counts.freed;
+            total.cut += counts.cut;
+            total.dropped += counts.dropped;
+        }
+    }
+    for (what, n, least) in [
+        ("cuts", total.cut, 1000),
+        ("records unmapped", total.unmapped, 1000),
+        ("mappings moved", total.moved, 1000),
+        ("regions freed", total.freed, 1000),
+        ("batches dropped", total.dropped, 100),
+    ] {
+        assert!(n >= least, "{what}: {n} of {total:?}");
+    }
+}
+
+/// Every place of a cut, with every fate of every write at risk.
+#[test]
+fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
+    let mut cuts = 0;
+    for steps in 0.. {
+        let prepare = || {
+            let mut rig = Rig::formatted(slots(), options());
+            rig.append(0, key(0), 1, true);
+            rig.log.sync(0);
+            rig.settle();
+            rig.append(1, key(0), 2, true);
+            rig.append(2, key(1), 3, true);
+            let mut done = 0;
+            while rig.under_way() > 0 && done < steps {
+                rig.complete(0);
+                done += 1;
+            }
+            (rig, done < steps)
+        };
+        let (rig, over) = prepare();
+        if over {
+            break;
+        }
+        for fates in 0..4_u64.pow(rig.at_risk()) {
+            let mut after = Rig::new(slots(), options(), prepare().0.cut_by(fates));
+            after.log.start(Start::Recover);
+            let events = after.settle();
+            let found: BTreeMap<u64, u64> = events
+                .iter()
+                .filter_map(|e| match e {
+                    Event::Recovered(r) => Some((r.key.block().0, after.version(r))),
+                    _ => None,
+                })
+                .collect();
+            assert!(matches!(found.get(&0), Some(1 | 2)), "{steps}, {fates}: {events:?}");
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 100, "{cuts}");
+}
+
+#[test]
+fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
+    let geometry = Geometry { slots: 2, ..slots() };
+    let mut rig = Rig::formatted(geometry, options());
+    let mut held = Vec::new();
+    for version in 1..=3 {
+        rig.append(version, key(7), version, true);
+        for event in rig.settle() {
+            if let Event::Appended { position, .. } = event {
+                held.push(position);
+                if let [.., old, _] = held[..] {
+                    rig.log.release_cell(old);
+                }
+            }
+        }
+    }
+    let last = rig.settle();
+    let appended = |e: &Event| matches!(e, Event::Appended { .. });
+    let third = if held.len() == 3 {
+        held[2]
+    } else {
+        let Some(Event::Appended { position, .. }) = last.iter().find(|e| appended(e)) else {
+            panic!("the third version found no cell: {last:?}")
+        };
+        *position
+    };
+    assert_ne!(held[0], held[1]);
+    assert_eq!(third, held[0], "there are two cells");
+    // A sync lies between the write of the second version and that of the third.
+    let cell = rig.log.byte_offset(third);
+    let writes: Vec<usize> = (0..rig.history.len()).filter(|&n| rig.history[n].0 == cell).collect();
+    let [first, again] = writes[..] else { panic!("{writes:?}") };
+    let second = rig.log.byte_offset(held[1]);
+    let at = rig.history.iter().position(|h| h.0 == second).unwrap();
+    assert!(first < at && rig.history[at..again].contains(&(u64::MAX, 0)), "{:?}", rig.history);
+}
+
+#[test]
+fn a_tier_of_the_other_layout_is_refused_and_left_as_it_was() {
+    for (made, run) in [(slots(), tiny()), (tiny(), slots())] {
+        let rig = Rig::formatted(made, options());
+        let before = rig.flash.current.clone();
+        let info = inspect::Info::find(&before).unwrap();
+        assert_eq!(info.geometry().unwrap().layout(), made.layout());
+        let mut other = Rig::new(run, options(), rig.flash.clone());
+        other.log.start(Start::Recover);
+        let events = other.settle();
+        let [Event::Failed(LogError::OtherLayout { .. })] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert!(other.flash.current == before);
+    }
+}
+
+#[test]
+fn a_device_is_divided_so_that_the_journal_holds_every_mapping_twice() {
+    for (size, block) in [(4 << 20, 4096), (64 << 20, 4096), (1 << 30, 16384), (1 << 40, 65536)] {
+        let log = Geometry::for_device(size, block).unwrap();
+        let g = log.in_slots(size, None).unwrap();
+        assert!(g.device_bytes() <= size, "{g:?}");
+        let payload = u64::from(g.slots) * u64::from(block);
+        assert!(payload * 100 > size * 85, "{payload} of {size}: {g:?}");
+    }
+    assert!(Geometry::for_device(1 << 20, 4096).unwrap().in_slots(200 << 10, None).is_err());
+}
