@@ -4,7 +4,8 @@ Usage: kill9.py FOREBAY CONFIG KILLS acknowledged|flushed [BACKING_SOCKET COMMAN
 
 With a COMMAND, which serves the backing store on BACKING_SOCKET, it is that server that is killed
 while clients write, and the cache some time after: requests may fail then, but what was
-acknowledged must be there when both are back.
+acknowledged must be there when both are back. With cache=writeback in it, the command forgets what
+it was not told to flush.
 
 Every 512-byte sector says which write it belongs to. After a restart each sector must hold a
 write between the last one that had to survive (acknowledged, or acknowledged before a flush or
@@ -108,6 +109,10 @@ class Disk:
         self.issued = [0] * count
         self.trims = {}  # sector -> versions that were trims
         self.acknowledged_survives = acknowledged_survives
+        # Trims of what is not cached go straight to the backing store: where that forgets what
+        # was not flushed, an acknowledged trim has to be flushed, too, as with any disk.
+        self.trims_need_a_flush = False
+        self.answered = [0] * count
         self.version = 0
 
     def must_survive(self, number):
@@ -134,7 +139,7 @@ class Disk:
                 trim = choose.random() < 0.03
                 for number in sectors:
                     self.issued[number] = self.version
-                batch[cookie] = (sectors, self.version, flags)
+                batch[cookie] = (sectors, self.version, flags, trim)
                 if trim:
                     for number in sectors:
                         self.trims.setdefault(number, []).append(self.version)
@@ -146,19 +151,21 @@ class Disk:
                     client.send(WRITE, cookie, first * SECTOR, len(data), data, flags)
             for _ in range(len(batch)):
                 try:
-                    sectors, version, flags = batch[client.reply()]
+                    sectors, version, flags, trim = batch[client.reply()]
                 except Refused:
                     continue
                 for number in sectors:
-                    self.acknowledged[number] = version
+                    self.answered[number] = version
+                    if flags & FUA or not (trim and self.trims_need_a_flush):
+                        self.acknowledged[number] = version
                     if flags & FUA:
                         self.durable[number] = version
             if choose.random() < 0.1:
-                before = list(self.acknowledged)
+                before = list(self.answered)
                 client.send(FLUSH, 99, 0, 0)
                 try:
                     client.reply()
-                    self.durable = before
+                    self.durable, self.acknowledged = before, list(before)
                 except Refused:
                     pass
 
@@ -183,9 +190,11 @@ class Disk:
         if not low <= found <= high:
             raise AssertionError(
                 f"sector {number} holds version {found}, but {low} had to survive "
-                f"({high} was issued last, {self.durable[number]} flushed)"
+                f"({high} was issued last, {self.durable[number]} flushed; trims were "
+                f"{self.trims.get(number, [])})"
             )
-        self.durable[number] = self.acknowledged[number] = self.issued[number] = found
+        self.durable[number] = self.acknowledged[number] = found
+        self.answered[number] = self.issued[number] = found
 
 
 def start(binary, config, log):
@@ -259,6 +268,7 @@ def main():
     disk = Disk(promise == "acknowledged")
     if len(sys.argv) > 5:
         path, command = sys.argv[5], sys.argv[6:]
+        disk.trims_need_a_flush = "cache=writeback" in command
         return kill_backing(binary, config, int(kills), disk, choose, path, command)
     with open("server.log", "ab") as log:
         for kill in range(int(kills)):

@@ -73,9 +73,13 @@ config dram=4MiB backing="$EXPORT" size= layout=none
 refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
 unkit
 
-# The other server is killed, and with it all that it had not been told to flush.
-rm -f disk.img flash.img
-truncate -s 65M disk.img
+# The other server is killed, first one that keeps what it has answered, then one that forgets what
+# it was not told to flush.
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"
-python3 "$HERE/kill9.py" "$FOREBAY" forebay.toml "${FOREBAY_KILLS:-10}" acknowledged \
-    "$STORE" nbdkit -f -U "$STORE" --filter=cache file disk.img cache=writeback
+for how in "file disk.img" "--filter=cache file disk.img cache=writeback"; do
+    rm -f disk.img flash.img
+    truncate -s 65M disk.img
+    # shellcheck disable=SC2086
+    python3 "$HERE/kill9.py" "$FOREBAY" forebay.toml "${FOREBAY_KILLS:-8}" acknowledged \
+        "$STORE" nbdkit -f -U "$STORE" $how
+done
