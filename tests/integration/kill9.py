@@ -242,7 +242,9 @@ def kill_backing(binary, config, kills, disk, choose, path, command):
                 try:
                     disk.work(client, time.monotonic() + moment + 0.5, choose)
                 except Gone:
-                    assert server.poll() is None, "the cache ended with its backing store"
+                    assert server.poll() is None, (
+                        "the cache ended with its backing store"
+                    )
                 killer.wait()
                 answer = subprocess.run(
                     [binary, "ctl", "status", "--config", config],
