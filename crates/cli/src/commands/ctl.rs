@@ -103,10 +103,10 @@ pub enum Action {
 }
 
 const EXAMPLE_RESIZE: &str = "Example, with a server running:
-  $ forebay ctl resize --dram 256MiB --control unix:/run/forebay/control.sock || true";
+  $ forebay ctl resize --dram 256MiB --config forebay.toml || true";
 
 const EXAMPLE_SET: &str = "Example, with a server running:
-  $ forebay ctl set --write-policy write-through --control unix:/run/forebay/control.sock || true
+  $ forebay ctl set --write-policy write-through --config forebay.toml || true
 
 It holds until the server stops; the configuration file says what holds at the next start.";
 
