@@ -25,14 +25,19 @@ pub(super) fn of_device(path: &Path) -> String {
     if found.is_empty() { unknown() } else { found.join(", ") }
 }
 
+/// How often the list of locks is looked at for a holder.
+const LOOKS_MAX: usize = 5;
+
 /// Who has locked the open file.
 pub(super) fn of_lock(file: &File) -> String {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let holder = file.metadata().ok().and_then(|metadata| {
-        let inode = metadata.ino().to_string();
+    let inode = file.metadata().map(|metadata| metadata.ino().to_string()).unwrap_or_default();
+    let look = || {
+        let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
         locks.lines().find_map(|line| lock_holder(line, &inode))
-    });
-    match holder {
+    };
+    // The kernel gives the list in pieces: where others lock and unlock meanwhile, a line may be
+    // left out.
+    match (0..LOOKS_MAX).find_map(|_| look()) {
         Some(process) if process == std::process::id() => "this very process".to_owned(),
         Some(process) => {
             let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
