@@ -52,7 +52,7 @@ impl Machine for Witness<'_> {
         (token, value).hash(self.digest);
         self.cache.handle_checksum(token, value);
     }
-    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         self.cache.meta(buffer)
     }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {

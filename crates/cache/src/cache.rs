@@ -44,7 +44,7 @@
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
-    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, RequestId, Segment, Token,
+    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
 };
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
@@ -268,6 +268,10 @@ impl Cache {
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
         self.now = self.now.max(now);
+        if op == Op::Read && self.state == State::Ready && self.read_hit(id, volume, offset, length)
+        {
+            return;
+        }
         let admitted = match self.state {
             State::Ready => self.front.admit(id, volume, op, flags, offset, length),
             _ => Err(IoError::Shutdown),
@@ -278,6 +282,29 @@ impl Cache {
             Ok(request) if op == Op::Flush => self.begin_flush(request),
             Ok(request) => self.advance(request),
         }
+    }
+
+    /// Answers a read of one block that is in memory, which needs no state of its own; false,
+    /// with nothing done, if it is anything else.
+    fn read_hit(&mut self, id: RequestId, volume: Volume, offset: u64, length: u64) -> bool {
+        let size = self.config.block_size;
+        let start = size.within(offset);
+        let Some(v) = self.front.volumes.get_mut(volume.0 as usize) else { return false };
+        let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
+        if !fits || v.size < length || offset > v.size - length {
+            return false;
+        }
+        let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
+        let n = shard_of(self.shards.len(), volume.0 as u16, offset);
+        let (start, bytes) = (start as u32, length as u32);
+        let Some(from) = self.shards[n].read_hit(key, start, bytes) else { return false };
+        v.stats.reads += 1;
+        v.stats.read_bytes += length;
+        v.stats.read_hits.tier1 += 1;
+        let to = Place::Request { request: id, offset: 0 };
+        self.effects.push(Effect::Copy { from, to, length: bytes });
+        self.effects.push(Effect::Reply { request: id, result: Ok(()) });
+        true
     }
 
     /// A device effect has ended.
@@ -296,7 +323,9 @@ impl Cache {
                 self.front.handle_sync(token.index as u16, result, &mut self.effects);
             }
         }
-        self.pump();
+        if self.owes() {
+            self.pump();
+        }
     }
 
     /// The answer to an [`Effect::Checksum`], given before anything else.
@@ -330,17 +359,27 @@ impl Cache {
 
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing
     /// comes.
+    #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        if self.effects.is_empty() && !self.find_effect() {
+            segments.clear();
+            return None;
+        }
+        match self.effects.pop(segments) {
+            None => self.log.as_mut().and_then(|l| l.poll_effect(segments)),
+            effect => effect,
+        }
+    }
+
+    /// Whether there is an effect, of the log's or as another turn brings it.
+    fn find_effect(&mut self) -> bool {
         let mut settled = false;
         loop {
-            if let Some(effect) = self.effects.pop(segments) {
-                return Some(effect);
+            if !self.effects.is_empty() || self.log.as_ref().is_some_and(Log::has_effects) {
+                return true;
             }
-            if let Some(effect) = self.log.as_mut().and_then(|l| l.poll_effect(segments)) {
-                return Some(effect);
-            }
-            if settled {
-                return None;
+            if settled || !self.owes() {
+                return false;
             }
             // A turn that ends nothing may have started something.
             settled = !self.pump();
@@ -353,8 +392,8 @@ impl Cache {
     }
 
     /// The bytes of one of the log's metadata buffers.
-    pub fn meta(&self, buffer: MetaBuffer) -> &[u8] {
-        self.log.as_ref().expect("metadata without a log").meta(buffer)
+    pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
+        self.log.as_mut().expect("metadata without a log").meta(buffer)
     }
 
     /// The same, to be filled when a read completes, before the completion is handed in.
@@ -411,22 +450,33 @@ impl Cache {
         self.shards.iter().map(Shard::memory_bytes).sum()
     }
 
-    /// Starts loading what a request for this byte of a volume will look at.
+    /// Starts loading into the processor's cache what a request for this byte of a volume will
+    /// look at first. Best called for a dozen requests before they are handed in, and
+    /// [`Cache::prefetch_entry`] half-way.
+    #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
-        let key = BlockKey::new(volume.0 as u16, offset >> self.config.block_size.shift());
-        self.shards[self.shard_of(volume.0 as u16, offset)].prefetch(key);
+        let (shard, key) = self.place_of(volume, offset);
+        self.shards[shard].prefetch(key);
+    }
+
+    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to.
+    #[inline]
+    pub fn prefetch_entry(&self, volume: Volume, offset: u64) {
+        let (shard, key) = self.place_of(volume, offset);
+        self.shards[shard].prefetch_entry(key);
+    }
+
+    /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
+    fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
+        let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
+        let volume = volume.0 as u16;
+        (self.shard_of(volume, offset), BlockKey::new(volume, block))
     }
 
     // ---- requests ----
 
     pub(crate) fn shard_of(&self, volume: u16, offset: u64) -> usize {
-        let n = self.shards.len();
-        if n == 1 {
-            return 0;
-        }
-        let x = (offset >> EXTENT_SHIFT) ^ (u64::from(volume) << 48);
-        let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        ((u128::from(hash) * n as u128) >> 64) as usize
+        shard_of(self.shards.len(), volume, offset)
     }
 
     /// Hands the next blocks of a request to their shards.
@@ -523,6 +573,17 @@ impl Cache {
     }
 }
 
+/// Which of `n` shards a byte of a volume belongs to.
+#[inline]
+fn shard_of(n: usize, volume: u16, offset: u64) -> usize {
+    if n == 1 {
+        return 0;
+    }
+    let x = (offset >> EXTENT_SHIFT) ^ (u64::from(volume) << 48);
+    let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    ((u128::from(hash) * n as u128) >> 64) as usize
+}
+
 impl forebay_effect::Machine for Cache {
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         Cache::poll_effect(self, segments)
@@ -533,7 +594,7 @@ impl forebay_effect::Machine for Cache {
     fn handle_checksum(&mut self, token: Token, value: u32) {
         Cache::handle_checksum(self, token, value);
     }
-    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         Cache::meta(self, buffer)
     }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {

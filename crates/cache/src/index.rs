@@ -5,6 +5,8 @@
 //! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
 //! are intrusive. Nothing here allocates after construction.
 
+use core::cell::Cell;
+
 use forebay_effect::Slot;
 use forebay_flash::{BlockKey, Position};
 
@@ -13,6 +15,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The number of an entry in the slab.
 pub(crate) type EntryId = u32;
+
+/// The key of no block: volumes have small numbers.
+const NO_KEY: u64 = u64::MAX;
 
 const TRANSFER_BITS: u32 = 24;
 const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
@@ -65,7 +70,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     const VACANT: Entry = Entry {
-        key: 0,
+        key: NO_KEY,
         slot: NONE,
         position: NONE,
         checksum: 0,
@@ -125,10 +130,25 @@ pub(crate) struct Index {
     free: u32,
     len: u32,
     tag_shift: u32,
+    /// The entry found last: one step looks a block up several times.
+    last: Cell<EntryId>,
 }
 
 const EMPTY: u32 = u32::MAX;
 
+/// Starts loading what `at` points to into the processor's cache.
+#[inline]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on timing, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[inline]
 fn mix(key: u64) -> u64 {
     let x = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -145,7 +165,7 @@ impl Index {
         let cells = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty cell.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
-        Index { entries, cells, free: 0, len: 0, tag_shift }
+        Index { entries, cells, free: 0, len: 0, tag_shift, last: Cell::new(0) }
     }
 
     fn home(&self, hash: u64) -> usize {
@@ -177,39 +197,68 @@ impl Index {
     }
 
     /// The entry of `key`.
+    #[inline]
     pub fn find(&self, key: BlockKey) -> Option<EntryId> {
+        let last = self.last.get();
+        if self.entries[last as usize].key == key.0 && key.0 != NO_KEY {
+            return Some(last);
+        }
+        let found = self.candidates(key).find(|&id| self.entries[id as usize].key == key.0)?;
+        self.last.set(found);
+        Some(found)
+    }
+
+    /// The entries whose cells could be that of `key`.
+    #[inline]
+    fn candidates(&self, key: BlockKey) -> impl Iterator<Item = EntryId> + '_ {
         let hash = mix(key.0);
         let (tag, mask) = (self.tag(hash), self.id_mask());
         let mut i = self.home(hash);
-        loop {
-            let cell = self.cells[i];
-            if cell == EMPTY {
-                return None;
-            }
-            if cell & !mask == tag {
-                let id = cell & mask;
-                if self.entries[id as usize].key == key.0 {
-                    return Some(id);
+        core::iter::from_fn(move || {
+            loop {
+                let cell = self.cells[i];
+                if cell == EMPTY {
+                    return None;
+                }
+                i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
+                if cell & !mask == tag {
+                    return Some(cell & mask);
                 }
             }
-            i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
-        }
+        })
     }
 
     /// Starts loading the cell of `key` into the processor's cache.
     pub fn prefetch(&self, key: BlockKey) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let cell = &raw const self.cells[self.home(mix(key.0))];
-            // SAFETY: a prefetch of a valid address has no effect but on timing.
-            unsafe {
-                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
-                    cell.cast(),
-                );
+        prefetch(&raw const self.cells[self.home(mix(key.0))]);
+    }
+
+    /// Starts loading the entry of `key`, whose cell should be there by now.
+    pub fn prefetch_entry(&self, key: BlockKey) {
+        if let Some(id) = self.candidates(key).next() {
+            self.prefetch_id(id);
+        }
+    }
+
+    /// Starts loading what forgetting `id` and then the next of its list will look at. Called for
+    /// each entry of a list before the one ahead of it is worked on.
+    pub fn prefetch_chain(&self, id: EntryId) {
+        if id != NONE {
+            let entry = &self.entries[id as usize];
+            self.prefetch(entry.key());
+            if entry.next != NONE {
+                self.prefetch_id(entry.next);
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = key;
+    }
+
+    /// Starts loading an entry.
+    #[inline]
+    pub fn prefetch_id(&self, id: EntryId) {
+        let entry = &raw const self.entries[id as usize];
+        prefetch(entry);
+        // It may end on the next line.
+        prefetch(entry.cast::<u8>().wrapping_add(size_of::<Entry>() - 1));
     }
 
     /// Adds `key`, which must not be there; `None` when the index is full.
@@ -230,6 +279,7 @@ impl Index {
             i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
         }
         self.cells[i] = cell;
+        self.last.set(id);
         Some(id)
     }
 

@@ -3,12 +3,12 @@
 
 use forebay_effect::Outcome;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{Event, Layout};
+use forebay_flash::{Event, Layout, Log};
 
 use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{INTERNAL, Stage, SyncWaiter};
-use crate::shard::{FlushState, JobState, MoveState, Surroundings, Target};
+use crate::shard::{FlushState, JobState, MoveState, Shard, Surroundings, Target};
 use forebay_block::{Flags, Op, Volume};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
@@ -27,6 +27,35 @@ fn target(active: &Cleaning) -> Target {
 }
 
 impl Cache {
+    /// Whether a turn of [`Cache::pump`] would find anything to do.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        let front = &self.front;
+        self.log.as_ref().is_some_and(Log::has_events)
+            || !front.finished.is_empty()
+            || !front.running.is_empty()
+            || self.flushing != 0
+            || !front.synced.is_empty()
+            || self.owes_cleaning()
+            || self.switch.is_some()
+            || self.may_stop()
+            || self.shards.iter().any(Shard::may_serve)
+    }
+
+    /// Whether something is being cleaned, or should be.
+    #[inline]
+    fn owes_cleaning(&self) -> bool {
+        !self.cleaner.is_idle() || self.shards.iter().any(Shard::owes_cleaning)
+    }
+
+    /// Whether a destage or a stop is under way.
+    #[inline]
+    fn may_stop(&self) -> bool {
+        !matches!(self.state, State::New | State::Starting | State::Ready)
+            || self.destaging.is_some()
+            || !self.front.internal_done.is_empty()
+    }
+
     /// One turn of everything that is owed; true when something was done.
     pub(crate) fn pump(&mut self) -> bool {
         let mut any = self.hear_log();
@@ -35,7 +64,9 @@ impl Cache {
             any = true;
         }
         for n in 0..self.shards.len() {
-            any |= self.shards[n].serve_starved(&mut around!(self));
+            if self.shards[n].may_serve() {
+                any |= self.shards[n].serve_starved(&mut around!(self));
+            }
         }
         if !self.front.running.is_empty() {
             any |= self.resume_running();
@@ -47,7 +78,9 @@ impl Cache {
             self.hear_syncs();
             any = true;
         }
-        any |= self.push_cleaner();
+        if self.owes_cleaning() {
+            any |= self.push_cleaner();
+        }
         any |= self.push_switch();
         any |= self.push_stop();
         any
@@ -501,6 +534,9 @@ impl Cache {
     }
 
     fn push_stop(&mut self) -> bool {
+        if !self.may_stop() {
+            return false;
+        }
         let flushed: Vec<Outcome> = if self.front.internal_done.is_empty() {
             Vec::new()
         } else {

@@ -60,7 +60,7 @@ impl Machine for Script {
         self.told.push((token.index, outcome));
     }
     fn handle_checksum(&mut self, _: Token, _: u32) {}
-    fn meta(&self, _: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, _: MetaBuffer) -> &[u8] {
         &[]
     }
     fn meta_mut(&mut self, _: MetaBuffer) -> &mut [u8] {

@@ -254,6 +254,7 @@ pub struct EffectQueue {
 
 impl EffectQueue {
     /// Queues an effect without memory operands.
+    #[inline]
     pub fn push(&mut self, effect: Effect) {
         self.effects.push_back((effect, 0));
     }
@@ -265,17 +266,37 @@ impl EffectQueue {
         self.effects.push_back((effect, (self.segments.len() - before) as u32));
     }
 
+    /// Queues an effect with its memory operands, as [`EffectQueue::push_with`] does.
+    #[inline]
+    pub fn push_slice(&mut self, effect: Effect, segments: &[Segment]) {
+        match segments {
+            [one] => self.segments.push_back(*one),
+            _ => self.segments.extend(segments),
+        }
+        self.effects.push_back((effect, segments.len() as u32));
+    }
+
     /// Takes the next effect; its segments replace what `segments` holds.
+    #[inline]
     pub fn pop(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         segments.clear();
         let (effect, count) = self.effects.pop_front()?;
-        if count > 0 {
-            segments.extend(self.segments.drain(..count as usize));
+        match count {
+            0 => {}
+            // Most have one, for which a drain would be dear.
+            1 => segments.extend(self.segments.pop_front()),
+            _ => segments.extend(self.segments.drain(..count as usize)),
+        }
+        if self.effects.is_empty() {
+            // The next ones go where the first ones were, which is still near.
+            self.effects.clear();
+            self.segments.clear();
         }
         Some(effect)
     }
 
     /// Whether nothing waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }

@@ -22,7 +22,7 @@ pub trait Machine {
     ///
     /// # Panics
     /// May panic for a buffer that the machine never named.
-    fn meta(&self, buffer: MetaBuffer) -> &[u8];
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8];
 
     /// The bytes of a metadata buffer, to fill in what a read brought.
     ///

@@ -155,8 +155,9 @@ impl Core {
     /// Takes requests in, in order, and does at once whatever can be done at once.
     pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
         self.last_request = now;
-        for request in requests.iter() {
-            self.cache.prefetch(request.volume, request.offset);
+        if requests.len() > 1 {
+            requests.iter().for_each(|r| self.cache.prefetch(r.volume, r.offset));
+            requests.iter().for_each(|r| self.cache.prefetch_entry(r.volume, r.offset));
         }
         for request in requests.drain(..) {
             let id = self.table.enter(session, request, now);

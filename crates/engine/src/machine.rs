@@ -38,7 +38,7 @@ impl Machine for Driven<'_> {
         self.cache.handle_checksum(token, value);
     }
 
-    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         self.cache.meta(buffer)
     }
 

@@ -53,6 +53,7 @@ pub(crate) struct Activity {
     /// Stale blocks, `words` words for each extent.
     stale: Vec<u64>,
     words: usize,
+    /// Blocks of an extent, a power of two.
     blocks: u64,
     /// Extents in use by first block, sorted.
     index: Vec<(BlockKey, u32)>,
@@ -116,7 +117,7 @@ impl Activity {
     }
 
     fn first_of(&self, key: BlockKey) -> BlockKey {
-        BlockKey::new(key.volume(), key.block().0 / self.blocks * self.blocks)
+        BlockKey::new(key.volume(), key.block().0 & !(self.blocks - 1))
     }
 
     fn find(&self, key: BlockKey) -> Option<usize> {
@@ -134,7 +135,7 @@ impl Activity {
     }
 
     fn bit(&self, n: usize, key: BlockKey) -> (usize, u64) {
-        let block = key.block().0 % self.blocks;
+        let block = key.block().0 & (self.blocks - 1);
         (n * self.words + (block / 64) as usize, 1 << (block % 64))
     }
 

@@ -149,6 +149,11 @@ struct Batch {
     entries: Vec<InBatch>,
     sums_missing: usize,
     last_serial: u64,
+    /// What was known to be durable when the write was asked for.
+    synced: u64,
+    generation: u64,
+    /// Whether the headers stand in the batch's buffer.
+    encoded: bool,
 }
 
 struct InBatch {
@@ -191,6 +196,9 @@ impl Batches {
             entries: Vec::with_capacity(geometry.batch_entries_max as usize),
             sums_missing: 0,
             last_serial: 0,
+            synced: 0,
+            generation: 0,
+            encoded: false,
         };
         Batches {
             all: (0..count).map(|_| batch()).collect(),
@@ -348,7 +356,7 @@ impl Log {
                 };
                 let name = (slot as u32) << 16 | batch.len() as u32;
                 let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
-                self.effects.push_with(effect, self.segments.iter().copied());
+                self.effects.push_slice(effect, &self.segments);
                 sums_missing += 1;
             }
             batch.push(InBatch {
@@ -378,6 +386,9 @@ impl Log {
             entries: batch,
             sums_missing,
             last_serial,
+            synced: 0,
+            generation: 0,
+            encoded: false,
         };
         self.queue.fill = Fill::default();
         while self.queue.barriers.front().is_some_and(|b| b.0 <= last_serial) {
@@ -402,42 +413,16 @@ impl Log {
         last
     }
 
-    /// Encodes the headers and asks for the write.
+    /// Asks for the write. The headers are encoded when the driver asks for them.
     fn write_batch(&mut self, slot: usize) {
         if self.error.is_some() {
             self.batches.all[slot].state = State::Failed;
             return self.resolve_batches();
         }
-        let page_size = self.geometry.page_size as usize;
         let batch = &mut self.batches.all[slot];
         batch.state = State::Writing;
-        let (synced, generation) = (self.commit.durable_sequence, self.superblock.known());
-        let epoch = self.superblock.contents.epoch;
+        (batch.synced, batch.generation) = (self.commit.durable_sequence, self.superblock.known());
         let buffer = BATCH_BUFFERS + slot;
-        let (region_page, batch_page) = self.buffers[buffer].split_at_mut(page_size);
-        if batch.opens_region {
-            RegionHeader {
-                uuid: self.uuid,
-                page: batch.page,
-                epoch,
-                sequence: batch.region_sequence,
-                first_batch: batch.sequence,
-                synced,
-                generation,
-            }
-            .encode(region_page);
-        }
-        let header = BatchHeader {
-            uuid: self.uuid,
-            page: batch.page + u32::from(batch.opens_region),
-            epoch,
-            sequence: batch.sequence,
-            region_sequence: batch.region_sequence,
-            synced,
-            generation,
-            pages: batch.pages,
-        };
-        header.encode(batch.entries.iter().map(|e| e.entry), batch_page);
         self.segments.clear();
         let headers = 1 + u32::from(batch.opens_region);
         let first = if batch.opens_region { 0 } else { self.geometry.page_size };
@@ -504,6 +489,43 @@ impl Log {
         self.stats.payload_pages += u64::from(pages);
         self.push_write(token(Kind::Payload, (slot as u32) << 16 | n as u32), page, pages);
         self.segments.clear();
+    }
+
+    /// Sees to it that a batch's buffer holds the headers of the write under way.
+    pub(crate) fn encode_headers(&mut self, slot: usize) {
+        let Some(batch) = self.batches.all.get_mut(slot) else { return };
+        let wanted = matches!(batch.state, State::Writing | State::Failing);
+        if !wanted || core::mem::replace(&mut batch.encoded, true) {
+            return;
+        }
+        let (synced, generation) = (batch.synced, batch.generation);
+        let epoch = self.superblock.contents.epoch;
+        let page_size = self.geometry.page_size as usize;
+        let buffer = &mut self.buffers[BATCH_BUFFERS + slot];
+        let (region_page, batch_page) = buffer.split_at_mut(page_size);
+        if batch.opens_region {
+            RegionHeader {
+                uuid: self.uuid,
+                page: batch.page,
+                epoch,
+                sequence: batch.region_sequence,
+                first_batch: batch.sequence,
+                synced,
+                generation,
+            }
+            .encode(region_page);
+        }
+        let header = BatchHeader {
+            uuid: self.uuid,
+            page: batch.page + u32::from(batch.opens_region),
+            epoch,
+            sequence: batch.sequence,
+            region_sequence: batch.region_sequence,
+            synced,
+            generation,
+            pages: batch.pages,
+        };
+        header.encode(batch.entries.iter().map(|e| e.entry), batch_page);
     }
 
     /// A batch's write has ended.

@@ -222,7 +222,7 @@ impl Geometry {
     }
     /// The mask with every granule of a block set.
     pub const fn full_mask(&self) -> u16 {
-        let granules = self.block_size / self.granule_bytes();
+        let granules = self.block_size >> self.granule_bytes().trailing_zeros();
         ((1u32 << granules) - 1) as u16
     }
     /// Bytes of a payload with these valid granules.
@@ -231,7 +231,8 @@ impl Geometry {
     }
     /// Pages of a payload with these valid granules.
     pub const fn payload_pages(&self, valid: u16) -> u32 {
-        self.payload_bytes(valid).div_ceil(self.page_size)
+        // Pages are a power of two, which the processor divides by faster when told so.
+        (self.payload_bytes(valid) + self.page_size - 1) >> self.page_size.trailing_zeros()
     }
     /// Pages of a whole block.
     pub const fn block_pages(&self) -> u32 {

@@ -39,8 +39,8 @@ use std::collections::VecDeque;
 /// not trusted. Where records may be dirty, append a tombstone (or the newer record) and sync
 /// instead.
 ///
-/// A metadata buffer named by a write is filled when the write is polled and stays until its
-/// completion.
+/// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
+/// the write and its completion: headers are encoded when they are first asked for.
 pub struct Log {
     pub(crate) geometry: Geometry,
     pub(crate) options: Options,
@@ -379,9 +379,22 @@ impl Log {
         self.pump();
     }
 
+    /// Whether there are effects.
+    #[inline]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
     /// The next effect; its memory operands replace what `segments` holds.
+    #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         self.effects.pop(segments)
+    }
+
+    /// Whether there are events.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The next event.
@@ -400,17 +413,25 @@ impl Log {
                 _ => {}
             }
         }
+        if self.events.is_empty() {
+            // The queue is large; its beginning is still near.
+            self.events.clear();
+        }
         event
     }
 
     /// The bytes of a metadata buffer.
-    pub fn meta(&self, buffer: MetaBuffer) -> &[u8] {
-        &self.buffers[buffer.0 as usize]
+    pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
+        self.meta_mut(buffer)
     }
 
     /// The bytes of a metadata buffer, for the driver to fill when a read completes.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
-        &mut self.buffers[buffer.0 as usize]
+        let buffer = buffer.0 as usize;
+        if let Some(slot) = buffer.checked_sub(BATCH_BUFFERS) {
+            self.encode_headers(slot);
+        }
+        &mut self.buffers[buffer]
     }
 
     /// Where on the device, in bytes, a position lies.
@@ -545,7 +566,7 @@ impl Log {
         debug_assert_eq!(self.segments.iter().map(|s| s.length).sum::<u32>(), length);
         let offset = u64::from(page) * u64::from(page_size);
         let effect = Effect::Write { token, device: Device::Flash, offset, length };
-        self.effects.push_with(effect, self.segments.iter().copied());
+        self.effects.push_slice(effect, &self.segments);
     }
 
     /// A run of bytes in a metadata buffer.

@@ -222,6 +222,7 @@ impl Shard {
                 return;
             }
             assert!(self.index[id].flash_dirty == 0, "a region freed that holds dirty records");
+            self.index.prefetch_chain(self.index[id].next);
             self.set_record(around, id, None);
             around.stats.reclaim_dropped += u64::from(self.index[id].slot().is_none());
             self.forget_if_empty(id);

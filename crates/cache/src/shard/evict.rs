@@ -51,6 +51,9 @@ impl Shard {
     fn evict_one(&mut self, around: &mut Surroundings<'_>) {
         let local = self.replacement.evict().expect("not empty");
         let id = self.slots.owner(local);
+        if let Some(next) = self.replacement.coldest() {
+            self.index.prefetch_id(self.slots.owner(next));
+        }
         self.index[id].set(LEAVING);
         if self.has_flash && !self.log_failed {
             self.restand(id, true);
@@ -208,7 +211,8 @@ impl Shard {
         let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
-        around.effects.push_with(effect, [Segment { place: Place::Slot { slot, offset }, length }]);
+        let place = Place::Slot { slot, offset };
+        around.effects.push_slice(effect, &[Segment { place, length }]);
         true
     }
 

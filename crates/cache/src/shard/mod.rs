@@ -245,9 +245,14 @@ impl Shard {
         )
     }
 
-    /// Starts loading what an access to `key` will look at.
+    /// Starts loading what an access to `key` will look at first.
     pub fn prefetch(&self, key: BlockKey) {
         self.index.prefetch(key);
+    }
+
+    /// Starts loading what an access to `key` will look at next.
+    pub fn prefetch_entry(&self, key: BlockKey) {
+        self.index.prefetch_entry(key);
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_run`].
@@ -258,6 +263,12 @@ impl Shard {
         let mut piece = piece;
         let step = self.evaluate(around, &mut piece);
         self.settle_piece(around, piece, step, None)
+    }
+
+    /// Whether there are waiting pieces for which there may now be room.
+    #[inline]
+    pub fn may_serve(&self) -> bool {
+        self.room && !self.starved.is_empty()
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
@@ -359,6 +370,8 @@ impl Shard {
             }
             None => {
                 let mut fifo = self.starved;
+                // What was free before did not help it.
+                self.room &= !fifo.is_empty();
                 self.waiters.push_back(&mut fifo, w);
                 self.starved = fifo;
             }

@@ -5,7 +5,7 @@ use forebay_flash::BlockKey;
 
 use super::transfer::Kind;
 use super::{Shard, Step, Surroundings};
-use crate::index::EntryId;
+use crate::index::{EntryId, LEAVING};
 use crate::waiters::Piece;
 
 /// Where an access found its block, for the counters.
@@ -17,6 +17,20 @@ pub(super) enum Found {
 }
 
 impl Shard {
+    /// Where bytes of a block lie in DRAM, for a read that copies them at once; `None` if that
+    /// is not all there is to it.
+    #[inline]
+    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Place> {
+        let id = self.index.find(key)?;
+        let e = &self.index[id];
+        let slot = e.slot()?;
+        if self.masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
+            return None;
+        }
+        self.replacement.touch(self.slots.local(slot));
+        Some(Place::Slot { slot, offset: start })
+    }
+
     pub(super) fn read(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -67,7 +81,7 @@ impl Shard {
             // Dirty blocks that cannot leave hold every slot: reads go past the cache.
             return self.read_around(around, key, piece);
         }
-        let Some(id) = self.entry(key) else { return Step::NoRoom };
+        let Some(id) = self.index.insert(key) else { return Step::NoRoom };
         let step = self.fetch(around, id);
         self.forget_if_empty(id);
         step
@@ -120,7 +134,7 @@ impl Shard {
         let (token, device) = (self.token(t), Self::backing(key.volume()));
         let place = Place::Slot { slot: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
-        around.effects.push_with(effect, [Segment { place, length }]);
+        around.effects.push_slice(effect, &[Segment { place, length }]);
         Step::Wait(t)
     }
 

@@ -129,12 +129,14 @@ impl Shard {
             Kind::Fetch | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
                 let effect = Effect::Read { token, device, offset, length: length as u32 };
-                around.effects.push_with(effect, self.run_segments.drain(..));
+                around.effects.push_slice(effect, &self.run_segments);
+                self.run_segments.clear();
             }
             Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {
                 stats.backing_write_bytes += length;
                 let effect = Effect::Write { token, device, offset, length: length as u32 };
-                around.effects.push_with(effect, self.run_segments.drain(..));
+                around.effects.push_slice(effect, &self.run_segments);
+                self.run_segments.clear();
             }
             Kind::Range { request, .. } => {
                 stats.backing_zero_bytes += length;

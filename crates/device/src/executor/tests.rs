@@ -69,7 +69,7 @@ impl Machine for Script {
     fn handle_checksum(&mut self, token: Token, value: u32) {
         self.checksums.push((token.index, value));
     }
-    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         &self.meta[buffer.0 as usize]
     }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {

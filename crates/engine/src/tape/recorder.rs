@@ -62,7 +62,13 @@ impl Recorder {
     }
 
     /// Writes the end of a device effect, whose bytes are in the machine's buffers already.
-    pub(crate) fn completion(&mut self, now: Nanos, token: Token, outcome: Outcome, cache: &Cache) {
+    pub(crate) fn completion(
+        &mut self,
+        now: Nanos,
+        token: Token,
+        outcome: Outcome,
+        cache: &mut Cache,
+    ) {
         let expected = self.expected.iter().position(|e| e.0 == token);
         let places = expected.map(|at| self.expected.swap_remove(at).1).unwrap_or_default();
         let bytes = |(buffer, offset, length): (MetaBuffer, u32, u32)| {

@@ -216,7 +216,7 @@ impl Rig {
         }
     }
 
-    fn gather(&self, segments: &[Segment]) -> Vec<u8> {
+    fn gather(&mut self, segments: &[Segment]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for s in segments {
             let n = s.length as usize;

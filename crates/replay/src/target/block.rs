@@ -221,7 +221,7 @@ impl Machine for PassThrough {
 
     fn handle_checksum(&mut self, _: Token, _: u32) {}
 
-    fn meta(&self, buffer: MetaBuffer) -> &[u8] {
+    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         unreachable!("there is no metadata buffer {buffer:?}")
     }
 
