@@ -38,6 +38,15 @@ pub fn read_traces(
     ctx: &Context,
     mut work: impl FnMut(&Request) -> Result<(), CliError>,
 ) -> Result<Traces, CliError> {
+    read_trace_batches(args, ctx, |batch| batch.requests().try_for_each(|r| work(&r)))
+}
+
+/// The same, for work that takes many requests at once.
+pub fn read_trace_batches(
+    args: &TraceArgs,
+    ctx: &Context,
+    mut work: impl FnMut(&Batch) -> Result<(), CliError>,
+) -> Result<Traces, CliError> {
     let reader = open_all(&args.traces, &options(args))?;
     let progress = ctx.progress("reading", Unit::Bytes, reader.progress().bytes_total);
     let (sender, batches) = sync_channel(READ_AHEAD);
@@ -51,7 +60,7 @@ pub fn read_traces(
         for batch in &batches {
             ctx.check()?;
             let batch: Batch = batch?;
-            batch.requests().try_for_each(|request| work(&request))?;
+            work(&batch)?;
             requests += batch.len() as u64;
             // A full channel only means that this batch is not used again.
             let _ = returner.try_send(batch);

@@ -16,6 +16,8 @@ use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::Timing;
 
+/// Requests that are looked up ahead of the one at hand.
+const LOOK_AHEAD: usize = 16;
 /// Of the description of a cache that has stopped answering, so much is told.
 const STATE_BYTES_MAX: usize = 2000;
 
@@ -30,9 +32,7 @@ pub fn simulate(
     options: &Options,
 ) -> Result<SimulationResult, SimulateError> {
     let mut simulation = Simulation::new(scenario, options)?;
-    for request in requests {
-        simulation.add(&request)?;
-    }
+    simulation.add_all(requests)?;
     simulation.finish()
 }
 
@@ -143,6 +143,35 @@ impl Simulation {
             Some(flush) => self.pass(&flush, true),
             None => Ok(()),
         }
+    }
+
+    /// Takes requests one after another, as [`Simulation::add`] does, but faster: the requests
+    /// to come are looked up while the one at hand is worked on.
+    ///
+    /// # Errors
+    /// As for [`Simulation::add`].
+    pub fn add_all(
+        &mut self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), SimulateError> {
+        let mut requests = requests.into_iter().fuse();
+        let Some(first) = requests.next() else { return Ok(()) };
+        let mut ahead = [first; LOOK_AHEAD];
+        let (mut taken, mut read) = (0, 1);
+        while taken < read {
+            while read < taken + LOOK_AHEAD
+                && let Some(request) = requests.next()
+            {
+                self.cache.prefetch(request.volume, request.offset);
+                ahead[read % LOOK_AHEAD] = request;
+                read += 1;
+            }
+            let near = &ahead[(taken + LOOK_AHEAD / 2) % LOOK_AHEAD];
+            self.cache.prefetch_entry(near.volume, near.offset);
+            self.add(&ahead[taken % LOOK_AHEAD])?;
+            taken += 1;
+        }
+        Ok(())
     }
 
     /// Requests answered so far, assumed flushes among them.

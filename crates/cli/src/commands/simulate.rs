@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
 use crate::progress::Unit;
-use crate::reading::{options, read_traces};
+use crate::reading::{options, read_trace_batches};
 
 /// Arguments of `forebay simulate`.
 #[derive(clap::Args, Debug)]
@@ -99,13 +99,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
     let mut hasher = TraceHasher::new();
     let (started, cpu) = (Instant::now(), cpu_time());
-    let mut work = |request: &Request| {
-        hasher.add(request);
-        simulation.add(request)
+    let hashed = |request: Request| {
+        hasher.add(&request);
+        request
     };
-    match &measured.requests {
-        Some(requests) => requests.iter().try_for_each(&mut work)?,
-        None => read_traces(&args.traces, ctx, |r| Ok(work(r)?)).map(|_| ())?,
+    match measured.requests {
+        Some(requests) => simulation.add_all(requests.into_iter().map(hashed))?,
+        None => {
+            let mut hashed = hashed;
+            read_trace_batches(&args.traces, ctx, |batch| {
+                Ok(simulation.add_all(batch.requests().map(&mut hashed))?)
+            })?;
+        }
     }
     let result = simulation.finish()?;
     let answer = Answer {
