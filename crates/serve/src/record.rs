@@ -33,6 +33,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 const NOTED_WITHIN: Nanos = Nanos(200_000_000);
 /// Requests that are held, because an earlier one is still in flight, at most.
 const HELD_MAX: usize = 1 << 20;
+/// Lists that are kept for connections to fill again, at most.
+const EMPTY_MAX: usize = 64;
 /// How often what was written is made safe.
 const CHECKPOINT_PERIOD: Nanos = Nanos(60_000_000_000);
 
@@ -148,6 +150,8 @@ impl Recording {
             metadata,
             oldest: Box::new(oldest),
             held: Vec::new(),
+            held_requests: 0,
+            empty: Vec::new(),
             first: None,
             last: Nanos(0),
             checkpoint_at: clock.now(),
@@ -198,6 +202,20 @@ impl Drop for Recording {
     }
 }
 
+/// What one connection has noted in one period, by time of arrival.
+struct Run {
+    entries: Vec<Entry>,
+    /// Those before this one are written.
+    written: usize,
+}
+
+impl Run {
+    /// When the next one arrived.
+    fn next_time(&self) -> Nanos {
+        self.entries[self.written].request.time
+    }
+}
+
 /// The thread that writes.
 struct Scribe {
     shared: Arc<Shared>,
@@ -205,8 +223,11 @@ struct Scribe {
     writer: ParquetTraceWriter,
     metadata: Metadata,
     oldest: Box<dyn Fn() -> Option<Nanos> + Send>,
-    /// By time of arrival.
-    held: Vec<Entry>,
+    /// Collected and not all written, in the order of their collection.
+    held: Vec<Run>,
+    held_requests: usize,
+    /// Lists that were written, for connections to fill again.
+    empty: Vec<Vec<Entry>>,
     first: Option<Nanos>,
     last: Nanos,
     checkpoint_at: Nanos,
@@ -221,16 +242,7 @@ impl Scribe {
             let oldest = (self.oldest)().unwrap_or(now).min(now);
             self.collect();
             let settled = oldest.saturating_sub(NOTED_WITHIN);
-            let count = match over {
-                true => self.held.len(),
-                false => self.held.partition_point(|entry| entry.request.time < settled),
-            };
-            let count = count.max(self.held.len().saturating_sub(HELD_MAX));
-            let mut held = std::mem::take(&mut self.held);
-            for entry in held.drain(..count) {
-                self.write(&entry)?;
-            }
-            self.held = held;
+            self.write_until(if over { Nanos(u64::MAX) } else { settled })?;
             if over {
                 return Ok(());
             }
@@ -250,15 +262,57 @@ impl Scribe {
             if Arc::strong_count(list) == 1 {
                 ended.push(n);
             }
-            let entries = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
-            self.held.extend(entries);
+            let mut entries = self.empty.pop().unwrap_or_default();
+            std::mem::swap(&mut entries, &mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+            if entries.is_empty() {
+                self.empty.push(entries);
+                continue;
+            }
+            // Stable, and quick: the list is nearly sorted.
+            entries.sort_by_key(|entry| entry.request.time);
+            self.held_requests += entries.len();
+            self.held.push(Run { entries, written: 0 });
         }
         for n in ended.into_iter().rev() {
             lists.swap_remove(n);
         }
         drop(lists);
-        // Stable, and quick: each list is nearly sorted, and so is what was held.
-        self.held.sort_by_key(|entry| entry.request.time);
+        self.empty.truncate(EMPTY_MAX);
+    }
+
+    /// Writes what arrived before `end`, and more where too much is held, in the order of
+    /// arrival.
+    fn write_until(&mut self, end: Nanos) -> Result<(), TraceError> {
+        let mut held = std::mem::take(&mut self.held);
+        let mut result = Ok(());
+        while let Some(first) = (0..held.len()).min_by_key(|&n| held[n].next_time()) {
+            // Several are written in one go: those before the first of every other run.
+            let others = (0..held.len()).filter(|&n| n != first);
+            let until = others.map(|n| held[n].next_time()).min().unwrap_or(Nanos(u64::MAX));
+            let run = &mut held[first];
+            let start = run.written;
+            for entry in &run.entries[start..] {
+                let time = entry.request.time;
+                let wanted = time < end || self.held_requests > HELD_MAX;
+                // (At the same time as another run's, one at a time, the earlier run first.)
+                if !wanted || (run.written > start && time >= until) {
+                    break;
+                }
+                result = result.and(self.write(entry));
+                run.written += 1;
+                self.held_requests -= 1;
+            }
+            if result.is_err() || run.written == start {
+                break;
+            }
+            if run.written == run.entries.len() {
+                let mut entries = held.remove(first).entries;
+                entries.clear();
+                self.empty.push(entries);
+            }
+        }
+        self.held = held;
+        result
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), TraceError> {

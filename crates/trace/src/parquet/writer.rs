@@ -191,18 +191,23 @@ impl ParquetTraceWriter {
 
 fn properties() -> WriterProperties {
     let path = |c: Column| ColumnPath::from(c.name());
-    WriterProperties::builder()
+    let mut builder = WriterProperties::builder()
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_column_dictionary_enabled(path(Column::Time), false)
-        .set_column_encoding(path(Column::Time), Encoding::DELTA_BINARY_PACKED)
         .set_column_dictionary_enabled(path(Column::Offset), false)
         .set_column_encoding(path(Column::Offset), Encoding::PLAIN)
         .set_column_dictionary_enabled(path(Column::Hashes), false)
-        .set_column_dictionary_enabled(path(Column::Latency), false)
-        .set_column_statistics_enabled(path(Column::Hashes), EnabledStatistics::None)
-        .build()
+        .set_column_statistics_enabled(path(Column::Hashes), EnabledStatistics::None);
+    // Differences take few bits, and are found without the hashing that a dictionary wants.
+    for column in
+        [Column::Time, Column::Volume, Column::Op, Column::Flags, Column::Latency, Column::Result]
+    {
+        builder = builder
+            .set_column_dictionary_enabled(path(column), false)
+            .set_column_encoding(path(column), Encoding::DELTA_BINARY_PACKED);
+    }
+    builder.build()
 }
 
 type RowGroup<'a> = SerializedRowGroupWriter<'a, PartialFile>;
