@@ -1,16 +1,17 @@
 #!/bin/bash
 # Hits over NBD on a unix socket: forebay beside a plain memory server (bench/ramserver) and
-# nbdkit's memory plugin, all in one run, with ratios to nbdkit. Prints a Markdown table.
+# nbdkit's memory plugin, all in one run, with ratios to both. Prints a Markdown table.
 #
 #   cargo build --release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
 #
 # "CPU µs" is what the server's process spends on a request, which other load on the machine
 # disturbs less than it does IOPS.
 #
-# BENCH_SECONDS (5) per cell; BENCH_ROUNDS (1) rounds, of which the best of each cell counts.
+# The servers take turns. BENCH_SECONDS (3) per cell; BENCH_ROUNDS (5) rounds, of whose numbers
+# the medians count.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${BENCH_SECONDS:-5} rounds=${BENCH_ROUNDS:-1}
+seconds=${BENCH_SECONDS:-3} rounds=${BENCH_ROUNDS:-5}
 forebay=${FOREBAY:-$PWD/target/release/forebay}
 ramserver=${RAMSERVER:-$PWD/target/release/ramserver}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
@@ -74,24 +75,32 @@ print(round(side["iops"]), *latency, round(cpu_us, 1))
 PYTHON
 }
 
-echo "| workload | server | IOPS | p50 µs | p99 µs | CPU µs | IOPS to nbdkit | p99 to nbdkit |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
-for load in "randread 4k 1 1" "randread 4k 16 1" "randread 4k 16 4" "randread 4k 64 4" \
-    "randread 64k 16 1" "randwrite 4k 16 1" "randwrite 4k 16 4"; do
-    declare -A best=()
-    for _ in $(seq "$rounds"); do
+for _ in $(seq "$rounds"); do
+    for load in "randread 4k 1 1" "randread 4k 16 1" "randread 4k 16 4" "randread 4k 64 4" \
+        "randread 64k 16 1" "randwrite 4k 16 1" "randwrite 4k 16 4"; do
         for server in "${servers[@]}"; do
             # shellcheck disable=SC2086
-            read -r iops p50 p99 cpu <<<"$(cell "$server" $load)"
-            read -r old _ <<<"${best[$server]:-0 0 0 0}"
-            [ "$iops" -le "$old" ] || best[$server]="$iops $p50 $p99 $cpu"
+            echo "$load $server $(cell "$server" $load)" >>cells
         done
     done
-    read -r rw bs depth jobs <<<"$load"
-    read -r base _ base99 _ <<<"${best[nbdkit]:-0 0 0 0}"
-    for server in "${servers[@]}"; do
-        read -r iops p50 p99 cpu <<<"${best[$server]}"
-        ratio() { [ "${2%.*}" = 0 ] && echo - || awk "BEGIN { printf \"%.2f\", $1 / $2 }"; }
-        echo "| $rw $bs QD$depth x $jobs | $server | $iops | $p50 | $p99 | $cpu | $(ratio "$iops" "$base") | $(ratio "$p99" "$base99") |"
-    done
 done
+python3 - <<'PYTHON'
+import collections
+import statistics
+
+cells = collections.defaultdict(lambda: collections.defaultdict(list))
+for line in open("cells"):
+    mode, block, depth, jobs, server, *numbers = line.split()
+    cells[f"{mode} {block} QD{depth} x {jobs}"][server].append([float(n) for n in numbers])
+print("| workload | server | IOPS | p50 µs | p99 µs | CPU µs | IOPS to nbdkit | p99 to nbdkit "
+      "| IOPS to ramserver |")
+print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+for load, servers in cells.items():
+    median = {s: [statistics.median(c) for c in zip(*rows)] for s, rows in servers.items()}
+    for server, (iops, p50, p99, cpu) in median.items():
+        def ratio(other, at):
+            mine = median[server][at]
+            return f"{mine / median[other][at]:.2f}" if other in median else "-"
+        print(f"| {load} | {server} | {iops:.0f} | {p50:.1f} | {p99:.1f} | {cpu:.1f} "
+              f"| {ratio('nbdkit', 0)} | {ratio('nbdkit', 2)} | {ratio('ramserver', 0)} |")
+PYTHON
