@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::coverage::Coverage;
+use crate::run::Seen;
 
 /// What runs add up to.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds a run that went well.
+    pub fn add_seen(&mut self, seen: &Seen) {
+        self.cuts += seen.cuts + seen.cuts_in_recovery;
+        self.replies += seen.replies;
+        self.digest = self.digest.wrapping_add(seen.digest);
+        self.coverage.merge(&seen.stats);
+    }
+
     /// Adds another's.
     pub fn merge(&mut self, other: &Tally) {
         self.runs += other.runs;

@@ -168,10 +168,7 @@ impl Kind {
         tally.runs += 1;
         match self.play(&mut Seeded::new(seed)) {
             Ok(seen) => {
-                tally.cuts += seen.cuts + seen.cuts_in_recovery;
-                tally.replies += seen.replies;
-                tally.digest = tally.digest.wrapping_add(seen.digest);
-                tally.coverage.merge(&seen.stats);
+                tally.add_seen(&seen);
                 for (name, n) in [
                     ("kills", seen.kills),
                     ("clean stops", seen.stops),

@@ -1,7 +1,7 @@
-//! What an operator asks for (formatting, starting, destaging, stopping), failed and cut at every
-//! single device operation.
+//! What an operator asks for (formatting, starting, destaging, changing the policy, stopping),
+//! failed and cut at every single device operation.
 
-use forebay_cache::Open;
+use forebay_cache::{Open, WritePolicy};
 use forebay_device::choices::Seeded;
 use forebay_device::memory::{CutStyle, Fault, FaultRates};
 use forebay_effect::Device;
@@ -20,6 +20,11 @@ enum Operation {
     Format,
     /// A start after a power cut.
     Start,
+    /// The same under another write policy, which has to bring what is dirty to the backing stores
+    /// before it may hold.
+    StartOther,
+    /// Another write policy for a cache that serves.
+    Switch,
     /// Everything dirty to the backing stores.
     Destage,
     /// A clean stop that leaves dirty data on flash.
@@ -43,9 +48,11 @@ enum Trouble {
     SyncFailure,
 }
 
-const OPERATIONS: [Operation; 5] = [
+const OPERATIONS: [Operation; 7] = [
     Operation::Format,
     Operation::Start,
+    Operation::StartOther,
+    Operation::Switch,
     Operation::Destage,
     Operation::Stop,
     Operation::StopDestaged,
@@ -113,6 +120,10 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
     run.plan.errors_allowed = trial.trouble != Trouble::Cut;
     let came = operate(&mut run, trial)?;
     tally.coverage.add("management: operations troubled", u64::from(came));
+    if run.world.cache.unsettled().is_some() {
+        tally.coverage.add("management: starts whose policy does not hold", 1);
+        settle(&mut run)?;
+    }
     // Whatever happened, once the devices are well and the power has been away, a start must find
     // everything that was promised, and a stop must bring it to the backing stores.
     mend(&mut run);
@@ -134,11 +145,7 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
     run.end(End::Stop { destage: true }, true)?;
     run.choices.leave(before);
     run.cover();
-    let seen = run.finish()?;
-    tally.cuts += seen.cuts + seen.cuts_in_recovery;
-    tally.replies += seen.replies;
-    tally.digest = tally.digest.wrapping_add(seen.digest);
-    tally.coverage.merge(&seen.stats);
+    tally.add_seen(&run.finish()?);
     Ok(came)
 }
 
@@ -159,7 +166,37 @@ fn prelude(run: &mut Runner<'_>, operation: Operation) -> Result<(), String> {
     match operation {
         Operation::Format => run.end(End::Stop { destage: true }, false),
         Operation::Start => run.end(End::Cut, false),
+        Operation::StartOther => {
+            run.end(End::Cut, false)?;
+            let mut config = run.world.config.clone();
+            config.write_policy = other_policy(config.write_policy);
+            run.world.reboot(config);
+            Ok(())
+        }
         _ => Ok(()),
+    }
+}
+
+/// After a start whose policy does not hold: the operator sets it again, with devices that are
+/// well. Where a sync has failed, nothing but a loss of power can mend that.
+fn settle(run: &mut Runner<'_>) -> Result<(), String> {
+    mend(run);
+    let (wanted, when) = (run.world.config.write_policy, run.world.config.acknowledge);
+    if !run.world.cache.config().write_policy.write_back {
+        return Err("the policy holds, and the cache says that it does not".into());
+    }
+    run.world.set_policy(wanted, when);
+    loop {
+        run.hear()?;
+        if let Some(result) = run.world.policy_set() {
+            let cache = &run.world.cache;
+            let holds = cache.config().write_policy == wanted;
+            let consistent = holds == result.is_ok() && holds == cache.unsettled().is_none();
+            return if consistent { Ok(()) } else { Err(format!("{result:?}, holds: {holds}")) };
+        }
+        if !run.world.complete_one(&mut run.choices) {
+            return Err(format!("it hangs: {}", run.world.cache.describe()));
+        }
     }
 }
 
@@ -171,7 +208,12 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
         Operation::Format => {
             run.world.start(Open::Format { uuid: [8; 16], bindings: Vec::new() });
         }
-        Operation::Start => run.world.start(Open::Recover),
+        Operation::Start | Operation::StartOther => run.world.start(Open::Recover),
+        Operation::Switch => {
+            let config = run.world.cache.config();
+            let (other, when) = (other_policy(config.write_policy), config.acknowledge);
+            run.world.set_policy(other, when);
+        }
         Operation::Destage => run.world.cache.destage(),
         Operation::Stop => run.world.cache.stop(false),
         Operation::StopDestaged => run.world.cache.stop(true),
@@ -201,6 +243,11 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
         }
     }
     unreachable!("the loop has a bound")
+}
+
+/// A policy that writes back for one that does not, and the other way round.
+pub(crate) fn other_policy(policy: WritePolicy) -> WritePolicy {
+    if policy.write_back { WritePolicy::WRITE_THROUGH } else { WritePolicy::WRITE_BACK }
 }
 
 /// Completions after which a dead device is mended.
@@ -256,7 +303,20 @@ fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
             Started::Ready => (true, false),
             Started::Refused(_) => (true, true),
         },
-        _ => run.world.ended().map_or((false, false), |outcome| (true, outcome.is_err())),
+        // The policy holds, or not, some time after requests are welcome.
+        Operation::StartOther => match run.world.started() {
+            Started::Refused(_) => (true, true),
+            Started::NotYet | Started::Ready => {
+                let cache = &run.world.cache;
+                (cache.is_ready() && cache.is_idle(), cache.unsettled().is_some())
+            }
+        },
+        Operation::Switch => {
+            run.world.policy_set().map_or((false, false), |outcome| (true, outcome.is_err()))
+        }
+        Operation::Destage | Operation::Stop | Operation::StopDestaged => {
+            run.world.ended().map_or((false, false), |outcome| (true, outcome.is_err()))
+        }
     };
     if failed && !allowed {
         return Err(format!("it failed without cause: {:?}", run.world.found));
@@ -271,11 +331,15 @@ mod tests {
     #[test]
     fn a_case_of_each_operation_meets_its_trouble() {
         let mut tally = Tally::default();
-        // Cuts, of a write-back cache over flash.
-        for n in 0..OPERATIONS.len() {
-            play((OPERATIONS.len() * TROUBLES.len() + n) as u64, Plan::CUTS, &mut tally);
+        // Cuts, of a write-back cache over flash, and errors of the same and of a write-through one,
+        // which begins with what the other left.
+        let (operations, of_kind) = (OPERATIONS.len(), OPERATIONS.len() * TROUBLES.len());
+        for n in 0..operations {
+            play((of_kind + n) as u64, Plan::CUTS, &mut tally);
+            play((of_kind + operations + n) as u64, Plan::CUTS, &mut tally);
         }
         assert_eq!(tally.failures, []);
         assert!(tally.coverage.get("management: operations troubled") > 100);
+        assert!(tally.coverage.get("management: starts whose policy does not hold") > 10);
     }
 }

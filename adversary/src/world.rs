@@ -147,15 +147,26 @@ impl World {
 
     /// The result of a stop or destage, once it has come.
     pub fn ended(&mut self) -> Option<Outcome> {
-        self.collect();
-        let i = self
-            .notices
-            .iter()
-            .position(|n| matches!(n, Notice::Stopped(_) | Notice::Destaged(_)))?;
-        match self.notices.remove(i) {
-            Notice::Stopped(r) | Notice::Destaged(r) => Some(r),
+        self.heard(|notice| match notice {
+            Notice::Stopped(result) | Notice::Destaged(result) => Some(*result),
             _ => None,
-        }
+        })
+    }
+
+    /// The result of a change of policy, once it has come.
+    pub fn policy_set(&mut self) -> Option<Outcome> {
+        self.heard(|notice| match notice {
+            Notice::PolicySet(result) => Some(*result),
+            _ => None,
+        })
+    }
+
+    /// Takes the first notice out that `which` knows.
+    fn heard<T>(&mut self, which: impl Fn(&Notice) -> Option<T>) -> Option<T> {
+        self.collect();
+        let (i, heard) = self.notices.iter().enumerate().find_map(|(i, n)| Some((i, which(n)?)))?;
+        self.notices.remove(i);
+        Some(heard)
     }
 
     /// Begins to change the policy.

@@ -24,12 +24,15 @@ wait $writer || fail "the write that was held back failed"
 ctl top --count 1 --every 100ms | grep -q vm1
 # The policy and the share of memory change while it serves; volumes do not.
 refused 1 'restart' ctl attach
+status | grep -q '"write_policy": "write-back"' || fail "status does not name the policy"
 ctl set --write-policy write-through | grep -q '"dirty_blocks":0' || fail "dirty after a change"
+status | grep -q '"write_policy": "write-through"' || fail "status does not name the new policy"
 qemu-io -f raw -c 'write -P 3 0 64k' "$URI" >/dev/null
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3') \
     || fail "write-through did not write through"
 ctl set --write-policy write-back >/dev/null
 ctl resize --dram 1MiB >/dev/null
+status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
 refused 1 'only a restart' ctl resize --dram 1TiB
 qemu-io -f raw -c 'write -P 4 0 4M' -c 'read -P 4 0 4M' "$URI" >/dev/null
 refused 2 'not available' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock

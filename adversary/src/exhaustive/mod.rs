@@ -8,7 +8,6 @@
 mod case;
 mod walk;
 
-use forebay_cache::WritePolicy;
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::CutStyle;
 
@@ -18,6 +17,7 @@ use walk::Walk;
 
 use crate::campaign::Tally;
 use crate::catch::catch;
+use crate::manage::other_policy;
 use crate::run::after::End;
 use crate::run::{Plan, Runner};
 
@@ -98,11 +98,7 @@ fn one_order(
     run.verify("in the end")?;
     run.choices.leave(before);
     run.cover();
-    let seen = run.finish()?;
-    tally.cuts += seen.cuts + seen.cuts_in_recovery;
-    tally.replies += seen.replies;
-    tally.digest = tally.digest.wrapping_add(seen.digest);
-    tally.coverage.merge(&seen.stats);
+    tally.add_seen(&run.finish()?);
     Ok(())
 }
 
@@ -137,10 +133,8 @@ fn perform(
         }
         Action::Switch => {
             let config = run.world.cache.config();
-            let back = config.write_policy.write_back;
-            let other = if back { WritePolicy::WRITE_THROUGH } else { WritePolicy::WRITE_BACK };
-            let acknowledge = config.acknowledge;
-            run.world.set_policy(other, acknowledge);
+            let (other, when) = (other_policy(config.write_policy), config.acknowledge);
+            run.world.set_policy(other, when);
         }
         _ => {
             for (op, flags, range) in action.requests() {

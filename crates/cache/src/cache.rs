@@ -68,9 +68,7 @@ pub enum Notice {
     Failed(LogError),
     /// Everything that was dirty when [`Cache::destage`] was called is on the backing stores.
     Destaged(Outcome),
-    /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does. At a
-    /// start: what earlier runs left dirty could not be destaged, so the policy is write-back
-    /// still.
+    /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
     PolicySet(Outcome),
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
     /// clean mark could not be written; nothing acknowledged is lost.
@@ -135,6 +133,8 @@ pub struct Cache {
     pub(crate) destage_wanted: bool,
     /// A change of policy.
     pub(crate) switch: Option<Switch>,
+    /// Why the policy of the start does not hold.
+    pub(crate) unsettled: Option<IoError>,
     pub(crate) stop_destages: bool,
     pub(crate) stop_result: Outcome,
 }
@@ -183,6 +183,7 @@ impl Cache {
             destaging: None,
             destage_wanted: false,
             switch: None,
+            unsettled: None,
             stop_destages: false,
             stop_result: Ok(()),
             config,

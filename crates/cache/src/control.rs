@@ -11,7 +11,8 @@
 //! 5. the new policy holds, and held requests go on under it.
 //!
 //! A start under a policy that does not write back, on a log that holds dirty records, begins
-//! with step 2 under write-back. When a step fails, the old policy stays, and held requests go on.
+//! with step 2 under write-back. When a step fails, the old policy stays, and held requests go on;
+//! after a start nobody waits for word of that, so it is kept: [`Cache::unsettled`].
 
 use forebay_effect::{IoError, Outcome};
 
@@ -83,6 +84,19 @@ impl Cache {
         for shard in &mut self.shards {
             shard.set_dram_blocks(blocks, shards);
         }
+    }
+
+    /// Why the policy that the cache was built with does not hold: what was dirty at the start
+    /// could not be destaged. The cache goes on under write-back until
+    /// [`set_policy`](Cache::set_policy) succeeds.
+    pub fn unsettled(&self) -> Option<IoError> {
+        self.unsettled
+    }
+
+    /// Blocks of DRAM in use: those of the start, or of the last
+    /// [`set_dram_blocks`](Cache::set_dram_blocks).
+    pub fn dram_blocks(&self) -> u32 {
+        self.shards.iter().map(Shard::dram_blocks).sum()
     }
 
     /// At the start: whether the policy wanted can hold at once. If recovery found dirty records
@@ -204,7 +218,12 @@ impl Cache {
         if result.is_ok() {
             self.adopt(switch.to.0, switch.to.1);
         }
-        if !switch.at_start || result.is_err() {
+        match result {
+            Ok(()) => self.unsettled = None,
+            Err(error) if switch.at_start => self.unsettled = Some(error),
+            Err(_) => {}
+        }
+        if !switch.at_start {
             self.notices.push(Notice::PolicySet(result));
         }
         let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);

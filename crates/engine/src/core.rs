@@ -9,10 +9,10 @@ use forebay_block::Nanos;
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::RequestId;
+use forebay_results::LatencyRecorder;
 
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
-use crate::latency::VolumeLatency;
 use crate::machine::Driven;
 use crate::table::{Done, Submission, Table};
 use crate::tape::{Record, Recorder};
@@ -29,9 +29,9 @@ pub(crate) struct Core {
     pub bells: Vec<Option<Arc<Doorbell>>>,
     pub tape: Option<Recorder>,
     /// Latencies of sessions that have ended, by volume.
-    pub latency_past: Vec<VolumeLatency>,
+    pub latency_past: Vec<LatencyRecorder>,
     /// Latencies of the sessions there are.
-    pub latency_now: Vec<(u32, Arc<Mutex<Vec<VolumeLatency>>>)>,
+    pub latency_now: Vec<(u32, Arc<Mutex<Vec<LatencyRecorder>>>)>,
     /// Notices not yet taken by whoever waits for them.
     pub notices: Vec<Notice>,
     /// No new sessions or requests.
@@ -289,7 +289,7 @@ impl Core {
     }
 
     /// Latencies of all sessions, by volume.
-    pub fn latency(&self) -> Vec<VolumeLatency> {
+    pub fn latency(&self) -> Vec<LatencyRecorder> {
         let mut sum = self.latency_past.clone();
         for (_, latency) in &self.latency_now {
             add_latency(&mut sum, &latency.lock().unwrap_or_else(PoisonError::into_inner));
@@ -318,9 +318,9 @@ impl Core {
     }
 }
 
-fn add_latency(sum: &mut Vec<VolumeLatency>, more: &[VolumeLatency]) {
+fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
     if sum.len() < more.len() {
-        sum.resize_with(more.len(), VolumeLatency::default);
+        sum.resize_with(more.len(), LatencyRecorder::coarse);
     }
     for (sum, more) in sum.iter_mut().zip(more) {
         sum.add(more);

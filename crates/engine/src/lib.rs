@@ -27,7 +27,6 @@ mod devices;
 mod engine;
 mod error;
 mod flash_tier;
-mod latency;
 mod machine;
 mod opening;
 mod patience;
@@ -46,7 +45,6 @@ pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
-pub use latency::{Latency, LatencySummary, VolumeLatency};
 pub use session::Session;
 pub use status::{
     Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use forebay_block::Nanos;
 use forebay_device::{AlignedBuffer, Doorbell};
+use forebay_results::LatencyRecorder;
 
 use crate::buffers::BufferPool;
 use crate::core::Shared;
-use crate::latency::VolumeLatency;
 use crate::table::{Done, Submission};
 
 /// Unused buffers that a session keeps.
@@ -24,7 +24,7 @@ pub struct Session {
     number: u32,
     bell: Arc<Doorbell>,
     buffers: BufferPool,
-    latency: Arc<Mutex<Vec<VolumeLatency>>>,
+    latency: Arc<Mutex<Vec<LatencyRecorder>>>,
     in_flight: u32,
 }
 
@@ -115,7 +115,7 @@ impl Session {
         for d in done {
             let volume = d.request.volume.0 as usize;
             if latency.len() <= volume {
-                latency.resize_with(volume + 1, VolumeLatency::default);
+                latency.resize_with(volume + 1, LatencyRecorder::coarse);
             }
             latency[volume].record(d.request.op, now.saturating_sub(d.arrived));
         }

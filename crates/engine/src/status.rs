@@ -2,18 +2,24 @@
 
 use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
-use forebay_results::Components;
+use forebay_results::{Components, LatencyByOp, LatencyRecorder};
 use serde::Serialize;
 
 use crate::core::Shared;
 use crate::engine::VolumeDescription;
-use crate::latency::{Latency, VolumeLatency};
 
 /// A running cache, now. Latencies are in microseconds, sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Seconds since the engine was opened.
     pub uptime_s: f64,
+    /// The write policy in force.
+    pub write_policy: String,
+    /// When writes under write-back are acknowledged.
+    pub acknowledge: String,
+    /// Why the configured policy is not in force: what was dirty at the start could not be
+    /// destaged. Nothing where it is.
+    pub write_policy_failure: Option<String>,
     /// All volumes together.
     #[serde(flatten)]
     pub total: Workload,
@@ -59,7 +65,7 @@ pub struct Workload {
     /// Share of block accesses that hit, a fraction.
     pub hit_ratio: f64,
     /// Time from a request's arrival to its answer, microseconds.
-    pub latency_us: Latency,
+    pub latency_us: LatencyByOp,
     /// What reached the backing stores.
     pub backing: Backing,
     /// Blocks newer than the backing store, now.
@@ -123,7 +129,7 @@ pub struct VolumeStatus {
 pub struct Tiers {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Blocks that memory holds.
+    /// Blocks that memory may hold now.
     pub dram_blocks: u32,
     /// Bytes of bookkeeping.
     pub metadata_bytes: u64,
@@ -177,12 +183,15 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
+    let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
     let components = core.executor.latencies().cloned().unwrap_or_default();
     let uptime_s = shared.clock.now().as_secs_f64();
     drop(core);
 
-    let none = VolumeLatency::default();
+    let (write_policy, acknowledge) =
+        forebay_setup::policy_words(config.write_policy, config.acknowledge);
+    let none = LatencyRecorder::coarse();
     let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
     let volume = |(v, s): (&VolumeDescription, &VolumeStats)| VolumeStatus {
         volume: v.name.clone(),
@@ -191,13 +200,21 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         backing_failure: None,
         workload: workload(s, of(v)),
     };
-    let all: VolumeLatency = latency.iter().fold(VolumeLatency::default(), |mut sum, l| {
+    let all: LatencyRecorder = latency.iter().fold(LatencyRecorder::coarse(), |mut sum, l| {
         sum.add(l);
         sum
     });
     let total = VolumeStats { dirty_blocks, ..sum(&stats) };
     Status {
         uptime_s,
+        write_policy: write_policy.to_string(),
+        acknowledge: acknowledge.to_string(),
+        write_policy_failure: unsettled.map(|error| {
+            format!(
+                "what earlier runs left dirty could not be destaged ({error}); write-back goes on \
+                 until the policy is set again"
+            )
+        }),
         total: workload(&total, &all),
         volumes: volumes.iter().zip(&stats).map(volume).collect(),
         tier2_bytes_written: log.map_or(0, |l| {
@@ -205,7 +222,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         }),
         tiers: Tiers {
             block_bytes: config.block_size.bytes(),
-            dram_blocks: config.dram_blocks,
+            dram_blocks,
             metadata_bytes,
             shards: config.shards,
             flash_regions: log.map_or(0, |l| l.regions_total),
@@ -220,7 +237,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     }
 }
 
-fn workload(s: &VolumeStats, latency: &VolumeLatency) -> Workload {
+fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
     let accesses = |h: &Hits| h.tier1 + h.tier2 + h.miss;
     let misses = s.read_hits.miss + s.write_hits.miss;
     let all = accesses(&s.read_hits) + accesses(&s.write_hits);

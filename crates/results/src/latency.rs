@@ -1,7 +1,7 @@
 //! How long requests took.
 
 use forebay_block::{Nanos, Op};
-use hdrhistogram::Histogram;
+use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
 /// Latencies above this count as this: 18 minutes.
@@ -26,6 +26,43 @@ pub struct Latency {
     pub p9999: f64,
     /// The longest.
     pub max: f64,
+}
+
+impl Latency {
+    /// What a histogram of nanoseconds holds.
+    pub fn of<T: Counter>(histogram: &Histogram<T>) -> Latency {
+        if histogram.is_empty() {
+            return Latency::default();
+        }
+        let max = histogram.max();
+        let at = |quantile: f64| histogram.value_at_quantile(quantile).min(max) as f64 / 1e3;
+        Latency {
+            mean: histogram.mean() / 1e3,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: max as f64 / 1e3,
+        }
+    }
+
+    /// The percentiles and the maximum: fraction of the requests, microseconds.
+    pub fn quantiles(&self) -> [(f64, f64); 6] {
+        [
+            (0.5, self.p50),
+            (0.9, self.p90),
+            (0.99, self.p99),
+            (0.999, self.p999),
+            (0.9999, self.p9999),
+            (1.0, self.max),
+        ]
+    }
+
+    /// Mean, percentiles and maximum, in the order of the fields.
+    pub fn values(&self) -> [f64; 7] {
+        [self.mean, self.p50, self.p90, self.p99, self.p999, self.p9999, self.max]
+    }
 }
 
 /// Latencies by kind of request, in microseconds.
@@ -99,17 +136,17 @@ impl LatencyHistogram {
 
     /// What is reported.
     pub fn summary(&self) -> Latency {
-        if self.histogram.is_empty() {
-            return Latency::default();
-        }
+        let all = Latency::of(&self.histogram);
+        let exact = self.max_ns as f64 / 1e3;
+        let least = |us: f64| us.min(exact);
         Latency {
-            mean: self.histogram.mean() / 1e3,
-            p50: self.at_us(0.5),
-            p90: self.at_us(0.9),
-            p99: self.at_us(0.99),
-            p999: self.at_us(0.999),
-            p9999: self.at_us(0.9999),
-            max: self.max_ns as f64 / 1e3,
+            p50: least(all.p50),
+            p90: least(all.p90),
+            p99: least(all.p99),
+            p999: least(all.p999),
+            p9999: least(all.p9999),
+            max: exact,
+            ..all
         }
     }
 }
@@ -126,6 +163,12 @@ pub struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
+    /// Percentiles to a hundredth only, in 200 KiB; see [`LatencyHistogram::coarse`].
+    pub fn coarse() -> Self {
+        let each = LatencyHistogram::coarse;
+        LatencyRecorder { read: each(), write: each(), other: each() }
+    }
+
     /// Counts a request.
     pub fn record(&mut self, op: Op, latency: Nanos) {
         match op {

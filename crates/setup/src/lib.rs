@@ -15,4 +15,4 @@ mod devices;
 mod machine;
 
 pub use devices::{device_profile, profile};
-pub use machine::{SetupError, cache_config, count_cells, geometry, policy};
+pub use machine::{SetupError, cache_config, count_cells, geometry, policy, policy_words};

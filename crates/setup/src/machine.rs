@@ -161,14 +161,32 @@ pub fn policy(
     Ok((write_policy(policy)?, acknowledged(acknowledge)))
 }
 
+/// A machine's write policy and acknowledgement in the words of the configuration; of two words
+/// for one policy, the first.
+pub fn policy_words(
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+) -> (words::WritePolicy, words::Acknowledge) {
+    let word = WRITE_POLICIES.iter().find(|(_, machine)| *machine == policy);
+    let acknowledge = match acknowledge {
+        Acknowledge::Flash => words::Acknowledge::Flash,
+        Acknowledge::Dram => words::Acknowledge::Dram,
+    };
+    (word.expect("every policy has a word").0, acknowledge)
+}
+
+/// The write policies of this version.
+const WRITE_POLICIES: [(words::WritePolicy, WritePolicy); 5] = [
+    (words::WritePolicy::WriteThrough, WritePolicy::WRITE_THROUGH),
+    (words::WritePolicy::ReadOnly, WritePolicy::READ_ONLY),
+    (words::WritePolicy::WriteAround, WritePolicy::READ_ONLY),
+    (words::WritePolicy::WriteOnly, WritePolicy::WRITE_ONLY),
+    (words::WritePolicy::WriteBack, WritePolicy::WRITE_BACK),
+];
+
 fn write_policy(policy: words::WritePolicy) -> Result<WritePolicy, SetupError> {
-    Ok(match policy {
-        words::WritePolicy::WriteThrough => WritePolicy::WRITE_THROUGH,
-        words::WritePolicy::ReadOnly | words::WritePolicy::WriteAround => WritePolicy::READ_ONLY,
-        words::WritePolicy::WriteOnly => WritePolicy::WRITE_ONLY,
-        words::WritePolicy::WriteBack => WritePolicy::WRITE_BACK,
-        other => return Err(not_here("write policy", &other)),
-    })
+    let known = WRITE_POLICIES.iter().find(|(word, _)| *word == policy);
+    known.map(|(_, machine)| *machine).ok_or_else(|| not_here("write policy", &policy))
 }
 
 fn replacement(policy: words::ReplacementPolicy) -> Result<ReplacementKind, SetupError> {

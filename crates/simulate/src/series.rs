@@ -124,7 +124,7 @@ impl Series {
         }
         let with_latency = |(mut row, latency): (Row, Option<Histogram<u32>>)| {
             if let Some(latency) = latency {
-                row.latency_us = summary(&latency);
+                row.latency_us = Latency::of(&latency);
             }
             row
         };
@@ -155,7 +155,7 @@ impl Series {
                 self.rows.push((row, Some(latency)));
             }
             Interval::Time(_) => {
-                let latency_us = summary(&self.latency);
+                let latency_us = Latency::of(&self.latency);
                 self.rows.push((Row { latency_us, ..row }, None));
                 self.latency.reset();
             }
@@ -215,22 +215,6 @@ fn added(mut a: Histogram<u32>, b: &Histogram<u32>) -> Histogram<u32> {
     let added = a.add(b);
     debug_assert!(added.is_ok());
     a
-}
-
-fn summary(histogram: &Histogram<u32>) -> Latency {
-    if histogram.is_empty() {
-        return Latency::default();
-    }
-    let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
-    Latency {
-        mean: histogram.mean() / 1e3,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        p9999: at(0.9999),
-        max: histogram.max() as f64 / 1e3,
-    }
 }
 
 #[cfg(test)]

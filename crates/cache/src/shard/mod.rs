@@ -211,6 +211,10 @@ impl Shard {
             .any(|t| dirty(t.kind))
     }
 
+    pub fn dram_blocks(&self) -> u32 {
+        self.dram_blocks
+    }
+
     /// Takes its share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         self.dram_blocks = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);

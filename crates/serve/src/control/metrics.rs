@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use forebay_engine::{LatencySummary, Status, Workload};
+use forebay_engine::{Status, Workload};
 use forebay_results::{Components, Latency};
 
 /// One metric: name, kind, help, and its value for a volume.
@@ -38,16 +38,6 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_dirty_blocks", "gauge", "Blocks newer than the backing store", |w| w.dirty_blocks),
 ];
 
-type Quantile = (&'static str, fn(&LatencySummary) -> f64);
-
-const QUANTILES: [Quantile; 5] = [
-    ("0.5", |l| l.p50),
-    ("0.99", |l| l.p99),
-    ("0.999", |l| l.p999),
-    ("0.9999", |l| l.p9999),
-    ("1", |l| l.max),
-];
-
 /// The whole page.
 pub(super) fn metrics(status: &Status, connections: u64) -> String {
     let mut page = String::new();
@@ -73,16 +63,7 @@ pub(super) fn metrics(status: &Status, connections: u64) -> String {
         ];
         for (kind, latency, count) in kinds {
             let labels = format!("volume=\"{label}\",kind=\"{kind}\"");
-            for (quantile, value) in QUANTILES {
-                let seconds = value(latency) / 1e6;
-                line(
-                    &mut page,
-                    format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"),
-                );
-            }
-            let sum = latency.mean / 1e6 * count as f64;
-            line(&mut page, format_args!("{name}_sum{{{labels}}} {sum}"));
-            line(&mut page, format_args!("{name}_count{{{labels}}} {count}"));
+            summary(&mut page, name, &labels, latency, count);
         }
     }
     devices(&mut page, &status.component_latency_us);
@@ -140,14 +121,7 @@ fn devices(page: &mut String, c: &Components) {
 }
 
 fn summary(page: &mut String, name: &str, labels: &str, latency: &Latency, count: u64) {
-    let quantiles = [
-        ("0.5", latency.p50),
-        ("0.99", latency.p99),
-        ("0.999", latency.p999),
-        ("0.9999", latency.p9999),
-        ("1", latency.max),
-    ];
-    for (quantile, us) in quantiles {
+    for (quantile, us) in latency.quantiles() {
         let seconds = us / 1e6;
         line(page, format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"));
     }

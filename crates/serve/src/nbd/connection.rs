@@ -39,7 +39,7 @@ impl<T: Read + Write + AsRawFd + Send> Stream for T {}
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The session says so.
+    /// As the protocol has it: the client said goodbye, or broke a rule.
     Closed(CloseReason),
     /// The socket failed, or the client left without a word.
     Socket,

@@ -256,10 +256,9 @@ latency_columns!(
 );
 
 fn latencies(rows: Rows, names: [&'static str; 7], l: &Latency) -> Rows {
-    let values = [l.mean, l.p50, l.p90, l.p99, l.p999, l.p9999, l.max];
     names
         .into_iter()
-        .zip(values)
+        .zip(l.values())
         .fold(rows, |rows, (name, value)| rows.reals(name, std::iter::once(value)))
 }
 

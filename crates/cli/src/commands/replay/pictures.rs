@@ -39,16 +39,7 @@ fn percentiles(document: &Document) -> Figure {
 pub fn devices(components: &Components) -> Option<Figure> {
     let named = components.named();
     let figure = named.iter().fold(Percentiles::new("Latency of each device"), |figure, (n, c)| {
-        let l = &c.latency;
-        let points = [
-            (0.5, l.p50),
-            (0.9, l.p90),
-            (0.99, l.p99),
-            (0.999, l.p999),
-            (0.9999, l.p9999),
-            (1.0, l.max),
-        ];
-        figure.series(n, points)
+        figure.series(n, c.latency.quantiles())
     });
     let caption = "From when the cache asked for an operation to its end, waiting included; what \
                    hits in memory is not in here.";

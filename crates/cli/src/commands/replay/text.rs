@@ -124,7 +124,7 @@ fn latency_table(document: &Document) -> String {
     let run = &document.result.run;
     let row = |name: &str, l: &Latency| {
         let mut row = vec![name.to_owned()];
-        row.extend([l.mean, l.p50, l.p90, l.p99, l.p999, l.p9999, l.max].map(micros));
+        row.extend(l.values().map(micros));
         row
     };
     let mut rows = Vec::new();

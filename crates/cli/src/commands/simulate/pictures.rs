@@ -1,7 +1,6 @@
 //! The answer as pictures.
 
 use forebay_report::{Axis, Lines, Percentiles, Report, Section, Unit};
-use forebay_results::Latency;
 use forebay_simulate::Row;
 
 use super::Answer;
@@ -32,21 +31,11 @@ pub fn report(answer: &Answer) -> Report {
 }
 
 fn percentiles(answer: &Answer) -> Percentiles {
-    let points = |l: &Latency| {
-        [
-            (0.5, l.p50),
-            (0.9, l.p90),
-            (0.99, l.p99),
-            (0.999, l.p999),
-            (0.9999, l.p9999),
-            (1.0, l.max),
-        ]
-    };
     let l = &answer.result.run.latency_us;
     [("reads", &l.read), ("writes", &l.write)]
         .into_iter()
         .filter(|(_, l)| l.max > 0.0)
-        .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, points(l)))
+        .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, l.quantiles()))
 }
 
 fn chart(title: &str, y: Axis, rows: &[Row], lines: &[Series]) -> Lines {

@@ -123,8 +123,7 @@ fn latencies(what: &str) -> Table {
 }
 
 fn cells(name: &str, l: &Latency) -> Vec<String> {
-    let values = [l.mean, l.p50, l.p90, l.p99, l.p999, l.p9999, l.max];
-    let values = values.into_iter().map(|us| Unit::Micros.show(us));
+    let values = l.values().into_iter().map(|us| Unit::Micros.show(us));
     std::iter::once(name.to_owned()).chain(values).collect()
 }
 
