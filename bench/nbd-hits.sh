@@ -12,8 +12,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${BENCH_SECONDS:-3} rounds=${BENCH_ROUNDS:-5}
-forebay=${FOREBAY:-$PWD/target/release/forebay}
-ramserver=${RAMSERVER:-$PWD/target/release/ramserver}
+forebay=${FOREBAY:-${CARGO_TARGET_DIR:-$PWD/target}/release/forebay}
+ramserver=${RAMSERVER:-${CARGO_TARGET_DIR:-$PWD/target}/release/ramserver}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
 cd "$work"
 pids=()

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requests=${BENCH_REQUESTS:-2M} rounds=${BENCH_ROUNDS:-9}
-forebay=${FOREBAY:-$PWD/target/release/forebay}
+forebay=${FOREBAY:-${CARGO_TARGET_DIR:-$PWD/target}/release/forebay}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
 cd "$work"
 declare -A pid_of

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requests=${BENCH_REQUESTS:-20M} rounds=${BENCH_ROUNDS:-5}
-forebay=${FOREBAY:-$PWD/target/release/forebay}
+forebay=${FOREBAY:-${CARGO_TARGET_DIR:-$PWD/target}/release/forebay}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"

@@ -71,7 +71,7 @@ set_up() {
     title "Setting up, and building the release binary (minutes, the first time)"
     scripts/setup.sh | sed 's/^/    /'
     cargo build --release --quiet -p forebay
-    FOREBAY="$PWD/target/release/forebay"
+    FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"
 }
 
 # A trace of an application on a cache before a slow disk.

@@ -17,7 +17,7 @@ cleanup() {
 }
 trap cleanup EXIT
 mkdir "$scratch/bin"
-ln -s "$(realpath "${FOREBAY:-target/debug/forebay}")" "$scratch/bin/forebay"
+ln -s "$(realpath "${FOREBAY:-${CARGO_TARGET_DIR:-target}/debug/forebay}")" "$scratch/bin/forebay"
 ln -s "$PWD/docs" "$scratch/docs"
 sed -n '/^## Five minutes/,/^## What is promised/s/^    //p' README.md >"$scratch/tour.sh"
 [ -s "$scratch/tour.sh" ] || { say "the README has no commands"; exit 1; }

@@ -15,6 +15,8 @@ SKIP=77
 
 export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 logs=target/test-logs
+# Where cargo builds to.
+built="${CARGO_TARGET_DIR:-$PWD/target}"
 mkdir -p "$logs"
 
 skip() {
@@ -69,12 +71,12 @@ step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 step_integration() {
     [ -x tests/integration/run ] || skip "there are no scripts in tests/integration"
     cargo build -p forebay || return 1
-    FOREBAY="$PWD/target/debug/forebay" tests/integration/run | sed -u 's/^SKIP  /skipped: /'
+    FOREBAY="$built/debug/forebay" tests/integration/run | sed -u 's/^SKIP  /skipped: /'
 }
 
 # The tour of the README, as a user would paste it.
 step_readme() {
-    cargo build -p forebay && FOREBAY="$PWD/target/debug/forebay" scripts/test-readme.sh
+    cargo build -p forebay && FOREBAY="$built/debug/forebay" scripts/test-readme.sh
 }
 
 # The adversary beyond what its own tests do: bounded by operations, not by time.

@@ -5,7 +5,7 @@ set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
-FOREBAY=${FOREBAY:-$ROOT/target/debug/forebay}
+FOREBAY=${FOREBAY:-${CARGO_TARGET_DIR:-$ROOT/target}/debug/forebay}
 case $FOREBAY in /*) ;; *) FOREBAY=$ROOT/$FOREBAY ;; esac
 WORK=$PWD
 URI="nbd+unix:///?socket=$WORK/nbd.sock"

@@ -55,7 +55,7 @@ fn serve(socket: &str, size: usize, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Serves one client until it leaves or misbehaves; the session says which, and nobody asks.
+/// Serves one client until it leaves or misbehaves: either way the thread ends with it.
 fn converse(socket: &mut UnixStream, ram: &Ram, exports: &[ExportInfo]) -> std::io::Result<()> {
     let mut input = Input { buffer: vec![0; INPUT_BYTES], start: 0, end: 0 };
     let mut out = Vec::new();

@@ -77,7 +77,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether `line` has a path that begins with `start`: `/sys/devices/work/` has not.
+/// Whether `line` has a path that begins with `start`, rather than one that has it further on.
 fn has_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();
