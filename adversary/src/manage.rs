@@ -327,6 +327,49 @@ fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::BlockSize;
+    use forebay_cache::CacheConfig;
+
+    /// Dirty data on flash, a start under a configuration that cannot have them, and one under the
+    /// former, which must find everything.
+    fn refused(change: impl Fn(&mut CacheConfig, &mut Vec<forebay_cache::VolumeConfig>)) {
+        for way in 0..WAYS {
+            let mut choices = Seeded::new(way);
+            let kind = CacheKind::BackToFlash;
+            let mut run = Runner::new(&Case::of(kind).scenario(), Plan::CUTS, &mut choices);
+            run.format().unwrap();
+            prelude(&mut run, Operation::Start).unwrap();
+            let (mut config, volumes) = (run.world.config.clone(), run.world.volumes.clone());
+            let former = config.clone();
+            change(&mut config, &mut run.world.volumes);
+            run.world.reboot(config);
+            let before = run.world.executor.devices().faults().clone();
+            let started = run.world.start_whole(Open::Recover, &mut run.choices);
+            assert!(matches!(started, Started::Refused(_)), "{started:?}");
+            assert_eq!(run.world.executor.devices().unsynced(), 0, "something was written");
+            assert_eq!(&before, run.world.executor.devices().faults());
+            run.world.volumes = volumes;
+            run.world.reboot(former);
+            run.restart().unwrap();
+            run.verify("under the former configuration").unwrap();
+        }
+    }
+
+    #[test]
+    fn another_block_size_is_refused_and_changes_nothing() {
+        refused(|config, _| {
+            config.block_size = BlockSize::new(8192).unwrap();
+            let flash = config.flash.as_mut().unwrap();
+            flash.geometry.block_size = 8192;
+            flash.geometry.batch_pages_max = flash.geometry.batch_pages_max.max(3);
+            flash.geometry.extent_bytes = flash.geometry.extent_bytes.max(8192);
+        });
+    }
+
+    #[test]
+    fn a_volume_that_ends_before_its_dirty_data_is_refused_and_changes_nothing() {
+        refused(|_, volumes| volumes.iter_mut().for_each(|v| v.size_bytes = 512));
+    }
 
     #[test]
     fn a_case_of_each_operation_meets_its_trouble() {

@@ -258,6 +258,7 @@ impl World {
     /// A new process with (possibly other) parameters over the same devices.
     pub fn reboot(&mut self, config: CacheConfig) {
         self.executor.reset();
+        self.executor.scribble(0xDB);
         self.requests.clear();
         self.notices.clear();
         if config.slots() != self.config.slots() {

@@ -60,6 +60,24 @@ start
 qemu-io -f raw -c 'read -P 5 0 4M' "$URI" | grep -qv failed || fail "the matching pair lost data"
 stop
 
+# What the tier and the store were set up with has changed.
+cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
+sed -i 's/^dram =/block_size = "8KiB"\ndram =/' forebay.toml
+refused 1 'block_size = 4096' serve
+refused 1 'block_size = 4096' "$FOREBAY" flash recover flash.img --config forebay.toml
+untouched flash.img; untouched disk.img
+for layout in none tail; do
+    config flash layout=$layout
+    refused 1 'layout = "offset"' serve
+    config layout=$layout
+    refused 1 'layout = "offset"' serve
+    untouched flash.img; untouched disk.img
+done
+config flash size=1MiB
+refused 1 'former size' serve
+untouched flash.img
+config flash
+
 # Given up in so many words.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
 start --format --discard-dirty-data

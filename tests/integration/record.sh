@@ -9,3 +9,10 @@ stop
 "$FOREBAY" trace info --json x.parquet >info
 grep -qE '"reads": 2\b' info || fail "$(cat info)"
 grep -qE '"writes": 2\b' info || fail "$(cat info)"
+# Started again with the same command, it leaves the first recording alone.
+before=$(md5sum <x.parquet)
+start --record x.parquet
+qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null
+stop
+[ "$(md5sum <x.parquet)" = "$before" ] || fail "the first recording was overwritten"
+"$FOREBAY" trace info --json x-2.parquet | grep -qE '"reads": 1\b' || fail "no second recording"

@@ -362,7 +362,9 @@ impl Cache {
     /// comes.
     #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        if self.effects.is_empty() && !self.find_effect() {
+        // A cache that refuses to serve writes nothing: the log, which may have recovered well,
+        // would begin an epoch.
+        if self.state == State::Failed || self.effects.is_empty() && !self.find_effect() {
             segments.clear();
             return None;
         }

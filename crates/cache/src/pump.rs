@@ -194,7 +194,20 @@ impl Cache {
 
     fn recovered(&mut self, r: &forebay_flash::Record) {
         let known = usize::from(r.key.volume()) < self.front.volumes.len();
-        let n = self.shard_of(r.key.volume(), self.config.block_size.offset_of(r.key.block()));
+        let offset = self.config.block_size.offset_of(r.key.block());
+        if known && r.dirty != 0 && self.state != State::Failed {
+            let volume = r.key.volume();
+            let size = self.front.volumes[usize::from(volume)].size;
+            // The last dirty granule.
+            let offset = offset + self.shards[0].first_byte(15 - r.dirty.leading_zeros() as u16);
+            if offset >= size {
+                self.state = State::Failed;
+                let error = forebay_flash::LogError::BeyondVolume { volume, offset, size };
+                self.notices.push(Notice::Failed(error));
+                return;
+            }
+        }
+        let n = self.shard_of(r.key.volume(), offset);
         let masks = (r.valid, r.dirty);
         let room = known
             && self.shards[n].recovered(&mut around!(self), r.key, r.position, r.checksum, masks);

@@ -8,14 +8,15 @@ use std::thread::JoinHandle;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
 use forebay_config::{self as words, Config};
-use forebay_device::file::{DirectIo, Notice};
+use forebay_device::file::DirectIo;
 use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::{LogStats, RecoveryReport};
+use forebay_flash::{LogError, LogStats, RecoveryReport};
 
 use crate::clock::Clock;
 use crate::core::Shared;
 use crate::error::EngineError;
+use crate::notice::EngineNotice;
 use crate::opening;
 use crate::reaper;
 use crate::session::Session;
@@ -44,6 +45,22 @@ pub struct EngineOptions {
     pub one_at_a_time: bool,
     /// Where to write a tape.
     pub tape: Option<std::path::PathBuf>,
+}
+
+impl EngineOptions {
+    /// What the user says may be lost.
+    pub(crate) fn give_up(&self) -> GiveUp {
+        GiveUp { headers: self.format, dirty: self.format && self.discard_dirty_data }
+    }
+}
+
+/// What may be overwritten at an opening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GiveUp {
+    /// Headers that are void or of another layout.
+    pub headers: bool,
+    /// Such headers of stores whose newest data are elsewhere, too.
+    pub dirty: bool,
 }
 
 /// What becomes of dirty data at a stop.
@@ -90,7 +107,7 @@ pub struct Engine {
     reaper: Option<JoinHandle<()>>,
     stores: Mutex<Vec<Store>>,
     volumes: Vec<VolumeDescription>,
-    notices: Vec<Notice>,
+    notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
     has_flash: bool,
     /// The stores are marked as dirty: a policy of this run writes back, or the one before left
@@ -142,6 +159,12 @@ impl Engine {
             None => {}
             Some(Err(error)) => {
                 let path = opened.flash_path.unwrap_or_default();
+                if let LogError::BeyondVolume { volume, offset, size } = error {
+                    let mut names = engine.volumes.iter();
+                    let name = names.find(|v| v.volume.0 == u32::from(volume)).map(|v| &v.name);
+                    let volume = name.cloned().unwrap_or_default();
+                    return Err(EngineError::Shrunk { volume, size, offset, path });
+                }
                 return Err(EngineError::Flash { path, error });
             }
         }
@@ -177,7 +200,7 @@ impl Engine {
     }
 
     /// What the user should hear of.
-    pub fn notices(&self) -> &[Notice] {
+    pub fn notices(&self) -> &[EngineNotice] {
         &self.notices
     }
 

@@ -81,6 +81,56 @@ pub enum EngineError {
         /// As configured.
         wanted: String,
     },
+    /// The flash tier holds blocks of another size.
+    #[error(
+        "{}: the flash tier was formatted with block_size = {found}, the configuration says \
+         {wanted}; nothing was written. Set block_size in [cache] as it was, or stop with --destage \
+         and format anew with --format", path.display()
+    )]
+    BlockSize {
+        /// The flash tier.
+        path: PathBuf,
+        /// Bytes of its blocks.
+        found: u32,
+        /// Bytes of a block as configured.
+        wanted: u32,
+    },
+    /// There is a header where the configured layout has none.
+    #[error(
+        "volume {volume}: {} was set up with layout = \"{found}\"{}, the configuration says \
+         \"{wanted}\"; nothing was written. Use the layout it has, or {} to make the header void",
+        path.display(),
+        if *dirty { " and has newer data on a flash tier" } else { "" },
+        if *dirty { "give those data up with --format --discard-dirty-data" } else { "--format" }
+    )]
+    OtherLayout {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// As its header says.
+        found: String,
+        /// As configured.
+        wanted: String,
+        /// Whether newer data are elsewhere.
+        dirty: bool,
+    },
+    /// A volume has become smaller than what is dirty.
+    #[error(
+        "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
+         {offset}; no data were changed. Give it its former size, stop with --destage, then make it \
+         smaller", path.display()
+    )]
+    Shrunk {
+        /// Name of the volume.
+        volume: String,
+        /// Its bytes.
+        size: u64,
+        /// Where the data belong.
+        offset: u64,
+        /// The flash tier.
+        path: PathBuf,
+    },
     /// The backing store has too little room.
     #[error(
         "volume {volume}: {} is too small: it has {size} bytes and needs {needed}; nothing was \

@@ -146,10 +146,10 @@ fn recognise(start: &[u8]) -> Found {
     }
 }
 
-/// The geometry that a superblock stands for, with the limits of `run`.
+/// The geometry that a superblock stands for, with the limits of `run`, and its block size: the
+/// cache that runs is made for it.
 pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometry {
     Geometry {
-        block_size: superblock.block_size,
         page_size: superblock.page_size,
         region_pages: superblock.region_pages,
         regions: superblock.regions,

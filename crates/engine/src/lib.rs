@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod flash_tier;
 mod machine;
+mod notice;
 mod opening;
 mod patience;
 mod reaper;
@@ -45,6 +46,7 @@ pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
+pub use notice::EngineNotice;
 pub use session::Session;
 pub use status::{
     Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
 use forebay_config::Config;
-use forebay_device::file::Notice;
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
@@ -21,6 +20,7 @@ use crate::devices::AnyDevices;
 use crate::engine::{EngineOptions, VolumeDescription};
 use crate::error::EngineError;
 use crate::flash_tier::{FlashTier, Found, stored_geometry};
+use crate::notice::{EngineNotice, available_memory};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
     pub stores: Vec<Store>,
     /// In the order of the configuration.
     pub volumes: Vec<VolumeDescription>,
-    pub notices: Vec<Notice>,
+    pub notices: Vec<EngineNotice>,
     pub flash_path: Option<PathBuf>,
     pub start: Open,
 }
@@ -53,12 +53,13 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     cache_config(config, None)?;
     let mut stores = Vec::new();
     for volume in &config.volume {
-        stores.push(Store::open(volume, options.direct, options.format)?);
+        stores.push(Store::open(volume, options.direct, options.give_up())?);
     }
     let mut flash = match &config.flash {
         Some(flash) => Some(FlashTier::open(flash, options.direct)?),
         None => None,
     };
+    let mut notices = Vec::new();
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
     let decision = decide(options, &mut flash, &stores)?;
     if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
@@ -69,8 +70,27 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
             let error = LogError::OtherLayout { stored, expected };
             return Err(EngineError::Flash { path: tier.path.clone(), error });
         }
+        if superblock.block_size != flash.geometry.block_size {
+            return Err(EngineError::BlockSize {
+                path: tier.path.clone(),
+                found: superblock.block_size,
+                wanted: flash.geometry.block_size,
+            });
+        }
+        let configured = flash.geometry.device_bytes();
         flash.geometry = stored_geometry(superblock, flash.geometry);
         count_cells(flash);
+        let formatted = flash.geometry.device_bytes();
+        let region = flash.geometry.region_pages * flash.geometry.page_size;
+        // Less is a matter of rounding.
+        if formatted.abs_diff(configured) > u64::from(region) {
+            let path = tier.path.clone();
+            notices.push(EngineNotice::FlashSize { path, formatted, configured });
+        }
+    }
+    let wanted = u64::from(machine.slots()) * machine.block_size.bytes();
+    if let Some(available) = available_memory().filter(|&available| wanted > available) {
+        notices.push(EngineNotice::Memory { wanted, available });
     }
 
     let mut slots: Vec<Option<Store>> = Vec::new();
@@ -82,17 +102,17 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let volumes = describe(config, &stores, &decision.numbers);
 
     // From here on things are written: first, that the flash tier is about to begin an epoch.
+    stores.iter_mut().try_for_each(Store::void_elsewhere)?;
     announce(&mut stores, &decision.start, flash.as_ref())?;
 
     let system = |what| move |e| EngineError::System(what, e);
     let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
-    let mut notices = Vec::new();
     let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
     let (devices, notice) = made.map_err(system("set up I/O"))?;
     let mut devices = NbdDevices::new(devices, bell.clone());
-    notices.extend(notice);
+    notices.extend(notice.map(EngineNotice::from));
     for (number, store) in stores.iter_mut().enumerate() {
-        notices.extend(store.notice.take());
+        notices.extend(store.notice.take().map(EngineNotice::from));
         let device = Device::Backing(forebay_block::Volume(number as u32));
         match store.target.take() {
             Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
@@ -103,7 +123,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         }
     }
     if let Some(tier) = &mut flash {
-        notices.extend(tier.notice.take());
+        notices.extend(tier.notice.take().map(EngineNotice::from));
         if let Some(target) = tier.target.take() {
             devices.inner_mut().add(Device::Flash, target);
         }

@@ -11,6 +11,7 @@ use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
+use crate::engine::GiveUp;
 use crate::error::EngineError;
 use crate::patience;
 
@@ -34,6 +35,8 @@ pub(crate) struct Store {
     area: Option<(Area, u64)>,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
+    /// Where headers of other layouts are that were given up.
+    void: Vec<u64>,
 }
 
 /// What stands for the store among the devices.
@@ -57,9 +60,9 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be had, is too small, or holds what it should not.
-    pub fn open(volume: &Volume, direct: DirectIo, format: bool) -> Result<Store, EngineError> {
+    pub fn open(volume: &Volume, direct: DirectIo, give_up: GiveUp) -> Result<Store, EngineError> {
         if volume.backing.contains("://") {
-            return Store::open_export(volume, format);
+            return Store::open_export(volume, give_up);
         }
         let path = PathBuf::from(&volume.backing);
         let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
@@ -86,21 +89,22 @@ impl Store {
             known: false,
             area: None,
             export: None,
+            void: Vec::new(),
             path,
         };
+        let writable = area_at.is_some() || !store.read_only;
+        let file = File::options().read(true).write(writable).open(&store.path);
+        let area = Area::File(file.map_err(|source| io_error("open", &store.path, source))?);
+        store.check_elsewhere(volume, &area, total, area_at, give_up)?;
         match area_at {
-            Some(at) => {
-                let file = File::options().read(true).write(true).open(&store.path);
-                let file = file.map_err(|source| io_error("open", &store.path, source))?;
-                store.open_header(volume, Area::File(file), at, format)?;
-            }
+            Some(at) => store.open_header(volume, area, at, give_up.headers)?,
             None => store.uuid = fingerprint(&store.path)?,
         }
         Ok(store)
     }
 
     /// Opens an export of an NBD server.
-    fn open_export(volume: &Volume, format: bool) -> Result<Store, EngineError> {
+    fn open_export(volume: &Volume, give_up: GiveUp) -> Result<Store, EngineError> {
         let path = PathBuf::from(&volume.backing);
         let export = Arc::new(Export::open(&volume.backing, volume.read_only)?);
         let block = u64::from(export.logical_block());
@@ -118,10 +122,13 @@ impl Store {
             known: false,
             area: None,
             export: Some(export.clone()),
+            void: Vec::new(),
             path,
         };
+        let area = Area::Remote(export.clone());
+        store.check_elsewhere(volume, &area, export.size(), area_at, give_up)?;
         match area_at {
-            Some(at) => store.open_header(volume, Area::Remote(export.clone()), at, format)?,
+            Some(at) => store.open_header(volume, area, at, give_up.headers)?,
             // An address is all that is known of it.
             None => store.uuid = fingerprint_of(&volume.backing),
         }
@@ -155,6 +162,70 @@ impl Store {
         written.map_err(|source| io_error("write the header of", &self.path, source))?;
         *header = next;
         self.known = true;
+        Ok(())
+    }
+
+    /// Looks for a header where this layout has none: data that belong to it would be served as
+    /// they are, at the wrong place, or older than they should be. Once given up, it is to be void.
+    fn check_elsewhere(
+        &mut self,
+        volume: &Volume,
+        area: &Area,
+        total: u64,
+        own: Option<u64>,
+        give_up: GiveUp,
+    ) -> Result<(), EngineError> {
+        let read = |at| area.read(at).map_err(|e| io_error("read", &self.path, e));
+        let mut void = Vec::new();
+        // A store with a header at its place is what it says; what is elsewhere is its data.
+        if let Some(at) = own
+            && matches!(find_header(&read(at)?), Ok(Some(_)))
+        {
+            return Ok(());
+        }
+        for at in header_places(total).into_iter().filter(|&at| Some(at) != own) {
+            let (found, dirty) = match find_header(&read(at)?) {
+                Ok(Some(header)) => (header.layout.to_string(), header.dirty),
+                Err(error @ HeaderError::Newer(_)) => {
+                    let (volume, path) = (volume.name.clone(), self.path.clone());
+                    return Err(EngineError::Header { volume, path, error });
+                }
+                _ => continue,
+            };
+            if !give_up.headers || (dirty && !give_up.dirty) || self.read_only {
+                return Err(EngineError::OtherLayout {
+                    volume: volume.name.clone(),
+                    path: self.path.clone(),
+                    found,
+                    wanted: volume.layout.to_string(),
+                    dirty,
+                });
+            }
+            void.push(at);
+        }
+        self.void = void;
+        Ok(())
+    }
+
+    /// Overwrites headers of other layouts that were given up.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn void_elsewhere(&mut self) -> Result<(), EngineError> {
+        for at in std::mem::take(&mut self.void) {
+            let area = match (&self.export, &self.area) {
+                (_, Some((area, _))) => area,
+                (Some(export), None) => &Area::Remote(export.clone()),
+                (None, None) => {
+                    let file = File::options().write(true).open(&self.path);
+                    &Area::File(file.map_err(|e| io_error("open", &self.path, e))?)
+                }
+            };
+            for copy in COPY_OFFSETS {
+                let voided = area.write(&[0; COPY_BYTES], at + copy);
+                voided.map_err(|e| io_error("void the header of", &self.path, e))?;
+            }
+        }
         Ok(())
     }
 
@@ -251,11 +322,16 @@ impl Plan {
         let (area_at, data_at) = match volume.layout {
             BackingLayout::None => (None, 0),
             BackingLayout::Offset => (Some(0), AREA_BYTES),
-            BackingLayout::Tail => (Some(total / 4096 * 4096 - AREA_BYTES), 0),
+            BackingLayout::Tail => (Some(header_places(total)[1]), 0),
         };
         let window = size_bytes.next_multiple_of(block).min(total - overhead);
         Ok(Plan { size_bytes, area_at, data_at, window })
     }
+}
+
+/// Where the headers of the layouts `offset` and `tail` are.
+fn header_places(total: u64) -> [u64; 2] {
+    [0, (total / 4096 * 4096).saturating_sub(AREA_BYTES)]
 }
 
 /// The header of a store that is looked at from outside, with the layout that has one.
@@ -277,8 +353,7 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
         }
     };
     let mut first_error = None;
-    let tail = (size / 4096 * 4096).saturating_sub(AREA_BYTES);
-    for at in [0, tail] {
+    for at in header_places(size) {
         let area = area.read(at).map_err(|e| io_error("read", path, e))?;
         match find_header(&area) {
             Ok(Some(header)) => return Ok(header),

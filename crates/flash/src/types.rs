@@ -366,6 +366,15 @@ pub enum LogError {
         /// As expected.
         expected: u64,
     },
+    /// A dirty record lies behind the end of its volume.
+    BeyondVolume {
+        /// The volume.
+        volume: u16,
+        /// The record's first byte.
+        offset: u64,
+        /// The volume's bytes.
+        size: u64,
+    },
     /// The stored layout is not known to this version.
     Layout(u16),
     /// The stored layout is another than this run's.
@@ -406,6 +415,11 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier was formatted with {what} = {stored}, this run has {expected}; \
                  nothing was written"
+            ),
+            LogError::BeyondVolume { volume, offset, size } => write!(
+                f,
+                "the flash tier holds newer data for byte {offset} of volume {volume}, which has \
+                 {size} bytes; nothing was written"
             ),
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")

@@ -1,7 +1,7 @@
 //! `forebay serve`: the cache, live.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_config::{Config, OnStop};
@@ -58,12 +58,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let signals = StopSignals::install()?;
     end_on_faults();
-    let record = args.record.map(|path| RecordOptions { path, hash: args.hash });
+    let record = args.record.map(|path| unused(path, ctx));
+    let record = record.map(|path| RecordOptions { path, hash: args.hash });
     let options = EngineOptions {
         format: args.format,
         discard_dirty_data: args.discard_dirty_data,
         backend: forebay_device::Backend::from_environment()?,
-        tape: args.tape,
+        tape: args.tape.map(|path| unused(path, ctx)),
         ..EngineOptions::default()
     };
     let server = Server::start(&config, options, record.as_ref())?;
@@ -94,6 +95,31 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The path, or if something is there, with the next free number: a server that starts again with
+/// the same command must not write over what the one before recorded, finished or not.
+fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
+    let taken = |path: &Path| {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        // Something that is no file, such as a pipe, is written to.
+        path.is_file() || Path::new(&partial).exists()
+    };
+    if !taken(&path) {
+        return path;
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy()));
+    let extension = extension.unwrap_or_default();
+    let named = |n: u64| path.with_file_name(format!("{stem}-{n}{extension}"));
+    let free = (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
+    ctx.note(format_args!(
+        "{} is there already; recording to {} instead",
+        path.display(),
+        free.display()
+    ));
+    free
+}
+
 /// Stops, saying how far it is; another signal leaves dirty data on flash.
 fn stop(
     server: Server,
@@ -121,4 +147,22 @@ fn end_on_faults() {
         report(fault);
         std::process::abort();
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_of_earlier_runs_are_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ctx, path) = (Context::new(true), directory.path().join("x.parquet"));
+        assert_eq!(unused(path.clone(), &ctx), path);
+        // One that was cut off, which has been given no name yet.
+        std::fs::write(directory.path().join("x.parquet.partial"), b"").unwrap();
+        let second = directory.path().join("x-2.parquet");
+        assert_eq!(unused(path.clone(), &ctx), second);
+        std::fs::write(&second, b"").unwrap();
+        assert_eq!(unused(path, &ctx), directory.path().join("x-3.parquet"));
+    }
 }

@@ -259,9 +259,15 @@ impl<D: Devices> Executor<D> {
         self.in_order.iter_mut().for_each(VecDeque::clear);
         self.ended.clear();
         self.done.clear();
-        self.arena.scribble(0xDB);
         // SAFETY: as in `new`.
         unsafe { self.devices.register(self.arena.memory()) };
+    }
+
+    /// Overwrites all slots, as a loss of power does; nothing may be in flight. For tests: what
+    /// was in memory must not be found there again.
+    pub fn scribble(&mut self, byte: u8) {
+        assert_eq!(self.in_flight(), 0, "slots are in use");
+        self.arena.scribble(byte);
     }
 
     /// Gives the devices back, with nothing in flight.

@@ -1,0 +1,75 @@
+//! What the user should hear of that is no error.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use forebay_device::file::Notice;
+
+/// Something about an engine that the user should hear of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EngineNotice {
+    /// About a device.
+    Device(Notice),
+    /// The flash tier is not as large as the configuration says.
+    FlashSize {
+        /// The tier.
+        path: PathBuf,
+        /// Bytes that it was formatted with.
+        formatted: u64,
+        /// Bytes that formatting it now would use.
+        configured: u64,
+    },
+    /// More memory is wanted than there is.
+    Memory {
+        /// Bytes for blocks.
+        wanted: u64,
+        /// Bytes that the system could give now.
+        available: u64,
+    },
+}
+
+impl From<Notice> for EngineNotice {
+    fn from(notice: Notice) -> Self {
+        EngineNotice::Device(notice)
+    }
+}
+
+impl fmt::Display for EngineNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineNotice::Device(notice) => notice.fmt(f),
+            EngineNotice::FlashSize { path, formatted, configured } => write!(
+                f,
+                "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
+                 use); the configuration's ({configured}) takes effect when it is formatted anew, \
+                 with --format",
+                path.display()
+            ),
+            EngineNotice::Memory { wanted, available } => write!(
+                f,
+                "cache.dram asks for {wanted} bytes, and the system has {available} available: as \
+                 the cache fills it may run out of memory"
+            ),
+        }
+    }
+}
+
+/// Bytes that the system says it could give without swapping; nothing where it does not say.
+pub(crate) fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_says_how_much_memory_it_has() {
+        if std::path::Path::new("/proc/meminfo").exists() {
+            assert!(available_memory().unwrap() > 1 << 20);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A configuration that changes between two runs: what no longer fits is refused before anything
+//! is written, and the former configuration finds everything.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_config::Config;
+use forebay_engine::{Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission};
+
+/// What differs from one run to the next.
+#[derive(Clone, Copy)]
+struct Setup {
+    block: &'static str,
+    layout: &'static str,
+    size: &'static str,
+    flash: Option<&'static str>,
+}
+
+const FIRST: Setup = Setup { block: "4KiB", layout: "offset", size: "4MiB", flash: Some("16MiB") };
+
+fn config(directory: &Path, setup: Setup) -> Config {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let flash = setup
+        .flash
+        .map(|size| format!("[flash]\npath = '{}'\nsize = '{size}'\n", path("flash.img")));
+    let text = format!(
+        "[cache]\nblock_size = '{}'\ndram = '4MiB'\nwrite_policy = 'write-back'\n{}\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '{}'\nlayout = '{}'\n",
+        setup.block,
+        flash.unwrap_or_default(),
+        path("a.img"),
+        setup.size,
+        setup.layout,
+    );
+    Config::from_toml(&text).unwrap()
+}
+
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let each = directory.read_dir().unwrap().map(|file| {
+        let file = file.unwrap();
+        (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())
+    });
+    each.collect()
+}
+
+fn perform(engine: &Engine, op: Op, offset: u64, byte: u8) -> u8 {
+    let mut session = engine.session().unwrap();
+    let mut buffer = session.buffer(4096);
+    buffer.fill(byte);
+    let (volume, flags) = (Volume(0), Flags::FUA);
+    let request =
+        Submission { tag: 1, volume, op, flags, offset, length: 4096, buffer: Some(buffer) };
+    let (mut requests, mut done) = (vec![request], Vec::new());
+    session.submit(&mut requests, &mut done);
+    while done.is_empty() {
+        session.wait(None, &mut done);
+    }
+    let done = done.remove(0);
+    assert_eq!(done.result, Ok(()));
+    let buffer = done.request.buffer.unwrap();
+    assert!(buffer.iter().all(|&b| b == buffer[0]), "a mixture");
+    buffer[0]
+}
+
+/// The last block of the volume.
+const LAST: u64 = (4 << 20) - 4096;
+
+/// A run that leaves data on flash only, or cleanly on the backing store.
+fn first_run(directory: &Path, dirty: bool) {
+    let engine = Engine::open(&config(directory, FIRST), EngineOptions::default()).unwrap();
+    perform(&engine, Op::Write, LAST, 7);
+    if dirty {
+        engine.kill();
+    } else {
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+    }
+}
+
+/// Opens under a changed configuration, which must be refused and change no byte; then under the
+/// former one, which finds the data.
+fn refused(directory: &Path, setup: Setup, options: EngineOptions) -> EngineError {
+    let mut before = files(directory);
+    let error = Engine::open(&config(directory, setup), options).unwrap_err();
+    let mut after = files(directory);
+    if matches!(error, EngineError::Shrunk { .. }) {
+        // What is dirty is known only once the tier has been read, and before that the header of
+        // the store says that it is about to be.
+        for files in [&mut before, &mut after] {
+            files.get_mut("a.img").unwrap().drain(..1 << 20);
+        }
+    }
+    assert!(before == after, "{error}: but something was written");
+    let former = Engine::open(&config(directory, FIRST), EngineOptions::default()).unwrap();
+    assert_eq!(perform(&former, Op::Read, LAST, 0), 7, "after {error}");
+    former.kill();
+    error
+}
+
+#[test]
+fn another_block_size_is_refused_dirty_or_clean() {
+    for dirty in [true, false] {
+        for block in ["8KiB", "16KiB", "64KiB"] {
+            let directory = tempfile::tempdir().unwrap();
+            first_run(directory.path(), dirty);
+            let setup = Setup { block, ..FIRST };
+            let error = refused(directory.path(), setup, EngineOptions::default());
+            assert!(matches!(error, EngineError::BlockSize { found: 4096, .. }), "{error}");
+        }
+    }
+    // And smaller ones.
+    let directory = tempfile::tempdir().unwrap();
+    let large = Setup { block: "16KiB", ..FIRST };
+    let options = EngineOptions::default;
+    Engine::open(&config(directory.path(), large), options()).unwrap().kill();
+    let error = Engine::open(&config(directory.path(), FIRST), options()).unwrap_err();
+    assert!(matches!(error, EngineError::BlockSize { found: 16384, wanted: 4096, .. }), "{error}");
+}
+
+#[test]
+fn a_store_of_another_layout_is_refused_until_given_up() {
+    for layout in ["none", "tail"] {
+        for flash in [None, FIRST.flash] {
+            for dirty in [true, false] {
+                let directory = tempfile::tempdir().unwrap();
+                first_run(directory.path(), dirty);
+                let setup = Setup { layout, flash, ..FIRST };
+                let error = refused(directory.path(), setup, EngineOptions::default());
+                let expected = |e: &EngineError| matches!(e, EngineError::OtherLayout { .. });
+                assert!(expected(&error), "{error}");
+            }
+        }
+    }
+    // Newer data elsewhere are given up in so many words only.
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    let setup = Setup { layout: "none", flash: None, ..FIRST };
+    let format = || EngineOptions { format: true, ..EngineOptions::default() };
+    let error = refused(directory.path(), setup, format());
+    assert!(matches!(error, EngineError::OtherLayout { dirty: true, .. }), "{error}");
+    let discard = EngineOptions { discard_dirty_data: true, ..format() };
+    let engine = Engine::open(&config(directory.path(), setup), discard).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    // The header is void: it is not in the way of the next start.
+    let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default()).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}
+
+#[test]
+fn a_volume_is_not_made_smaller_than_what_is_dirty() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    let setup = Setup { size: "2MiB", ..FIRST };
+    let error = refused(directory.path(), setup, EngineOptions::default());
+    let expected = |e: &EngineError| match e {
+        EngineError::Shrunk { volume, offset, size, .. } => {
+            // The last sector of the block.
+            (volume.as_str(), *offset, *size) == ("a", LAST + 4096 - 512, 2 << 20)
+        }
+        _ => false,
+    };
+    assert!(expected(&error), "{error}");
+    // Once nothing is dirty, it may.
+    let former = Engine::open(&config(directory.path(), FIRST), EngineOptions::default()).unwrap();
+    former.stop(StopMode::Destage, |_| {}).unwrap();
+    let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default()).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}
+
+#[test]
+fn a_flash_tier_that_keeps_its_size_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    for (flash, told) in [("16MiB", false), ("12MiB", true)] {
+        let setup = Setup { flash: Some(flash), ..FIRST };
+        let config = config(directory.path(), setup);
+        let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+        let is_size = |n: &EngineNotice| matches!(n, EngineNotice::FlashSize { .. });
+        assert_eq!(engine.notices().iter().any(is_size), told, "{flash}: {:?}", engine.notices());
+        engine.kill();
+    }
+}
