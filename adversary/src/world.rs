@@ -276,7 +276,8 @@ impl World {
 
 fn arena(config: &CacheConfig) -> Arena {
     let bytes = config.block_size.bytes() as u32;
-    Arena::new(config.slots(), bytes, HugePages::Never).expect("memory for the slots")
+    // Spare frames, so that what reads are answered with is lent, and writes meet loans.
+    Arena::lending(config.slots(), bytes, HugePages::Never, LENT_MAX).expect("memory for the slots")
 }
 
 fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
@@ -287,6 +288,8 @@ fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
     cache
 }
 
+/// Slots that can be lent at a time.
+const LENT_MAX: u32 = 6;
 const SECTOR: usize = 512;
 const MAGIC: u64 = 0x666f_7265_6261_7921;
 

@@ -6,7 +6,8 @@
 //! A [`Cache`] is told what happened and answers with what to do.
 //!
 //! **In.** [`Cache::attach`] volumes, then [`Cache::start`] once. [`Cache::handle_request`] when
-//! a client's request arrives (ask [`Cache::has_room`] first), [`Cache::handle_completion`] when
+//! a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`] is a short way
+//! for reads), [`Cache::handle_completion`] when
 //! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
 //! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
 //! [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`] and [`Cache::stop`] as the
@@ -44,7 +45,8 @@
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
-    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
+    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot,
+    Token,
 };
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
@@ -269,8 +271,13 @@ impl Cache {
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
         self.now = self.now.max(now);
-        if op == Op::Read && self.state == State::Ready && self.read_hit(id, volume, offset, length)
+        if op == Op::Read
+            && let Some((slot, at)) = self.read_hit(volume, offset, length)
         {
+            let from = Place::Slot { slot, offset: at };
+            let to = Place::Request { request: id, offset: 0 };
+            self.effects.push(Effect::Copy { from, to, length: length as u32 });
+            self.effects.push(Effect::Reply { request: id, result: Ok(()) });
             return;
         }
         let admitted = match self.state {
@@ -285,27 +292,44 @@ impl Cache {
         }
     }
 
-    /// Answers a read of one block that is in memory, which needs no state of its own; false,
-    /// with nothing done, if it is anything else.
-    fn read_hit(&mut self, id: RequestId, volume: Volume, offset: u64, length: u64) -> bool {
+    /// Takes a read as [`handle_request`](Cache::handle_request) does, if it is of one block that
+    /// is in memory: then the slot and the byte in it from which the driver is to take the data at
+    /// once, in the place of the two effects, copy and reply, that would say so. `None`, with
+    /// nothing done, if it is anything else.
+    ///
+    /// # Panics
+    /// Without [`Cache::has_room`].
+    #[inline]
+    pub fn handle_hit(
+        &mut self,
+        now: Nanos,
+        volume: Volume,
+        offset: u64,
+        length: u64,
+    ) -> Option<(Slot, u32)> {
+        assert!(self.has_room(), "more requests than the cache was built for");
+        self.now = self.now.max(now);
+        self.read_hit(volume, offset, length)
+    }
+
+    fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Slot, u32)> {
+        if self.state != State::Ready {
+            return None;
+        }
         let size = self.config.block_size;
         let start = size.within(offset);
-        let Some(v) = self.front.volumes.get_mut(volume.0 as usize) else { return false };
+        let v = self.front.volumes.get_mut(volume.0 as usize)?;
         let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
         if !fits || v.size < length || offset > v.size - length {
-            return false;
+            return None;
         }
         let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
         let n = shard_of(self.shards.len(), volume.0 as u16, offset);
-        let (start, bytes) = (start as u32, length as u32);
-        let Some(from) = self.shards[n].read_hit(key, start, bytes) else { return false };
+        let slot = self.shards[n].read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
-        let to = Place::Request { request: id, offset: 0 };
-        self.effects.push(Effect::Copy { from, to, length: bytes });
-        self.effects.push(Effect::Reply { request: id, result: Ok(()) });
-        true
+        Some((slot, start as u32))
     }
 
     /// A device effect has ended.

@@ -1,9 +1,12 @@
 //! Aligned memory: the arena of slots, and staging buffers for what cannot go directly.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::devices::MemorySlice;
+use crate::loan::{Frames, Loan};
 
 /// Alignment of every buffer: enough for O_DIRECT on any device.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -45,17 +48,22 @@ pub enum ArenaError {
 }
 
 /// Memory of a number of equal slots in one anonymous mapping, page-aligned and zeroed.
+///
+/// Each slot has a *frame* of the mapping. There may be spare frames: then slots can be lent
+/// ([`Arena::lend`]), and a slot that is to be written while it is lent gets another frame
+/// ([`Arena::writable`]).
 #[derive(Debug)]
 pub struct Arena {
-    base: NonNull<u8>,
-    bytes: usize,
+    frames: Arc<Frames>,
     slot_bytes: u32,
     count: u32,
+    /// The frame of each slot; empty where nothing is lent: a slot's frame is then its number.
+    frame_of: Vec<u32>,
+    /// Frames that no slot has, of which some may still be lent; the longest free ones first.
+    spare: VecDeque<u32>,
+    /// Frames lent so far.
+    given: u64,
 }
-
-// SAFETY: the mapping is owned by this value; access goes through raw pointers whose users
-// (the executor and its backend) follow the pinning rules of the effects.
-unsafe impl Send for Arena {}
 
 impl Arena {
     /// Memory for `count` slots of `slot_bytes` each.
@@ -63,9 +71,24 @@ impl Arena {
     /// # Errors
     /// If the memory cannot be had.
     pub fn new(count: u32, slot_bytes: u32, huge: HugePages) -> Result<Arena, ArenaError> {
+        Arena::lending(count, slot_bytes, huge, 0)
+    }
+
+    /// As [`Arena::new`], with memory for `spare` more slots, so that as many can be lent at a
+    /// time.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    pub fn lending(
+        count: u32,
+        slot_bytes: u32,
+        huge: HugePages,
+        spare: u32,
+    ) -> Result<Arena, ArenaError> {
         let too_large = || ArenaError::TooLarge { count, slot_bytes };
         let unit = if huge == HugePages::Reserved { 2 << 20 } else { PAGE_BYTES };
-        let bytes = (count as usize)
+        let all = count.checked_add(spare).ok_or_else(too_large)?;
+        let bytes = (all as usize)
             .checked_mul(slot_bytes as usize)
             .and_then(|bytes| bytes.max(1).checked_next_multiple_of(unit))
             .filter(|&bytes| bytes <= isize::MAX as usize)
@@ -93,7 +116,11 @@ impl Arena {
             unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
         }
         let base = NonNull::new(base.cast()).ok_or_else(too_large)?;
-        Ok(Arena { base, bytes, slot_bytes, count })
+        let lent = if spare > 0 { all } else { 0 };
+        // SAFETY: just mapped, and handed to nobody else.
+        let frames = Arc::new(unsafe { Frames::new(base, bytes, lent) });
+        let frame_of = if spare > 0 { (0..count).collect() } else { Vec::new() };
+        Ok(Arena { frames, slot_bytes, count, frame_of, spare: (count..all).collect(), given: 0 })
     }
 
     /// Bytes per slot.
@@ -108,7 +135,7 @@ impl Arena {
 
     /// The whole mapping.
     pub fn memory(&self) -> MemorySlice {
-        MemorySlice { pointer: self.base.as_ptr(), length: self.bytes }
+        self.frames.memory()
     }
 
     /// Where `length` bytes from `offset` of slot `slot` lie.
@@ -124,23 +151,78 @@ impl Arena {
             self.count,
             self.slot_bytes
         );
-        let start = slot as usize * self.slot_bytes as usize + offset as usize;
-        // SAFETY: within the mapping, as just checked.
-        let pointer = unsafe { self.base.as_ptr().add(start) };
-        MemorySlice { pointer, length: length as usize }
+        let MemorySlice { pointer, .. } = self.frame(self.frame_of(slot));
+        MemorySlice { pointer: pointer.wrapping_add(offset as usize), length: length as usize }
     }
 
-    /// Overwrites every slot with `byte`, so that whoever relies on old contents shows it.
+    /// As [`Arena::slice`], of a slot that is going to be written there. If it is lent it moves,
+    /// and so do its other bytes.
+    ///
+    /// # Panics
+    /// As [`Arena::slice`].
+    pub fn writable(&mut self, slot: u32, offset: u32, length: u32) -> MemorySlice {
+        let slice = self.slice(slot, offset, length);
+        let frame = self.frame_of(slot);
+        if !self.frames.is_lent(frame) {
+            return slice;
+        }
+        self.give_another(slot, frame, length < self.slot_bytes);
+        self.slice(slot, offset, length)
+    }
+
+    /// Lends bytes of a slot; `None` when as much is lent as there are spare frames.
+    ///
+    /// # Panics
+    /// As [`Arena::slice`].
+    pub fn lend(&mut self, slot: u32, offset: u32, length: u32) -> Option<Loan> {
+        if self.given - self.frames.returned() >= self.spare.len() as u64 {
+            return None;
+        }
+        let memory = self.slice(slot, offset, length);
+        self.given += 1;
+        // SAFETY: within the frame. All writing to slots goes through `writable`, which leaves
+        // lent frames alone.
+        Some(unsafe { self.frames.lend(self.frame_of(slot), memory) })
+    }
+
+    /// Moves a slot that is lent to another frame.
+    #[cold]
+    fn give_another(&mut self, slot: u32, frame: u32, keep: bool) {
+        // No more loans than spare frames, and one of them is of a frame that is not spare: so at
+        // least one spare frame is not lent.
+        let free = self.spare.iter().position(|&spare| !self.frames.is_lent(spare));
+        let free = free.expect("fewer spare frames are lent than there are");
+        let fresh = self.spare.remove(free).expect("it was just found");
+        if keep {
+            let (from, to) = (self.frame(frame).pointer, self.frame(fresh).pointer);
+            // SAFETY: two frames of our own mapping; nobody else writes to the one, or uses the
+            // other at all.
+            unsafe { from.copy_to_nonoverlapping(to, self.slot_bytes as usize) };
+        }
+        self.frame_of[slot as usize] = fresh;
+        self.spare.push_back(frame);
+    }
+
+    fn frame_of(&self, slot: u32) -> u32 {
+        self.frame_of.get(slot as usize).copied().unwrap_or(slot)
+    }
+
+    fn frame(&self, frame: u32) -> MemorySlice {
+        let bytes = self.slot_bytes as usize;
+        let pointer = self.frames.memory().pointer.wrapping_add(frame as usize * bytes);
+        MemorySlice { pointer, length: bytes }
+    }
+
+    /// Overwrites every slot with `byte`, but for what is lent, so that whoever relies on old
+    /// contents shows it.
     pub fn scribble(&mut self, byte: u8) {
-        // SAFETY: our own mapping, exclusively borrowed.
-        unsafe { self.base.as_ptr().write_bytes(byte, self.bytes) };
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this size; nobody uses it any more (executor's duty).
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        for frame in 0..self.count + self.spare.len() as u32 {
+            if !self.frames.is_lent(frame) {
+                let MemorySlice { pointer, length } = self.frame(frame);
+                // SAFETY: our own mapping, exclusively borrowed, and read by nobody else.
+                unsafe { pointer.write_bytes(byte, length) };
+            }
+        }
     }
 }
 
@@ -295,5 +377,67 @@ mod tests {
             }
         }
         assert_eq!(pool.allocated(), 3);
+    }
+
+    #[test]
+    fn what_is_lent_stays_as_it_was_whatever_its_slot_becomes() {
+        let mut arena = Arena::lending(2, 4096, HugePages::Never, 3).unwrap();
+        let fill = |memory: MemorySlice, byte| {
+            // SAFETY: memory of the arena, that is said to be writable.
+            unsafe { memory.pointer.write_bytes(byte, memory.length) };
+        };
+        fill(arena.writable(1, 0, 4096), 1);
+        let first = arena.lend(1, 512, 1024).unwrap();
+        // A part is written: the rest comes along.
+        fill(arena.writable(1, 1024, 512), 2);
+        let second = arena.lend(1, 0, 4096).unwrap();
+        // All of it, which no longer is where the first loan is.
+        fill(arena.writable(1, 0, 4096), 3);
+        let third = arena.lend(1, 0, 4096).unwrap();
+        assert!(arena.lend(0, 0, 512).is_none(), "no more is lent than there are spare frames");
+        fill(arena.writable(1, 0, 4096), 4);
+        assert!(first.iter().all(|&byte| byte == 1));
+        assert!(second[..1024].iter().all(|&byte| byte == 1));
+        assert!(second[1024..1536].iter().all(|&byte| byte == 2));
+        assert!(second[1536..].iter().all(|&byte| byte == 1));
+        assert!(third.iter().all(|&byte| byte == 3));
+        drop((first, second));
+        // What has come back serves again, and a slot that is not lent stays where it is.
+        let place = arena.slice(1, 0, 4096).pointer;
+        assert_eq!(arena.writable(1, 0, 4096).pointer, place);
+        for round in 5..50 {
+            let loan = arena.lend(1, 0, 4096).unwrap();
+            fill(arena.writable(1, 0, 4096), round);
+            assert!(loan.iter().all(|&byte| byte == round - 1));
+        }
+        assert!(third.iter().all(|&byte| byte == 3));
+        arena.scribble(0xDB);
+        drop(arena);
+        assert!(third.iter().all(|&byte| byte == 3), "a loan outlives the arena");
+    }
+
+    #[test]
+    fn loans_of_neighbours_join_and_all_of_them_come_back() {
+        let mut arena = Arena::lending(4, 4096, HugePages::Never, 4).unwrap();
+        for _ in 0..3 {
+            let mut joined = arena.lend(0, 2048, 2048).unwrap();
+            assert!(joined.join(arena.lend(1, 0, 4096).unwrap()).is_none());
+            assert!(joined.join(arena.lend(2, 0, 512).unwrap()).is_none());
+            // Not the next bytes, and not the next frame.
+            let apart = joined.join(arena.lend(3, 0, 512).unwrap());
+            assert_eq!(
+                (joined.len(), apart.map(|loan| loan.len())),
+                (2048 + 4096 + 512, Some(512))
+            );
+            drop(joined);
+            assert_eq!(arena.given, arena.frames.returned());
+            assert!((0..8).all(|frame| !arena.frames.is_lent(frame)));
+        }
+    }
+
+    #[test]
+    fn an_arena_without_spare_frames_lends_nothing() {
+        let mut arena = Arena::new(2, 4096, HugePages::Never).unwrap();
+        assert!(arena.lend(0, 0, 4096).is_none());
     }
 }

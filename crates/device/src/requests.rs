@@ -1,11 +1,12 @@
 //! Where a request's data lies and where its reply goes: the driver's side of an executor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use forebay_effect::{Outcome, RequestId};
 
 use crate::buffer::AlignedBuffer;
 use crate::devices::MemorySlice;
+use crate::loan::Loan;
 
 /// What an executor needs of whoever took the requests in.
 ///
@@ -21,15 +22,36 @@ pub unsafe trait Requests {
     /// into memory that belongs to somebody else.
     fn data(&mut self, request: RequestId) -> MemorySlice;
 
+    /// Whether the bytes from `offset` on of a read's answer may be lent instead of copied to its
+    /// buffer.
+    fn borrows(&mut self, request: RequestId, offset: u32) -> bool {
+        let _ = (request, offset);
+        false
+    }
+
+    /// Takes the bytes that [`borrows`](Requests::borrows) was asked about.
+    fn borrow(&mut self, request: RequestId, loan: Loan) {
+        let _ = request;
+        drop(loan);
+        panic!("a loan for a request that borrows nothing");
+    }
+
     /// The request is done. The buffer is the driver's again. Called within the executor's
     /// `run`, so it should only note the fact and wake whoever waits.
     fn reply(&mut self, request: RequestId, result: Outcome);
 }
 
-/// Requests whose buffers are owned by a table: for one-threaded drivers and tests.
+/// Loans that [`OwnedRequests`] holds at a time.
+const HELD_MAX: usize = 8;
+
+/// Requests whose buffers are owned by a table: for one-threaded drivers and tests. Lent memory is
+/// copied, and then held for some time, to see that nobody writes to it.
 #[derive(Debug, Default)]
 pub struct OwnedRequests {
     open: BTreeMap<u64, AlignedBuffer>,
+    held: VecDeque<(Loan, Box<[u8]>)>,
+    /// Where in the request the next loan belongs.
+    borrow_at: u32,
     replies: Vec<(RequestId, Outcome)>,
     done: BTreeMap<u64, AlignedBuffer>,
 }
@@ -57,7 +79,17 @@ impl OwnedRequests {
 
     /// Forgets everything, after a crash.
     pub fn clear(&mut self) {
+        self.end_loans(0);
         *self = OwnedRequests::default();
+    }
+
+    /// Ends the oldest loans until `left` are left.
+    fn end_loans(&mut self, left: usize) {
+        while self.held.len() > left
+            && let Some((loan, bytes)) = self.held.pop_front()
+        {
+            assert!(loan[..] == bytes[..], "lent memory was written");
+        }
     }
 }
 
@@ -68,6 +100,19 @@ unsafe impl Requests for OwnedRequests {
     fn data(&mut self, request: RequestId) -> MemorySlice {
         let buffer = self.open.get(&request.0).expect("the request is open");
         MemorySlice { pointer: buffer.pointer(), length: buffer.len() }
+    }
+
+    fn borrows(&mut self, request: RequestId, offset: u32) -> bool {
+        self.end_loans(HELD_MAX - 1);
+        self.borrow_at = offset;
+        self.open.contains_key(&request.0)
+    }
+
+    fn borrow(&mut self, request: RequestId, loan: Loan) {
+        let buffer = self.open.get_mut(&request.0).expect("the request is open");
+        buffer[self.borrow_at as usize..][..loan.len()].copy_from_slice(&loan);
+        let bytes = Box::from(&loan[..]);
+        self.held.push_back((loan, bytes));
     }
 
     fn reply(&mut self, request: RequestId, result: Outcome) {

@@ -52,5 +52,5 @@ pub use status::{
     Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,
 };
 pub use store::inspect_backing;
-pub use table::{Done, Submission};
+pub use table::{Done, Loans, Submission};
 pub use translate::{cache_config, geometry};

@@ -25,6 +25,10 @@ use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
 
+/// Memory beyond that of the slots, so that answers can be sent from the slots themselves: as
+/// much can be lent at a time. It is touched only where what is lent is written.
+const LENT_BYTES_MAX: u32 = 8 << 20;
+
 /// What [`open`] has made; the machine is not started yet.
 pub(crate) struct Opened {
     pub shared: Shared,
@@ -129,7 +133,8 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         }
     }
     let block_bytes = machine.block_size.bytes() as u32;
-    let arena = Arena::new(machine.slots(), block_bytes, options.huge_pages)?;
+    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.slots());
+    let arena = Arena::lending(machine.slots(), block_bytes, options.huge_pages, spare)?;
     let tape = match &options.tape {
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,

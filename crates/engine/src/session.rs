@@ -54,6 +54,12 @@ impl Session {
         self.buffers.give(buffer);
     }
 
+    /// From now on reads may be answered with memory of the cache itself, which saves a copy:
+    /// [`Done::lent`]. To be dropped soon: as long as it lasts, less can be lent to others.
+    pub fn borrow(&mut self) {
+        self.shared.lock().table.session(self.number).borrows = true;
+    }
+
     /// Hands all of `requests` in, in this order, and appends what has been answered to `done`:
     /// often the very same requests. Returns the number still in flight.
     ///

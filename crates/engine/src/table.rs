@@ -1,8 +1,9 @@
 //! Requests in flight: whose they are, and where their data lies.
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_device::{AlignedBuffer, MemorySlice, Requests};
+use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};
 use forebay_effect::{Outcome, RequestId};
+use smallvec::SmallVec;
 
 /// A request as a session hands it in.
 #[derive(Debug)]
@@ -32,7 +33,13 @@ pub struct Done {
     pub result: Outcome,
     /// When it was handed in, by the engine's clock.
     pub arrived: Nanos,
+    /// A read's data where they are lent, in this order, instead of in the buffer; nothing
+    /// otherwise. Only for a [`Session`](crate::Session) that borrows.
+    pub lent: Loans,
 }
+
+/// Pieces of lent memory, most often one.
+pub type Loans = SmallVec<[Loan; 1]>;
 
 /// A session's part of the table.
 #[derive(Debug, Default)]
@@ -41,6 +48,8 @@ pub(crate) struct Mailbox {
     pub in_flight: u32,
     /// Whether something was put in that its owner has not been told of.
     pub news: bool,
+    /// Its reads may be answered with lent memory.
+    pub borrows: bool,
     open: bool,
 }
 
@@ -50,6 +59,28 @@ struct Entry {
     memory: MemorySlice,
     session: u32,
     arrived: Nanos,
+    /// The beginning of a read's data, while all there is of it is lent.
+    lent: Loans,
+    lent_bytes: u64,
+    /// More of it may be lent.
+    borrows: bool,
+}
+
+impl Entry {
+    /// Puts what is lent into the buffer, where what follows goes.
+    #[cold]
+    fn settle(&mut self) {
+        self.borrows = false;
+        let mut target = self.memory.pointer;
+        for loan in self.lent.drain(..) {
+            // SAFETY: all loans together are no longer than the request, and so than its memory.
+            unsafe {
+                target.copy_from_nonoverlapping(loan.as_ptr(), loan.len());
+                target = target.add(loan.len());
+            }
+        }
+        self.lent_bytes = 0;
+    }
 }
 
 /// All requests in flight. Allocates only while it grows to the largest number ever.
@@ -101,8 +132,11 @@ impl Table {
         if matches!(request.op, Op::Read | Op::Write) {
             assert!(memory.length as u64 >= request.length, "a request without enough memory");
         }
-        self.sessions[session as usize].in_flight += 1;
-        let entry = Some(Entry { request, memory, session, arrived });
+        let mailbox = &mut self.sessions[session as usize];
+        mailbox.in_flight += 1;
+        let borrows = mailbox.borrows && request.op == Op::Read;
+        let lent = Loans::new();
+        let entry = Some(Entry { request, memory, session, arrived, lent, lent_bytes: 0, borrows });
         match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -113,6 +147,12 @@ impl Table {
                 RequestId(self.entries.len() as u64 - 1)
             }
         }
+    }
+
+    /// The number that the next request will have.
+    pub fn next_id(&self) -> RequestId {
+        let next = self.free.last().map_or(self.entries.len() as u64, |&index| index.into());
+        RequestId(next)
     }
 
     /// A request in flight.
@@ -133,6 +173,10 @@ impl Table {
     fn entry(&self, id: RequestId) -> &Entry {
         self.entries[id.0 as usize].as_ref().expect("the request is in flight")
     }
+
+    fn entry_mut(&mut self, id: RequestId) -> &mut Entry {
+        self.entries[id.0 as usize].as_mut().expect("the request is in flight")
+    }
 }
 
 // SAFETY: the memory belongs to the `AlignedBuffer` of the entry, which is on the heap, is not
@@ -140,15 +184,39 @@ impl Table {
 // before its table.
 unsafe impl Requests for Table {
     fn data(&mut self, request: RequestId) -> MemorySlice {
-        self.entry(request).memory
+        let entry = self.entry_mut(request);
+        if entry.borrows {
+            entry.settle();
+        }
+        entry.memory
+    }
+
+    fn borrows(&mut self, request: RequestId, offset: u32) -> bool {
+        let entry = self.entry(request);
+        entry.borrows && entry.lent_bytes == u64::from(offset)
+    }
+
+    fn borrow(&mut self, request: RequestId, loan: Loan) {
+        let entry = self.entry_mut(request);
+        entry.lent_bytes += loan.len() as u64;
+        assert!(entry.lent_bytes <= entry.request.length, "more was lent than was asked for");
+        let apart = match entry.lent.last_mut() {
+            Some(last) => last.join(loan),
+            None => Some(loan),
+        };
+        entry.lent.extend(apart);
     }
 
     fn reply(&mut self, request: RequestId, result: Outcome) {
-        let entry = self.entries[request.0 as usize].take().expect("the request is in flight");
+        let mut entry = self.entries[request.0 as usize].take().expect("the request is in flight");
+        if entry.lent_bytes != entry.request.length && !entry.lent.is_empty() {
+            entry.settle();
+        }
         self.free.push(request.0 as u32);
         let mailbox = &mut self.sessions[entry.session as usize];
         mailbox.in_flight -= 1;
-        mailbox.done.push(Done { request: entry.request, result, arrived: entry.arrived });
+        let Entry { request, arrived, lent, .. } = entry;
+        mailbox.done.push(Done { request, result, arrived, lent });
         if !mailbox.news {
             mailbox.news = true;
             self.to_wake.push(entry.session);
@@ -159,6 +227,7 @@ unsafe impl Requests for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_device::{Arena, HugePages};
 
     fn read(tag: u64) -> Submission {
         Submission {
@@ -204,5 +273,57 @@ mod tests {
         let session = table.open_session();
         table.enter(session, read(1), Nanos(0));
         table.close_session(session);
+    }
+
+    /// A table with a session that borrows and a read of two blocks of it, and the memory of two.
+    fn borrowing() -> (Table, u32, RequestId, Arena) {
+        let mut table = Table::default();
+        let session = table.open_session();
+        table.session(session).borrows = true;
+        let buffer = Some(AlignedBuffer::new(8192));
+        let id = table.enter(session, Submission { length: 8192, buffer, ..read(1) }, Nanos(0));
+        let mut arena = Arena::lending(2, 4096, HugePages::Never, 2).unwrap();
+        for slot in 0..2 {
+            let memory = arena.writable(slot, 0, 4096);
+            // SAFETY: memory of the arena, that nobody else has.
+            unsafe { memory.pointer.write_bytes(slot as u8 + 1, memory.length) };
+        }
+        (table, session, id, arena)
+    }
+
+    #[test]
+    fn what_is_lent_for_all_of_a_read_goes_out_as_it_is() {
+        let (mut table, session, id, mut arena) = borrowing();
+        for (slot, at) in [(1, 0), (0, 4096)] {
+            assert!(table.borrows(id, at) && !table.borrows(id, at + 512));
+            table.borrow(id, arena.lend(slot, 0, 4096).unwrap());
+        }
+        table.reply(id, Ok(()));
+        let done = table.session(session).done.pop().unwrap();
+        let lent: Vec<u8> = done.lent.iter().flat_map(|loan| loan.to_vec()).collect();
+        assert!(lent[..4096].iter().all(|&b| b == 2) && lent[4096..].iter().all(|&b| b == 1));
+    }
+
+    #[test]
+    fn a_read_that_is_not_lent_as_a_whole_has_all_of_its_data_in_its_buffer() {
+        let (mut table, session, id, mut arena) = borrowing();
+        table.borrow(id, arena.lend(1, 0, 4096).unwrap());
+        let memory = table.data(id);
+        // SAFETY: the buffer of the request, which is still in flight.
+        unsafe { memory.pointer.add(4096).write_bytes(7, 4096) };
+        assert!(!table.borrows(id, 4096), "what follows goes to the buffer, too");
+        table.reply(id, Ok(()));
+        let done = table.session(session).done.pop().unwrap();
+        let data = done.request.buffer.unwrap();
+        assert!(done.lent.is_empty());
+        assert!(data[..4096].iter().all(|&b| b == 2) && data[4096..].iter().all(|&b| b == 7));
+    }
+
+    #[test]
+    fn who_does_not_borrow_is_lent_nothing() {
+        let mut table = Table::default();
+        let session = table.open_session();
+        let id = table.enter(session, read(1), Nanos(0));
+        assert!(!table.borrows(id, 0));
     }
 }

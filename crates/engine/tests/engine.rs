@@ -377,6 +377,59 @@ fn many_sessions_at_once_each_get_their_own_answers() {
     engine.stop(StopMode::Destage, |_| {}).unwrap();
 }
 
+/// One block or sixteen of one value each are written again and again by one thread, while others
+/// read them and look at the answers only when much has been written since.
+#[test]
+fn lent_answers_are_of_one_time_whatever_is_written_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), false));
+    let mut session = engine.session().unwrap();
+    (0..64).for_each(|block| write(&mut session, 0, block, 1));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for blocks in [1, 16] {
+            let (engine, over) = (&engine, &over);
+            scope.spawn(move || {
+                let mut session = engine.session().unwrap();
+                session.borrow();
+                let (mut held, mut lent, mut latest) = (Vec::new(), 0, [0; 64]);
+                for round in 0..4000u64 {
+                    let block = round * blocks % 64;
+                    let done = perform(&mut session, request(Op::Read, 0, block, blocks), 0);
+                    lent += usize::from(!done.lent.is_empty());
+                    held.push(done);
+                    if held.len() == 32 {
+                        for done in held.drain(..) {
+                            let buffer = done.request.buffer.unwrap();
+                            let data = match done.lent.is_empty() {
+                                true => buffer[..done.request.length as usize].to_vec(),
+                                false => done.lent.iter().flat_map(|l| l.to_vec()).collect(),
+                            };
+                            assert_eq!(data.len() as u64, blocks * BLOCK);
+                            for (n, data) in data.chunks(BLOCK as usize).enumerate() {
+                                assert!(data.iter().all(|&b| b == data[0]), "torn");
+                                let latest = &mut latest[done.request.tag as usize + n];
+                                assert!(data[0] >= *latest, "older than what was read before");
+                                *latest = data[0];
+                            }
+                        }
+                    }
+                }
+                assert!(lent > 1000, "{lent} were lent");
+                over.store(true, order);
+            });
+        }
+        for value in 1..=200 {
+            if !over.load(order) {
+                (0..64).for_each(|block| write(&mut session, 0, block, value));
+            }
+        }
+    });
+    drop(session);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}
+
 #[test]
 fn after_a_stop_that_destaged_nothing_on_flash_is_dirty() {
     let directory = tempfile::tempdir().unwrap();

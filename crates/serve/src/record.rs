@@ -75,6 +75,11 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Whether it hashes data, which then has to be in the requests' buffers.
+    pub fn hashes(&self) -> bool {
+        self.shared.hash
+    }
+
     /// Notes answered requests; their buffers still hold the data.
     pub fn note<'a>(&self, now: Nanos, done: impl Iterator<Item = &'a Done>) {
         if self.shared.dead.load(Ordering::Relaxed) {
@@ -391,7 +396,7 @@ mod tests {
     use super::*;
     use forebay_block::{Flags, Op, Volume};
     use forebay_device::AlignedBuffer;
-    use forebay_engine::Submission;
+    use forebay_engine::{Loans, Submission};
 
     fn done(time: u64, op: Op, byte: u8) -> Done {
         let mut buffer = AlignedBuffer::new(8192);
@@ -408,6 +413,7 @@ mod tests {
             },
             result: Ok(()),
             arrived: Nanos(time),
+            lent: Loans::new(),
         }
     }
 

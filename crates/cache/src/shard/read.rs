@@ -1,6 +1,6 @@
 //! Reads: from DRAM, from flash, from the backing store.
 
-use forebay_effect::{Effect, Place, Segment};
+use forebay_effect::{Effect, Place, Segment, Slot};
 use forebay_flash::BlockKey;
 
 use super::transfer::Kind;
@@ -17,10 +17,10 @@ pub(super) enum Found {
 }
 
 impl Shard {
-    /// Where bytes of a block lie in DRAM, for a read that copies them at once; `None` if that
-    /// is not all there is to it.
+    /// The slot of a block, for a read that takes bytes of it at once; `None` if that is not all
+    /// there is to it.
     #[inline]
-    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Place> {
+    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Slot> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
         let slot = e.slot()?;
@@ -28,7 +28,7 @@ impl Shard {
             return None;
         }
         self.replacement.touch(self.slots.local(slot));
-        Some(Place::Slot { slot, offset: start })
+        Some(slot)
     }
 
     pub(super) fn read(

@@ -3,7 +3,7 @@
 use forebay_effect::{Machine, Place, Segment};
 
 use crate::buffer::{AlignedBuffer, Arena};
-use crate::devices::MemorySlice;
+use crate::devices::{MemorySlice, Verb};
 use crate::requests::Requests;
 
 /// Size of the shared zeroes and of the shared trash that stand for [`Place::Void`].
@@ -11,7 +11,7 @@ pub(super) const VOID_BYTES: usize = 64 << 10;
 
 /// Everything that places can name.
 pub(super) struct Places<'a, M: ?Sized, R: ?Sized> {
-    pub arena: &'a Arena,
+    pub arena: &'a mut Arena,
     pub zeroes: &'a AlignedBuffer,
     pub machine: &'a mut M,
     pub requests: &'a mut R,
@@ -40,15 +40,32 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         })
     }
 
+    /// As [`address`](Places::address), of a place that is going to be written: what is lent of
+    /// it is left alone.
+    pub fn target(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
+        match place {
+            Place::Slot { slot, offset } => Some(self.arena.writable(slot.0, offset, length)),
+            _ => self.address(place, length),
+        }
+    }
+
+    /// Where a device reads or writes a segment itself.
+    pub fn operand(&mut self, verb: Verb, segment: &Segment) -> Option<MemorySlice> {
+        match verb {
+            Verb::Read => self.target(segment.place, segment.length),
+            _ => self.address(segment.place, segment.length),
+        }
+    }
+
     pub fn copy(&mut self, from: Place, to: Place, length: u32) {
-        let Some(target) = self.address(to, length) else { return };
+        let Some(target) = self.target(to, length) else { return };
         let Some(source) = self.address(from, length) else { return self.zero(to, length) };
         // SAFETY: both ranges are live and `length` long; `copy` allows them to overlap.
         unsafe { std::ptr::copy(source.pointer, target.pointer, length as usize) };
     }
 
     pub fn zero(&mut self, to: Place, length: u32) {
-        if let Some(target) = self.address(to, length) {
+        if let Some(target) = self.target(to, length) {
             // SAFETY: the range is live and `length` long.
             unsafe { target.pointer.write_bytes(0, length as usize) };
         }
@@ -95,7 +112,7 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         let mut rest = source;
         for segment in segments {
             let (piece, after) = rest.split_at(segment.length as usize);
-            if let Some(at) = self.address(segment.place, segment.length) {
+            if let Some(at) = self.target(segment.place, segment.length) {
                 // SAFETY: live memory, distinct from the staging buffer `piece` is part of.
                 unsafe { at.pointer.copy_from(piece.as_ptr(), piece.len()) };
             }

@@ -27,11 +27,12 @@ mod transfer;
 use std::collections::VecDeque;
 
 use forebay_block::Nanos;
-use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Segment};
+use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Place, Segment, Slot};
 use forebay_results::{ComponentRecorder, Operation};
 
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
 use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
+use crate::loan::Loan;
 use crate::requests::Requests;
 use memory::Places;
 use transfer::{Order, Transfer};
@@ -222,6 +223,22 @@ impl<D: Devices> Executor<D> {
         self.in_flight
     }
 
+    /// Lends bytes of a slot, as for a copy out of it; `None` when too much is lent already.
+    pub fn lend(&mut self, slot: Slot, offset: u32, length: u32) -> Option<Loan> {
+        self.arena.lend(slot.0, offset, length)
+    }
+
+    /// Copies bytes of a slot to the beginning of `target`.
+    ///
+    /// # Panics
+    /// If `target` has no room for them.
+    pub fn copy_out(&self, slot: Slot, offset: u32, length: u32, target: &mut [u8]) {
+        let source = self.arena.slice(slot.0, offset, length);
+        let target = &mut target[..source.length];
+        // SAFETY: live memory of the arena, which does not overlap what the caller lends us.
+        unsafe { source.pointer.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
+    }
+
     /// Performs everything that can be performed now: effects, completions that have arrived,
     /// the effects that follow from them, until nothing is left but waiting.
     ///
@@ -302,6 +319,13 @@ impl<D: Devices> Executor<D> {
     {
         let (token, device, verb, offset, length) = match effect {
             Effect::Copy { from, to, length } => {
+                if let (Place::Slot { slot, offset }, Place::Request { request, offset: at }) =
+                    (from, to)
+                    && requests.borrows(request, at)
+                    && let Some(loan) = self.arena.lend(slot.0, offset, length)
+                {
+                    return requests.borrow(request, loan);
+                }
                 return self.places(machine, requests).copy(from, to, length);
             }
             Effect::Zero { to, length } => {
@@ -447,11 +471,11 @@ impl<D: Devices> Executor<D> {
     }
 
     fn places<'a, M: ?Sized, R: ?Sized>(
-        &'a self,
+        &'a mut self,
         machine: &'a mut M,
         requests: &'a mut R,
     ) -> Places<'a, M, R> {
-        Places { arena: &self.arena, zeroes: &self.zeroes, machine, requests }
+        Places { arena: &mut self.arena, zeroes: &self.zeroes, machine, requests }
     }
 }
 

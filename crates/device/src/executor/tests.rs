@@ -451,3 +451,63 @@ fn a_read_modify_write_that_fails_frees_its_block_for_others() {
     let other = world.script.write(FLASH, 0, &[slot(2, 0, 4096)]);
     assert_eq!(world.outcomes(), [(other, Ok(()))]);
 }
+
+#[test]
+fn no_effect_writes_to_what_is_lent() {
+    for memory_alignment in [1, 4096] {
+        let mut options = DeviceOptions::sized(64 << 10);
+        (options.logical_block, options.memory_alignment) = (4096, memory_alignment);
+        let mut world = World::new(options);
+        world.executor.arena = Arena::lending(8, 4096, HugePages::Never, 8).unwrap();
+        world.requests.open(RequestId(1), 4096).fill(0x11);
+        world.fill_slot(2, 0x22);
+        let mut loans = Vec::new();
+        // A copy, a zeroing, a device's read of a part, straight or bounced, and of all.
+        for step in 0..4 {
+            let before = world.slot_bytes(2).to_vec();
+            loans.push((world.executor.lend(Slot(2), 0, 4096).unwrap(), before));
+            let (queue, target) = (&mut world.script.queue, slot(2, 512 * step, 0).place);
+            match step {
+                0 => {
+                    let from = request(1, 0, 0).place;
+                    queue.push(Effect::Copy { from, to: target, length: 512 });
+                }
+                1 => queue.push(Effect::Zero { to: target, length: 512 }),
+                2 => {
+                    world.script.read(FLASH, 0, &[slot(2, 1024, 1024), void(3072)]);
+                }
+                _ => {
+                    world.script.read(FLASH, 8192, &[slot(2, 0, 4096)]);
+                }
+            }
+            world.settle(&mut Seeded::new(3));
+        }
+        for (step, (loan, before)) in loans.iter().enumerate() {
+            assert!(loan[..] == before[..], "step {step}, alignment {memory_alignment}");
+        }
+        let image = &world.executor.devices().contents(FLASH)[8192..12288];
+        assert_eq!(world.slot_bytes(2), image);
+    }
+}
+
+#[test]
+fn a_read_may_be_answered_with_lent_memory() {
+    let mut world = World::new(DeviceOptions::sized(64 << 10));
+    world.executor.arena = Arena::lending(8, 4096, HugePages::Never, 8).unwrap();
+    world.requests.open(RequestId(1), 8192);
+    world.fill_slot(2, 0x22);
+    world.fill_slot(5, 0x55);
+    let queue = &mut world.script.queue;
+    for (n, from) in [(0, slot(5, 0, 0).place), (1, slot(2, 0, 0).place)] {
+        let to = request(1, n * 4096, 0).place;
+        queue.push(Effect::Copy { from, to, length: 4096 });
+        // The requests hold the loans, and look whether this changes them.
+        queue.push(Effect::Zero { to: from, length: 4096 });
+    }
+    queue.push(Effect::Reply { request: RequestId(1), result: Ok(()) });
+    world.run();
+    let data = world.requests.take_data(RequestId(1)).unwrap();
+    assert!(data[..4096].iter().all(|&b| b == 0x55) && data[4096..].iter().all(|&b| b == 0x22));
+    assert_eq!((world.slot_bytes(2)[0], world.slot_bytes(5)[0]), (0, 0));
+    world.requests.clear();
+}

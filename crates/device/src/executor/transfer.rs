@@ -5,7 +5,7 @@ use std::time::Instant;
 use forebay_effect::{Device, IoError, Machine, Outcome, Place, Segment, Token};
 
 use super::Executor;
-use super::memory::{cut, push_joined, push_repeated};
+use super::memory::{Places, cut, push_joined, push_repeated};
 use super::steps::{Action, Step, Steps, Target};
 use crate::buffer::AlignedBuffer;
 use crate::devices::{
@@ -350,7 +350,8 @@ impl<D: Devices> Executor<D> {
             lists.staging = Some(self.staging.take(bytes));
         }
         let mut metadata_at = 0;
-        let mut places = self.places(machine, requests);
+        let (zeroes, trash) = (&self.zeroes, &self.trash);
+        let mut places = Places { arena: &mut self.arena, zeroes, machine, requests };
         for segment in &lists.segments {
             let length = segment.length as usize;
             match (segment.place, &mut lists.staging) {
@@ -363,12 +364,12 @@ impl<D: Devices> Executor<D> {
                     push_joined(&mut lists.memory, MemorySlice { pointer, length });
                     metadata_at += length.next_multiple_of(PIECE_ALIGNMENT);
                 }
-                _ => match places.address(segment.place, segment.length) {
+                _ => match places.operand(lists.verb, segment) {
                     Some(slice) => push_joined(&mut lists.memory, slice),
                     None if lists.verb == Verb::Write => {
-                        push_repeated(&mut lists.memory, &self.zeroes, length);
+                        push_repeated(&mut lists.memory, zeroes, length);
                     }
-                    None => push_repeated(&mut lists.memory, &self.trash, length),
+                    None => push_repeated(&mut lists.memory, trash, length),
                 },
             }
         }

@@ -49,7 +49,7 @@ pub(super) enum End {
 pub(super) fn serve<S: Stream>(
     mut socket: S,
     exports: &[ExportInfo],
-    session: Session,
+    mut session: Session,
     notes: Option<Notes>,
     stopping: &AtomicBool,
 ) -> End {
@@ -58,6 +58,10 @@ pub(super) fn serve<S: Stream>(
         Ok(transmission) => transmission,
         Err(end) => return end,
     };
+    // A hash is of one piece of memory.
+    if !notes.as_ref().is_some_and(Notes::hashes) {
+        session.borrow();
+    }
     let mut connection = Connection {
         style: transmission.reply_style(),
         transmission,
@@ -274,7 +278,12 @@ impl<S: Stream> Connection<'_, S> {
                 }
                 (Ok(()), Some(buffer)) if request.command == Command::Read => {
                     self.output.heads().extend_from_slice(&self.style.data(&request));
-                    self.output.push_data(buffer, request.length as usize);
+                    if d.lent.is_empty() {
+                        self.output.push_data(buffer, request.length as usize);
+                    } else {
+                        self.output.push_lent(d.lent);
+                        self.session.give_back(buffer);
+                    }
                 }
                 (Ok(()), buffer) => {
                     self.output.heads().extend_from_slice(&self.style.done(&request));

@@ -3,16 +3,25 @@
 use std::io::{self, IoSlice, Write};
 
 use forebay_device::AlignedBuffer;
+use forebay_engine::Loans;
 
 /// Pieces that one system call takes.
-const PIECES_MAX: usize = 128;
+const PIECES_MAX: usize = 256;
 
 /// Replies to be sent: their heads one after another, data between them where it lies.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     heads: Vec<u8>,
-    /// Data, its length, and the end of the heads that come before it.
-    data: Vec<(AlignedBuffer, usize, usize)>,
+    /// Data, and the end of the heads that come before it.
+    data: Vec<(Data, usize)>,
+}
+
+#[derive(Debug)]
+enum Data {
+    /// The first bytes of a buffer.
+    Buffer(AlignedBuffer, usize),
+    /// The cache's own memory.
+    Lent(Loans),
 }
 
 impl Output {
@@ -23,7 +32,12 @@ impl Output {
 
     /// Appends the first `length` bytes of a buffer behind the heads so far.
     pub fn push_data(&mut self, buffer: AlignedBuffer, length: usize) {
-        self.data.push((buffer, length, self.heads.len()));
+        self.data.push((Data::Buffer(buffer, length), self.heads.len()));
+    }
+
+    /// Appends lent memory behind the heads so far.
+    pub fn push_lent(&mut self, lent: Loans) {
+        self.data.push((Data::Lent(lent), self.heads.len()));
     }
 
     pub fn is_empty(&self) -> bool {
@@ -37,7 +51,12 @@ impl Output {
         mut free: impl FnMut(AlignedBuffer),
     ) -> io::Result<()> {
         let result = self.write(socket);
-        self.data.drain(..).for_each(|(buffer, ..)| free(buffer));
+        for (data, _) in self.data.drain(..) {
+            match data {
+                Data::Buffer(buffer, _) => free(buffer),
+                Data::Lent(lent) => drop(lent),
+            }
+        }
         self.heads.clear();
         result
     }
@@ -48,17 +67,25 @@ impl Output {
         }
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         let (mut count, mut head_at) = (0, 0);
-        for (buffer, length, head_end) in &self.data {
-            slices[count] = IoSlice::new(&self.heads[head_at..*head_end]);
-            slices[count + 1] = IoSlice::new(&buffer[..*length]);
-            (count, head_at) = (count + 2, *head_end);
-            if count + 2 > PIECES_MAX {
-                write_all(socket, &mut slices[..count])?;
+        let mut push = |piece| {
+            if count == PIECES_MAX {
+                write_all(socket, &mut slices)?;
                 count = 0;
             }
+            slices[count] = IoSlice::new(piece);
+            count += 1;
+            io::Result::Ok(())
+        };
+        for (data, head_end) in &self.data {
+            push(&self.heads[head_at..*head_end])?;
+            head_at = *head_end;
+            match data {
+                Data::Buffer(buffer, length) => push(&buffer[..*length])?,
+                Data::Lent(lent) => lent.iter().try_for_each(|loan| push(loan))?,
+            }
         }
-        slices[count] = IoSlice::new(&self.heads[head_at..]);
-        write_all(socket, &mut slices[..=count])
+        push(&self.heads[head_at..])?;
+        write_all(socket, &mut slices[..count])
     }
 }
 

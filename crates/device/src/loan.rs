@@ -1,0 +1,125 @@
+//! Slots' memory that is read after the lock has gone.
+//!
+//! A read that hits need not be copied under the lock of whoever owns the executor: the memory
+//! of its slot can be *lent*, and sent from where it lies. A lent frame is not written: an
+//! executor that is to write to its slot gives the slot another frame first
+//! ([`Arena::writable`](crate::Arena::writable)), so a borrower sees the bytes as they were, for
+//! as long as it likes. Machines know nothing of that.
+//!
+//! Loans are made under the lock, and end anywhere.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::devices::MemorySlice;
+
+/// The mapping that slots lie in, and who reads it.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Loans of each frame; empty where nothing is lent.
+    loans: Box<[AtomicU32]>,
+    /// Frames given back so far, counted after they are free.
+    returned: AtomicU64,
+}
+
+// SAFETY: the mapping is owned by this value. Who writes where is the arena's business, which is
+// used by one thread at a time; borrowers only read, and only what is not written meanwhile.
+unsafe impl Send for Frames {}
+// SAFETY: as above; the counters are atomic.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Takes over a mapping of `bytes` bytes, of which `lent` frames may be lent.
+    ///
+    /// # Safety
+    /// It must be an anonymous private mapping that nobody else uses or unmaps.
+    pub unsafe fn new(base: NonNull<u8>, bytes: usize, lent: u32) -> Frames {
+        let loans = (0..lent).map(|_| AtomicU32::new(0)).collect();
+        Frames { base, bytes, loans, returned: AtomicU64::new(0) }
+    }
+
+    pub fn memory(&self) -> MemorySlice {
+        MemorySlice { pointer: self.base.as_ptr(), length: self.bytes }
+    }
+
+    /// Frames that have been given back so far; those are free as far as they are not lent again.
+    pub fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody reads it. If not, whatever was read of it has been read.
+    pub fn is_lent(&self, frame: u32) -> bool {
+        self.loans.get(frame as usize).is_some_and(|loans| loans.load(Ordering::Acquire) > 0)
+    }
+
+    /// Lends a part of a frame.
+    ///
+    /// # Safety
+    /// `memory` lies within the frame, and is not written until the loan has ended.
+    pub unsafe fn lend(self: &Arc<Self>, frame: u32, memory: MemorySlice) -> Loan {
+        self.loans[frame as usize].fetch_add(1, Ordering::Relaxed);
+        let pointer = memory.pointer.cast_const();
+        Loan { frames: self.clone(), first: frame, count: 1, pointer, length: memory.length }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping (see `new`), which no loan keeps alive any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Bytes of slots, good to be read until this is dropped.
+#[derive(Debug)]
+pub struct Loan {
+    frames: Arc<Frames>,
+    first: u32,
+    count: u32,
+    pointer: *const u8,
+    length: usize,
+}
+
+// SAFETY: it only reads memory that lives as long as `frames` and is not written meanwhile.
+unsafe impl Send for Loan {}
+
+impl Loan {
+    /// Joins `next` to the end of this, if it goes on where this ends; otherwise gives it back.
+    pub fn join(&mut self, mut next: Loan) -> Option<Loan> {
+        let follows = next.first == self.first + self.count
+            && self.pointer.wrapping_add(self.length) == next.pointer
+            && Arc::ptr_eq(&self.frames, &next.frames);
+        if !follows {
+            return Some(next);
+        }
+        self.count += std::mem::take(&mut next.count);
+        self.length += next.length;
+        None
+    }
+}
+
+impl Deref for Loan {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: within a mapping that `frames` keeps, not written while it is lent.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.length) }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.count == 0 {
+            return; // joined to another
+        }
+        for frame in self.first..self.first + self.count {
+            // What was read is read before the frame can be written.
+            self.frames.loans[frame as usize].fetch_sub(1, Ordering::Release);
+        }
+        self.frames.returned.fetch_add(self.count.into(), Ordering::Release);
+    }
+}
