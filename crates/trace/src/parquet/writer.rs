@@ -191,21 +191,26 @@ impl ParquetTraceWriter {
 
 fn properties() -> WriterProperties {
     let path = |c: Column| ColumnPath::from(c.name());
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default());
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_column_dictionary_enabled(path(Column::Offset), false)
-        .set_column_encoding(path(Column::Offset), Encoding::PLAIN)
-        .set_column_dictionary_enabled(path(Column::Hashes), false)
-        .set_column_statistics_enabled(path(Column::Hashes), EnabledStatistics::None);
-    // Differences take few bits, and are found without the hashing that a dictionary wants.
-    for column in
-        [Column::Time, Column::Volume, Column::Op, Column::Flags, Column::Latency, Column::Result]
-    {
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_column_dictionary_enabled(path(Column::Hashes), false);
+    // Differences take the few bits that they need, without the hashing that a dictionary wants.
+    for column in Column::ALL.iter().filter(|&&column| column != Column::Hashes) {
         builder = builder
-            .set_column_dictionary_enabled(path(column), false)
-            .set_column_encoding(path(column), Encoding::DELTA_BINARY_PACKED);
+            .set_column_dictionary_enabled(path(*column), false)
+            .set_column_encoding(path(*column), Encoding::DELTA_BINARY_PACKED);
+    }
+    // Times and latencies come in bursts of equal ones, which differences alone do not show, and
+    // contents recur. On all the other columns compression would take a recorder more time than
+    // anything else it does, to save little.
+    for column in [Column::Time, Column::Latency, Column::Hashes] {
+        builder = builder.set_column_compression(path(column), zstd);
+    }
+    // Readers pass over a column that is absent throughout.
+    for column in [Column::Latency, Column::Result] {
+        builder = builder.set_column_statistics_enabled(path(column), EnabledStatistics::Chunk);
     }
     builder.build()
 }
@@ -257,13 +262,17 @@ fn column<T: DataType>(
 
 fn optional<T: DataType>(
     group: &mut RowGroup<'_>,
-    values: impl Iterator<Item = Option<T::T>>,
+    values: impl ExactSizeIterator<Item = Option<T::T>> + Clone,
 ) -> Result<(), ParquetError> {
-    let (mut levels, mut present) = (Vec::new(), Vec::new());
-    for value in values {
-        levels.push(i16::from(value.is_some()));
-        present.extend(value);
-    }
+    let n = values.len();
+    let mut present = Vec::with_capacity(n);
+    present.extend(values.clone().flatten());
+    // Mostly there are all or none.
+    let levels = match present.len() {
+        0 => vec![0; n],
+        all if all == n => vec![1; n],
+        _ => values.map(|value| i16::from(value.is_some())).collect(),
+    };
     column::<T>(group, &present, Some(&levels))
 }
 
