@@ -7,6 +7,8 @@
 # "CPU µs" is what the server's process spends on a request, which other load on the machine
 # disturbs less than it does IOPS.
 #
+# With BEFORE=PATH, another forebay (an older one) takes part as "before".
+#
 # The servers take turns. BENCH_SECONDS (3) per cell; BENCH_ROUNDS (5) rounds, of whose numbers
 # the medians count.
 set -euo pipefail
@@ -20,21 +22,28 @@ pids=()
 declare -A pid_of
 trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 
-cat >forebay.toml <<TOML
+servers=()
+# serve NAME FOREBAY: a server of its own on NAME.sock.
+serve() {
+    mkdir "$1"
+    cat >"$1.toml" <<TOML
 [cache]
 dram = "128MiB"
 write_policy = "write-back"
 [[volume]]
 name = "ram"
-backing = "$work/disk.img"
+backing = "$work/$1/disk.img"
 size = "64MiB"
 [serve]
-nbd = "unix:$work/forebay.sock"
-control = "unix:$work/control.sock"
+nbd = "unix:$work/$1.sock"
+control = "unix:$work/$1/control.sock"
 TOML
-"$forebay" -q serve --config forebay.toml >ready &
-pids+=($!) pid_of[forebay]=$!
-servers=(forebay)
+    "$2" -q serve --config "$1.toml" >"$1/ready" &
+    pids+=($!) pid_of[$1]=$!
+    servers+=("$1")
+}
+serve forebay "$forebay"
+[ -z "${BEFORE:-}" ] || serve before "$BEFORE"
 if [ -x "$ramserver" ]; then
     "$ramserver" "$work/ramserver.sock" $((64 << 20)) &
     pids+=($!) pid_of[ramserver]=$!
