@@ -198,8 +198,7 @@ impl Cache {
         if known && r.dirty != 0 && self.state != State::Failed {
             let volume = r.key.volume();
             let size = self.front.volumes[usize::from(volume)].size;
-            // The last dirty granule.
-            let offset = offset + self.shards[0].first_byte(15 - r.dirty.leading_zeros() as u16);
+            // (The last block of a volume may be dirty behind its end, where there is nothing.)
             if offset >= size {
                 self.state = State::Failed;
                 let error = forebay_flash::LogError::BeyondVolume { volume, offset, size };

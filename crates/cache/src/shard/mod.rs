@@ -421,11 +421,6 @@ impl Shard {
         (touched, covered)
     }
 
-    /// Where a granule begins in its block.
-    pub fn first_byte(&self, granule: u16) -> u64 {
-        u64::from(granule) << self.granule_shift
-    }
-
     /// The runs of consecutive granules in `mask`, as byte ranges of the block.
     fn granule_runs(&self, mask: u16) -> impl Iterator<Item = (u32, u32)> + use<> {
         let shift = self.granule_shift;
