@@ -114,9 +114,9 @@ for _ in $(seq 300); do
     kill -0 $bad 2>/dev/null || fail "$(cat bad.err)"
     sleep 0.1
 done
-timeout 20 qemu-io -f raw -c 'write -P 3 1M 1M' -c 'read -P 3 1M 1M' "$URI" >out \
-    || fail "a client was held up by others: $(cat out)"
-! grep -q failed out || fail "$(cat out)"
+grep -q ready bad.out || fail "the bad clients did not get to the end in 30 s: $(cat bad.err)"
+# (It ends the test when it is held up by the others.)
+io 'write -P 3 1M 1M' 'read -P 3 1M 1M'
 kib=$(awk '/VmRSS/ { print $2 }' "/proc/$SERVER/status")
 [ "$kib" -lt 700000 ] || fail "8 clients that do not read cost $kib KiB"
 began=$SECONDS

@@ -4,7 +4,7 @@ need qemu-io
 config flash
 start
 grep -q '"control":"unix:' ready
-qemu-io -f raw -c 'write -P 1 0 1M' -c 'read 0 1M' "$URI" >/dev/null
+io 'write -P 1 0 1M' 'read 0 1M'
 status >status.json
 for field in '"requests"' '"hits"' '"tier1"' '"latency_us"' '"p9999"' '"tier2_bytes_written"' \
     '"backing"' '"dirty_blocks_max"' '"volume": "vm1"'; do
@@ -27,14 +27,14 @@ refused 1 'restart' ctl attach
 status | grep -q '"write_policy": "write-back"' || fail "status does not name the policy"
 ctl set --write-policy write-through | grep -q '"dirty_blocks":0' || fail "dirty after a change"
 status | grep -q '"write_policy": "write-through"' || fail "status does not name the new policy"
-qemu-io -f raw -c 'write -P 3 0 64k' "$URI" >/dev/null
+io 'write -P 3 0 64k'
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3') \
     || fail "write-through did not write through"
 ctl set --write-policy write-back >/dev/null
 ctl resize --dram 1MiB >/dev/null
 status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
 refused 1 'only a restart' ctl resize --dram 1TiB
-qemu-io -f raw -c 'write -P 4 0 4M' -c 'read -P 4 0 4M' "$URI" >/dev/null
+io 'write -P 4 0 4M' 'read -P 4 0 4M'
 refused 2 'not available' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
 if command -v curl >/dev/null; then
@@ -45,12 +45,11 @@ fi
 stop
 # A start that does not write back, on a flash tier with dirty data: they go to the store first.
 start
-qemu-io -f raw -c 'write -P 5 0 64k' -c flush "$URI" >/dev/null
+io 'write -P 5 0 64k' flush
 crash
 sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
 start
-qemu-io -f raw -c 'read -P 5 0 64k' -c 'write -P 6 0 64k' -c 'read -P 6 0 64k' "$URI" >io.out
-grep -q 'verification failed' io.out && fail "$(cat io.out)"
+io 'read -P 5 0 64k' 'write -P 6 0 64k' 'read -P 6 0 64k'
 stop
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\6') \
     || fail "the newest write is not on the store"

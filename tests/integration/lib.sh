@@ -85,6 +85,15 @@ refused() {
     grep -qiE -- "$words" refused.err || fail "said \"$(cat refused.err)\", not \"$words\": $*"
 }
 
+# io COMMAND...: commands of qemu-io on the export. A command that fails ends the test, and so does
+# data that does not match the pattern it was read with.
+io() {
+    local commands=() command
+    for command; do commands+=(-c "$command"); done
+    timeout 120 qemu-io -f raw "${commands[@]}" "$URI" >io.out 2>&1 || fail "qemu-io: $(cat io.out)"
+    ! grep -qi failed io.out || fail "qemu-io: $(cat io.out)"
+}
+
 status() { "$FOREBAY" ctl status --control "unix:$WORK/control.sock"; }
 ctl() { "$FOREBAY" ctl "$@" --control "unix:$WORK/control.sock"; }
 

@@ -21,17 +21,18 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Every command as its words, `["trace", "info"]`, by asking the binary for its help.
+/// Every command as its words, `["trace"]` and `["trace", "info"]`, by asking the binary for its
+/// help.
 fn commands() -> Vec<Vec<String>> {
     fn below(words: &[String], found: &mut Vec<Vec<String>>) {
         let mut args = words.to_vec();
         args.push("--help".into());
         let output = Command::new(FOREBAY).args(&args).output().unwrap();
         let help = stdout(&output);
-        let Some((_, list)) = help.split_once("Commands:\n") else {
+        if !words.is_empty() {
             found.push(words.to_vec());
-            return;
-        };
+        }
+        let Some((_, list)) = help.split_once("Commands:\n") else { return };
         let list = list.split("\n\n").next().unwrap();
         // Descriptions that go over several lines are indented further than names are.
         let names = list.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
@@ -43,7 +44,7 @@ fn commands() -> Vec<Vec<String>> {
     }
     let mut found = Vec::new();
     below(&[], &mut found);
-    assert!(found.len() >= 5, "{found:?}");
+    assert!(found.len() >= 25, "{found:?}");
     found
 }
 
@@ -146,16 +147,49 @@ fn completions_exist_for_every_shell_and_manual_pages_for_every_command() {
     }
 }
 
+/// A server with a flash tier, by `forebay.toml`, that has said it is ready.
+const SERVE: &str = r#"
+cat > forebay.toml <<'END'
+[cache]
+dram = "32MiB"
+write_policy = "write-back"
+[flash]
+path = "flash.img"
+size = "64MiB"
+[[volume]]
+name = "vm1"
+backing = "disk.img"
+size = "64MiB"
+[serve]
+nbd = "unix:nbd.sock"
+control = "unix:control.sock"
+END
+forebay serve --config forebay.toml > ready &
+server=$!
+for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
+[ -s ready ]
+"#;
+
+/// What examples may take for granted, as lines of a shell: those of `ctl` a server that runs,
+/// those that look at devices what such a server left.
+fn prepared(command: &str) -> String {
+    match command {
+        "ctl" => SERVE.to_string(),
+        "flash" | "backing" => format!("{SERVE}kill -INT $server\nwait $server\n"),
+        _ => String::new(),
+    }
+}
+
 /// Runs lines in a shell as if pasted, in an empty directory, and ends whatever they started.
 /// The shell's status and what was said on standard error.
-fn paste(lines: &[&str]) -> (ExitStatus, String) {
+fn paste(lines: &str) -> (ExitStatus, String) {
     let dir = tempfile::tempdir().unwrap();
     let errors = tempfile::NamedTempFile::new().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let bin = Path::new(FOREBAY).parent().unwrap().display().to_string();
     // Output goes to files: a server that an example starts would keep a pipe open.
     let status = Command::new("timeout")
-        .args(["120", "bash", "-e", "-c", &lines.join("\n")])
+        .args(["120", "bash", "-e", "-c", lines])
         .current_dir(dir.path())
         .env("PATH", format!("{bin}:{path}"))
         .stdin(Stdio::null())
@@ -190,12 +224,29 @@ fn the_example_of_every_command_works_when_pasted() {
             failures.push(format!("forebay {}: no example", words.join(" ")));
             continue;
         }
-        let (status, errors) = paste(&lines);
+        let (status, errors) = paste(&(prepared(&words[0]) + &lines.join("\n")));
         if !status.success() {
             failures.push(format!("forebay {}: {status}\n{errors}", words.join(" ")));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn an_example_that_fails_is_noticed_with_and_without_a_server() {
+    for (command, line) in [
+        ("trace", "forebay trace info nowhere.parquet"),
+        ("ctl", "forebay ctl attach --config forebay.toml"),
+        ("ctl", "forebay ctl status --control unix:nowhere.sock"),
+        ("flash", "forebay flash info disk.img"),
+        ("backing", "forebay backing info flash.img"),
+    ] {
+        let (status, errors) = paste(&(prepared(command) + line));
+        assert_eq!(status.code(), Some(1), "{line}: {errors}");
+        // It was the line that failed, not what came before.
+        assert!(errors.lines().any(|l| l.starts_with("forebay: ")), "{line}: {errors}");
+    }
+    assert!(paste(&(prepared("ctl") + "true")).0.success());
 }
 
 #[test]

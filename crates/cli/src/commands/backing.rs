@@ -11,8 +11,11 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
 
-const EXAMPLE: &str = "Example:
-  $ forebay backing info disk.img || true";
+pub(super) const EXAMPLE: &str = "Example, with the server stopped:
+  $ forebay backing info disk.img";
+
+const EXAMPLE_RECOVER: &str = "Example, with the server stopped:
+  $ forebay backing recover disk.img";
 
 /// What to do with a backing store.
 #[derive(clap::Subcommand, Debug)]
@@ -21,7 +24,7 @@ pub enum Command {
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Replay its journal, if it has one
-    #[command(after_help = EXAMPLE)]
+    #[command(after_help = EXAMPLE_RECOVER)]
     Recover(Args),
 }
 

@@ -15,6 +15,7 @@ use crate::output::write_stdout;
 
 /// Arguments of `forebay ctl`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLE)]
 pub struct Args {
     #[command(subcommand)]
     pub action: Action,
@@ -38,7 +39,7 @@ pub enum Action {
     #[command(after_help = EXAMPLE_STATUS)]
     Status(ServerArgs),
     /// What the cache is doing, again and again
-    #[command(after_help = EXAMPLE_STATUS)]
+    #[command(after_help = EXAMPLE_TOP)]
     Top {
         #[command(flatten)]
         server: ServerArgs,
@@ -50,10 +51,10 @@ pub enum Action {
         count: Option<u64>,
     },
     /// Bring everything that is dirty now to the backing stores
-    #[command(after_help = EXAMPLE_STATUS)]
+    #[command(after_help = EXAMPLE_DESTAGE)]
     Destage(ServerArgs),
     /// Hold requests back with nothing dirty, for a snapshot of the backing stores
-    #[command(after_help = EXAMPLE_STATUS)]
+    #[command(after_help = EXAMPLE_QUIESCE)]
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
@@ -62,7 +63,7 @@ pub enum Action {
         resume: bool,
     },
     /// Stop the server
-    #[command(after_help = EXAMPLE_STATUS)]
+    #[command(after_help = EXAMPLE_STOP)]
     Stop {
         #[command(flatten)]
         server: ServerArgs,
@@ -73,11 +74,11 @@ pub enum Action {
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
     },
-    /// Add a volume
-    #[command(after_help = EXAMPLE_STATUS)]
+    /// Add a volume, which takes a restart in this version
+    #[command(after_help = EXAMPLE_RESTART)]
     Attach(ServerArgs),
-    /// Take a volume away
-    #[command(after_help = EXAMPLE_STATUS)]
+    /// Take a volume away, which takes a restart in this version
+    #[command(after_help = EXAMPLE_RESTART)]
     Detach(ServerArgs),
     /// Use less memory for blocks, or again as much as at the start
     #[command(after_help = EXAMPLE_RESIZE)]
@@ -102,16 +103,39 @@ pub enum Action {
     },
 }
 
-const EXAMPLE_RESIZE: &str = "Example, with a server running:
-  $ forebay ctl resize --dram 256MiB --config forebay.toml || true";
-
-const EXAMPLE_SET: &str = "Example, with a server running:
-  $ forebay ctl set --write-policy write-through --config forebay.toml || true
-
-It holds until the server stops; the configuration file says what holds at the next start.";
+const EXAMPLE: &str = "Example, with a server running:
+  $ forebay ctl status --control unix:control.sock
+  $ forebay ctl top --count 1 --config forebay.toml";
 
 const EXAMPLE_STATUS: &str = "Example, with a server running:
-  $ forebay ctl status --control unix:/run/forebay/control.sock || true";
+  $ forebay ctl status --control unix:control.sock";
+
+const EXAMPLE_TOP: &str = "Example, with a server running:
+  $ forebay ctl top --every 500ms --count 2 --config forebay.toml";
+
+const EXAMPLE_DESTAGE: &str = "Example, with a server running:
+  $ forebay ctl destage --config forebay.toml";
+
+const EXAMPLE_QUIESCE: &str = "Example, with a server running:
+  $ forebay ctl quiesce --config forebay.toml
+  $ cp disk.img snapshot.img
+  $ forebay ctl quiesce --resume --config forebay.toml";
+
+const EXAMPLE_STOP: &str = "Example, with a server running:
+  $ forebay ctl stop --keep-dirty --config forebay.toml";
+
+const EXAMPLE_RESTART: &str = "Example, with a server running, which refuses it:
+  $ forebay ctl stop --destage --config forebay.toml
+
+Then change the [[volume]] tables of the file, and start the server again.";
+
+const EXAMPLE_RESIZE: &str = "Example, with a server running:
+  $ forebay ctl resize --dram 16MiB --config forebay.toml";
+
+const EXAMPLE_SET: &str = "Example, with a server running:
+  $ forebay ctl set --write-policy write-through --config forebay.toml
+
+It holds until the server stops; the configuration file says what holds at the next start.";
 
 /// Asks, and prints the answer.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {

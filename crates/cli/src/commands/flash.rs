@@ -14,8 +14,14 @@ use crate::error::CliError;
 use crate::output::OutputArgs;
 use crate::progress::Unit;
 
-const EXAMPLE: &str = "Example:
-  $ forebay flash info flash.img || true";
+pub(super) const EXAMPLE: &str = "Example, with the server stopped:
+  $ forebay flash info flash.img";
+
+const EXAMPLE_CHECK: &str = "Example, with the server stopped:
+  $ forebay flash check flash.img --json";
+
+const EXAMPLE_RECOVER: &str = "Example, with the server stopped:
+  $ forebay flash recover flash.img --config forebay.toml";
 
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
@@ -24,10 +30,10 @@ pub enum Command {
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// The same; fails when something is damaged
-    #[command(after_help = EXAMPLE)]
+    #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
     /// Bring what is dirty on it to its backing stores, offline
-    #[command(after_help = EXAMPLE)]
+    #[command(after_help = EXAMPLE_RECOVER)]
     Recover(RecoverArgs),
 }
 

@@ -13,6 +13,11 @@ use crate::format::count;
 use crate::output::write_stdout;
 use crate::progress::Unit;
 
+pub(super) const EXAMPLE: &str = "Example:
+  $ forebay trace synth zipf:blocks=10000,requests=100000 -o zipf.parquet
+  $ forebay trace info zipf.parquet
+  $ forebay trace convert zipf.parquet -o zipf.csv";
+
 /// What to do with traces.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
