@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use forebay_block::{BlockSize, SECTOR_BYTES};
+use forebay_model::Profile;
 
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
-use crate::sections::{
-    Acknowledge, CatalogueDevice, Distribution, Flash, OnStop, Shape, Volume, WritePolicy,
-};
+use crate::sections::{Acknowledge, Distribution, Flash, OnStop, Shape, Volume, WritePolicy};
 use crate::{Address, Config, Size};
 
 /// Block sizes that the cache serves.
@@ -245,30 +244,30 @@ fn policies(config: &Config, problems: &mut Problems) {
 }
 
 fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Problems) {
-    if let Some(name) = name.filter(|name| config.shape_model(name).is_none()) {
+    if let Some(name) = name.filter(|name| !config.has_shape(name)) {
         problems.add(key, format!("there is no [shape.{name}] and {}", no_device(name)));
     }
 }
 
 fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
-    let known = |name: &str| CatalogueDevice::find(name).is_some();
-    if let Some(name) = shape.device.as_deref().filter(|name| !known(name)) {
+    if let Some(name) = shape.device.as_deref().filter(|name| !Profile::NAMES.contains(name)) {
         problems.add(format!("{key}.device"), no_device(name));
     }
     let sigma = shape.sigma.is_finite() && (0.0..=5.0).contains(&shape.sigma);
     problems.unless(sigma, &format!("{key}.sigma"), "must be from 0 to 5");
-    problems.unless(shape.parallelism >= 1, &format!("{key}.parallelism"), "must be at least 1");
+    let parallel = shape.parallelism != Some(0);
+    problems.unless(parallel, &format!("{key}.parallelism"), "must be at least 1");
     let points = &shape.percentiles;
     let key = format!("{key}.percentiles");
     match shape.distribution {
-        Distribution::Percentiles => {
+        Some(Distribution::Percentiles) => {
             let inside = points.iter().all(|p| p.0 > 0.0 && p.0 <= 100.0);
             let rising = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
             let message = "must be a list of [percent, time] with both rising, such as \
                            [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
             problems.unless(!points.is_empty() && inside && rising, &key, message);
         }
-        Distribution::Fixed | Distribution::Lognormal => {
+        None | Some(Distribution::Fixed | Distribution::Lognormal) => {
             let message = "needs distribution = \"percentiles\"";
             problems.unless(points.is_empty(), &key, message);
         }
@@ -276,6 +275,5 @@ fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
 }
 
 fn no_device(name: &str) -> String {
-    let names: Vec<_> = crate::CATALOGUE.iter().map(|d| d.name).collect();
-    format!("the catalogue has no device `{name}`: it has {}", names.join(", "))
+    format!("no device is called `{name}`: there are {}", Profile::NAMES.join(", "))
 }

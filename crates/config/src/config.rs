@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forebay_model::Profile;
+
 use crate::schema::section;
 use crate::sections::{
-    Acknowledge, Admission, Cache, CatalogueDevice, Dedup, Flash, Flush, Qos, Replacement, Serve,
-    Shape, ShapeModel, Volume, Workers,
+    Acknowledge, Admission, Cache, Dedup, Flash, Flush, Qos, Replacement, Serve, Shape, Volume,
+    Workers,
 };
 use crate::{Address, Size, WritePolicy};
 
@@ -53,13 +55,10 @@ impl Config {
         dirty.then(|| self.cache.acknowledge.unwrap_or(default))
     }
 
-    /// The device model that `shape = "NAME"` means: a `[shape.NAME]`, or else a device of the
-    /// catalogue.
-    pub fn shape_model(&self, name: &str) -> Option<ShapeModel> {
-        match self.shape.get(name) {
-            Some(shape) => Some(shape.model()),
-            None => CatalogueDevice::find(name).map(|device| Shape::from(device).model()),
-        }
+    /// Whether `shape = "NAME"` means something: a `[shape.NAME]`, or else a device that
+    /// `forebay-model` knows.
+    pub fn has_shape(&self, name: &str) -> bool {
+        self.shape.contains_key(name) || Profile::NAMES.contains(&name)
     }
 
     /// A configuration that runs on any Linux machine, with all its files under `directory`: a
@@ -118,16 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_a_device_of_the_catalogue_or_a_section() {
-        let config = Config::from_toml(
-            "[shape.near]\ndevice = 'SlowHDD'\nread_latency = '2ms'\nbandwidth = '200MB'",
-        )
-        .unwrap();
-        let near = config.shape_model("near").unwrap();
-        assert_eq!(near.read_latency_ns, 2e6);
-        assert_eq!(near.write_latency_ns, 1_037_300.0);
-        assert_eq!(near.bandwidth_bytes_per_s, 200_000_000);
-        assert_eq!(config.shape_model("FastSSD").unwrap().read_latency_ns, 1820.0);
-        assert_eq!(config.shape_model("far"), None);
+    fn a_shape_is_a_device_by_name_or_a_section() {
+        let config = Config::from_toml("[shape.near]\ndevice = 'san'").unwrap();
+        for name in Profile::NAMES.into_iter().chain(["near"]) {
+            assert!(config.has_shape(name), "{name}");
+        }
+        assert!(!config.has_shape("far"));
+        for name in Profile::NAMES {
+            let text = format!(
+                "[flash]\npath = 'f'\nshape = '{name}'\n\
+                 [[volume]]\nname = 'v'\nbacking = 'b'\nshape = '{name}'\n\
+                 [shape.mine]\ndevice = '{name}'"
+            );
+            assert_eq!(Config::from_toml(&text).map(|_| ()), Ok(()), "{name}");
+        }
     }
 }

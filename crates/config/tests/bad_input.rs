@@ -55,7 +55,9 @@ shards = 4
 lookup = "one-lock"
 
 [shape.array]
-device = "FastHDD"
+device = "hdd-array"
+sync_latency = "2ms"
+iops = 5000
 distribution = "percentiles"
 percentiles = [[50.0, "1ms"], [99.9, "20ms"]]
 bandwidth = "180MB"
@@ -135,7 +137,7 @@ const CASES: &[Case] = &[
     ),
     ("an unknown replacement", "[replacement]\npolicy = 'lur'", 2, "replacement.policy", "`lru`"),
     ("a policy like nothing", "[flush]\npolicy = 'x'", 2, "flush.policy", "use `on-demand`"),
-    ("an unknown shape", "[flash]\npath = 'f'\nshape = 'floppy'", 3, "flash.shape", "SlowHDD"),
+    ("an unknown shape", "[flash]\npath = 'f'\nshape = 'floppy'", 3, "flash.shape", "hdd-7200"),
     (
         "an unknown shape of a volume",
         "[[volume]]\nname = 'x'\nbacking = 'y'\nshape = 'z'",
@@ -143,7 +145,7 @@ const CASES: &[Case] = &[
         "volume.0.shape",
         "[shape.z]",
     ),
-    ("an unknown device", "[shape.a]\ndevice = 'FloppyDisk'", 2, "shape.a.device", "FastHDD"),
+    ("an unknown device", "[shape.a]\ndevice = 'FloppyDisk'", 2, "shape.a.device", "san"),
     // Known, not built.
     (
         "ordered",

@@ -203,7 +203,7 @@ mod tests {
     use std::rc::Rc;
 
     use forebay_block::Volume;
-    use forebay_model::Profile;
+    use forebay_model::{Latency, Profile};
 
     use super::*;
     use crate::buffer::AlignedBuffer;
@@ -236,8 +236,11 @@ mod tests {
     fn submit(shaped: &mut Shaped<MemoryDevices, Watch>, tag: u64, device: Device, verb: Verb) {
         let buffer = AlignedBuffer::new(512);
         let memory = [MemorySlice { pointer: buffer.pointer(), length: 512 }];
-        let io =
-            Io { tag: IoTag(tag), device, verb, offset: 512 * tag, length: 512, memory: &memory };
+        let (offset, length, memory) = match verb {
+            Verb::Sync => (0, 0, &memory[..0]),
+            _ => (512 * tag, 512, &memory[..]),
+        };
+        let io = Io { tag: IoTag(tag), device, verb, offset, length, memory };
         // SAFETY: the operation is completed before the buffer goes.
         unsafe { shaped.submit(io) };
         shaped.inner_mut().complete_all();
@@ -265,6 +268,46 @@ mod tests {
         time.set(300);
         assert_eq!(reaped(&mut shaped), [3, 1]);
         assert_eq!(shaped.next_due(), None);
+    }
+
+    #[test]
+    fn a_sync_takes_its_own_time_after_the_writes_before_it_have_ended() {
+        let (mut shaped, time) = shaped();
+        let profile = Profile {
+            sync: Latency::Fixed(Nanos(50_000)),
+            ..Profile::fixed(Nanos(100_000), Nanos(300_000), 2)
+        };
+        shaped.set_model(BACKING, Some(Model::new(&profile, 64 << 10, 1)));
+        submit(&mut shaped, 1, BACKING, Verb::Write);
+        submit(&mut shaped, 2, BACKING, Verb::Sync);
+        time.set(349);
+        assert_eq!(reaped(&mut shaped), [1]);
+        time.set(350);
+        assert_eq!(reaped(&mut shaped), [2]);
+        submit(&mut shaped, 3, BACKING, Verb::Sync);
+        time.set(399);
+        assert!(reaped(&mut shaped).is_empty());
+        time.set(400);
+        assert_eq!(reaped(&mut shaped), [3]);
+    }
+
+    #[test]
+    fn operations_start_no_faster_than_their_limit() {
+        let (mut shaped, time) = shaped();
+        let profile = Profile {
+            operations_per_s: 1_000,
+            ..Profile::fixed(Nanos(100_000), Nanos(300_000), 0)
+        };
+        shaped.set_model(BACKING, Some(Model::new(&profile, 64 << 10, 1)));
+        for tag in 1..=3 {
+            submit(&mut shaped, tag, BACKING, Verb::Read);
+        }
+        for (tag, due) in [(1, 100), (2, 1_100), (3, 2_100)] {
+            time.set(due - 1);
+            assert!(reaped(&mut shaped).is_empty());
+            time.set(due);
+            assert_eq!(reaped(&mut shaped), [tag]);
+        }
     }
 
     #[test]

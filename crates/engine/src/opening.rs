@@ -184,7 +184,7 @@ fn shape(
         // The configuration was checked: there is a device of that name.
         let profile = forebay_setup::device_profile(config, name);
         let capacity = shaped.capabilities(device).map_or(0, |c| c.size);
-        let seed = config.shape_model(name).map_or(0, |shape| shape.seed);
+        let seed = config.shape.get(name).map_or(0, |shape| shape.seed);
         shaped.set_model(device, profile.map(|p| Model::new(&p, capacity, seed)));
     }
     AnyDevices::new(shaped)

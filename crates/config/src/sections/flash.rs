@@ -33,7 +33,7 @@ section! {
         activity_extent: Size = "8MiB";
         /// Most extents marked at once, 1 to 32768.
         activity_extents: u32 = 64;
-        /// A `[shape.NAME]` or a device of the catalogue to slow it down to.
+        /// A `[shape.NAME]` or a device by name, such as "san", to slow it down to.
         shape: Option<String> = unset;
     }
 }

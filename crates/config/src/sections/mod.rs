@@ -14,5 +14,5 @@ pub use policies::{
     Replacement, ReplacementPolicy, Workers,
 };
 pub use serve::{Serve, Tls};
-pub use shape::{CATALOGUE, CatalogueDevice, Distribution, Shape, ShapeModel};
+pub use shape::{Distribution, Shape};
 pub use volume::{BackingLayout, Partition, Staleness, Volume};

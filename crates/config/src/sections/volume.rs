@@ -26,7 +26,7 @@ section! {
         partition: Option<Partition> = unset, later;
         /// How far the store may lag behind.
         staleness: Option<Staleness> = unset, later;
-        /// A `[shape.NAME]` or a device of the catalogue to slow the store down to.
+        /// A `[shape.NAME]` or a device by name, such as "san", to slow the store down to.
         shape: Option<String> = unset;
     }
 }
