@@ -7,7 +7,9 @@ use forebay_device::{
     Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring,
 };
 use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
-use forebay_flash::{BlockKey, Event, Log, LogError, OnDamage, Options, RecoveryReport, Start};
+use forebay_flash::{
+    BlockKey, Event, Log, LogError, OnDamage, Options, Position, RecoveryReport, Start,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,8 +25,32 @@ pub struct CheckReport {
     pub dirty_blocks: u64,
     /// Blocks that the tier holds.
     pub blocks: u64,
+    /// Records whose data cannot be read, in the order in which they were found.
+    pub unreadable: Vec<Unreadable>,
     /// Why it could not be read to the end.
     pub failure: Option<LogError>,
+}
+
+/// A record whose data fails its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// Which block.
+    pub key: BlockKey,
+    /// Where it lies.
+    pub position: Position,
+    /// What that means for the block.
+    pub loss: Loss,
+}
+
+/// What an unreadable record means for its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The newest data was there only.
+    Dirty,
+    /// The backing store has the same data.
+    Clean,
+    /// A newer record has taken its place.
+    Superseded,
 }
 
 /// Reads the flash tier at `path` from end to end.
@@ -72,8 +98,8 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
 /// The log alone, as a machine.
 struct Checker {
     log: Log,
-    /// Whether the newest record of a block is dirty.
-    blocks: BTreeMap<BlockKey, bool>,
+    /// Where the newest record of a block is, and whether it is dirty.
+    blocks: BTreeMap<BlockKey, (Position, bool)>,
     recovery: RecoveryReport,
     failure: Option<LogError>,
     over: bool,
@@ -89,7 +115,7 @@ impl Checker {
         while let Some(event) = self.log.poll_event() {
             match event {
                 Event::Recovered(record) => {
-                    self.blocks.insert(record.key, record.dirty != 0);
+                    self.blocks.insert(record.key, (record.position, record.dirty != 0));
                 }
                 Event::RecoveredTombstone { key } => {
                     self.blocks.remove(&key);
@@ -102,8 +128,23 @@ impl Checker {
     }
 
     fn report(self) -> CheckReport {
+        let loss = |key, position| match self.blocks.get(&key) {
+            Some(&(newest, dirty)) if newest == position => {
+                if dirty {
+                    Loss::Dirty
+                } else {
+                    Loss::Clean
+                }
+            }
+            _ => Loss::Superseded,
+        };
+        let unreadable = self.recovery.damage.payloads.iter();
+        let unreadable = unreadable
+            .map(|&(key, position)| Unreadable { key, position, loss: loss(key, position) })
+            .collect();
         CheckReport {
-            dirty_blocks: self.blocks.values().filter(|dirty| **dirty).count() as u64,
+            unreadable,
+            dirty_blocks: self.blocks.values().filter(|(_, dirty)| *dirty).count() as u64,
             blocks: self.blocks.len() as u64,
             recovery: self.recovery,
             failure: self.failure,

@@ -40,7 +40,7 @@ pub mod tape;
 mod translate;
 
 pub use buffers::BufferPool;
-pub use check::{CheckReport, check_flash};
+pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
 pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;

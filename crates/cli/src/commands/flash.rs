@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use forebay_config::Config;
 use forebay_engine::{
-    CheckReport, Engine, EngineOptions, Found, StopMode, check_flash, inspect_flash,
+    CheckReport, Engine, EngineOptions, Found, Loss, StopMode, check_flash, inspect_flash,
 };
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
+use crate::format::count;
 use crate::output::OutputArgs;
 use crate::progress::Unit;
 
@@ -22,6 +23,9 @@ const EXAMPLE_CHECK: &str = "Example, with the server stopped:
 
 const EXAMPLE_RECOVER: &str = "Example, with the server stopped:
   $ forebay flash recover flash.img --config forebay.toml";
+
+/// As many errors are named in text; JSON has all.
+const ERRORS_SHOWN: usize = 10;
 
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
@@ -72,7 +76,7 @@ struct Report {
     regions: u32,
     regions_used: u32,
     volumes: Vec<Bound>,
-    errors: Vec<String>,
+    errors: Vec<Damage>,
 }
 
 /// A volume that is bound to the tier.
@@ -92,8 +96,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
             if report.errors.is_empty() {
                 return Ok(());
             }
-            let what =
-                format!("{} is damaged: {}", args.device.display(), report.errors.join("; "));
+            let what = format!("{} is damaged: {}", args.device.display(), summary(&report.errors));
             Err(CliError::failed(what).kept("everything: nothing was written"))
         }
         Command::Recover(args) => recover(&args, ctx),
@@ -150,20 +153,106 @@ fn report(device: &Path) -> Result<Report, CliError> {
     })
 }
 
-fn errors(check: &CheckReport) -> Vec<String> {
+fn errors(check: &CheckReport) -> Vec<Damage> {
     let damage = &check.recovery.damage;
-    let mut errors: Vec<String> = check.failure.iter().map(ToString::to_string).collect();
-    for (first, last) in &damage.batches {
-        errors.push(format!("batches {first} to {last} are lost"));
+    let failure = check.failure.iter().map(|error| Damage::Failure { message: error.to_string() });
+    let batches = damage.batches.iter().map(|&(first, last)| Damage::Batches { first, last });
+    let blocks = check.unreadable.iter().map(|found| Damage::Block {
+        volume: found.key.volume(),
+        block: found.key.block().0,
+        page: found.position.0,
+        state: match found.loss {
+            Loss::Dirty => State::Dirty,
+            Loss::Clean => State::Clean,
+            Loss::Superseded => State::Superseded,
+        },
+    });
+    let misplaced = damage.misplaced.iter().map(|&page| Damage::Misplaced { page });
+    failure.chain(batches).chain(blocks).chain(misplaced).collect()
+}
+
+/// One thing that is wrong.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Damage {
+    /// The tier could not be read to its end.
+    Failure { message: String },
+    /// Batches of records are gone; which blocks they held is not known.
+    Batches { first: u64, last: u64 },
+    /// A record's data fails its checksum.
+    Block { volume: u16, block: u64, page: u32, state: State },
+    /// A page holds what was written for another place.
+    Misplaced { page: u32 },
+}
+
+/// Of a block whose data cannot be read.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Dirty,
+    Clean,
+    Superseded,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Damage::Failure { message } => f.write_str(message),
+            Damage::Batches { first, last } => {
+                write!(f, "batches {first} to {last} are lost; which blocks they held is not known")
+            }
+            Damage::Block { volume, block, page, state } => {
+                let state = match state {
+                    State::Dirty => "dirty, its newest data is lost",
+                    State::Clean => "clean, the backing store has its data",
+                    State::Superseded => "nothing is lost, there is a newer record",
+                };
+                write!(f, "block {block} of volume {volume} at page {page} is unreadable: {state}")
+            }
+            Damage::Misplaced { page } => {
+                write!(f, "page {page} holds what was written for another place")
+            }
+        }
     }
-    for (key, position) in &damage.payloads {
-        let (volume, block, page) = (key.volume(), key.block().0, position.0);
-        errors.push(format!("block {block} of volume {volume} at page {page} is unreadable"));
+}
+
+/// How much is damaged, in a line; empty if nothing is.
+fn summary(errors: &[Damage]) -> String {
+    let blocks = |which| {
+        let is = |e: &&Damage| matches!(e, Damage::Block { state, .. } if *state == which);
+        errors.iter().filter(is).count() as u64
+    };
+    let (dirty, clean, old) =
+        (blocks(State::Dirty), blocks(State::Clean), blocks(State::Superseded));
+    let mut parts = Vec::new();
+    if dirty + clean + old > 0 {
+        let mut text = format!(
+            "{} unreadable blocks, {} of them dirty and lost, {} clean",
+            count(dirty + clean + old),
+            count(dirty),
+            count(clean)
+        );
+        if old > 0 {
+            text += &format!(", {} superseded", count(old));
+        }
+        parts.push(text);
     }
-    for page in &damage.misplaced {
-        errors.push(format!("page {page} holds what was written for another place"));
+    let (mut batches, mut misplaced) = (0, 0);
+    for error in errors {
+        match error {
+            Damage::Failure { message } => parts.push(message.clone()),
+            Damage::Batches { first, last } => batches += last - first + 1,
+            Damage::Misplaced { .. } => misplaced += 1,
+            Damage::Block { .. } => {}
+        }
     }
-    errors
+    if batches > 0 {
+        parts.push(format!("{} batches lost, with blocks that are not known", count(batches)));
+    }
+    if misplaced > 0 {
+        parts.push(format!("{} misplaced pages", count(misplaced)));
+    }
+    parts.join("; ")
 }
 
 fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
@@ -177,7 +266,19 @@ fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
         for volume in &report.volumes {
             writeln!(out, "volume {:<6} {}", volume.index, volume.uuid)?;
         }
-        report.errors.iter().try_for_each(|error| writeln!(out, "error         {error}"))
+        if report.errors.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "damage        {}", summary(&report.errors))?;
+        for error in report.errors.iter().take(ERRORS_SHOWN) {
+            writeln!(out, "error         {error}")?;
+        }
+        match report.errors.len().saturating_sub(ERRORS_SHOWN) {
+            0 => Ok(()),
+            more => {
+                writeln!(out, "              and {} more; --json names all", count(more as u64))
+            }
+        }
     })
 }
 

@@ -1,0 +1,100 @@
+//! Goal: `forebay flash check` says what damage means, at a length that can be read. Method: a tier
+//! whose blocks are spoilt where they lie.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_config::Config;
+use forebay_engine::{Engine, EngineOptions, StopMode, Submission};
+
+const BLOCK: usize = 4096;
+const CLEAN: u8 = 0xC1;
+const DIRTY: u8 = 0xD1;
+
+/// Writes `count` blocks full of `byte` from block `first` on.
+fn write(config: &Config, first: u64, count: u64, byte: u8, stop: StopMode) {
+    let engine = Engine::open(config, EngineOptions::default()).unwrap();
+    let mut session = engine.session().unwrap();
+    for block in first..first + count {
+        let mut buffer = session.buffer(BLOCK);
+        buffer.fill(byte);
+        let (volume, flags, length) = (Volume(0), Flags::NONE, BLOCK as u64);
+        let (offset, buffer) = (block * length, Some(buffer));
+        let request =
+            Submission { tag: block, volume, op: Op::Write, flags, offset, length, buffer };
+        let (mut requests, mut done) = (vec![request], Vec::new());
+        session.submit(&mut requests, &mut done);
+        while done.is_empty() {
+            session.wait(None, &mut done);
+        }
+        assert_eq!(done[0].result, Ok(()));
+    }
+    drop(session);
+    engine.stop(stop, |_| {}).unwrap();
+}
+
+/// Changes a byte of each page that is full of `byte`; how many there were.
+fn spoil(path: &Path, byte: u8) -> u64 {
+    let mut bytes = std::fs::read(path).unwrap();
+    let pages = bytes.chunks_exact_mut(BLOCK).filter(|page| page.iter().all(|b| *b == byte));
+    let count = pages.map(|page| page[100] ^= 1).count();
+    std::fs::write(path, bytes).unwrap();
+    count as u64
+}
+
+fn check(directory: &Path, more: &[&str]) -> (Output, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command
+        .current_dir(directory)
+        .args(["flash", "check", "flash.img"])
+        .args(more)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    (output, stdout, stderr)
+}
+
+#[test]
+fn a_check_tells_dirty_blocks_that_are_lost_from_clean_ones_in_few_words() {
+    for layout in ["log", "slots"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let config = Config::from_toml(&format!(
+            "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+             [flash]\npath = '{}'\nsize = '16MiB'\nlayout = '{layout}'\n\
+             [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n",
+            path("flash.img"),
+            path("a.img")
+        ))
+        .unwrap();
+        write(&config, 0, 20, CLEAN, StopMode::Destage);
+        write(&config, 100, 30, DIRTY, StopMode::Keep);
+        assert!(check(directory.path(), &[]).0.status.success(), "{layout}: nothing is wrong yet");
+
+        let flash = directory.path().join("flash.img");
+        assert_eq!((spoil(&flash, CLEAN), spoil(&flash, DIRTY)), (20, 30), "{layout}");
+        let (output, stdout, stderr) = check(directory.path(), &[]);
+        assert_eq!(output.status.code(), Some(1), "{layout}");
+        let counts = "50 unreadable blocks, 30 of them dirty and lost, 20 clean";
+        assert!(stdout.contains(counts) && stderr.contains(counts), "{layout}: {stdout}{stderr}");
+        assert_eq!(stdout.lines().filter(|l| l.starts_with("error ")).count(), 10, "{stdout}");
+        assert!(stdout.contains("and 40 more"), "{layout}: {stdout}");
+        assert!(stderr.len() < 500, "{layout}: {stderr}");
+
+        let (output, stdout, _) = check(directory.path(), &["--json"]);
+        assert_eq!(output.status.code(), Some(1), "{layout}");
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let errors = report["errors"].as_array().unwrap();
+        let blocks = |state: &str| {
+            let of = errors.iter().filter(|e| e["kind"] == "block" && e["state"] == state);
+            let mut blocks: Vec<_> = of.map(|e| e["block"].as_u64().unwrap()).collect();
+            blocks.sort_unstable();
+            blocks
+        };
+        assert_eq!(blocks("clean"), (0..20).collect::<Vec<_>>(), "{layout}");
+        assert_eq!(blocks("dirty"), (100..130).collect::<Vec<_>>(), "{layout}");
+        assert_eq!(errors.len(), 50, "{layout}");
+    }
+}
