@@ -86,3 +86,5 @@ stop
 refused 1 'no flash tier' "$FOREBAY" flash info disk.img
 refused 1 'cannot open' "$FOREBAY" flash info nowhere.img
 refused 1 'cannot open' "$FOREBAY" backing info nowhere.img
+head -c 4M /dev/urandom >noise.img
+refused 1 'noise.img is no backing store' "$FOREBAY" backing info noise.img

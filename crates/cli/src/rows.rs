@@ -22,6 +22,7 @@ pub struct Rows {
 enum Values {
     Integers(Vec<i64>),
     Reals(Vec<f64>),
+    OptionalReals(Vec<Option<f64>>),
     Texts(Vec<ByteArray>),
 }
 
@@ -36,6 +37,16 @@ impl Rows {
     /// Adds a column of real numbers.
     pub fn reals(mut self, name: &'static str, values: impl Iterator<Item = f64>) -> Self {
         self.columns.push((name, Values::Reals(values.collect())));
+        self
+    }
+
+    /// Adds a column of real numbers, null where there is none.
+    pub fn optional_reals(
+        mut self,
+        name: &'static str,
+        values: impl Iterator<Item = Option<f64>>,
+    ) -> Self {
+        self.columns.push((name, Values::OptionalReals(values.collect())));
         self
     }
 
@@ -66,6 +77,11 @@ impl Rows {
             match values {
                 Values::Integers(v) => column.typed::<Int64Type>().write_batch(v, None, None)?,
                 Values::Reals(v) => column.typed::<DoubleType>().write_batch(v, None, None)?,
+                Values::OptionalReals(v) => {
+                    let there: Vec<f64> = v.iter().flatten().copied().collect();
+                    let levels: Vec<i16> = v.iter().map(|v| v.is_some().into()).collect();
+                    column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?
+                }
                 Values::Texts(v) => column.typed::<ByteArrayType>().write_batch(v, None, None)?,
             };
             column.close()?;
@@ -80,11 +96,15 @@ impl Values {
     fn field(&self, name: &str) -> Result<Type, ParquetError> {
         let (physical, logical) = match self {
             Values::Integers(_) => (Physical::INT64, None),
-            Values::Reals(_) => (Physical::DOUBLE, None),
+            Values::Reals(_) | Values::OptionalReals(_) => (Physical::DOUBLE, None),
             Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
         let field = Type::primitive_type_builder(name, physical);
-        field.with_repetition(Repetition::REQUIRED).with_logical_type(logical).build()
+        let repetition = match self {
+            Values::OptionalReals(_) => Repetition::OPTIONAL,
+            _ => Repetition::REQUIRED,
+        };
+        field.with_repetition(repetition).with_logical_type(logical).build()
     }
 }
 
@@ -100,7 +120,8 @@ mod tests {
         let rows = Rows::default()
             .texts("name", ["a", "ü"].into_iter())
             .integers("size", [1, u64::MAX].into_iter())
-            .reals("ratio", [0.5, 1.0].into_iter());
+            .reals("ratio", [0.5, 1.0].into_iter())
+            .optional_reals("late", [None, Some(2.5)].into_iter());
         rows.write(&path).unwrap();
         let file = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
         let rows: Vec<String> =
@@ -108,8 +129,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                r#"{name: "a", size: 1, ratio: 0.5}"#.to_string(),
-                format!(r#"{{name: "ü", size: {}, ratio: 1.0}}"#, i64::MAX)
+                r#"{name: "a", size: 1, ratio: 0.5, late: null}"#.to_string(),
+                format!(r#"{{name: "ü", size: {}, ratio: 1.0, late: 2.5}}"#, i64::MAX)
             ]
         );
     }

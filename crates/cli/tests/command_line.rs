@@ -250,6 +250,25 @@ fn an_example_that_fails_is_noticed_with_and_without_a_server() {
 }
 
 #[test]
+fn what_cannot_be_read_is_said_in_words_of_the_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str], stdin: Stdio| {
+        let mut command = Command::new(FOREBAY);
+        let output = command.current_dir(dir.path()).args(args).stdin(stdin).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let spec = "zipf:blocks=64,requests=100";
+    assert_eq!(run(&["trace", "synth", spec, "-o", "t.parquet"], Stdio::null()).0, Some(0));
+    let file = std::fs::File::open(dir.path().join("t.parquet")).unwrap();
+    let (status, says) = run(&["trace", "info", "-"], file.into());
+    assert_eq!(status, Some(1), "{says}");
+    assert!(says.contains("Parquet") && says.contains("give a file"), "{says}");
+    let (status, says) = run(&["report", "t.parquet", "-o", "x.html"], Stdio::null());
+    assert_eq!(status, Some(2), "{says}");
+    assert!(says.contains("t.parquet is no JSON document") && says.contains("--json"), "{says}");
+}
+
+#[test]
 fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work() {
     let dir = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {

@@ -62,6 +62,11 @@ fn a_replay_reports_every_field_that_is_promised() {
     assert!(answer["rss_bytes"].as_u64().unwrap() > 1 << 20);
     assert_eq!(answer["component_latency_us"], serde_json::json!({}), "the target is not ours");
     assert!(answer["queue"]["max"].as_u64().unwrap() <= 8);
+    for due in ["response_us", "lateness_us"] {
+        assert!(answer[due].is_null(), "nothing is due in a closed loop: {}", answer[due]);
+        let timed = ["replay", "t.parquet", "--rate", "1000", "--target", "disk.img", "--write"];
+        assert!(json(dir.path(), &timed)[due]["max"].is_f64(), "{due}");
+    }
     assert_eq!(answer["verify"]["wrong_bytes"], 0);
     assert!(answer["verify"]["checked_bytes"].as_u64().unwrap() > 0);
     assert_eq!(answer["trace"]["xxh3"].as_str().unwrap().len(), 16);

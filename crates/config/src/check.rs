@@ -156,11 +156,12 @@ fn volumes(config: &Config, problems: &mut Problems) {
         let key = |name: &str| format!("volume.{i}.{name}");
         check_volume(volume, &key, problems);
         if let Some(first) = names.insert(volume.name.as_str(), i) {
-            let message = format!("`{}` is also the name of volume {}", volume.name, first + 1);
+            let message = format!("`{}` is also the name of volume.{first}", volume.name);
             problems.add(key("name"), message);
         }
         if let Some(first) = stores.insert(volume.backing.as_str(), i) {
-            let message = format!("{} is also behind volume {}", volume.backing, first + 1);
+            let other = &config.volume[first].name;
+            let message = format!("{} is also behind volume.{first}, `{other}`", volume.backing);
             problems.add(key("backing"), message);
         }
         if config.flash.as_ref().is_some_and(|f| f.path.as_os_str() == volume.backing.as_str()) {

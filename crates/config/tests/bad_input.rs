@@ -256,14 +256,14 @@ const CASES: &[Case] = &[
         "[[volume]]\nname = 'x'\nbacking = 'y'\n[[volume]]\nname = 'x'\nbacking = 'z'",
         5,
         "volume.1.name",
-        "volume 1",
+        "volume.0",
     ),
     (
         "two volumes on one store",
         "[[volume]]\nname = 'x'\nbacking = 'y'\n[[volume]]\nname = 'z'\nbacking = 'y'",
         6,
         "volume.1.backing",
-        "volume 1",
+        "volume.0, `x`",
     ),
     (
         "a volume on the flash tier",

@@ -66,6 +66,14 @@ pub enum EngineError {
         /// What is wrong.
         error: HeaderError,
     },
+    /// What was to be looked at has no header that can be read.
+    #[error("{} is no backing store that Forebay can read: {error}; nothing was written", path.display())]
+    NoStore {
+        /// What was looked at.
+        path: PathBuf,
+        /// What is wrong.
+        error: HeaderError,
+    },
     /// The header says another layout than the configuration.
     #[error(
         "volume {volume}: {} was set up with layout = \"{found}\", the configuration says \
@@ -144,6 +152,19 @@ pub enum EngineError {
         /// Bytes it has.
         size: u64,
         /// Bytes it would need.
+        needed: u64,
+    },
+    /// The device of the flash tier has too little room.
+    #[error(
+        "the flash tier {} is too small: it has {size} bytes and flash.size says {needed}; \
+         nothing was written", path.display()
+    )]
+    FlashTooSmall {
+        /// The device or file.
+        path: PathBuf,
+        /// Bytes it has.
+        size: u64,
+        /// Bytes it should have.
         needed: u64,
     },
     /// The store's newest data may be on a flash tier that is not there.

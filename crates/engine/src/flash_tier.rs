@@ -60,8 +60,7 @@ impl FlashTier {
         let (target, notice) = patience::open(&options)?;
         let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
         if let Some(size) = flash.size.filter(|size| size.bytes() > target.size()) {
-            return Err(EngineError::TooSmall {
-                volume: "(flash)".into(),
+            return Err(EngineError::FlashTooSmall {
                 path: flash.path.clone(),
                 size: target.size(),
                 needed: size.bytes(),

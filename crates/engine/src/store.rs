@@ -362,7 +362,7 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
         }
     }
     let error = first_error.unwrap_or(HeaderError::Damaged);
-    Err(EngineError::Header { volume: "?".into(), path: path.to_owned(), error })
+    Err(EngineError::NoStore { path: path.to_owned(), error })
 }
 
 /// 16 random bytes.

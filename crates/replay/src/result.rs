@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::placement::Adjusted;
 use crate::record::{Failures, Interval, QueueResult, merge};
-use crate::run::{End, JobOutcome, RunOptions};
+use crate::run::{End, JobOutcome, Pace, RunOptions};
 use crate::usage::Usage;
 
 /// A run on a real target. Latencies are in microseconds, sizes in bytes.
@@ -29,10 +29,10 @@ pub struct RealRun {
     #[serde(serialize_with = "or_empty")]
     pub component_latency_us: Option<Components>,
     /// From the time at which a request was due to its answer: what a client sees that does
-    /// not slow down when the target does. All 0 in a closed loop.
-    pub response_us: Latency,
-    /// How late requests were sent, by the workload's clock. All 0 in a closed loop.
-    pub lateness_us: Latency,
+    /// not slow down when the target does. `None` in a closed loop, where nothing is due.
+    pub response_us: Option<Latency>,
+    /// How late requests were sent, by the workload's clock. `None` in a closed loop.
+    pub lateness_us: Option<Latency>,
     /// Requests on their way.
     pub queue: QueueResult,
     /// Seconds of processor time of the whole process during the run.
@@ -112,6 +112,7 @@ pub(crate) fn assemble(
     let requests = sum.requests.iter().sum();
     let after = Usage::now();
     let ended_by = ended_by(outcomes);
+    let timed = options.pace != Pace::AsFastAsPossible;
     RealRun {
         run: RunResult {
             requests,
@@ -131,8 +132,8 @@ pub(crate) fn assemble(
             requests_per_s: per_s(requests),
         },
         component_latency_us: None,
-        response_us: sum.response.summary(),
-        lateness_us: sum.lateness.summary(),
+        response_us: timed.then(|| sum.response.summary()),
+        lateness_us: timed.then(|| sum.lateness.summary()),
         queue: QueueResult {
             depth: options.queue_depth,
             jobs: outcomes.len() as u32,

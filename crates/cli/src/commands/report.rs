@@ -93,8 +93,10 @@ impl Document {
             }
         };
         let bytes = std::fs::read(path).map_err(|e| CliError::file("cannot read", path, e))?;
-        let value =
-            serde_json::from_slice(&bytes).map_err(|e| CliError::file("cannot read", path, e))?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            let what = format!("{} is no JSON document ({error})", path.display());
+            CliError::usage(what).next("give what a command wrote with --json -o FILE")
+        })?;
         Ok(Document { label, value })
     }
 

@@ -44,16 +44,22 @@ impl ParquetTraceReader {
     pub(crate) fn from_source(source: Source) -> Result<Self> {
         let path = source.path.clone();
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
-        let chunks = match source.memory {
-            Some(bytes) if !source.compressed => Chunks::Memory(bytes),
-            _ => Chunks::open(&path)?,
-        };
-        if source.compressed || source.path.as_os_str() == "-" {
+        if path.as_os_str() == "-" {
+            return Err(wrong(
+                "Parquet is read from its end, which standard input does not have yet: give a file"
+                    .to_owned(),
+            ));
+        }
+        if source.compressed {
             return Err(wrong(
                 "Parquet can be read only from an uncompressed file (it is compressed within)"
                     .to_owned(),
             ));
         }
+        let chunks = match source.memory {
+            Some(bytes) => Chunks::Memory(bytes),
+            None => Chunks::open(&path)?,
+        };
         let open =
             |chunks| guarded(|| SerializedFileReader::new(chunks).map_err(|e| e.to_string()));
         let file = open(chunks).or_else(|e| match Chunks::open_checkpointed(&path) {

@@ -221,8 +221,8 @@ fn row(document: &Document) -> Rows {
     rows = latencies(rows, READ_COLUMNS, &latency.read);
     rows = latencies(rows, WRITE_COLUMNS, &latency.write);
     rows = latencies(rows, ALL_COLUMNS, &latency.all);
-    rows = latencies(rows, RESPONSE_COLUMNS, &r.response_us);
-    rows = latencies(rows, LATENESS_COLUMNS, &r.lateness_us);
+    rows = maybe_latencies(rows, RESPONSE_COLUMNS, r.response_us.as_ref());
+    rows = maybe_latencies(rows, LATENESS_COLUMNS, r.lateness_us.as_ref());
     let Some(cache) = &run.cache else { return rows };
     rows.integers("tier1_read_hits", once(cache.hits.tier1.read))
         .integers("tier1_write_hits", once(cache.hits.tier1.write))
@@ -260,6 +260,16 @@ fn latencies(rows: Rows, names: [&'static str; 7], l: &Latency) -> Rows {
         .into_iter()
         .zip(l.values())
         .fold(rows, |rows, (name, value)| rows.reals(name, std::iter::once(value)))
+}
+
+/// The same columns, null where there is nothing to measure.
+fn maybe_latencies(rows: Rows, names: [&'static str; 7], l: Option<&Latency>) -> Rows {
+    let values = l.map(Latency::values);
+    let value = |at: usize| values.as_ref().map(|values| values[at]);
+    names
+        .into_iter()
+        .enumerate()
+        .fold(rows, |rows, (at, name)| rows.optional_reals(name, std::iter::once(value(at))))
 }
 
 fn interval_rows(intervals: &[Interval]) -> Rows {

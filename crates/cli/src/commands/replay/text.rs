@@ -62,8 +62,7 @@ pub fn facts(document: &Document) -> Vec<(String, String)> {
             percent(r.queue.full_share)
         ),
     ));
-    if r.lateness_us.max > 0.0 {
-        let late = &r.lateness_us;
+    if let Some(late) = r.lateness_us.as_ref().filter(|late| late.max > 0.0) {
         facts.push((
             "sent late by",
             format!(
@@ -137,8 +136,8 @@ fn latency_table(document: &Document) -> String {
             rows.push(row(name, latency));
         }
     }
-    if document.result.response_us.max > 0.0 {
-        rows.push(row("since due", &document.result.response_us));
+    if let Some(response) = document.result.response_us.as_ref().filter(|r| r.max > 0.0) {
+        rows.push(row("since due", response));
     }
     const COLUMNS: [&str; 8] = ["latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
     let mut text = table(&COLUMNS, &rows);
