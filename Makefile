@@ -20,8 +20,8 @@ test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
 demo: ## the main job on a real application, ends with a report; TRACE=file for a trace of yours
 	@scripts/demo.sh
 
-bench: ## the measurements, on this machine
-	@if [ -x scripts/bench.sh ]; then scripts/bench.sh; else cargo bench --workspace; fi
+bench: ## the measurements, on this machine; BENCHES="hits plan" for some, SKIP="hits" for the others
+	@SKIP="$(SKIP)" scripts/bench.sh $(BENCHES)
 
 doc: ## the API documentation, its links checked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

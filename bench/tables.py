@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Makes the tables of the documents anew.
+
+    bench/tables.py lru              what two tiers hit, beside LRU of their sum
+    bench/tables.py pod TRACE        read-only and write-only caches beside their curves
+    bench/tables.py sampling TRACE   errors of sampled curves
+    bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
+    bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
+
+FOREBAY=path of the binary (target/release/forebay). Everything is counted, nothing timed: the
+same figures come out on every machine.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+
+FOREBAY = os.environ.get(
+    "FOREBAY", str(Path(__file__).parent.parent / "target/release/forebay")
+)
+FOREBAY = str(Path(FOREBAY).resolve())
+BLOCK = 4096
+MIB = 1 << 20
+
+
+def ask(*words):
+    """What a command answers with --json."""
+    done = subprocess.run(
+        [FOREBAY, "-q", *words, "--json"], check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout)
+
+
+def curve(trace, *options, at=()):
+    """Points of a curve by blocks, and the whole document."""
+    sizes = ["--at", ",".join(str(blocks * BLOCK) for blocks in at)] if at else []
+    document = ask("mrc", trace, *options, *sizes)
+    points = {}
+    for point in document["points"]:
+        point["hits"] = round(document["accesses"] * (1 - point["miss_ratio"]))
+        point["read_hits"] = round(document["reads"] * (1 - point["read_miss_ratio"]))
+        points[point["size_blocks"]] = point
+    return points, document
+
+
+def simulate(trace, dram_bytes, policy, flash_bytes=0, layout="log"):
+    config = Path("cache.toml")
+    text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
+    if flash_bytes:
+        text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
+        text += f'layout = "{layout}"\n'
+    config.write_text(text)
+    return ask("simulate", trace, "--config", str(config), "--untimed")
+
+
+def row(*cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def lru():
+    trace = "zipf.parquet"
+    spec = "zipf:blocks=60k,theta=1,requests=400k,write=0.25,seed=1"
+    subprocess.run(
+        [FOREBAY, "-q", "trace", "synth", spec, "-o", trace], check=True, stdout=2
+    )
+    rows = [(1000, 4096), (1000, 16384), (5000, 16384), (1000, 32768)]
+    points, _ = curve(trace, at=[dram + flash for dram, flash in rows])
+    row("memory + flash, blocks", "write-through", "write-back")
+    row("---", "---", "---")
+    for dram, flash in rows:
+        shares = []
+        for policy in ["write-through", "write-back"]:
+            hits = simulate(trace, dram * BLOCK, policy, flash * BLOCK)["hits"]
+            both = sum(sum(hits[tier].values()) for tier in ["tier1", "tier2"])
+            shares.append(f"{both / points[dram + flash]['hits']:.2f}")
+        row(f"{dram:,} + {flash:,}", *shares)
+
+
+def pod(trace):
+    """LRU caches that take one block after another, beside what the curves say of them."""
+    sizes = [16, 128, 256, 512, 1024]
+    blocks = [mib * MIB // BLOCK for mib in sizes]
+    curves = {
+        d: curve(trace, "--distance", d, at=blocks)[0] for d in ["pod-ro", "pod-wbwo"]
+    }
+    accesses = list(block_accesses(trace))
+    row("cache", "read-only LRU", "`pod-ro`", "write-only LRU", "`pod-wbwo`")
+    row(*["---"] * 5)
+    for mib, count in zip(sizes, blocks, strict=True):
+        cells = []
+        for policy, distance in [("read-only", "pod-ro"), ("write-only", "pod-wbwo")]:
+            hits = read_hits(accesses, policy, count)
+            cells += [
+                f"{hits:,}",
+                f"{at_or_last(curves[distance], count)['read_hits']:,}",
+            ]
+        row(f"{mib} MiB" if mib < 1024 else "1 GiB", *cells)
+
+
+def block_accesses(trace):
+    """(volume and block, whether it is written), in the trace's order."""
+    run = [FOREBAY, "-q", "trace", "convert", trace, "-o", "trace.csv"]
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+    with open("trace.csv") as lines:
+        for line in csv.DictReader(lines):
+            offset, length = int(line["offset"]), int(line["length"])
+            if line["op"] not in ("read", "write") or length == 0:
+                continue
+            for block in range(offset // BLOCK, (offset + length - 1) // BLOCK + 1):
+                yield (line["volume"], block), line["op"] == "write"
+
+
+def read_hits(accesses, policy, size):
+    held, hits = OrderedDict(), 0
+    for block, written in accesses:
+        found = block in held
+        hits += found and not written
+        if written and policy == "read-only":
+            held.pop(block, None)
+        elif found or written == (policy == "write-only"):
+            held[block] = True
+            held.move_to_end(block)
+            if len(held) > size:
+                held.popitem(last=False)
+    return hits
+
+
+def at_or_last(points, blocks):
+    """The point at a size; a curve ends where nothing more hits."""
+    return points[max(size for size in points if size <= blocks)]
+
+
+def sampling(trace):
+    """Mean and largest absolute difference in miss ratio over 100 evenly spaced sizes."""
+    exact, _ = curve(trace)
+    end = max(exact)
+    sizes = [end * n // 100 for n in range(1, 101)]
+    exact, _ = curve(trace, at=sizes)
+    row("", "mean error", "largest error", "rate")
+    row(*["---"] * 4)
+    for options in [
+        ("--sample", "0.1"),
+        ("--sample", "0.01"),
+        ("--max-blocks", "8192"),
+        ("--max-blocks", "1024"),
+    ]:
+        sampled, document = curve(trace, *options, at=sizes)
+        errors = [
+            abs(
+                at_or_last(exact, size)["miss_ratio"]
+                - at_or_last(sampled, size)["miss_ratio"]
+            )
+            for size in sizes
+        ]
+        mean, most = sum(errors) / len(errors), max(errors)
+        rate = document["sampled_rate"]
+        row(f"`{' '.join(options)}`", f"{mean:.4f}", f"{most:.3f}", f"{rate:.3g}")
+
+
+def memory():
+    """Bookkeeping of memory alone, and what flash adds to it."""
+    trace = "small.parquet"
+    spec = "zipf:blocks=1000,requests=1000,write=0.3"
+    subprocess.run(
+        [FOREBAY, "-q", "trace", "synth", spec, "-o", trace], check=True, stdout=2
+    )
+    row(
+        "memory",
+        "flash",
+        "bytes a block in memory",
+        "more a block on flash, log",
+        "slots",
+    )
+    row(*["---"] * 5)
+    for dram, flash in [(64, 256), (256, 4096), (1024, 16384), (4096, 65536)]:
+        alone = simulate(trace, dram * MIB, "write-back")["metadata_bytes"]
+        cells = [f"{dram} MiB", f"{flash} MiB", f"{alone * BLOCK / (dram * MIB):.1f}"]
+        for layout in ["log", "slots"]:
+            both = simulate(trace, dram * MIB, "write-back", flash * MIB, layout)
+            cells.append(
+                f"{(both['metadata_bytes'] - alone) * BLOCK / (flash * MIB):.1f}"
+            )
+        row(*cells)
+
+
+def cydonia(*traces):
+    """Every combination of the catalogue, 50 budgets from what buys little to what holds all data."""
+    row("", "mean excess latency", "two tiers exist, single tier found")
+    row(*["---"] * 3)
+    for policy in ["write-through", "write-back"]:
+        excess, missed, two_tiers = [], 0, 0
+        for trace in traces:
+            given = [
+                trace,
+                "--budget",
+                "100%",
+                "--sweep",
+                "50",
+                "--policy",
+                policy,
+                "--method",
+            ]
+            best = choices(ask("plan", *given, "exhaustive"))
+            found = choices(ask("plan", *given, "cydonia"))
+            for key, (least, single) in best.items():
+                latency, gave_up = found[key]
+                excess.append(latency / least - 1)
+                two_tiers += not single
+                missed += gave_up and not single
+        mean = 100 * sum(excess) / len(excess)
+        row(policy, f"{mean:.2f} %", f"{missed:,} of {two_tiers:,}")
+
+
+def choices(document):
+    """(Latency, whether it is a single tier) of each budget and combination."""
+    found = {}
+    for plan in document["sweep"]:
+        for choice in plan["choices"]:
+            devices = [tier["device"] for tier in choice["tiers"]] + [choice["backing"]]
+            key = (plan["budget_usd"], *devices)
+            found[key] = (choice["mean_latency_us"], choice["class"] == "single")
+    return found
+
+
+def main():
+    tables = {
+        "lru": lru,
+        "pod": pod,
+        "sampling": sampling,
+        "memory": memory,
+        "cydonia": cydonia,
+    }
+    if len(sys.argv) < 2 or sys.argv[1] not in tables:
+        sys.exit(__doc__)
+    traces = [str(Path(trace).resolve()) for trace in sys.argv[2:]]
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        tables[sys.argv[1]](*traces)
+
+
+if __name__ == "__main__":
+    main()

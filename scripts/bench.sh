@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# The measurements, on this machine. The documents say what they found on ours, and with which.
+#
+#   scripts/bench.sh                   all of them: an hour or so
+#   scripts/bench.sh read-rate plan    these
+#   SKIP="hits record" scripts/bench.sh    all but these
+#
+# One that fails, or lacks a program, does not keep the others from running; the last line is the
+# count. BENCH_SECONDS, BENCH_ROUNDS and BENCH_REQUESTS are read by those that say so.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+
+# The shell's own measurements of the binary, Criterion's of single crates, and small programs.
+BENCHES="hits record simulate reuse codec plan read-rate device model replay"
+SKIPPED=77
+built="${CARGO_TARGET_DIR:-$PWD/target}/release"
+export FOREBAY="${FOREBAY:-$built/forebay}" RAMSERVER="${RAMSERVER:-$built/ramserver}"
+
+# needs PROGRAM...: a measurement that cannot be made here says why.
+needs() {
+    local lacking
+    lacking="$(missing "$@")"
+    [ -z "$lacking" ] || { say "skipped: $lacking is missing"; exit "$SKIPPED"; }
+}
+
+release() { cargo build --release --quiet "$@"; }
+example() { cargo run --release --quiet -p "$1" --example "$2"; }
+
+# Hits over NBD beside other servers.
+bench_hits() {
+    needs fio python3
+    release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
+}
+
+# What recording a trace costs the server.
+bench_record() {
+    needs python3
+    release -p forebay && bench/record-cost.sh
+}
+
+# Simulated requests per second.
+bench_simulate() {
+    needs python3
+    release -p forebay && bench/simulate-rate.sh
+}
+
+# Reuse distances, the NBD protocol, searching for tier sizes.
+bench_reuse() { cargo bench -p forebay-locality --bench reuse; }
+bench_codec() { cargo bench -p forebay-nbd --bench codec; }
+bench_plan() { cargo bench -p forebay-plan --bench plan; }
+
+# Reading traces; the executor and its devices; device models; sending and measuring.
+bench_read-rate() { example forebay-trace read_rate; }
+bench_device() { example forebay-device speed; }
+bench_model() { example forebay-model speed; }
+bench_replay() { example forebay-replay overhead; }
+
+for name in "$@" ${SKIP:-}; do
+    if [[ " $BENCHES " != *" $name "* ]]; then
+        say "there is no measurement '$name'; there are: $BENCHES"
+        exit 2
+    fi
+done
+passed=0 failed=0 skipped=0
+for name in ${*:-$BENCHES}; do
+    say ""
+    say "=== $name"
+    if [[ " ${SKIP:-} " == *" $name "* ]]; then
+        say "skipped: as asked"
+        skipped=$((skipped + 1))
+        continue
+    fi
+    ("bench_$name")
+    case $? in
+        0) passed=$((passed + 1)) ;;
+        "$SKIPPED") skipped=$((skipped + 1)) ;;
+        *)
+            say "$name failed"
+            failed=$((failed + 1))
+            ;;
+    esac
+done
+say ""
+say "$passed measured, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
