@@ -8,8 +8,9 @@ section! {
     pub struct Cache {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
-        /// Memory for cached data, the first tier. Bookkeeping comes on top: at most 48 bytes
-        /// for each block that the two tiers can hold (72 in the flash layout slots).
+        /// Memory for cached data, the first tier. Bookkeeping comes on top: 76 bytes for each
+        /// block in memory (80 below 256MiB), and for each block on flash 48 bytes (in the
+        /// layout slots 69).
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";
