@@ -10,6 +10,7 @@ for field in '"requests"' '"hits"' '"tier1"' '"latency_us"' '"p9999"' '"tier2_by
     '"backing"' '"dirty_blocks_max"' '"volume": "vm1"'; do
     grep -q "$field" status.json || fail "status has no $field"
 done
+grep -q '"write_amplification": [1-9]' status.json || fail "status does not look into the flash tier"
 grep -q '"dirty_blocks": 256' status.json || fail "1 MiB is 256 dirty blocks"
 ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
