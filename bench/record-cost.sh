@@ -1,11 +1,11 @@
 #!/bin/bash
-# What `serve --record` costs: two servers alike, one of which records, under the same load of
-# hits, in turns; the processor time of each for a request, and the ratio of each pair. Prints a
-# Markdown table and the median ratio.
+# What `serve --record` and `--record --hash` cost: three servers alike, of which one records and
+# one records with hashes, under the same load of hits, in turns; the processor time of each for a
+# request, and the ratios of each round. Prints a Markdown table and the median ratios.
 #
 #   cargo build --release -p forebay && bench/record-cost.sh
 #
-# BENCH_REQUESTS (2M) per run; BENCH_ROUNDS (9) pairs.
+# BENCH_REQUESTS (2M) per run; BENCH_ROUNDS (9) rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requests=${BENCH_REQUESTS:-2M} rounds=${BENCH_ROUNDS:-9}
@@ -15,7 +15,8 @@ cd "$work"
 declare -A pid_of
 trap 'kill "${pid_of[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 
-for server in plain recording; do
+servers=(plain recording hashing)
+for server in "${servers[@]}"; do
     mkdir "$server"
     cat >"$server.toml" <<TOML
 [cache]
@@ -31,6 +32,7 @@ control = "unix:$work/$server/control.sock"
 TOML
     record=()
     [ "$server" = plain ] || record=(--record "$work/$server/trace.parquet")
+    [ "$server" != hashing ] || record+=(--hash)
     "$forebay" -q serve --config "$server.toml" "${record[@]}" >"$server/ready" &
     pid_of[$server]=$!
 done
@@ -48,33 +50,37 @@ nanos() {
         "/proc/${pid_of[$1]}/stat"
 }
 
-for server in plain recording; do
+for server in "${servers[@]}"; do
     for _ in $(seq 100); do [ -S "$server/nbd.sock" ] && break; sleep 0.05; done
     load "$server" 200k # brings the volume into memory
 done
-echo "| pair | plain, CPU ns | recording, CPU ns | ratio |"
-echo "| --- | --- | --- | --- |"
-for pair in $(seq "$rounds"); do
-    # Who is first changes, so that whatever drifts helps neither.
-    order=(plain recording)
-    [ $((pair % 2)) = 1 ] || order=(recording plain)
-    for server in "${order[@]}"; do
+echo "| round | plain, CPU ns | recording, CPU ns | ratio | with hashes, CPU ns | ratio |"
+echo "| --- | --- | --- | --- | --- | --- |"
+for round in $(seq "$rounds"); do
+    # Who is first changes, so that whatever drifts helps nobody.
+    for turn in 0 1 2; do
+        server=${servers[$(((round + turn) % 3))]}
         before=$(nanos "$server")
         load "$server" "$requests"
         sleep 0.3 # the recording thread takes up what is left
         echo "$(($(nanos "$server") - before))" >"$server/ns"
     done
-    python3 - "$pair" "$(cat plain/ns)" "$(cat recording/ns)" "$requests" <<'PYTHON' | tee -a pairs
+    python3 - "$round" "$requests" "$(cat plain/ns)" "$(cat recording/ns)" "$(cat hashing/ns)" \
+        <<'PYTHON' | tee -a rounds
 import sys
-pair, plain, recording, requests = sys.argv[1:]
+number, requests, *nanos = sys.argv[1:]
 unit = {"k": 10**3, "M": 10**6}
 n = int(requests[:-1]) * unit[requests[-1]] if requests[-1] in unit else int(requests)
-plain, recording = int(plain) / n, int(recording) / n
-print(f"| {pair} | {plain:.0f} | {recording:.0f} | {recording / plain:.3f} |")
+plain, recording, hashing = (int(ns) / n for ns in nanos)
+print(f"| {number} | {plain:.0f} | {recording:.0f} | {recording / plain:.3f} "
+      f"| {hashing:.0f} | {hashing / plain:.3f} |")
 PYTHON
 done
 python3 - <<'PYTHON'
 import statistics
-ratios = [float(line.split("|")[4]) for line in open("pairs")]
-print(f"median ratio {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
+rows = [line.split("|") for line in open("rounds")]
+for what, column in [("recording", 4), ("with hashes", 6)]:
+    ratios = [float(row[column]) for row in rows]
+    median = statistics.median(ratios)
+    print(f"{what}: median ratio {median:.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
 PYTHON
