@@ -151,7 +151,8 @@ fn geometry(c: &mut dyn Choices, block: u32, shards: u32, slots: bool) -> (Geome
         batch_pages_max,
         batch_entries_max,
         inflight_batches_max: 1 + c.choose(3) as u32,
-        active_extents_max: 1 + c.choose(3) as u32,
+        // A large table gives extents up before it is full.
+        active_extents_max: [1, 2, 3, 16][c.choose(4) as usize],
     };
     let (geometry, spare) = if slots { in_slots(c, geometry, shards) } else { (geometry, 0) };
     geometry.validate().expect("drawn geometries are valid");

@@ -84,6 +84,11 @@ pub(crate) struct Flushing {
     pub failed: bool,
 }
 
+/// Places for which the last direct write is remembered.
+const PLACES: u64 = 4096;
+/// log2 of the bytes of one.
+const PLACE_SHIFT: u32 = 20;
+
 /// An attached volume.
 #[derive(Debug)]
 pub(crate) struct VolumeState {
@@ -93,6 +98,9 @@ pub(crate) struct VolumeState {
     /// are durable.
     direct_done: u64,
     direct_durable: u64,
+    /// The number of the last such write to each MiB. Those that are [`PLACES`] apart share one,
+    /// so that it may be too high.
+    direct_last: Box<[u64]>,
     /// A sync has failed: what it should have covered may be gone for good, so no later sync is
     /// believed to have made it durable.
     sync_failed: bool,
@@ -122,6 +130,8 @@ pub(crate) struct Front {
     pub sync_failures: u64,
     /// Waiters other than requests whose sync ended.
     pub synced: Vec<(u16, SyncWaiter, Outcome)>,
+    /// Volumes whose sync is to be asked for by [`Front::issue_syncs`] (bits).
+    due: u64,
     pub sabotage: Sabotage,
 }
 
@@ -137,6 +147,7 @@ impl Front {
             modifying: 0,
             internal_done: Vec::new(),
             synced: Vec::new(),
+            due: 0,
             sabotage: Sabotage::default(),
             sync_failures: 0,
         }
@@ -150,6 +161,7 @@ impl Front {
             // What an earlier process wrote may still be in the device's cache: owed a sync.
             direct_done: 1,
             direct_durable: 0,
+            direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             syncing: Syncing {
                 in_flight: None,
@@ -255,15 +267,43 @@ impl Front {
         r.op == Op::Trim || !r.flags.contains(Flags::NO_HOLE)
     }
 
-    /// A write or zeroing of the backing store that did not pass the log has completed.
-    pub fn direct_written(&mut self, volume: u16) {
-        self.volumes[volume as usize].direct_done += 1;
+    /// A write or zeroing of bytes of the backing store that did not pass the log has completed.
+    pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
+        let v = &mut self.volumes[volume as usize];
+        v.direct_done += 1;
+        let (first, last) = (start >> PLACE_SHIFT, end.saturating_sub(1) >> PLACE_SHIFT);
+        for place in first..=last.min(first + PLACES - 1) {
+            v.direct_last[(place % PLACES) as usize] = v.direct_done;
+        }
     }
 
     /// Whether completed direct writes of the volume are not yet durable.
     pub fn owes_sync(&self, volume: u16) -> bool {
         let v = &self.volumes[volume as usize];
         v.direct_done > v.direct_durable
+    }
+
+    /// The same of those to a byte and what lies near it. (It may say so when there are none.)
+    pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
+        let v = &self.volumes[volume as usize];
+        v.direct_last[((offset >> PLACE_SHIFT) % PLACES) as usize] > v.direct_durable
+    }
+
+    /// As [`Front::sync`], but the sync is asked for with others, by [`Front::issue_syncs`].
+    pub fn sync_together(&mut self, volume: u16, waiter: SyncWaiter) {
+        self.volumes[volume as usize].syncing.waiting.push(waiter);
+        self.due |= 1 << volume;
+    }
+
+    pub fn issue_syncs(&mut self, effects: &mut EffectQueue) {
+        while self.due != 0 {
+            let volume = self.due.trailing_zeros() as u16;
+            self.due &= self.due - 1;
+            let v = &mut self.volumes[volume as usize];
+            if v.syncing.in_flight.is_none() && !v.syncing.waiting.is_empty() {
+                Self::issue_sync(v, volume, effects);
+            }
+        }
     }
 
     /// `waiter` hears when everything that has completed on the volume's backing store until

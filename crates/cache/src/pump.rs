@@ -111,6 +111,7 @@ impl Cache {
             any = true;
             self.hear(event);
         }
+        self.front.issue_syncs(&mut self.effects);
         any
     }
 
@@ -147,8 +148,7 @@ impl Cache {
                 }
             }
             Event::Retire { extent, first } => {
-                let waiter = SyncWaiter::Retire(extent);
-                self.front.sync(first.volume(), waiter, &mut self.effects);
+                self.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
             Event::Recovered(r) => self.recovered(&r),
             Event::RecoveredTombstone { key } => {

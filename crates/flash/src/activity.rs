@@ -10,13 +10,15 @@
 //! backing store durable (else a record appended since a direct write could survive a power cut
 //! that the direct write does not, and reads would change when the record is dropped); every
 //! record appended so far; tombstones for the stale blocks; the superblock without the extent.
-//! An extent with a direct write in flight does not leave. Several leave together.
+//! An extent with a direct write in flight does not leave. Several leave together, and begin to
+//! before the table is full, so that a mark seldom waits for a place.
 
 use crate::commit::Commit;
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
 use crate::log::{Log, Phase};
 use crate::types::{Event, ExtentId};
+use crate::waiting::{Line, Waiting};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
@@ -36,9 +38,17 @@ enum State {
     Removing(u64),
 }
 
+impl State {
+    fn is_leaving(self) -> bool {
+        matches!(self, State::Retiring | State::Flushing(_) | State::Removing(_))
+    }
+}
+
 struct Extent {
     first: BlockKey,
     state: State,
+    /// Marks that wait for the extent to be durably marked, or out of the table.
+    marks: Line,
     /// Direct writes granted and not ended.
     granted: u32,
     /// When it was last marked.
@@ -58,11 +68,21 @@ pub(crate) struct Activity {
     /// Extents in use by first block, sorted.
     index: Vec<(BlockKey, u32)>,
     free: Vec<u32>,
-    flushing: Vec<u32>,
-    /// Marks that wait (block, ticket).
-    pub pending: VecDeque<(BlockKey, u64)>,
-    /// Something happened that may let a pending mark go on.
-    pub changed: bool,
+    /// Leaving extents whose tombstones are being appended.
+    flushing: VecDeque<u32>,
+    /// Leaving extents whose tombstones are to become durable, and the serial of the last of
+    /// them; ascending.
+    settling: VecDeque<(u64, u32)>,
+    /// Extents that are marked, or not in the table, once the superblock that says so is durable.
+    moving: Vec<u32>,
+    /// Extents on their way out of the table.
+    leaving: u32,
+    /// Fewer free places than these, and extents are retired.
+    spare: usize,
+    /// Marks that wait, for a place in the table or for an extent that has one.
+    waiting: Waiting,
+    /// Something happened that may let a waiting extent have a place, or another retire.
+    changed: bool,
     clock: u64,
     candidates: Vec<(u64, u32)>,
     batch_entries: u32,
@@ -76,6 +96,7 @@ impl Activity {
         let extent = || Extent {
             first: BlockKey(0),
             state: State::Free,
+            marks: Line::EMPTY,
             granted: 0,
             used: 0,
             retirement: 0,
@@ -87,8 +108,12 @@ impl Activity {
             blocks,
             index: Vec::with_capacity(count),
             free: (0..count as u32).rev().collect(),
-            flushing: Vec::with_capacity(count),
-            pending: VecDeque::with_capacity(pending),
+            flushing: VecDeque::with_capacity(count),
+            settling: VecDeque::with_capacity(count),
+            moving: Vec::with_capacity(count),
+            leaving: 0,
+            spare: count / 16,
+            waiting: Waiting::new(pending),
             changed: false,
             clock: 0,
             candidates: Vec::with_capacity(count),
@@ -143,8 +168,10 @@ impl Activity {
     fn set_stale(&mut self, n: usize, key: BlockKey) {
         let (word, bit) = self.bit(n, key);
         self.stale[word] |= bit;
-        if let State::Flushing(serial) = &mut self.extents[n].state {
+        if let State::Flushing(serial @ Some(_)) = &mut self.extents[n].state {
             *serial = None;
+            self.settling.retain(|s| s.1 as usize != n);
+            self.flushing.push_back(n as u32);
         }
     }
 
@@ -183,7 +210,7 @@ impl Activity {
         let n = n.expect("no direct write to this extent was granted");
         self.set_stale(n, key);
         self.extents[n].granted -= 1;
-        self.changed |= self.extents[n].granted == 0 && !self.pending.is_empty();
+        self.changed |= self.extents[n].granted == 0 && self.is_short();
     }
 
     pub fn released(&mut self, id: ExtentId) {
@@ -193,36 +220,66 @@ impl Activity {
         });
         if known {
             self.extents[n].state = State::Flushing(None);
-            self.flushing.push(n as u32);
+            self.flushing.push_back(n as u32);
         }
     }
 
     /// Whether a sync would let an extent go on.
     pub fn wants_sync(&self, commit: &Commit) -> bool {
-        self.flushing.iter().any(|&n| match self.extents[n as usize].state {
-            State::Flushing(Some(serial)) => commit.would_cover(serial),
-            _ => false,
-        })
+        self.settling.front().is_some_and(|s| commit.would_cover(s.0))
     }
 
-    /// A version of the superblock is durable.
-    pub fn superblock_durable(&mut self, version: u64) {
-        for at in (0..self.index.len()).rev() {
-            let n = self.index[at].1;
-            let extent = &mut self.extents[n as usize];
-            match extent.state {
-                State::Marking(v) if v <= version => extent.state = State::Active,
-                State::Removing(v) if v <= version => self.remove(at),
-                _ => continue,
+    /// Whether places in the table are wanted.
+    fn is_short(&self) -> bool {
+        !self.waiting.is_empty() || self.free.len() < self.spare
+    }
+
+    /// A mark that cannot be granted yet.
+    pub fn wait(&mut self, key: BlockKey, ticket: u64) {
+        match self.find(key) {
+            Some(n) => {
+                let line = self.waiting.push(self.extents[n].marks, key, ticket);
+                self.extents[n].marks = line;
             }
-            self.changed = true;
+            None => {
+                self.waiting.enqueue(self.first_of(key), key, ticket);
+                self.changed = true;
+            }
+        }
+    }
+
+    /// A grant in extent `n`, which is durably marked.
+    fn grant(&mut self, n: usize, key: BlockKey) {
+        self.clock += 1;
+        let extent = &mut self.extents[n];
+        extent.used = self.clock;
+        extent.granted += 1;
+        self.set_stale(n, key);
+    }
+
+    /// The extent does not leave after all.
+    fn keep(&mut self, n: usize) {
+        let state = core::mem::replace(&mut self.extents[n].state, State::Active);
+        match state {
+            State::Flushing(None) => self.flushing.retain(|&f| f as usize != n),
+            State::Flushing(Some(_)) => self.settling.retain(|s| s.1 as usize != n),
+            State::Removing(_) => self.moving.retain(|&m| m as usize != n),
+            _ => {}
+        }
+        if state.is_leaving() {
+            self.leaving -= 1;
+            self.changed |= self.is_short();
         }
     }
 
     /// Takes the extent at `at` of the index out of the table.
     fn remove(&mut self, at: usize) {
-        let (_, n) = self.index.remove(at);
-        self.extents[n as usize].state = State::Free;
+        let (first, n) = self.index.remove(at);
+        let extent = &mut self.extents[n as usize];
+        self.leaving -= u32::from(extent.state.is_leaving());
+        extent.state = State::Free;
+        let marks = core::mem::replace(&mut extent.marks, Line::EMPTY);
+        self.waiting.enqueue_line(first, marks);
         self.stale[n as usize * self.words..(n as usize + 1) * self.words].fill(0);
         self.free.push(n);
     }
@@ -236,21 +293,17 @@ impl Activity {
         }
     }
 
-    /// Chooses extents to retire: a quarter of the table, least recently marked first.
+    /// Chooses extents to retire: an eighth of the table, least recently marked first.
     fn choose(&mut self) {
         self.candidates.clear();
         for &(_, n) in &self.index {
             let extent = &self.extents[n as usize];
-            match extent.state {
-                State::Active if extent.granted == 0 => self.candidates.push((extent.used, n)),
-                State::Retiring | State::Flushing(_) | State::Removing(_) => {
-                    return self.candidates.clear();
-                }
-                _ => {}
+            if extent.state == State::Active && extent.granted == 0 {
+                self.candidates.push((extent.used, n));
             }
         }
         self.candidates.sort_unstable();
-        self.candidates.truncate((self.extents.len() / 4).max(1));
+        self.candidates.truncate((self.extents.len() / 8).max(1));
     }
 }
 
@@ -259,20 +312,46 @@ impl Log {
     pub(crate) fn grant_at_once(&mut self, key: BlockKey, ticket: u64) -> bool {
         let Some(n) = self.activity.find(key) else { return false };
         match self.activity.extents[n].state {
-            State::Active | State::Retiring => {}
-            State::Flushing(_) => self.activity.flushing.retain(|&f| f as usize != n),
-            State::Removing(version) if !self.superblock.is_encoded(version) => {}
+            State::Active => {}
+            State::Retiring | State::Flushing(_) => self.activity.keep(n),
+            State::Removing(version) if !self.superblock.is_encoded(version) => {
+                self.activity.keep(n);
+            }
             State::Free | State::Marking(_) | State::Removing(_) => return false,
         }
-        let a = &mut self.activity;
-        a.clock += 1;
-        a.changed |= a.extents[n].state != State::Active && !a.pending.is_empty();
-        a.extents[n].state = State::Active;
-        a.extents[n].used = a.clock;
-        a.extents[n].granted += 1;
-        a.set_stale(n, key);
+        self.activity.grant(n, key);
         self.events.push_back(Event::Active { ticket, result: Ok(()) });
         true
+    }
+
+    /// A version of the superblock is durable: extents are marked, others are out of the table.
+    pub(crate) fn activity_durable(&mut self, version: u64) {
+        let a = &mut self.activity;
+        let mut moving = core::mem::take(&mut a.moving);
+        moving.retain(|&n| {
+            let n = n as usize;
+            match a.extents[n].state {
+                State::Marking(v) | State::Removing(v) if v > version => return true,
+                State::Marking(_) => {
+                    a.extents[n].state = State::Active;
+                    let mut marks = core::mem::replace(&mut a.extents[n].marks, Line::EMPTY);
+                    while let Some((key, ticket)) = a.waiting.pop(&mut marks) {
+                        a.grant(n, key);
+                        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+                    }
+                }
+                State::Removing(_) => {
+                    let first = a.extents[n].first;
+                    let at = a.index.binary_search_by_key(&first, |e| e.0);
+                    a.remove(at.expect("an extent in the table"));
+                }
+                // A clean stop has taken it out already.
+                _ => {}
+            }
+            a.changed = true;
+            false
+        });
+        a.moving = moving;
     }
 
     /// Notes a stale record in an extent that stays marked; false where there is none.
@@ -282,8 +361,9 @@ impl Log {
             if self.superblock.is_encoded(version) {
                 return false;
             }
+            self.activity.moving.retain(|&m| m as usize != n);
             self.activity.extents[n].state = State::Flushing(None);
-            self.activity.flushing.push(n as u32);
+            self.activity.flushing.push_back(n as u32);
         }
         self.activity.set_stale(n, key);
         true
@@ -295,72 +375,60 @@ impl Log {
             return false;
         }
         let mut progress = false;
-        for at in (0..self.activity.flushing.len()).rev() {
-            progress |= self.flush_extent(at);
+        while self.queue.internal < self.activity.batch_entries
+            && let Some(&n) = self.activity.flushing.front()
+        {
+            self.flush_extent(n);
+            progress = true;
         }
-        if self.activity.changed {
-            self.activity.changed = false;
-            self.retry_marks();
+        while let Some(&(serial, n)) = self.activity.settling.front()
+            && serial <= self.commit.durable_serial
+        {
+            self.activity.settling.pop_front();
+            self.activity.extents[n as usize].state = State::Removing(self.superblock.touch());
+            self.activity.moving.push(n);
+            progress = true;
+        }
+        if core::mem::take(&mut self.activity.changed) {
+            self.give_places();
             progress = true;
         }
         progress
     }
 
-    /// Goes on with a leaving extent: its stale blocks' tombstones, then their durability.
-    fn flush_extent(&mut self, at: usize) -> bool {
-        let n = self.activity.flushing[at] as usize;
-        let State::Flushing(serial) = self.activity.extents[n].state else {
-            panic!("an extent in the list of flushing ones is not flushing")
-        };
-        if let Some(serial) = serial {
-            if self.commit.durable_serial < serial {
-                return false;
-            }
-            self.activity.flushing.swap_remove(at);
-            self.activity.extents[n].state = State::Removing(self.superblock.touch());
-            return true;
-        }
-        let mut progress = false;
+    /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait; once
+    /// there are none left, they are to become durable.
+    fn flush_extent(&mut self, n: u32) {
         while self.queue.internal < self.activity.batch_entries {
-            let Some(key) = self.activity.take_stale(n) else {
+            let Some(key) = self.activity.take_stale(n as usize) else {
                 let serial = self.queue.last_serial;
-                self.activity.extents[n].state = State::Flushing(Some(serial));
+                self.activity.extents[n as usize].state = State::Flushing(Some(serial));
+                self.activity.flushing.pop_front();
+                self.activity.settling.push_back((serial, n));
                 self.queue.close_through = serial;
-                return true;
+                return;
             };
             self.append_tombstone(key);
             self.queue.close_through = self.queue.last_serial;
-            progress = true;
         }
-        progress
     }
 
-    /// Tries every waiting mark; asks for extents to be retired when the table is full.
-    fn retry_marks(&mut self) {
-        let mut full = false;
-        for _ in 0..self.activity.pending.len() {
-            let (key, ticket) = self.activity.pending.pop_front().expect("counted");
-            if self.grant_at_once(key, ticket) {
-                continue;
-            }
-            self.activity.pending.push_back((key, ticket));
-            let a = &mut self.activity;
-            if a.contains(key) {
-                continue;
-            }
-            let Some(n) = a.free.pop() else {
-                full = true;
-                continue;
-            };
-            let first = a.first_of(key);
+    /// Gives free places to the extents that wait for one; asks for extents to be retired when
+    /// few are left.
+    fn give_places(&mut self) {
+        let a = &mut self.activity;
+        while !a.free.is_empty()
+            && let Some((first, marks)) = a.waiting.next()
+        {
+            let n = a.free.pop().expect("there is one");
             let at = a.index.partition_point(|e| e.0 < first);
             a.index.insert(at, (first, n));
             let extent = &mut a.extents[n as usize];
-            extent.first = first;
-            extent.granted = 0;
+            (extent.first, extent.marks, extent.granted) = (first, marks, 0);
             extent.state = State::Marking(self.superblock.touch());
+            a.moving.push(n);
         }
-        if full {
+        if a.is_short() && a.leaving == 0 {
             self.retire();
         }
     }
@@ -374,6 +442,7 @@ impl Log {
             let extent = &mut a.extents[n as usize];
             extent.state = State::Retiring;
             extent.retirement += 1;
+            a.leaving += 1;
             let id = ExtentId(extent.retirement << 16 | u64::from(n));
             self.events.push_back(Event::Retire { extent: id, first: extent.first });
         }
@@ -383,14 +452,22 @@ impl Log {
     pub(crate) fn stop_marks(&mut self) {
         self.fail_marks(IoError::Shutdown);
         let a = &mut self.activity;
-        for n in a.flushing.drain(..) {
-            a.extents[n as usize].state = State::Active;
+        while let Some(n) = a.flushing.front().copied().or(a.settling.front().map(|s| s.1)) {
+            a.keep(n as usize);
         }
     }
 
     pub(crate) fn fail_marks(&mut self, error: IoError) {
-        for (_, ticket) in self.activity.pending.drain(..) {
-            self.events.push_back(Event::Active { ticket, result: Err(error) });
+        let a = &mut self.activity;
+        for at in 0..a.index.len() {
+            let n = a.index[at].1 as usize;
+            let marks = core::mem::replace(&mut a.extents[n].marks, Line::EMPTY);
+            a.waiting.enqueue_line(a.extents[n].first, marks);
+        }
+        while let Some((_, mut marks)) = a.waiting.next() {
+            while let Some((_, ticket)) = a.waiting.pop(&mut marks) {
+                self.events.push_back(Event::Active { ticket, result: Err(error) });
+            }
         }
     }
 

@@ -351,7 +351,7 @@ impl Log {
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
             });
         }
-        self.activity.superblock_durable(self.superblock.durable);
+        self.activity_durable(self.superblock.durable);
         self.write_superblock();
     }
 

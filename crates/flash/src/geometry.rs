@@ -81,7 +81,7 @@ impl std::error::Error for GeometryError {}
 impl Geometry {
     /// The default division of a device of `size` bytes for blocks of `block_size` bytes:
     /// regions of 16 MiB (smaller on small devices, so that there are at least 16 of them where
-    /// possible), batches of up to 128 blocks or 1 MiB, 64 active extents of 8 MiB.
+    /// possible), batches of up to 128 blocks or 1 MiB, 1024 active extents of 8 MiB.
     ///
     /// # Errors
     /// If the block size is impossible or the device too small.
@@ -97,7 +97,7 @@ impl Geometry {
             batch_pages_max: 257,
             batch_entries_max: 128,
             inflight_batches_max: 4,
-            active_extents_max: 64,
+            active_extents_max: 1024,
         };
         if !block_size.is_power_of_two() || !(512..=1 << 20).contains(&block_size) {
             return Err(GeometryError::Invalid("block_size is no power of two from 512 to 1 MiB"));

@@ -29,6 +29,7 @@ mod regions;
 #[doc(hidden)]
 pub mod sabotage;
 mod types;
+mod waiting;
 mod walk;
 
 pub use epochs::EpochStart;

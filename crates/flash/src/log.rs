@@ -266,8 +266,7 @@ impl Log {
             return;
         }
         if !self.grant_at_once(key, ticket) {
-            self.activity.pending.push_back((key, ticket));
-            self.activity.changed = true;
+            self.activity.wait(key, ticket);
         }
         self.pump();
     }

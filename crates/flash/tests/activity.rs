@@ -267,6 +267,9 @@ fn a_trusted_record_always_says_what_the_backing_store_says() {
         run(seed, tiny(), options(), &mut total);
         let more = Geometry { active_extents_max: 5, extent_bytes: 8192, regions: 6, ..tiny() };
         run(seed + 5000, more, options(), &mut total);
+        // As many as there are extents: some are given up before the table is full.
+        let all = Geometry { active_extents_max: 16, ..more };
+        run(seed + 10_000, all, options(), &mut total);
     }
     for (what, count) in [
         ("trusted", total.trusted),
@@ -314,6 +317,65 @@ fn a_full_table_waits_for_an_extent_without_direct_writes() {
     // A late or repeated answer changes nothing.
     rig.log.extent_released(extent);
     assert_eq!(rig.settle(), []);
+}
+
+#[test]
+fn a_large_table_gives_extents_up_before_it_is_full_and_marks_do_not_wait() {
+    let large = Geometry { active_extents_max: 32, ..tiny() };
+    let mut rig = Rig::formatted(large, options());
+    let mut mark = |n: u64| {
+        rig.log.mark_active(key(4 * n), n);
+        rig.settle()
+    };
+    for n in 0..30 {
+        assert_eq!(mark(n), [Event::Active { ticket: n, result: Ok(()) }]);
+    }
+    let granted = Event::Active { ticket: 30, result: Ok(()) };
+    assert_eq!(mark(30), [granted], "no extent is without a direct write");
+    for n in 0..8 {
+        rig.log.direct_done(key(4 * n));
+    }
+    let events = rig.settle();
+    let firsts: Vec<BlockKey> = events
+        .iter()
+        .map(|e| match e {
+            Event::Retire { first, .. } => *first,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(firsts, [key(0)], "the one that could leave when places were short");
+    rig.log.mark_active(key(4 * 31), 31);
+    let events = rig.settle();
+    assert_eq!(events, [Event::Active { ticket: 31, result: Ok(()) }], "there is a place left");
+}
+
+#[test]
+fn marks_that_wait_are_granted_extent_by_extent_in_the_order_in_which_they_came() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    rig.log.mark_active(key(0), 0);
+    rig.settle();
+    // Extents 1, 2, 1 again, 3.
+    for (block, ticket) in [(4, 1), (8, 2), (5, 3), (12, 4)] {
+        rig.log.mark_active(key(block), ticket);
+    }
+    assert_eq!(rig.settle(), []);
+    rig.log.direct_done(key(0));
+    let mut granted = Vec::new();
+    let mut last = Vec::new();
+    for _ in 0..3 {
+        let events = rig.settle();
+        let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+        rig.log.extent_released(extent);
+        last.clear();
+        for event in rig.settle() {
+            let Event::Active { ticket, result: Ok(()) } = event else { panic!("{event:?}") };
+            granted.push(ticket);
+            last.push([4, 8, 5, 12][ticket as usize - 1]);
+        }
+        last.iter().for_each(|&block| rig.log.direct_done(key(block)));
+    }
+    assert_eq!(granted, [1, 3, 2, 4]);
 }
 
 #[test]

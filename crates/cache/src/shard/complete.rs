@@ -36,12 +36,12 @@ impl Shard {
                 self.direct_written(around, t, (request, pieces, keep), result);
             }
             Kind::DirectZero { request } => {
-                around.front.direct_written(self.transfers[t].key.volume());
+                self.count_direct(around, t);
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, 1, result);
             }
             Kind::Range { request, pieces, .. } => {
-                around.front.direct_written(self.transfers[t].key.volume());
+                self.count_direct(around, t);
                 self.ranges.retain(|&r| r != t);
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, pieces, result);
@@ -353,8 +353,7 @@ impl Shard {
             return;
         }
         self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };
-        let volume = self.transfers[t].key.volume();
-        around.front.direct_written(volume);
+        self.count_direct(around, t);
         self.finish_applied(around, t, result);
         self.finish(around, t, |shard, around, id| {
             if result.is_ok() {
@@ -376,6 +375,12 @@ impl Shard {
         });
     }
 
+    /// A transfer to the backing store that did not pass the log has ended, well or not.
+    fn count_direct(&self, around: &mut Surroundings<'_>, t: u32) {
+        let Transfer { key, start, end, .. } = self.transfers[t];
+        around.front.direct_written(key.volume(), start, end);
+    }
+
     fn direct_written(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -384,7 +389,7 @@ impl Shard {
         result: Outcome,
     ) {
         let (start, end) = (self.transfers[t].start, self.transfers[t].end);
-        around.front.direct_written(self.transfers[t].key.volume());
+        self.count_direct(around, t);
         let r = &around.front.requests[request];
         let (id_of_request, base) = (r.id, r.offset);
         self.finish(around, t, |shard, around, id| {

@@ -2,8 +2,8 @@
 //! policy names it; physically its slot stays until the data is where it must be.
 
 use forebay_effect::{Effect, Place, Segment, Slot};
-use forebay_flash::Append;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Append, BlockKey};
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
@@ -81,7 +81,7 @@ impl Shard {
             return;
         }
         if self.has_flash && !self.log_failed && e.valid != 0 {
-            if !self.policy.write_back && around.front.owes_sync(e.key().volume()) {
+            if !self.policy.write_back && self.owes_sync(around, e.key()) {
                 // The backing store may yet lose what this slot holds. In an extent marked as
                 // active the record is not trusted after a power cut.
                 if !e.has(MARKED) {
@@ -98,6 +98,11 @@ impl Shard {
         around.stats.evictions += 1;
         self.release_slot(id);
         self.forget_if_empty(id);
+    }
+
+    /// Whether the backing store may yet lose what it holds of the block.
+    fn owes_sync(&self, around: &Surroundings<'_>, key: BlockKey) -> bool {
+        around.front.owes_sync_at(key.volume(), key.block().0 << self.block_shift)
     }
 
     /// The block cannot leave: it counts as resident again.
@@ -136,7 +141,7 @@ impl Shard {
         }
         let e = &self.index[id];
         let (key, valid, mut dirty) = (e.key(), e.valid, e.dirty | e.flash_dirty);
-        if self.policy.write_back && around.front.owes_sync(key.volume()) {
+        if self.policy.write_back && self.owes_sync(around, key) {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
             dirty = valid;

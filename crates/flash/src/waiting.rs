@@ -1,0 +1,213 @@
+//! Marks that wait, extent by extent.
+//!
+//! A mark waits in a *line*: that of its extent. An extent without a place in the table of active
+//! ones waits with its line in one queue of extents, first come first served, and is found there
+//! by its first block, so that however many marks wait, one more costs the same.
+
+use crate::key::BlockKey;
+
+const NONE: u32 = u32::MAX;
+const BUCKETS: usize = 1 << 12;
+
+/// Marks of one extent, oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Line {
+    head: u32,
+    tail: u32,
+}
+
+impl Line {
+    pub const EMPTY: Line = Line { head: NONE, tail: NONE };
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    key: BlockKey,
+    ticket: u64,
+    /// The next in the line, or the next unused.
+    next: u32,
+}
+
+/// An extent without a place.
+#[derive(Clone, Copy)]
+struct Group {
+    first: BlockKey,
+    line: Line,
+    /// The next in the queue, or the next unused.
+    next: u32,
+    /// The next with the same bucket.
+    chain: u32,
+}
+
+/// See the module. Grows to the most that ever waited.
+pub(crate) struct Waiting {
+    marks: Vec<Mark>,
+    marks_unused: u32,
+    groups: Vec<Group>,
+    groups_unused: u32,
+    buckets: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+}
+
+impl Waiting {
+    pub fn new(capacity: usize) -> Waiting {
+        Waiting {
+            marks: Vec::with_capacity(capacity),
+            marks_unused: NONE,
+            groups: Vec::with_capacity(capacity),
+            groups_unused: NONE,
+            buckets: vec![NONE; BUCKETS],
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+
+    /// Whether no extent waits for a place.
+    pub fn is_empty(&self) -> bool {
+        self.oldest == NONE
+    }
+
+    /// The line with one more mark.
+    #[must_use]
+    pub fn push(&mut self, line: Line, key: BlockKey, ticket: u64) -> Line {
+        let mark = Mark { key, ticket, next: NONE };
+        let n = match self.marks_unused {
+            NONE => {
+                self.marks.push(mark);
+                self.marks.len() as u32 - 1
+            }
+            n => {
+                self.marks_unused = self.marks[n as usize].next;
+                self.marks[n as usize] = mark;
+                n
+            }
+        };
+        if line.tail == NONE {
+            return Line { head: n, tail: n };
+        }
+        self.marks[line.tail as usize].next = n;
+        Line { tail: n, ..line }
+    }
+
+    /// Takes the oldest mark out of a line: block and ticket.
+    pub fn pop(&mut self, line: &mut Line) -> Option<(BlockKey, u64)> {
+        let n = line.head;
+        let mark = self.marks.get_mut(n as usize).filter(|_| n != NONE)?;
+        let taken = (mark.key, mark.ticket);
+        line.head = core::mem::replace(&mut mark.next, self.marks_unused);
+        self.marks_unused = n;
+        if line.head == NONE {
+            line.tail = NONE;
+        }
+        Some(taken)
+    }
+
+    /// A mark waits for a place of the extent that begins with `first`.
+    pub fn enqueue(&mut self, first: BlockKey, key: BlockKey, ticket: u64) {
+        let mut n = self.buckets[bucket(first)];
+        while n != NONE && self.groups[n as usize].first != first {
+            n = self.groups[n as usize].chain;
+        }
+        if n == NONE {
+            let line = self.push(Line::EMPTY, key, ticket);
+            self.enqueue_line(first, line);
+        } else {
+            self.groups[n as usize].line = self.push(self.groups[n as usize].line, key, ticket);
+        }
+    }
+
+    /// An extent that does not wait yet waits for a place, with its marks, if it has any.
+    pub fn enqueue_line(&mut self, first: BlockKey, line: Line) {
+        if line == Line::EMPTY {
+            return;
+        }
+        let bucket = bucket(first);
+        let group = Group { first, line, next: NONE, chain: self.buckets[bucket] };
+        let n = match self.groups_unused {
+            NONE => {
+                self.groups.push(group);
+                self.groups.len() as u32 - 1
+            }
+            n => {
+                self.groups_unused = self.groups[n as usize].next;
+                self.groups[n as usize] = group;
+                n
+            }
+        };
+        self.buckets[bucket] = n;
+        match core::mem::replace(&mut self.newest, n) {
+            NONE => self.oldest = n,
+            before => self.groups[before as usize].next = n,
+        }
+    }
+
+    /// Takes the extent that has waited longest out of the queue: its first block and its marks.
+    pub fn next(&mut self) -> Option<(BlockKey, Line)> {
+        let n = self.oldest;
+        let Group { first, line, next, chain } = *self.groups.get(n as usize)?;
+        self.oldest = next;
+        if next == NONE {
+            self.newest = NONE;
+        }
+        self.groups[n as usize].next = self.groups_unused;
+        self.groups_unused = n;
+        let head = &mut self.buckets[bucket(first)];
+        if *head == n {
+            *head = chain;
+        } else {
+            let mut at = *head;
+            while self.groups[at as usize].chain != n {
+                at = self.groups[at as usize].chain;
+            }
+            self.groups[at as usize].chain = chain;
+        }
+        Some((first, line))
+    }
+}
+
+fn bucket(first: BlockKey) -> usize {
+    (first.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % BUCKETS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Against lists that are searched: whatever comes and goes, extents leave in the order in
+    /// which they came, with their marks in order.
+    #[test]
+    fn extents_leave_in_order_with_their_marks_in_order() {
+        let mut waiting = Waiting::new(0);
+        let mut oracle: VecDeque<(u64, Vec<u64>)> = VecDeque::new();
+        let (mut x, mut merged) = (1_u64, 0);
+        for ticket in 0..100_000_u64 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            // Now and then the queue runs empty; in between it is long.
+            let grows = ticket / 5_000 % 2 == 0;
+            if x >> 40 & 3 != 0 || grows {
+                let first = (x >> 45) % 3_000;
+                waiting.enqueue(BlockKey::new(0, first), BlockKey::new(0, first + 1), ticket);
+                match oracle.iter_mut().find(|g| g.0 == first) {
+                    Some(group) => {
+                        group.1.push(ticket);
+                        merged += 1;
+                    }
+                    None => oracle.push_back((first, vec![ticket])),
+                }
+            } else {
+                for _ in 0..3 {
+                    let taken = waiting.next().map(|(first, mut line)| {
+                        let pop = core::iter::from_fn(|| waiting.pop(&mut line));
+                        (first.block().0, pop.map(|mark| mark.1).collect())
+                    });
+                    assert_eq!(taken, oracle.pop_front());
+                }
+            }
+            assert_eq!(waiting.is_empty(), oracle.is_empty());
+        }
+        assert!(merged > 1_000, "{merged}");
+        assert!(waiting.marks.len() < 50_000, "places are used again");
+    }
+}
