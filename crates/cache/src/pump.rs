@@ -15,6 +15,8 @@ use forebay_block::{Flags, Op, Volume};
 const CLEANER: u64 = u64::MAX;
 /// Failed attempts at cleaning in a row after which a stop gives up.
 const FAILURES_MAX: u32 = 3;
+/// Events of the log that are looked up ahead of the one at hand.
+const EVENTS_AHEAD: usize = 8;
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
 
@@ -109,10 +111,29 @@ impl Cache {
         let mut any = false;
         while let Some(event) = self.log.as_mut().and_then(|l| l.poll_event()) {
             any = true;
+            self.look_ahead();
             self.hear(event);
         }
         self.front.issue_syncs(&mut self.effects);
         any
+    }
+
+    /// Starts loading what the events to come will look at. A batch brings many at once, of
+    /// blocks that nobody has looked at for a while.
+    fn look_ahead(&self) {
+        let Some(log) = &self.log else { return };
+        for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
+            match log.upcoming_event(n) {
+                Some(&Event::Appended { ticket, .. }) => {
+                    self.shards[(ticket >> 32) as usize].prefetch_transfer(ticket as u32, near);
+                }
+                Some(&Event::Moved { ticket, key, .. }) => {
+                    let shard = &self.shards[ticket as usize];
+                    if near { shard.prefetch_entry(key) } else { shard.prefetch(key) }
+                }
+                _ => {}
+            }
+        }
     }
 
     fn hear(&mut self, event: Event) {
@@ -338,9 +359,8 @@ impl Cache {
             return self.consider_giving_up(true);
         }
         active.phase = Phase::Writing;
-        let target = target(active);
         for shard in &mut self.shards {
-            shard.clean_begin(target);
+            shard.clean_begin();
         }
     }
 
@@ -354,8 +374,9 @@ impl Cache {
         if self.cleaner.begin(self.front.sync_failures).is_some() {
             if !self.begin_moving() {
                 let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
+                let dirty = self.dirty_blocks() > 0;
                 for shard in &mut self.shards {
-                    shard.clean_choose(target);
+                    shard.clean_choose(target, dirty);
                 }
                 self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
             }
@@ -386,7 +407,7 @@ impl Cache {
             }
             if active.failed {
                 for n in 0..self.shards.len() {
-                    self.shards[n].clean_abandon(&mut around!(self), target(&active));
+                    self.shards[n].clean_abandon(&mut around!(self));
                 }
                 self.stats.destage_retries += 1;
                 self.cleaner.end(false, self.now);

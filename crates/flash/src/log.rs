@@ -419,6 +419,12 @@ impl Log {
         event
     }
 
+    /// The event that [`Log::poll_event`] would give after `n` others.
+    #[inline]
+    pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
+        self.events.get(n)
+    }
+
     /// The bytes of a metadata buffer.
     pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         self.meta_mut(buffer)

@@ -32,7 +32,6 @@ const COLDEST_MAX: usize = 256;
 /// A cleaning, in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
-    target: Target,
     /// Next of `scratch` to look at.
     cursor: usize,
     in_flight: u32,
@@ -65,20 +64,22 @@ pub(crate) enum JobState {
 }
 
 impl Shard {
-    /// Chooses what is cleaned; it is written once it is durable in the log.
-    pub fn clean_choose(&mut self, target: Target) {
+    /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
+    /// is, anywhere.
+    pub fn clean_choose(&mut self, target: Target, dirty: bool) {
         assert!(self.job.is_none(), "one cleaning job at a time");
+        self.scratch.clear();
         match target {
+            Target::Region(_) if !dirty => {}
             Target::Region(region) => self.collect(region),
             Target::Coldest => self.collect_coldest(),
         }
     }
 
     /// Begins to write what was chosen.
-    pub fn clean_begin(&mut self, target: Target) {
+    pub fn clean_begin(&mut self) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.job = Some(Job {
-            target,
             cursor: 0,
             in_flight: 0,
             again: false,
@@ -102,7 +103,6 @@ impl Shard {
 
     /// Collects the region's dirty records that still have to be written, by address.
     fn collect(&mut self, region: u32) {
-        self.scratch.clear();
         let mut id = self.regions[region as usize];
         while id != NONE {
             let e = &self.index[id];
@@ -170,26 +170,19 @@ impl Shard {
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
     pub fn clean_end(&mut self, around: &mut Surroundings<'_>, synced: bool) {
-        let Some(job) = self.job.take() else { return };
-        self.clean_settle(around, job.target, synced);
+        if self.job.take().is_some() {
+            self.clean_settle(around, synced);
+        }
     }
 
-    fn clean_settle(&mut self, around: &mut Surroundings<'_>, target: Target, synced: bool) {
-        match target {
-            Target::Region(region) => {
-                let mut id = self.regions[region as usize];
-                while id != NONE {
-                    let next = self.index[id].next;
-                    self.settle_destaged(around, id, synced);
-                    id = next;
-                }
+    /// Only what was chosen can have been destaged.
+    fn clean_settle(&mut self, around: &mut Surroundings<'_>, synced: bool) {
+        for n in 0..self.scratch.len() {
+            if let Some(&(ahead, _)) = self.scratch.get(n + 8) {
+                self.index.prefetch(ahead);
             }
-            Target::Coldest => {
-                for n in 0..self.scratch.len() {
-                    if let Some(id) = self.index.find(self.scratch[n].0) {
-                        self.settle_destaged(around, id, synced);
-                    }
-                }
+            if let Some(id) = self.index.find(self.scratch[n].0) {
+                self.settle_destaged(around, id, synced);
             }
         }
         self.release_held(around);
@@ -209,9 +202,9 @@ impl Shard {
     }
 
     /// A job that failed is given up: nothing of it counts.
-    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>, target: Target) {
+    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>) {
         self.job = None;
-        self.clean_settle(around, target, false);
+        self.clean_settle(around, false);
     }
 
     /// The region is free: nothing may refer to it any more.

@@ -86,8 +86,28 @@ impl Shard {
         if let Some(slot) = bounce {
             self.bounce.release(slot);
         }
+        // The transfer that a write was found to wait for.
+        let mut next = None;
         while let Some(w) = self.waiters.pop_front(&mut waiters) {
+            let writes = count == 1 && {
+                let request = self.waiters[w].piece.request;
+                around.front.requests[request].op.modifies()
+            };
+            if !writes {
+                self.try_again(around, w);
+                continue;
+            }
+            let under_way = |s: &Self| s.index.find(key).and_then(|id| s.index[id].transfer());
+            if let Some(t) = next.filter(|&t| under_way(self) == Some(t)) {
+                // Those behind it wait for the same: many may write to one block.
+                around.stats.waits_block += 1;
+                let mut fifo = self.transfers[t].waiters;
+                self.waiters.push_back(&mut fifo, w);
+                self.transfers[t].waiters = fifo;
+                continue;
+            }
             self.try_again(around, w);
+            next = under_way(self).filter(|&t| self.transfers[t].waiters.tail == w);
         }
         for i in 0..count {
             if let Some(id) = self.index.find(BlockKey(key.0 + i)) {

@@ -259,6 +259,13 @@ impl Shard {
         self.index.prefetch_entry(key);
     }
 
+    /// Starts loading what the end of a transfer will look at, first or (`near`) next.
+    pub fn prefetch_transfer(&self, t: u32, near: bool) {
+        if let Some(transfer) = self.transfers.get(t) {
+            if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
+        }
+    }
+
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_run`].
     pub fn access(&mut self, around: &mut Surroundings<'_>, piece: Piece) -> Access {
         if self.waiters.is_full() {
