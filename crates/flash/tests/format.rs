@@ -184,7 +184,7 @@ fn headers_hold_what_the_documentation_says() {
     assert_eq!(entries_max(4096), 166);
     let geometry = Geometry::for_device(64 << 30, 4096).unwrap();
     assert_eq!(geometry.regions, 4095);
-    assert_eq!(bindings_max(&geometry), 1996);
+    assert_eq!(bindings_max(&geometry), 1756);
     assert_eq!(bindings_max(&tiny()), 91);
 }
 
