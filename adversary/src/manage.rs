@@ -343,7 +343,7 @@ mod tests {
             let former = config.clone();
             change(&mut config, &mut run.world.volumes);
             run.world.reboot(config);
-            let before = run.world.executor.devices().faults().clone();
+            let before = *run.world.executor.devices().faults();
             let started = run.world.start_whole(Open::Recover, &mut run.choices);
             assert!(matches!(started, Started::Refused(_)), "{started:?}");
             assert_eq!(run.world.executor.devices().unsynced(), 0, "something was written");
