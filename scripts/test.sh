@@ -16,7 +16,7 @@ SKIP=77
 export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 logs=target/test-logs
 # Where cargo builds to.
-built="${CARGO_TARGET_DIR:-$PWD/target}"
+export built="${CARGO_TARGET_DIR:-$PWD/target}"
 mkdir -p "$logs"
 
 skip() {
