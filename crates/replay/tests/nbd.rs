@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::net::UnixStream;
 use std::process::{Command as Program, Stdio};
 
 use forebay_device::nbd::NbdError;
@@ -158,7 +159,8 @@ fn nbdkit_keeps_what_was_written() {
         println!("skipped: nbdkit is not installed");
         return;
     };
-    while !socket.exists() && nbdkit.try_wait().unwrap().is_none() {
+    // The file is there a moment before it listens.
+    while UnixStream::connect(&socket).is_err() && nbdkit.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     let clock = SystemClock::start();
