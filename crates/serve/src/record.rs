@@ -338,6 +338,7 @@ impl Scribe {
             request: Request { time: self.last.saturating_sub(first), ..entry.request },
             latency: Some(entry.latency),
             result: Some(entry.result),
+            gap: None,
             hashes: &entry.hashes,
         })
     }

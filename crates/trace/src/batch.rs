@@ -4,7 +4,7 @@ use forebay_block::{Flags, Nanos, Op, Request, Volume};
 
 /// A run of requests, one `Vec` per column.
 ///
-/// The mandatory columns always have the same length. Latency, result and content hashes are
+/// The mandatory columns always have the same length. Latency, result, gap and content hashes are
 /// optional for each request; most traces have none of them, and then they take no memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -23,6 +23,7 @@ pub struct Batch {
     /// May be shorter than the mandatory columns: what is missing is absent.
     latency_ns: Vec<Option<u64>>,
     result: Vec<Option<u8>>,
+    gap_ns: Vec<Option<u64>>,
     hash_ends: Vec<u32>,
     hash_bytes: Vec<u8>,
 }
@@ -36,13 +37,16 @@ pub struct Record<'a> {
     pub latency: Option<Nanos>,
     /// 0 if it succeeded, else the error number (as in `errno`).
     pub result: Option<u8>,
+    /// In a sample: the time between the request and the one before it in the trace that the
+    /// sample was taken of.
+    pub gap: Option<Nanos>,
     /// One content hash per unit, concatenated; empty if unknown.
     pub hashes: &'a [u8],
 }
 
 impl From<Request> for Record<'static> {
     fn from(request: Request) -> Self {
-        Record { request, latency: None, result: None, hashes: &[] }
+        Record { request, latency: None, result: None, gap: None, hashes: &[] }
     }
 }
 
@@ -85,6 +89,7 @@ impl Batch {
         self.length.truncate(n);
         self.latency_ns.truncate(n);
         self.result.truncate(n);
+        self.gap_ns.truncate(n);
         self.hash_ends.truncate(n);
         self.hash_bytes.truncate(self.hash_ends.last().map_or(0, |&e| e as usize));
     }
@@ -107,6 +112,10 @@ impl Batch {
         }
         if record.result.is_some() {
             self.set_result_of_last(record.result);
+        }
+        if let Some(gap) = record.gap {
+            self.gap_ns.resize(self.len() - 1, None);
+            self.gap_ns.push(Some(gap.0));
         }
         if !record.hashes.is_empty() {
             self.set_hashes_of_last(record.hashes);
@@ -137,6 +146,7 @@ impl Batch {
             request: self.request(i),
             latency: self.latency(i),
             result: self.result(i),
+            gap: self.gap(i),
             hashes: self.hashes(i),
         }
     }
@@ -154,6 +164,11 @@ impl Batch {
     /// The result of request `i`, if known.
     pub fn result(&self, i: usize) -> Option<u8> {
         self.result.get(i).copied().flatten()
+    }
+
+    /// The gap of request `i`, if it is one of a sample.
+    pub fn gap(&self, i: usize) -> Option<Nanos> {
+        self.gap_ns.get(i).copied().flatten().map(Nanos)
     }
 
     /// The content hashes of request `i`, concatenated; empty if unknown.
@@ -203,6 +218,11 @@ impl Batch {
     /// As [`Batch::append_latency`].
     pub(crate) fn append_result(&mut self, result: Option<u8>) {
         self.result.push(result);
+    }
+
+    /// As [`Batch::append_latency`].
+    pub(crate) fn append_gap(&mut self, gap_ns: Option<u64>) {
+        self.gap_ns.push(gap_ns);
     }
 
     /// As [`Batch::append_latency`].
@@ -261,6 +281,7 @@ mod tests {
                 request: request(n),
                 latency: (n % 4 == 2).then_some(Nanos(n)),
                 result: (n == 5).then_some(3),
+                gap: (n % 5 == 4).then_some(Nanos(7 * n)),
                 hashes,
             });
         }
@@ -269,6 +290,7 @@ mod tests {
             assert_eq!(r.request, request(n));
             assert_eq!(r.latency, (n % 4 == 2).then_some(Nanos(n)));
             assert_eq!(r.result, (n == 5).then_some(3));
+            assert_eq!(r.gap, (n % 5 == 4).then_some(Nanos(7 * n)));
             assert_eq!(r.hashes, if n % 3 == 1 { vec![n as u8; 4] } else { vec![] });
         }
         b.retain(|b, i| b.volume[i] == 1);

@@ -30,6 +30,7 @@ mod metadata;
 mod open;
 mod parquet;
 mod reader;
+mod sample;
 mod source;
 mod synth;
 mod write;
@@ -43,6 +44,10 @@ pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};
 pub use open::{Align, OpenOptions, open, open_all, open_bytes};
 pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
 pub use reader::{Requests, TraceReader};
+pub use sample::{
+    BITS_MAX, FEATURES, FeatureError, Filter, Moments, PAGE_BYTES, Quantiles, Reduction, RegionKey,
+    RegionSet, RegionTable, SampleSpec, Sampler, Step, mean_error, reduce,
+};
 pub use source::Progress;
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
 pub use write::{TraceWriter, create, writable_formats};

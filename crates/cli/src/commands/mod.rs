@@ -18,6 +18,7 @@ mod mrc;
 mod plan;
 mod replay;
 mod report;
+mod sample;
 mod serve;
 mod simulate;
 mod trace;
@@ -50,6 +51,8 @@ pub enum Command {
     Mrc(mrc::Args),
     /// Which cache tiers to buy for a workload and a budget
     Plan(plan::Args),
+    /// Take a smaller trace with the features and hit ratios of the whole
+    Sample(sample::Args),
     /// Run the cache under virtual time: hits, latencies and traffic of a configuration
     Simulate(simulate::Args),
     /// Replay a trace against real devices, an NBD export or Forebay's cache
@@ -88,6 +91,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Trace(command) => trace::run(command, ctx),
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
+        Command::Sample(args) => sample::run(args, ctx),
         Command::Simulate(args) => simulate::run(args, ctx),
         Command::Replay(args) => replay::run(*args, ctx),
         Command::Load(args) => load::run(*args, ctx),

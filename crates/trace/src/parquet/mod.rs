@@ -49,10 +49,11 @@ enum Column {
     Hashes,
     Latency,
     Result,
+    Gap,
 }
 
 impl Column {
-    const ALL: [Column; 9] = [
+    const ALL: [Column; 10] = [
         Column::Time,
         Column::Volume,
         Column::Op,
@@ -62,6 +63,7 @@ impl Column {
         Column::Hashes,
         Column::Latency,
         Column::Result,
+        Column::Gap,
     ];
 
     const fn name(self) -> &'static str {
@@ -75,17 +77,18 @@ impl Column {
             Column::Hashes => "hashes",
             Column::Latency => "latency_ns",
             Column::Result => "result",
+            Column::Gap => "gap_ns",
         }
     }
 
     const fn optional(self) -> bool {
-        matches!(self, Column::Hashes | Column::Latency | Column::Result)
+        matches!(self, Column::Hashes | Column::Latency | Column::Result | Column::Gap)
     }
 
     fn schema(self) -> TypePtr {
         let unsigned = |bit_width| Some(LogicalType::integer(bit_width, false));
         let (physical, logical) = match self {
-            Column::Time | Column::Offset | Column::Length | Column::Latency => {
+            Column::Time | Column::Offset | Column::Length | Column::Latency | Column::Gap => {
                 (Physical::INT64, unsigned(64))
             }
             Column::Volume => (Physical::INT32, unsigned(32)),

@@ -25,7 +25,7 @@ pub struct ParquetTraceReader {
     path: PathBuf,
     file: SerializedFileReader<Chunks>,
     /// For each of [`Column::ALL`], its number in the file.
-    columns: [Option<usize>; 9],
+    columns: [Option<usize>; Column::ALL.len()],
     metadata: Metadata,
     row_group: usize,
     group: Option<Group>,
@@ -208,9 +208,11 @@ fn guarded<T>(step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     caught.unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
 }
 
-fn find_columns(file: &SerializedFileReader<Chunks>) -> Result<[Option<usize>; 9], String> {
+fn find_columns(
+    file: &SerializedFileReader<Chunks>,
+) -> Result<[Option<usize>; Column::ALL.len()], String> {
     let schema = file.metadata().file_metadata().schema_descr();
-    let mut columns = [None; 9];
+    let mut columns = [None; Column::ALL.len()];
     for (column, found) in Column::ALL.iter().zip(&mut columns) {
         *found = schema.columns().iter().position(|c| c.path().string() == column.name());
         let Some(at) = *found else {
@@ -332,6 +334,13 @@ impl Values {
                 for i in 0..n {
                     let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
                     batch.append_latency(if present { values.next() } else { None });
+                }
+            }
+            Column::Gap => {
+                let mut values = unsigned();
+                for i in 0..n {
+                    let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
+                    batch.append_gap(if present { values.next() } else { None });
                 }
             }
             Column::Result => {

@@ -205,11 +205,11 @@ fn properties() -> WriterProperties {
     // Times and latencies come in bursts of equal ones, which differences alone do not show, and
     // contents recur. On all the other columns compression would take a recorder more time than
     // anything else it does, to save little.
-    for column in [Column::Time, Column::Latency, Column::Hashes] {
+    for column in [Column::Time, Column::Latency, Column::Gap, Column::Hashes] {
         builder = builder.set_column_compression(path(column), zstd);
     }
     // Readers pass over a column that is absent throughout.
-    for column in [Column::Latency, Column::Result] {
+    for column in [Column::Latency, Column::Result, Column::Gap] {
         builder = builder.set_column_statistics_enabled(path(column), EnabledStatistics::Chunk);
     }
     builder.build()
@@ -245,6 +245,7 @@ fn write_row_group(
     optional::<ByteArrayType>(&mut group, hashes)?;
     optional::<Int64Type>(&mut group, (0..n).map(|i| batch.latency(i).map(|l| l.0 as i64)))?;
     optional::<Int32Type>(&mut group, (0..n).map(|i| batch.result(i).map(i32::from)))?;
+    optional::<Int64Type>(&mut group, (0..n).map(|i| batch.gap(i).map(|g| g.0 as i64)))?;
     group.close()?;
     Ok(())
 }

@@ -23,6 +23,7 @@ impl Owned {
             request: self.request,
             latency: self.latency.map(Nanos),
             result: self.result,
+            gap: self.result.map(|r| Nanos(u64::from(r) * 3)),
             hashes: &self.hashes,
         }
     }

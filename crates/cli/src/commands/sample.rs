@@ -1,0 +1,249 @@
+//! `forebay sample`: a smaller trace with the features and hit ratios of the whole (BlkSample).
+
+mod answer;
+mod measure;
+mod reduction;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use forebay_block::Nanos;
+use forebay_trace::{
+    BITS_MAX, Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleSpec, Sampler, TraceReader,
+};
+
+use crate::args::{TraceArgs, rate};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::{check_file, write_stdout};
+use crate::reading::{Traces, read_trace_batches};
+use answer::{Answer, Compared, Sampled};
+use measure::{Measure, Measured};
+
+/// Bits of the samples that `--compare` takes.
+const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
+
+/// Arguments of `forebay sample`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ forebay trace synth 'zipf:blocks=100k,requests=100k' -o zipf.parquet
+  $ forebay sample zipf.parquet --rate 0.1 -o tenth.parquet
+  $ forebay sample zipf.parquet --rate 0.1 --target-rate 0.09 -o ninth.parquet")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    /// The share of regions to keep
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: f64,
+    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling
+    #[arg(long, value_name = "BITS", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
+    pub bits: u32,
+    /// Remove further regions, down to this rate, while that brings the features closer
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub target_rate: Option<f64>,
+    /// Take N samples without a region in common: NAME-1.parquet, NAME-2.parquet ...
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub samples: u32,
+    /// Another seed is another sample
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
+    /// Take samples of regions of other sizes beside it, and show how far off each is
+    #[arg(long)]
+    pub compare: bool,
+    /// Measure the hit ratios of the whole trace on N blocks at most (256 or more), in bounded
+    /// memory
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
+    pub max_blocks: Option<u64>,
+    /// The sample, in Forebay's format
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Print one JSON document instead of text
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Write the features of the trace and of each sample to FILE as Parquet
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub parquet: Option<PathBuf>,
+    /// Write the pictures to FILE as a self-contained HTML page
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+}
+
+/// Takes the samples.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    check(&args)?;
+    let outputs = outputs(&args);
+    let directory = args.target_rate.map(|_| scratch(&args.output)).transpose()?;
+    // Where the samples go first: reduced ones are read again.
+    let first: Vec<PathBuf> = match &directory {
+        Some(directory) => {
+            (0..outputs.len()).map(|i| directory.path().join(format!("{i}.parquet"))).collect()
+        }
+        None => outputs.clone(),
+    };
+    let taken = take(&args, ctx, &first)?;
+    let mut samples = Vec::new();
+    for ((output, first), measured) in outputs.iter().zip(&first).zip(taken.samples) {
+        let unreduced = Sampled::new(output, args.rate, &taken.full, measured);
+        samples.push(match args.target_rate {
+            None => unreduced,
+            Some(target) => {
+                let job = reduction::Job {
+                    sample: first,
+                    output,
+                    region_bytes: PAGE_BYTES << args.bits,
+                    rate: args.rate,
+                    target,
+                };
+                reduction::reduce(&job, &taken.full, unreduced, ctx)?
+            }
+        });
+    }
+    let compared = taken.compared.into_iter();
+    let compared = compared.map(|(bits, m)| Compared::new(bits, args.rate, &taken.full, m));
+    let compared = compared.collect();
+    let answer = Answer::new(&args, taken.full, samples, compared);
+    if let Some(path) = &args.parquet {
+        answer.rows().write(path)?;
+    }
+    if let Some(path) = &args.html {
+        answer.report().write_html(path)?;
+    }
+    let text = if args.json { answer.json()? } else { answer.text() };
+    write_stdout(text.as_bytes())
+}
+
+fn check(args: &Args) -> Result<(), CliError> {
+    let usage = |what: String| Err(CliError::usage(what).kept("nothing was written"));
+    if args.output.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
+        return usage(format!("-o {}: samples are written as .parquet", args.output.display()));
+    }
+    if let Some(target) = args.target_rate.filter(|target| *target >= args.rate) {
+        return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
+    }
+    // Also says whether there are that many.
+    sampler(args, args.bits, args.samples - 1).map_err(|e| CliError::usage(e.to_string()))?;
+    for output in outputs(args).iter().chain(&args.parquet).chain(&args.html) {
+        if args.traces.traces.iter().any(|trace| same_file(trace, output)) {
+            return usage(format!("{} is both read and written", output.display()));
+        }
+        check_file(output)?;
+    }
+    Ok(())
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+fn outputs(args: &Args) -> Vec<PathBuf> {
+    if args.samples == 1 {
+        return vec![args.output.clone()];
+    }
+    let stem = args.output.file_stem().unwrap_or_default().to_string_lossy();
+    (1..=args.samples).map(|n| args.output.with_file_name(format!("{stem}-{n}.parquet"))).collect()
+}
+
+/// A directory beside the output, which goes when the work ends.
+fn scratch(output: &Path) -> Result<tempfile::TempDir, CliError> {
+    let parent = output.parent().filter(|p| !p.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let made = tempfile::Builder::new().prefix(".forebay-sample-").tempdir_in(parent);
+    made.map_err(|e| CliError::file("cannot make a directory in", parent, e))
+}
+
+fn sampler(args: &Args, bits: u32, number: u32) -> Result<Sampler, forebay_trace::TraceError> {
+    Sampler::new(SampleSpec { rate: args.rate, bits, seed: args.seed, number })
+}
+
+/// What the first pass over the trace gives.
+struct Taken {
+    full: Measured,
+    samples: Vec<Measured>,
+    /// With the bits of their regions.
+    compared: Vec<(u32, Measured)>,
+}
+
+/// Reads the trace once, measures it, and writes the samples.
+fn take(args: &Args, ctx: &Context, paths: &[PathBuf]) -> Result<Taken, CliError> {
+    let mut full = Measure::new(args.max_blocks)?;
+    let mut samples = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
+        let writer = ParquetTraceWriter::create(path)?;
+        samples.push((sampler(args, args.bits, number as u32)?, Measure::new(None)?, writer));
+    }
+    let mut compared = Vec::new();
+    for bits in COMPARED_BITS.into_iter().filter(|_| args.compare) {
+        compared.push((bits, sampler(args, bits, 0)?, Measure::new(None)?));
+    }
+    let (mut last, mut part) = (None, Batch::default());
+    let traces = read_trace_batches(&args.traces, ctx, |batch| {
+        let mut gaps = Vec::with_capacity(batch.len());
+        for &time in &batch.time_ns {
+            gaps.push(Nanos(time - last.unwrap_or(time)));
+            last = Some(time);
+        }
+        for (i, gap) in gaps.iter().enumerate() {
+            full.add(&batch.request(i), *gap)?;
+        }
+        let sample = |sampler: &Sampler, measure: &mut Measure, part: &mut Batch| {
+            part.clear();
+            for (i, gap) in gaps.iter().enumerate() {
+                sampler.sample(&batch.record(i), *gap, part);
+            }
+            measure.add_sample(part)
+        };
+        for (sampler, measure, writer) in &mut samples {
+            sample(sampler, measure, &mut part)?;
+            writer.push_batch(&part)?;
+        }
+        for (_, sampler, measure) in &mut compared {
+            sample(sampler, measure, &mut part)?;
+        }
+        Ok(())
+    })?;
+    let full = full.finish()?;
+    if full.requests == 0 {
+        return Err(CliError::failed("there is not one request to sample").kept("no file was made"));
+    }
+    let metadata = provenance(args, &traces);
+    let mut measured = Vec::new();
+    for (_, measure, writer) in samples {
+        writer.finish(&metadata)?;
+        measured.push(measure.finish()?);
+    }
+    let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
+    Ok(Taken { full, samples: measured, compared: compared.collect::<Result<_, CliError>>()? })
+}
+
+/// What is known of a sample is what is known of its trace, and where it comes from.
+fn provenance(args: &Args, traces: &Traces) -> Metadata {
+    let mut metadata = traces.metadata.clone();
+    let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
+    metadata.provenance.push(format!(
+        "forebay {}: sampled from {} ({} requests) at rate {}, regions of {} bytes, seed {}",
+        env!("CARGO_PKG_VERSION"),
+        names.join(", "),
+        traces.requests,
+        args.rate,
+        PAGE_BYTES << args.bits,
+        args.seed,
+    ));
+    metadata
+}
+
+/// Reads a sample from beginning to end.
+fn each_part(
+    sample: &Path,
+    ctx: &Context,
+    mut work: impl FnMut(&Batch) -> Result<(), CliError>,
+) -> Result<Metadata, CliError> {
+    let mut reader = forebay_trace::open(sample, &forebay_trace::OpenOptions::default())?;
+    let mut batch = Batch::default();
+    while reader.read_batch(&mut batch)? > 0 {
+        ctx.check()?;
+        work(&batch)?;
+    }
+    Ok(reader.metadata().clone())
+}

@@ -1,0 +1,223 @@
+//! What `forebay sample` answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay_trace::FeatureError;
+use serde::Serialize;
+
+use super::Args;
+use super::measure::{HitRatioError, Measured};
+use crate::error::CliError;
+use crate::rows::Rows;
+
+/// The answer.
+pub struct Answer {
+    /// The trace's name.
+    pub name: String,
+    pub bits: u32,
+    pub full: Measured,
+    pub samples: Vec<Sampled>,
+    pub compared: Vec<Compared>,
+}
+
+/// A sample.
+pub struct Sampled {
+    pub output: String,
+    /// Of the regions, those that are left of a reduction.
+    pub rate: f64,
+    pub request_ratio: f64,
+    pub features: Vec<FeatureError>,
+    pub quantiles: Vec<FeatureError>,
+    pub mean_error: f64,
+    pub hit_ratio_error: HitRatioError,
+    pub measured: Measured,
+    pub reduction: Option<Reduced>,
+}
+
+/// What a reduction did.
+#[derive(Serialize)]
+pub struct Reduced {
+    /// Regions before.
+    pub regions: usize,
+    /// Regions removed.
+    pub removed: usize,
+    /// The mean error of the features before.
+    pub mean_error_before: f64,
+    /// The error of the hit ratios before.
+    pub hit_ratio_error_before: HitRatioError,
+    /// The error by the number of removals; the lowest total was taken.
+    pub curve: Vec<Checkpoint>,
+}
+
+/// A reduction after so many removals.
+#[derive(Clone, Serialize)]
+pub struct Checkpoint {
+    pub removed: usize,
+    pub rate: f64,
+    pub mean_error: f64,
+    pub hit_ratio_error: HitRatioError,
+    /// The mean over features and hit ratios.
+    pub total_error: f64,
+}
+
+impl Checkpoint {
+    pub fn new(removed: usize, rate: f64, full: &Measured, m: &Measured) -> Self {
+        let hit_ratio_error = m.hit_ratio_error(full, rate);
+        let total_error = m.total_error(full, rate);
+        Checkpoint { removed, rate, mean_error: m.mean_error(full), hit_ratio_error, total_error }
+    }
+}
+
+/// A sample of regions of another size.
+#[derive(Serialize)]
+pub struct Compared {
+    pub bits: u32,
+    pub request_ratio: f64,
+    pub mean_error: f64,
+    pub hit_ratio_error: HitRatioError,
+    #[serde(skip)]
+    pub features: Vec<FeatureError>,
+}
+
+impl Compared {
+    pub fn new(bits: u32, rate: f64, full: &Measured, m: Measured) -> Self {
+        Compared {
+            bits,
+            request_ratio: m.requests as f64 / full.requests as f64,
+            mean_error: m.mean_error(full),
+            hit_ratio_error: m.hit_ratio_error(full, rate),
+            features: m.features(full),
+        }
+    }
+}
+
+impl Sampled {
+    pub fn new(output: &Path, rate: f64, full: &Measured, m: Measured) -> Self {
+        Sampled {
+            output: output.display().to_string(),
+            rate,
+            request_ratio: m.requests as f64 / full.requests as f64,
+            features: m.features(full),
+            quantiles: full.quantiles.compare(&m.quantiles).collect(),
+            mean_error: m.mean_error(full),
+            hit_ratio_error: m.hit_ratio_error(full, rate),
+            measured: m,
+            reduction: None,
+        }
+    }
+
+    /// The same, as the outcome of a reduction.
+    pub fn reduced(
+        mut self,
+        before: Sampled,
+        regions: usize,
+        removed: usize,
+        curve: Vec<Checkpoint>,
+    ) -> Self {
+        self.reduction = Some(Reduced {
+            regions,
+            removed,
+            mean_error_before: before.mean_error,
+            hit_ratio_error_before: before.hit_ratio_error,
+            curve,
+        });
+        self
+    }
+
+    fn document(&self) -> SampleDocument<'_> {
+        let all = self.features.iter().chain(&self.quantiles);
+        let value = |e: &FeatureError| Value { full: e.full, sample: e.sample, error: e.error };
+        SampleDocument {
+            output: &self.output,
+            rate: self.rate,
+            requests: self.measured.requests,
+            request_ratio: self.request_ratio,
+            features: all.map(|e| (e.name.clone(), value(e))).collect(),
+            mean_error: self.mean_error,
+            quantile_error: mean(&self.quantiles),
+            hit_ratio_error: self.hit_ratio_error,
+            reduction: self.reduction.as_ref(),
+        }
+    }
+}
+
+/// The mean error of some features, a fraction.
+pub fn mean(features: &[FeatureError]) -> f64 {
+    features.iter().map(|f| f.error).sum::<f64>() / features.len().max(1) as f64
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    trace: &'a str,
+    trace_requests: u64,
+    bits: u32,
+    #[serde(flatten)]
+    first: SampleDocument<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samples: Vec<SampleDocument<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    comparison: &'a [Compared],
+}
+
+#[derive(Serialize)]
+struct SampleDocument<'a> {
+    output: &'a str,
+    rate: f64,
+    requests: u64,
+    request_ratio: f64,
+    features: BTreeMap<String, Value>,
+    mean_error: f64,
+    quantile_error: f64,
+    hit_ratio_error: HitRatioError,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reduction: Option<&'a Reduced>,
+}
+
+#[derive(Serialize)]
+struct Value {
+    full: f64,
+    sample: f64,
+    error: f64,
+}
+
+impl Answer {
+    pub fn new(
+        args: &Args,
+        full: Measured,
+        samples: Vec<Sampled>,
+        compared: Vec<Compared>,
+    ) -> Self {
+        let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
+        Answer { name: names.join(", "), bits: args.bits, full, samples, compared }
+    }
+
+    /// One document: the first sample, and all of them if there are several.
+    pub fn json(&self) -> Result<String, CliError> {
+        let several = if self.samples.len() > 1 { &self.samples[..] } else { &[] };
+        let document = Document {
+            trace: &self.name,
+            trace_requests: self.full.requests,
+            bits: self.bits,
+            first: self.samples[0].document(),
+            samples: several.iter().map(Sampled::document).collect(),
+            comparison: &self.compared,
+        };
+        let mut text = serde_json::to_string_pretty(&document)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// Every feature of every sample.
+    pub fn rows(&self) -> Rows {
+        let rows: Vec<(&str, &FeatureError)> = (self.samples.iter())
+            .flat_map(|s| s.features.iter().chain(&s.quantiles).map(|f| (s.output.as_str(), f)))
+            .collect();
+        Rows::default()
+            .texts("sample", rows.iter().map(|r| r.0))
+            .texts("feature", rows.iter().map(|r| r.1.name.as_str()))
+            .reals("full", rows.iter().map(|r| r.1.full))
+            .reals("value", rows.iter().map(|r| r.1.sample))
+            .reals("error", rows.iter().map(|r| r.1.error))
+    }
+}

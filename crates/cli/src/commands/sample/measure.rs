@@ -1,0 +1,126 @@
+//! What a trace and its samples are measured by: mean features, quantiles, hit ratios.
+
+use forebay_block::{Nanos, Op, Request};
+use forebay_locality::{LocalityOptions, ReuseHistogram, Sampling, WorkloadLocality};
+use forebay_trace::{Batch, FEATURES, FeatureError, Moments, Quantiles, mean_error};
+use serde::Serialize;
+
+use crate::error::CliError;
+
+/// Cache sizes at which hit ratios are compared, evenly from nothing to where the curve ends.
+const SIZES: u64 = 100;
+
+/// Measures a trace, request by request.
+pub struct Measure {
+    moments: Moments,
+    quantiles: Quantiles,
+    locality: WorkloadLocality,
+    requests: u64,
+}
+
+/// What was measured.
+pub struct Measured {
+    /// Sums.
+    pub moments: Moments,
+    /// Distributions.
+    pub quantiles: Quantiles,
+    /// Reuse distances (TRD) of 4 KiB blocks.
+    pub reuse: ReuseHistogram,
+    /// Requests.
+    pub requests: u64,
+}
+
+impl Measure {
+    /// Nothing measured yet; with a bound, hit ratios are those of so many blocks.
+    pub fn new(max_blocks: Option<u64>) -> Result<Measure, CliError> {
+        let sampling = max_blocks.map_or(Sampling::All, Sampling::MaxBlocks);
+        let options = LocalityOptions { sampling, ..LocalityOptions::default() };
+        Ok(Measure {
+            moments: Moments::default(),
+            quantiles: Quantiles::default(),
+            locality: WorkloadLocality::new(options)?,
+            requests: 0,
+        })
+    }
+
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request, gap: Nanos) -> Result<(), CliError> {
+        self.moments.add(request, gap);
+        self.quantiles.add(request, gap);
+        self.requests += 1;
+        Ok(self.locality.add(request)?)
+    }
+
+    /// Counts the requests of a sample.
+    pub fn add_sample(&mut self, batch: &Batch) -> Result<(), CliError> {
+        (0..batch.len())
+            .try_for_each(|i| self.add(&batch.request(i), batch.gap(i).unwrap_or(Nanos(0))))
+    }
+
+    /// What was measured.
+    pub fn finish(self) -> Result<Measured, CliError> {
+        let Measure { moments, quantiles, locality, requests } = self;
+        let reuse = locality.finish()?.all.unwrap_or_default();
+        Ok(Measured { moments, quantiles, reuse, requests })
+    }
+}
+
+/// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct HitRatioError {
+    /// Of reads.
+    pub read: f64,
+    /// Of writes.
+    pub write: f64,
+    /// Of both.
+    pub all: f64,
+}
+
+impl Measured {
+    /// The mean features, each with its error against the full trace.
+    pub fn features(&self, full: &Measured) -> Vec<FeatureError> {
+        let (f, s) = (full.moments.features(), self.moments.features());
+        let each = FEATURES.iter().zip(f.iter().zip(s));
+        each.map(|(name, (full, sample))| FeatureError::new(*name, *full, sample)).collect()
+    }
+
+    /// The mean of those errors, a fraction.
+    pub fn mean_error(&self, full: &Measured) -> f64 {
+        mean_error(&full.moments.features(), &self.moments.features())
+    }
+
+    /// Compares hit ratios with those of the full trace, at caches scaled by the sample's rate.
+    pub fn hit_ratio_error(&self, full: &Measured, rate: f64) -> HitRatioError {
+        let end = full.reuse.max_distance().map_or(1, |d| d + 1);
+        let mut sum = [0.0; 3];
+        for i in 1..=SIZES {
+            let size = end as f64 * i as f64 / SIZES as f64;
+            let of_full = hit_ratios(&full.reuse, size as u64);
+            let of_sample = hit_ratios(&self.reuse, (size * rate).round() as u64);
+            for (sum, (f, s)) in sum.iter_mut().zip(of_full.into_iter().zip(of_sample)) {
+                *sum += (f - s).abs();
+            }
+        }
+        let [read, write, all] = sum.map(|s| s / SIZES as f64);
+        HitRatioError { read, write, all }
+    }
+
+    /// What a reduction minimises: the mean over features and hit ratios.
+    pub fn total_error(&self, full: &Measured, rate: f64) -> f64 {
+        let features = self.mean_error(full) * FEATURES.len() as f64;
+        let h = self.hit_ratio_error(full, rate);
+        (features + h.read + h.write + h.all) / (FEATURES.len() + 3) as f64
+    }
+}
+
+/// Of reads, of writes, of both.
+fn hit_ratios(reuse: &ReuseHistogram, size: u64) -> [f64; 3] {
+    let hits = [Op::Read, Op::Write].map(|op| if size == 0 { 0 } else { reuse.hits(op, size) });
+    let accesses = [reuse.read.accesses(), reuse.write.accesses()];
+    let ratio = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    [
+        ratio(hits[0], accesses[0]),
+        ratio(hits[1], accesses[1]),
+        ratio(hits[0] + hits[1], accesses[0] + accesses[1]),
+    ]
+}

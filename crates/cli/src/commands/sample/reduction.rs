@@ -1,0 +1,124 @@
+//! Removing regions from a sample, as far as it gains.
+
+use std::path::Path;
+
+use forebay_block::Nanos;
+use forebay_trace::{
+    Batch, Filter, ParquetTraceWriter, Reduction, RegionSet, RegionTable, reduce as remove,
+};
+
+use super::answer::{Checkpoint, Sampled};
+use super::each_part;
+use super::measure::{Measure, Measured};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::progress::Unit;
+
+/// Lengths of the reduction at which hit ratios are looked at, too.
+const CHECKPOINTS: usize = 16;
+
+/// Which sample to reduce.
+pub struct Job<'a> {
+    /// The sample.
+    pub sample: &'a Path,
+    /// Where the reduced one goes.
+    pub output: &'a Path,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// The sample's rate.
+    pub rate: f64,
+    /// The rate not to fall below.
+    pub target: f64,
+}
+
+/// Removes regions while the features gain, then takes as many of the removals as make the mean
+/// error lowest with the hit ratios counted, and writes what is left.
+pub fn reduce(
+    job: &Job<'_>,
+    full: &Measured,
+    unreduced: Sampled,
+    ctx: &Context,
+) -> Result<Sampled, CliError> {
+    let mut table = RegionTable::new(job.region_bytes);
+    each_part(job.sample, ctx, |batch| {
+        for i in 0..batch.len() {
+            table.add(&batch.request(i), batch.gap(i).unwrap_or(Nanos(0)));
+        }
+        Ok(())
+    })?;
+    let regions = table.len();
+    let least = (regions as f64 * job.target / job.rate).ceil() as usize;
+    let progress = ctx.progress("reducing", Unit::Count, Some((regions - least) as u64));
+    let reduction = remove(table, &full.moments, least, |done| {
+        progress.set(done as u64);
+        !ctx.interrupted()
+    });
+    ctx.check()?;
+    progress.finish();
+    let removed: RegionSet = reduction.steps.iter().map(|s| s.key).collect();
+    let mut tried = try_lengths(job, &removed, &lengths(&reduction), ctx)?;
+    let rate_of = |length: usize| job.rate * (regions - length) as f64 / regions.max(1) as f64;
+    let checkpoints: Vec<Checkpoint> = (tried.iter())
+        .map(|(length, m)| Checkpoint::new(*length, rate_of(*length), full, m))
+        .collect();
+    let best = (0..tried.len())
+        .min_by(|&a, &b| checkpoints[a].total_error.total_cmp(&checkpoints[b].total_error))
+        .unwrap_or(0);
+    let (length, measured) = tried.swap_remove(best);
+    write(job, &removed, length, ctx)?;
+    Ok(Sampled::new(job.output, rate_of(length), full, measured).reduced(
+        unreduced,
+        regions,
+        length,
+        checkpoints,
+    ))
+}
+
+/// Numbers of removals to look at: none, all, and some between.
+fn lengths(reduction: &Reduction) -> Vec<usize> {
+    let all = reduction.steps.len();
+    let mut lengths: Vec<usize> = (0..=CHECKPOINTS).map(|i| all * i / CHECKPOINTS).collect();
+    lengths.dedup();
+    lengths
+}
+
+/// What is left after so many removals, measured.
+fn try_lengths(
+    job: &Job<'_>,
+    removed: &RegionSet,
+    lengths: &[usize],
+    ctx: &Context,
+) -> Result<Vec<(usize, Measured)>, CliError> {
+    let mut tried = Vec::new();
+    for &first in lengths {
+        tried.push((first, Measure::new(None)?));
+    }
+    let mut left = Batch::default();
+    each_part(job.sample, ctx, |batch| {
+        for (first, measure) in &mut tried {
+            left.clear();
+            let filter = Filter { removed, first: *first, region_bytes: job.region_bytes };
+            (0..batch.len()).for_each(|i| filter.filter(&batch.record(i), &mut left));
+            measure.add_sample(&left)?;
+        }
+        Ok(())
+    })?;
+    tried.into_iter().map(|(first, measure)| Ok((first, measure.finish()?))).collect()
+}
+
+fn write(job: &Job<'_>, removed: &RegionSet, first: usize, ctx: &Context) -> Result<(), CliError> {
+    let filter = Filter { removed, first, region_bytes: job.region_bytes };
+    let (mut left, mut writer) = (Batch::default(), ParquetTraceWriter::create(job.output)?);
+    let mut metadata = each_part(job.sample, ctx, |batch| {
+        left.clear();
+        (0..batch.len()).for_each(|i| filter.filter(&batch.record(i), &mut left));
+        Ok(writer.push_batch(&left)?)
+    })?;
+    metadata.provenance.push(format!(
+        "forebay {}: {first} further regions removed, towards rate {}",
+        env!("CARGO_PKG_VERSION"),
+        job.target
+    ));
+    writer.finish(&metadata)?;
+    Ok(())
+}

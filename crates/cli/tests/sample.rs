@@ -1,0 +1,105 @@
+//! `forebay sample` as users run it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).current_dir(dir).args(args).output().unwrap()
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let output = forebay(dir, &[&["--quiet"], args, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Large and small requests over a skewed set of blocks.
+fn trace() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = "zipf:blocks=200k,requests=60k,theta=0.8,write=0.3,size=32KiB";
+    let made = forebay(dir.path(), &["-q", "trace", "synth", spec, "-o", "all.parquet"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    dir
+}
+
+#[test]
+fn larger_regions_keep_the_features_and_hit_ratios_hold() {
+    let dir = trace();
+    let args = ["sample", "all.parquet", "--rate", "0.1", "--compare", "-o", "s.parquet"];
+    let answer = json(dir.path(), &args);
+    let by_bits = answer["comparison"].as_array().unwrap();
+    let error = |i: usize| by_bits[i]["mean_error"].as_f64().unwrap();
+    assert_eq!(by_bits[0]["bits"], 0);
+    assert!(error(3) < error(0) / 2.0, "{answer:#}");
+    assert!(answer["hit_ratio_error"]["all"].as_f64().unwrap() < 0.05, "{answer:#}");
+    // Plain spatial sampling cuts 32 KiB into single blocks.
+    assert!(by_bits[0]["request_ratio"].as_f64().unwrap() > 0.5, "{answer:#}");
+    let info = json(dir.path(), &["trace", "info", "s.parquet"]);
+    assert_eq!(info["requests"], answer["requests"]);
+    let write_size = &answer["features"]["write_size"];
+    assert_eq!(
+        info["write_bytes"].as_f64().unwrap() / info["writes"].as_f64().unwrap(),
+        write_size["sample"].as_f64().unwrap()
+    );
+}
+
+#[test]
+fn a_reduction_is_no_worse_and_what_it_reports_is_in_the_file() {
+    let dir = trace();
+    let args = ["sample", "all.parquet", "--rate", "0.2", "--bits", "3"];
+    let reduced = [&args[..], &["--target-rate", "0.1", "-o", "r.parquet"]].concat();
+    let answer = json(dir.path(), &reduced);
+    let reduction = &answer["reduction"];
+    assert!(reduction["removed"].as_u64().unwrap() > 0, "{answer:#}");
+    let total = |c: &Value| c["total_error"].as_f64().unwrap();
+    let curve = reduction["curve"].as_array().unwrap();
+    let taken = curve.iter().find(|c| c["removed"] == reduction["removed"]).unwrap();
+    assert!(curve.iter().all(|c| total(c) >= total(taken)));
+    assert!(answer["rate"].as_f64().unwrap() >= 0.1);
+    let info = json(dir.path(), &["trace", "info", "r.parquet"]);
+    assert_eq!(info["requests"], answer["requests"]);
+    let gone = dir.path().read_dir().unwrap().count();
+    assert_eq!(gone, 2, "something is left behind");
+}
+
+#[test]
+fn samples_are_disjoint_and_the_same_again() {
+    let dir = trace();
+    let args = ["sample", "all.parquet", "--rate", "0.3", "--samples", "3", "-o", "d.parquet"];
+    let first = json(dir.path(), &args);
+    assert_eq!(first["samples"].as_array().unwrap().len(), 3);
+    let footprint = |file: &str| {
+        let info = json(dir.path(), &["trace", "info", file]);
+        info["footprint_blocks"]["all"].as_u64().unwrap()
+    };
+    let three = ["d-1.parquet", "d-2.parquet", "d-3.parquet"];
+    let merged = [&["trace", "info"], &three[..]].concat();
+    let together = json(dir.path(), &merged)["footprint_blocks"]["all"].as_u64().unwrap();
+    assert_eq!(three.iter().map(|f| footprint(f)).sum::<u64>(), together);
+    assert!(together < footprint("all.parquet"));
+    let bytes = |f: &str| std::fs::read(dir.path().join(f)).unwrap();
+    let before = three.map(bytes);
+    json(dir.path(), &args);
+    assert!(before == three.map(bytes), "the same seed gave another sample");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_is_written() {
+    let dir = trace();
+    for (args, words) in [
+        (&["--rate", "0.4", "--samples", "3", "-o", "x.parquet"][..], "there are 2 samples"),
+        (&["--rate", "0.1", "--target-rate", "0.1", "-o", "x.parquet"], "not below"),
+        (&["--rate", "0.1", "-o", "x.csv"], ".parquet"),
+        (&["--rate", "0.1", "-o", "all.parquet"], "both read and written"),
+        (&["--rate", "1.5", "-o", "x.parquet"], "rate"),
+    ] {
+        let output = forebay(dir.path(), &[&["sample", "all.parquet"], args].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(words), "{args:?}: {stderr}");
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+}

@@ -1,0 +1,217 @@
+//! What a sample is compared by: means of features, and their quantiles.
+
+use forebay_block::{Nanos, Op, Request};
+
+use super::PAGE_BYTES;
+use crate::Distribution;
+
+/// The mean features, in the order of [`Moments::features`]: sizes and misalignment in bytes,
+/// inter-arrival times in µs, writes as a share of requests.
+pub const FEATURES: [&str; 7] = [
+    "read_size",
+    "write_size",
+    "read_iat_us",
+    "write_iat_us",
+    "read_misalignment",
+    "write_misalignment",
+    "write_ratio",
+];
+
+/// Sums over the reads and over the writes of a trace; trims and flushes are neither.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moments {
+    /// Of reads.
+    pub read: OpMoments,
+    /// Of writes and write-zeroes.
+    pub write: OpMoments,
+}
+
+/// Sums over requests. Signed, so that differences have the same form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpMoments {
+    /// Requests.
+    pub requests: i64,
+    /// Their bytes.
+    pub bytes: i64,
+    /// Their gaps, in nanoseconds: the time since the request before, of either operation.
+    pub gap_ns: i64,
+    /// Bytes by which they miss the bounds of pages.
+    pub misaligned_bytes: i64,
+}
+
+impl OpMoments {
+    /// The sum of both.
+    pub fn plus(self, o: OpMoments) -> OpMoments {
+        OpMoments {
+            requests: self.requests + o.requests,
+            bytes: self.bytes + o.bytes,
+            gap_ns: self.gap_ns + o.gap_ns,
+            misaligned_bytes: self.misaligned_bytes + o.misaligned_bytes,
+        }
+    }
+
+    fn mean(&self, sum: i64) -> f64 {
+        if self.requests == 0 { 0.0 } else { sum as f64 / self.requests as f64 }
+    }
+}
+
+impl Moments {
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request, gap: Nanos) {
+        let Some(op) = self.of(request.op) else { return };
+        let end = request.offset + request.length;
+        let (front, back) = (request.offset % PAGE_BYTES, end.wrapping_neg() % PAGE_BYTES);
+        *op = op.plus(OpMoments {
+            requests: 1,
+            bytes: request.length as i64,
+            gap_ns: gap.0 as i64,
+            misaligned_bytes: (front + back) as i64,
+        });
+    }
+
+    fn of(&mut self, op: Op) -> Option<&mut OpMoments> {
+        match op {
+            Op::Read => Some(&mut self.read),
+            Op::Write | Op::WriteZeroes => Some(&mut self.write),
+            Op::Trim | Op::Flush => None,
+        }
+    }
+
+    /// The sum of both.
+    pub fn plus(&self, o: &Moments) -> Moments {
+        Moments { read: self.read.plus(o.read), write: self.write.plus(o.write) }
+    }
+
+    /// The features, as [`FEATURES`] names them; 0 without requests of the operation.
+    pub fn features(&self) -> [f64; FEATURES.len()] {
+        let (r, w) = (&self.read, &self.write);
+        let all = r.requests + w.requests;
+        [
+            r.mean(r.bytes),
+            w.mean(w.bytes),
+            r.mean(r.gap_ns) / 1e3,
+            w.mean(w.gap_ns) / 1e3,
+            r.mean(r.misaligned_bytes),
+            w.mean(w.misaligned_bytes),
+            if all == 0 { 0.0 } else { w.requests as f64 / all as f64 },
+        ]
+    }
+}
+
+/// A feature of the full trace and of a sample.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FeatureError {
+    /// Its name.
+    pub name: String,
+    /// In the full trace.
+    pub full: f64,
+    /// In the sample.
+    pub sample: f64,
+    /// How far off the sample is, as a fraction of the full trace's.
+    pub error: f64,
+}
+
+impl FeatureError {
+    /// Of two values.
+    pub fn new(name: impl Into<String>, full: f64, sample: f64) -> FeatureError {
+        FeatureError { name: name.into(), full, sample, error: relative_error(full, sample) }
+    }
+}
+
+/// As a fraction of `full`. What the full trace has none of is wholly wrong in a sample with some.
+fn relative_error(full: f64, sample: f64) -> f64 {
+    match (full == 0.0, sample == 0.0) {
+        (true, true) => 0.0,
+        (true, false) => 1.0,
+        _ => ((sample - full) / full).abs(),
+    }
+}
+
+/// The mean over [`FEATURES`] of how far a sample is off, a fraction.
+pub fn mean_error(full: &[f64; FEATURES.len()], sample: &[f64; FEATURES.len()]) -> f64 {
+    let errors = full.iter().zip(sample).map(|(f, s)| relative_error(*f, *s));
+    errors.sum::<f64>() / FEATURES.len() as f64
+}
+
+/// Distributions of sizes (bytes) and gaps (µs), whose quantiles are features too: bursts are in
+/// the low gaps, small writes in the low sizes.
+#[derive(Clone, Debug, Default)]
+pub struct Quantiles {
+    read: [Distribution; 2],
+    write: [Distribution; 2],
+}
+
+/// Percents whose quantiles are features.
+const PERCENTS: [u32; 5] = [1, 5, 50, 90, 99];
+
+impl Quantiles {
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request, gap: Nanos) {
+        let [size, iat] = match request.op {
+            Op::Read => &mut self.read,
+            Op::Write | Op::WriteZeroes => &mut self.write,
+            Op::Trim | Op::Flush => return,
+        };
+        size.add(request.length as i64);
+        iat.add((gap.0 / 1_000) as i64);
+    }
+
+    /// The features of this, the full trace, and of a sample.
+    pub fn compare<'a>(&'a self, sample: &'a Quantiles) -> impl Iterator<Item = FeatureError> + 'a {
+        let ops = [("read", &self.read, &sample.read), ("write", &self.write, &sample.write)];
+        ops.into_iter().flat_map(|(op, full, sample)| {
+            [("size", 0), ("iat_us", 1)].into_iter().flat_map(move |(what, i)| {
+                PERCENTS.into_iter().map(move |percent| {
+                    let at = |d: &Distribution| d.quantile(f64::from(percent) / 100.0);
+                    let name = format!("{op}_{what}_p{percent}");
+                    FeatureError::new(name, at(&full[i]), at(&sample[i]))
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::{Flags, Volume};
+
+    fn request(op: Op, offset: u64, length: u64) -> Request {
+        Request { time: Nanos(0), volume: Volume(0), op, flags: Flags::NONE, offset, length }
+    }
+
+    #[test]
+    fn features_are_means_and_misalignment_counts_both_ends() {
+        let mut m = Moments::default();
+        m.add(&request(Op::Read, 0, 8192), Nanos::from_micros(10));
+        m.add(&request(Op::Read, 512, 1024), Nanos::from_micros(30));
+        m.add(&request(Op::WriteZeroes, 4096, 4096), Nanos::from_micros(5));
+        m.add(&request(Op::Flush, 0, 0), Nanos::from_micros(1000));
+        m.add(&request(Op::Trim, 0, 512), Nanos::from_micros(1000));
+        let missing = (512.0 + 2560.0) / 2.0;
+        assert_eq!(m.features(), [4608.0, 4096.0, 20.0, 5.0, missing, 0.0, 1.0 / 3.0]);
+        assert_eq!(mean_error(&m.features(), &m.features()), 0.0);
+    }
+
+    #[test]
+    fn errors_are_fractions_of_the_full_trace() {
+        assert_eq!(relative_error(4.0, 5.0), 0.25);
+        assert_eq!(relative_error(0.0, 0.0), 0.0);
+        assert_eq!(relative_error(0.0, 3.0), 1.0);
+        assert_eq!(relative_error(3.0, 0.0), 1.0);
+    }
+
+    #[test]
+    fn quantiles_are_compared_by_name() {
+        let (mut full, mut sample) = (Quantiles::default(), Quantiles::default());
+        for i in 1..=100 {
+            full.add(&request(Op::Read, 0, i * 512), Nanos::from_micros(i));
+            sample.add(&request(Op::Read, 0, i * 1024), Nanos::from_micros(i));
+        }
+        let errors: Vec<_> = full.compare(&sample).collect();
+        assert_eq!(errors.len(), 20);
+        let of = |name: &str| errors.iter().find(|e| e.name == name).unwrap().error;
+        assert_eq!((of("read_iat_us_p50"), of("write_size_p99")), (0.0, 0.0));
+        assert!((of("read_size_p50") - 1.0).abs() < 0.02);
+    }
+}
