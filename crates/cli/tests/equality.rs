@@ -12,10 +12,8 @@ use forebay_block::{Flags, Op, Request};
 use forebay_config::Config;
 use forebay_device::Backend;
 use forebay_device::file::DirectIo;
-use forebay_engine::{Counters, Engine, EngineOptions, FlashStatus, StopMode, Submission};
-use forebay_simulate::{
-    Defaults, FlashResult, Options, Pacing, Scenario, Simulation, TracedVolume,
-};
+use forebay_engine::{Counters, Engine, EngineOptions, StopMode, Submission};
+use forebay_simulate::{Defaults, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, OpenOptions, Spec, Synth, open_all};
 use serde_json::Value;
 
@@ -212,11 +210,4 @@ fn the_two_commands_answer_alike() {
             .map(|f| c[f]["count"].as_u64())
     };
     assert_eq!(counts(&simulated), counts(&replayed));
-}
-
-#[test]
-fn the_flash_tier_has_the_same_fields_in_a_status_as_in_a_simulation() {
-    let status = serde_json::to_value(FlashStatus::default()).unwrap();
-    let simulated = serde_json::to_value(FlashResult::default()).unwrap();
-    assert_eq!(status, simulated);
 }

@@ -49,8 +49,7 @@ pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use notice::EngineNotice;
 pub use session::Session;
 pub use status::{
-    Backing, DeviceCounters, Events, FlashStatus, ReadWrite, Status, TierHits, Tiers, VolumeStatus,
-    Workload,
+    Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,
 };
 pub use store::inspect_backing;
 pub use table::{Done, Loans, Submission};

@@ -2,8 +2,7 @@
 
 use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
-use forebay_flash::LogStats;
-use forebay_results::{Components, LatencyByOp, LatencyRecorder};
+use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder};
 use serde::Serialize;
 
 use crate::core::Shared;
@@ -31,7 +30,7 @@ pub struct Status {
     /// The tiers' sizes and fill.
     pub tiers: Tiers,
     /// The flash tier, if there is one, by the names of a simulation.
-    pub flash: Option<FlashStatus>,
+    pub flash: Option<FlashResult>,
     /// What the cache did.
     pub events: Events,
     /// What the devices did.
@@ -146,39 +145,6 @@ pub struct Tiers {
     pub flash_write_amplification: f64,
 }
 
-/// The flash tier: the same fields as of a simulation's result.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct FlashStatus {
-    /// Regions.
-    pub regions: u32,
-    /// Share of them in use.
-    pub utilisation: f64,
-    /// Bytes written for each byte of payload.
-    pub write_amplification: f64,
-    /// Records written.
-    pub records: u64,
-    /// Batches they were written in.
-    pub batches: u64,
-    /// Syncs.
-    pub syncs: u64,
-    /// Regions reclaimed.
-    pub regions_reclaimed: u64,
-}
-
-impl From<&LogStats> for FlashStatus {
-    fn from(log: &LogStats) -> Self {
-        FlashStatus {
-            regions: log.regions_total,
-            utilisation: log.utilisation(),
-            write_amplification: log.write_amplification(),
-            records: log.entries,
-            batches: log.batches,
-            syncs: log.syncs,
-            regions_reclaimed: log.regions_reclaimed,
-        }
-    }
-}
-
 /// What the cache did.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the names are those of `forebay_cache::CacheStats`")]
@@ -265,7 +231,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
             flash_regions_free: log.map_or(0, |l| l.regions_free),
             flash_write_amplification: log.map_or(0.0, |l| l.write_amplification()),
         },
-        flash: log.as_ref().map(FlashStatus::from),
+        flash: log.as_ref().map(FlashResult::from),
         events: happened(&events),
         devices: counted(&devices),
         component_latency_us: components

@@ -14,11 +14,13 @@
 //! ```
 
 mod components;
+mod flash;
 mod identity;
 mod latency;
 mod run;
 
 pub use components::{BackingLatency, ComponentLatency, ComponentRecorder, Components, Operation};
+pub use flash::FlashResult;
 pub use identity::{TraceHasher, TraceIdentity};
 pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder};
 pub use run::{Backing, CacheResult, Hits, ReadWrite, RunResult};

@@ -2,7 +2,9 @@
 
 use forebay_cache::{CacheStats, Hits as BlockHits, VolumeStats};
 use forebay_flash::LogStats;
-use forebay_results::{Backing, CacheResult, Components, Hits, LatencyByOp, ReadWrite, RunResult};
+use forebay_results::{
+    Backing, CacheResult, Components, FlashResult, Hits, LatencyByOp, ReadWrite, RunResult,
+};
 use serde::Serialize;
 
 use crate::series::{Row, Totals};
@@ -43,25 +45,6 @@ pub struct Throughput {
     pub requests_per_s: f64,
     /// Bytes per second read and written by requests.
     pub bytes_per_s: f64,
-}
-
-/// The flash tier at the end.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct FlashResult {
-    /// Regions.
-    pub regions: u32,
-    /// Share of them in use.
-    pub utilisation: f64,
-    /// Bytes written for each byte of payload.
-    pub write_amplification: f64,
-    /// Records written.
-    pub records: u64,
-    /// Batches they were written in.
-    pub batches: u64,
-    /// Syncs.
-    pub syncs: u64,
-    /// Regions reclaimed.
-    pub regions_reclaimed: u64,
 }
 
 /// What the cache did.
@@ -260,20 +243,6 @@ impl Throughput {
         Throughput {
             requests_per_s: run.requests as f64 / run.duration_s,
             bytes_per_s: (run.read_bytes + run.write_bytes) as f64 / run.duration_s,
-        }
-    }
-}
-
-impl From<&LogStats> for FlashResult {
-    fn from(log: &LogStats) -> Self {
-        FlashResult {
-            regions: log.regions_total,
-            utilisation: log.utilisation(),
-            write_amplification: log.write_amplification(),
-            records: log.entries,
-            batches: log.batches,
-            syncs: log.syncs,
-            regions_reclaimed: log.regions_reclaimed,
         }
     }
 }

@@ -4,14 +4,12 @@ use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Cache, Notice, Open, VolumeConfig, VolumeStats};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
 use forebay_flash::Binding;
-use forebay_results::LatencyRecorder;
+use forebay_results::{FlashResult, LatencyRecorder};
 
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
-use crate::result::{
-    self, Assumed, Events, FlashResult, SimulationResult, Throughput, VolumeResult,
-};
+use crate::result::{self, Assumed, Events, SimulationResult, Throughput, VolumeResult};
 use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::Timing;

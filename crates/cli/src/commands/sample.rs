@@ -15,7 +15,7 @@ use forebay_trace::{
 use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{check_file, write_stdout};
+use crate::output::{check_file, directory_of, same_file, write_stdout};
 use crate::reading::{Traces, read_trace_batches};
 use answer::{Answer, Compared, Sampled};
 use measure::{Measure, Measured};
@@ -133,10 +133,6 @@ fn check(args: &Args) -> Result<(), CliError> {
     Ok(())
 }
 
-fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
 fn outputs(args: &Args) -> Vec<PathBuf> {
     if args.samples == 1 {
         return vec![args.output.clone()];
@@ -147,8 +143,7 @@ fn outputs(args: &Args) -> Vec<PathBuf> {
 
 /// A directory beside the output, which goes when the work ends.
 fn scratch(output: &Path) -> Result<tempfile::TempDir, CliError> {
-    let parent = output.parent().filter(|p| !p.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
+    let parent = directory_of(output);
     let made = tempfile::Builder::new().prefix(".forebay-sample-").tempdir_in(parent);
     made.map_err(|e| CliError::file("cannot make a directory in", parent, e))
 }

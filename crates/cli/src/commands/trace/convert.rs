@@ -8,6 +8,7 @@ use super::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::output::same_file;
 use crate::progress::Unit;
 use crate::reading::options;
 
@@ -57,12 +58,4 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         volumes: metadata.volumes.len() as u64,
     };
     wrote.print(args.json)
-}
-
-fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    match (a.metadata(), b.metadata()) {
-        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
-    }
 }
