@@ -531,7 +531,7 @@ impl Cache {
             if let Some(last) = last_shard.replace(n)
                 && last != n
             {
-                self.shards[last].close_run(&mut around);
+                self.shards[last].close_runs(&mut around);
             }
             let access = self.shards[n].access(&mut around, piece);
             let r = &mut self.front.requests[request];
@@ -551,7 +551,7 @@ impl Cache {
             }
         }
         if let Some(n) = last_shard {
-            self.shards[n].close_run(&mut around!(self));
+            self.shards[n].close_runs(&mut around!(self));
         }
         let r = &self.front.requests[request];
         if r.cursor < r.end {

@@ -390,7 +390,7 @@ impl Cache {
                     continue;
                 }
                 let state = self.shards[n].clean_step(&mut around!(self));
-                self.shards[n].close_run(&mut around!(self));
+                self.shards[n].close_runs(&mut around!(self));
                 match state {
                     JobState::Busy => continue,
                     JobState::Written(volumes) => active.volumes |= volumes,

@@ -54,7 +54,7 @@ impl Shard {
                 unreachable!("{kind:?} is answered by the log")
             }
         }
-        self.close_run(around);
+        self.close_runs(around);
     }
 
     /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
@@ -225,7 +225,7 @@ impl Shard {
         let good = self.index[id].checksum == value || believed;
         let end = if good { Ok(true) } else { Err(IoError::Corrupt) };
         self.flash_read_ended(around, t, end);
-        self.close_run(around);
+        self.close_runs(around);
     }
 
     /// A read from flash ended: `Ok(true)` good, `Ok(false)` overtaken by reclaim.
@@ -299,7 +299,7 @@ impl Shard {
             shard.set_record(around, id, to);
         });
         self.trim_second(around);
-        self.close_run(around);
+        self.close_runs(around);
     }
 
     /// The log could not write a record. Nothing is lost: the slot keeps it.
@@ -312,7 +312,7 @@ impl Shard {
             shard.flush_covered(id, false);
             shard.relist_dirty(id);
         });
-        self.close_run(around);
+        self.close_runs(around);
     }
 
     /// The pieces whose data is in what a transfer has moved are done.
@@ -336,7 +336,7 @@ impl Shard {
             around.stats.transfer_errors += 1;
             self.log_failed = true;
             self.finish_failed(around, t, e);
-            return self.close_run(around);
+            return self.close_runs(around);
         }
         let key = self.transfers[t].key;
         let poison = matches!(self.transfers[t].kind, Kind::Activate { poison: true });
@@ -360,7 +360,7 @@ impl Shard {
         if let Some(id) = self.index.find(key) {
             self.index[id].clear(MARKED);
         }
-        self.close_run(around);
+        self.close_runs(around);
     }
 
     // ---- to the backing store ----

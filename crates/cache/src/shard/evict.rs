@@ -284,7 +284,7 @@ impl Shard {
                 self.destage(around, id);
             }
         }
-        self.close_run(around);
+        self.close_runs(around);
         let left = self.slots.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
         let full = self.transfers.is_full();
         let flush = &mut self.flushes[volume];

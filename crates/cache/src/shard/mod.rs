@@ -21,7 +21,7 @@ mod transfer;
 mod write;
 
 use forebay_block::{Op, Volume};
-use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Slot, Token};
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::config::CacheConfig;
@@ -38,7 +38,7 @@ pub(crate) use clean::{Job, JobState, Target};
 pub(crate) use evict::FlushState;
 pub(crate) use tier2::MoveState;
 use tier2::Moves;
-use transfer::{Kind, Run, Transfer};
+use transfer::{Kind, Runs, Transfer};
 
 /// What a shard needs of its surroundings during one call.
 pub(crate) struct Surroundings<'a> {
@@ -88,8 +88,7 @@ pub(crate) struct Shard {
     starved: Fifo,
     /// Something became free since the starved were last tried.
     room: bool,
-    run: Option<Run>,
-    run_segments: Vec<Segment>,
+    runs: Runs,
     /// Transfers that hold a range of blocks without entries; usually none.
     ranges: Vec<u32>,
     /// Head of the list of entries whose record lies in each region.
@@ -169,8 +168,7 @@ impl Shard {
             waiters: Slab::new(config.waiters_max),
             starved: Fifo::EMPTY,
             room: false,
-            run: None,
-            run_segments: Vec::with_capacity(512),
+            runs: Runs::new(),
             ranges: Vec::with_capacity(64),
             regions: vec![NONE; regions as usize],
             job: None,
@@ -266,7 +264,7 @@ impl Shard {
         }
     }
 
-    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_run`].
+    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
     pub fn access(&mut self, around: &mut Surroundings<'_>, piece: Piece) -> Access {
         if self.waiters.is_full() {
             return Access::Full;
@@ -302,7 +300,7 @@ impl Shard {
                 break;
             }
         }
-        self.close_run(around);
+        self.close_runs(around);
         true
     }
 

@@ -48,6 +48,18 @@ pub(crate) struct Transfer {
     pub bounce: Option<Slot>,
 }
 
+impl Kind {
+    /// Where it goes, of those that are collected in runs.
+    fn way(self) -> Way {
+        match self {
+            Kind::Fetch | Kind::DirectRead { .. } => Way::In,
+            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Past,
+            Kind::Destage { .. } => Way::Out,
+            other => unreachable!("no run of {other:?}"),
+        }
+    }
+}
+
 impl Transfer {
     pub fn covers(&self, key: BlockKey) -> bool {
         key.volume() == self.key.volume()
@@ -56,10 +68,32 @@ impl Transfer {
     }
 }
 
-/// The run being collected: a transfer not yet given to the driver.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    pub transfer: u32,
+/// Where a run goes. Each way has its own: blocks that are fetched make dirty ones leave, and
+/// neither run may be cut short by the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// From the backing store.
+    In,
+    /// A request's bytes or zeroes, to the backing store.
+    Past,
+    /// Dirty slots, to the backing store.
+    Out,
+}
+
+/// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
+/// bytes are.
+#[derive(Debug)]
+pub(crate) struct Runs([(Option<u32>, Vec<Segment>); 3]);
+
+impl Runs {
+    pub fn new() -> Self {
+        Runs(core::array::from_fn(|_| (None, Vec::with_capacity(2 * RUN_BLOCKS_MAX as usize))))
+    }
+
+    /// The transfer of the open run that goes this way.
+    pub fn open(&self, way: Way) -> Option<u32> {
+        self.0[way as usize].0
+    }
 }
 
 /// Longest run, in blocks.
@@ -87,8 +121,8 @@ impl Shard {
         t
     }
 
-    /// Joins the block to the open run if `alike` says its kind fits and the bytes follow on;
-    /// otherwise opens a new one.
+    /// Joins the block to the open run that goes its way if `alike` says its kind fits and the
+    /// bytes follow on; otherwise opens a new one.
     pub(super) fn run(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -98,8 +132,9 @@ impl Shard {
         segment: Option<Segment>,
         alike: impl Fn(&mut Kind) -> bool,
     ) -> u32 {
-        if let Some(run) = self.run {
-            let t = &mut self.transfers[run.transfer];
+        let way = kind.way();
+        if let Some(transfer) = self.runs.open(way) {
+            let t = &mut self.transfers[transfer];
             let follows = t.key.volume() == key.volume()
                 && t.key.block().0 + u64::from(t.count) == key.block().0
                 && t.end == range.0
@@ -107,44 +142,51 @@ impl Shard {
             if follows && alike(&mut t.kind) {
                 t.count += 1;
                 t.end = range.1;
-                self.run_segments.extend(segment);
-                return run.transfer;
+                self.runs.0[way as usize].1.extend(segment);
+                return transfer;
             }
         }
-        self.close_run(around);
+        self.close_run(around, way);
         let transfer = self.start(kind, key, range);
-        self.run = Some(Run { transfer });
-        self.run_segments.extend(segment);
+        let (open, segments) = &mut self.runs.0[way as usize];
+        *open = Some(transfer);
+        segments.extend(segment);
         transfer
     }
 
-    /// Gives the run being collected to the driver.
-    pub fn close_run(&mut self, around: &mut Surroundings<'_>) {
-        let Some(run) = self.run.take() else { return };
-        let t = &self.transfers[run.transfer];
-        let (token, device) = (self.token(run.transfer), Self::backing(t.key.volume()));
+    /// Gives the runs being collected to the driver.
+    pub fn close_runs(&mut self, around: &mut Surroundings<'_>) {
+        for way in [Way::In, Way::Past, Way::Out] {
+            self.close_run(around, way);
+        }
+    }
+
+    fn close_run(&mut self, around: &mut Surroundings<'_>, way: Way) {
+        let Some(run) = self.runs.0[way as usize].0.take() else { return };
+        let t = &self.transfers[run];
+        let (token, device) = (self.token(run), Self::backing(t.key.volume()));
         let (offset, length) = (t.start, t.end - t.start);
         let stats = &mut around.front.volumes[usize::from(t.key.volume())].stats;
-        match t.kind {
+        let effect = match t.kind {
             Kind::Fetch | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
-                let effect = Effect::Read { token, device, offset, length: length as u32 };
-                around.effects.push_slice(effect, &self.run_segments);
-                self.run_segments.clear();
+                Effect::Read { token, device, offset, length: length as u32 }
             }
             Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {
                 stats.backing_write_bytes += length;
-                let effect = Effect::Write { token, device, offset, length: length as u32 };
-                around.effects.push_slice(effect, &self.run_segments);
-                self.run_segments.clear();
+                Effect::Write { token, device, offset, length: length as u32 }
             }
             Kind::Range { request, .. } => {
                 stats.backing_zero_bytes += length;
                 let punch = around.front.may_punch(request);
                 around.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+                return;
             }
             other => unreachable!("no run of {other:?}"),
-        }
+        };
+        let segments = &mut self.runs.0[way as usize].1;
+        around.effects.push_slice(effect, segments);
+        segments.clear();
     }
 
     /// Takes a bounce slot, if there is one.

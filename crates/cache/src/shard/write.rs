@@ -12,7 +12,7 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use super::read::Found;
-use super::transfer::Kind;
+use super::transfer::{Kind, Way};
 use super::{Acknowledge, Partial, Shard, Step, Surroundings};
 use crate::index::{EntryId, IN_DIRTY_LIST};
 use crate::waiters::Piece;
@@ -276,7 +276,7 @@ impl Shard {
         let request = piece.request;
         let place = self.request_place(around, piece);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
-        let before = self.run.map(|r| r.transfer);
+        let before = self.runs.open(Way::Past);
         let kind = Kind::Range { request, pieces: 1, zero };
         let t = self.run(around, key, range, kind, segment, |k| match k {
             Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
