@@ -6,6 +6,7 @@
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
+    bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
 
 FOREBAY=path of the binary (target/release/forebay). Everything is counted, nothing timed: the
 same figures come out on every machine.
@@ -48,14 +49,16 @@ def curve(trace, *options, at=()):
     return points, document
 
 
-def simulate(trace, dram_bytes, policy, flash_bytes=0, layout="log"):
+def simulate(
+    trace, dram_bytes, policy, flash_bytes=0, layout="log", pace=("--untimed",)
+):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
     config.write_text(text)
-    return ask("simulate", trace, "--config", str(config), "--untimed")
+    return ask("simulate", trace, "--config", str(config), *pace)
 
 
 def row(*cells):
@@ -188,6 +191,28 @@ def memory():
         row(*cells)
 
 
+def backing(trace):
+    """Operations of the backing store, a disk, with eight requests in flight."""
+    row("tiers", "write policy", "requests/s", "reads", "writes", "KiB a write")
+    row(*["---"] * 6)
+    for name, sizes in [
+        ("64 MiB of memory", (64 * MIB,)),
+        ("16 MiB, 256 MiB of flash, log", (16 * MIB, 256 * MIB, "log")),
+        ("16 MiB, 256 MiB of flash, slots", (16 * MIB, 256 * MIB, "slots")),
+    ]:
+        for policy in ["write-through", "write-back"]:
+            dram, *flash = sizes
+            pace = ("--queue-depth", "8")
+            result = simulate(trace, dram, policy, *flash, pace=pace)
+            devices = result["component_latency_us"]
+            reads, writes = (
+                devices[f"backing_{way}"]["count"] for way in ["read", "write"]
+            )
+            kib = result["backing"]["write_bytes"] / writes / 1024
+            rate = result["throughput"]["requests_per_s"]
+            row(name, policy, f"{rate:.0f}", f"{reads:,}", f"{writes:,}", f"{kib:.0f}")
+
+
 def cydonia(*traces):
     """Every combination of the catalogue, 50 budgets from what buys little to what holds all data."""
     row("", "mean excess latency", "two tiers exist, single tier found")
@@ -233,6 +258,7 @@ def main():
         "pod": pod,
         "sampling": sampling,
         "memory": memory,
+        "backing": backing,
         "cydonia": cydonia,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in tables:

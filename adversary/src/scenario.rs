@@ -72,7 +72,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         block_size: BlockSize::new(block.into()).expect("a power of two"),
         dram_blocks: n * (1 + c.choose(6) as u32),
         spare_slots: n * (1 + c.choose(3) as u32),
-        bounce_slots: n * (1 + c.choose(2) as u32),
+        bounce_slots: n * (1 + c.choose(4) as u32),
         write_policy,
         acknowledge,
         partial: if c.choose(4) == 0 { Partial::Fill } else { Partial::Granule },

@@ -469,6 +469,9 @@ impl Cache {
         for shard in &self.shards {
             s += &shard.describe();
         }
+        if let Some(log) = &self.log {
+            s += &log.describe();
+        }
         s
     }
 

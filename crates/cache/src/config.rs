@@ -34,7 +34,7 @@ pub struct CacheConfig {
     /// Pieces of requests (a block each) that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
-    /// Destages in flight at most, a shard.
+    /// Writes of a destage from flash that are in flight at most, a shard.
     pub destage_depth: u32,
 }
 
@@ -70,7 +70,7 @@ impl CacheConfig {
             block_size: BlockSize::KIB_4,
             dram_blocks,
             spare_slots: (dram_blocks / 8).clamp(2, 1024),
-            bounce_slots: 64,
+            bounce_slots: 128,
             write_policy: WritePolicy::WRITE_BACK,
             acknowledge: Acknowledge::Dram,
             partial: Partial::Granule,

@@ -170,6 +170,20 @@ impl Second {
     }
 }
 
+impl core::fmt::Display for Second {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Second { blocks, policy, copies, dirty_copies, leaving, owes, .. } = self;
+        write!(
+            f,
+            "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} leave, owes {owes}",
+            policy.len(),
+            copies.len,
+            dirty_copies.len,
+            leaving.len
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,6 +99,10 @@ pub struct CacheStats {
     pub transfer_errors: u64,
     /// Destages of an older flash version while DRAM held a newer one.
     pub destaged_under_newer: u64,
+    /// Blocks destaged from flash in one write with their neighbours.
+    pub destaged_together: u64,
+    /// Such writes that had to be parted: a record was overtaken or could not be read.
+    pub destage_gaps: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,
 }

@@ -107,6 +107,23 @@ fn is_flash_sync(e: &Effect) -> bool {
     matches!(e, Effect::Sync { device: Device::Flash, .. })
 }
 
+fn is_flash_read(e: &Effect) -> bool {
+    matches!(e, Effect::Read { device: Device::Flash, .. })
+}
+
+/// What a read or write of the backing store moves: which way, the first block, how many.
+fn operation(e: &Effect) -> (char, u64, u64) {
+    match *e {
+        Effect::Read { device: BACKING, offset, length, .. } => {
+            ('r', offset / BLOCK, u64::from(length) / BLOCK)
+        }
+        Effect::Write { device: BACKING, offset, length, .. } => {
+            ('w', offset / BLOCK, u64::from(length) / BLOCK)
+        }
+        ref e => panic!("{e:?} is something else"),
+    }
+}
+
 fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfig {
     let geometry = Geometry {
         block_size: 4096,
@@ -161,6 +178,71 @@ fn consecutive_missing_blocks_are_fetched_with_one_read() {
         matches!(effect, Effect::Read { offset: 0, length, .. } if u64::from(*length) == 4 * BLOCK)
     );
     assert_eq!(segments.len(), 4, "one slot a block");
+}
+
+#[test]
+fn a_fetch_that_makes_dirty_blocks_leave_is_still_one_read_and_they_are_one_write() {
+    let mut d = Driver::new(CacheConfig::dram_only(32));
+    d.request(Op::Write, Flags::NONE, 0, 32 * BLOCK);
+    assert!(d.pending.is_empty());
+    d.request(Op::Read, Flags::NONE, 40 * BLOCK, 4 * BLOCK);
+    let effects: Vec<_> = d.pending.iter().map(|(e, _)| operation(e)).collect();
+    assert_eq!(effects, [('r', 40, 4), ('w', 0, 4)]);
+}
+
+/// Fills flash with dirty blocks 0 to 3, none of them in DRAM, and asks for them to be destaged.
+fn destage_four() -> Driver {
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
+    for block in [0, 1, 2, 3, 20, 30, 40, 50] {
+        d.write(block);
+        d.settle();
+    }
+    d.cache.destage();
+    d.poll();
+    // DRAM to flash first; then the records are read.
+    while d.count(is_flash_read) == 0 {
+        d.complete_first(|e| !is_flash_read(e), Ok(()));
+    }
+    d
+}
+
+fn backing_writes(d: &Driver) -> Vec<(char, u64, u64)> {
+    let mut writes: Vec<_> =
+        d.pending.iter().map(|(e, _)| e).filter(|e| is_write(e)).map(operation).collect();
+    writes.sort_unstable();
+    writes
+}
+
+#[test]
+fn records_of_consecutive_blocks_are_destaged_with_one_write() {
+    let mut d = destage_four();
+    assert_eq!(d.count(is_flash_read), 4);
+    while d.count(is_flash_read) > 0 {
+        let there = backing_writes(&d);
+        assert!(there.iter().all(|w| w.1 >= 20), "not before the last is there: {there:?}");
+        d.complete_first(is_flash_read, Ok(()));
+    }
+    let of_four = ('w', 0, 4);
+    assert!(backing_writes(&d).contains(&of_four), "{:?}", backing_writes(&d));
+    d.settle();
+    assert_eq!(d.cache.dirty_blocks(), 0);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
+    let mut d = destage_four();
+    // The reads were asked for in the order of the blocks.
+    for result in [Ok(()), Err(IoError::Device), Ok(()), Ok(())] {
+        d.complete_first(is_flash_read, result);
+    }
+    let writes = backing_writes(&d);
+    assert!(writes.starts_with(&[('w', 0, 1), ('w', 2, 2)]), "{writes:?}");
+    while d.count(is_write) > 0 {
+        d.complete_first(is_write, Ok(()));
+    }
+    // Nothing counts: the stores are not synced, and one record is still owed.
+    assert!(d.cache.dirty_blocks() >= 4);
+    assert!(d.cache.stats().destage_gaps == 1 && d.cache.stats().destage_retries == 1);
 }
 
 #[test]

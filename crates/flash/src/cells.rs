@@ -70,6 +70,21 @@ struct Limbo {
     unmapped: Option<BlockKey>,
 }
 
+impl core::fmt::Display for Cells {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "{} of {} cells free, in limbo until {:?}, {} notes (close {}), hurry {}",
+            self.free.len(),
+            self.home.len(),
+            self.limbo.iter().map(|l| l.sequence).collect::<Vec<_>>(),
+            self.notes.len(),
+            self.close_notes,
+            self.hurry
+        )
+    }
+}
+
 /// The cells and what waits for them. Empty in the layout log.
 pub(crate) struct Cells {
     first_page: u32,

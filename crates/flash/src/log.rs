@@ -67,6 +67,7 @@ pub struct Log {
 }
 
 /// Where the log is in its life.
+#[derive(Debug)]
 pub(crate) enum Phase {
     /// Not started.
     New,
@@ -556,6 +557,18 @@ impl Log {
             }
             other => self.phase = other,
         }
+    }
+
+    /// What waits and for what, for a report of a run that hangs.
+    pub fn describe(&self) -> String {
+        format!(
+            "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
+            self.phase,
+            self.queue.items.len(),
+            self.commit.durable_sequence,
+            self.commit.complete_sequence,
+            self.cells
+        )
     }
 
     /// The caller cannot go on with this log (a dirty record that cannot be read would be lost

@@ -45,6 +45,8 @@ pub enum Bug {
     SlotWrittenUnderSpill,
     /// Cache: a region's dirty records count as clean before the backing store is synced.
     RegionFreedBeforeSync,
+    /// Cache: records that are destaged together are written as one though one of them has left.
+    GapWrittenOver,
     /// Cache: a record counts as clean as soon as it is written to the backing store.
     DirtyForgottenBeforeSync,
     /// Cache: a failed sync of the backing store counts as a good one.
@@ -55,7 +57,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 21] = [
+    pub const ALL: [Bug; 22] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -74,6 +76,7 @@ impl Bug {
         Bug::DestageOverDirectWrite,
         Bug::SlotWrittenUnderSpill,
         Bug::RegionFreedBeforeSync,
+        Bug::GapWrittenOver,
         Bug::DirtyForgottenBeforeSync,
         Bug::SyncFailureIgnored,
         Bug::TrimLeavesOldData,

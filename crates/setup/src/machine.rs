@@ -9,7 +9,7 @@ use forebay_config::Config;
 use forebay_flash::{Geometry, GeometryError};
 
 /// Slots for copies under way, for each shard.
-const BOUNCE_SLOTS_PER_SHARD: u32 = 64;
+const BOUNCE_SLOTS_PER_SHARD: u32 = 128;
 /// Pieces of requests that can wait at once.
 const WAITERS_MAX: u32 = 64 << 10;
 

@@ -4,17 +4,13 @@
 //! in between is not part of it: a version must not reach the backing store while a power cut
 //! could bring back an older record that is called clean.
 //!
-//! The records chosen are destaged in address order,
-//! each from its slot if that holds the same version, else by way of a bounce slot; blocks busy
-//! with something else are tried again when that ends. The backing stores are then synced, and
-//! only after that the records count as clean: a dirty record may not be forgotten, and its
-//! region not be reused, before its data is durable elsewhere.
+//! The records chosen are destaged in address order (`destage`); blocks busy with something else
+//! are tried again when that ends. The backing stores are then synced, and only after that the
+//! records count as clean: a dirty record may not be forgotten, and its region not be reused,
+//! before its data is durable elsewhere.
 
-use forebay_effect::Slot;
-use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::{DESTAGED, EntryId, NONE};
 
@@ -33,13 +29,14 @@ const COLDEST_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Next of `scratch` to look at.
-    cursor: usize,
-    in_flight: u32,
+    pub(super) cursor: usize,
+    /// Writes under way, those that still wait for their bytes included.
+    pub(super) in_flight: u32,
     /// Blocks that were busy: the pass is repeated.
-    again: bool,
-    failed: bool,
+    pub(super) again: bool,
+    pub(super) failed: bool,
     /// A dirty record could not be read from flash.
-    unreadable: bool,
+    pub(super) unreadable: bool,
     /// Volumes written to, a bit each for the first 64; all of them if more.
     pub volumes: u64,
 }
@@ -118,28 +115,10 @@ impl Shard {
     /// Pushes the job on.
     pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
         let Some(mut job) = self.job.take() else { return JobState::Written(0) };
-        while job.in_flight < self.destage_depth && !job.failed && job.cursor < self.scratch.len() {
-            let (key, position) = self.scratch[job.cursor];
-            job.cursor += 1;
-            let Some(id) = self.index.find(key) else { continue };
-            if !self.is_owed(id, position) {
-                continue;
-            }
-            let appending = match self.index[id].transfer() {
-                None => false,
-                Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => true,
-                Some(_) => {
-                    job.again = true;
-                    continue;
-                }
-            };
-            if !self.destage_record(around, id, appending) {
-                job.again = true;
-                break;
-            }
-            job.volumes |= 1 << key.volume().min(63);
-            job.in_flight += 1;
-        }
+        while job.in_flight < self.destage_depth
+            && !job.failed
+            && self.destage_next(around, &mut job)
+        {}
         let drained = job.in_flight == 0 && (job.failed || job.cursor >= self.scratch.len());
         let state = if !drained {
             JobState::Busy
@@ -163,7 +142,7 @@ impl Shard {
     }
 
     /// Whether the record that was chosen is still the newest, and dirty.
-    fn is_owed(&self, id: EntryId, position: Position) -> bool {
+    pub(super) fn is_owed(&self, id: EntryId, position: Position) -> bool {
         let e = &self.index[id];
         e.flash_dirty != 0 && !e.has(DESTAGED) && e.position() == Some(position)
     }
@@ -232,101 +211,5 @@ impl Shard {
             id = self.index[id].next;
         }
         false
-    }
-
-    // ---- one record ----
-
-    /// Starts to write a record's dirty granules to the backing store; false without a bounce
-    /// slot.
-    ///
-    /// A block whose newer version is being appended is not waited for: that append may itself
-    /// wait for the region to become free. Its record is destaged *beside* the append. Nothing
-    /// can overtake: the newer version is destaged by a later job, and until then nobody reads
-    /// these granules from the backing store, because the newer record holds them all.
-    fn destage_record(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        id: EntryId,
-        appending: bool,
-    ) -> bool {
-        if self.transfers.is_full() {
-            return false;
-        }
-        let e = &self.index[id];
-        let (key, dirty) = (e.key(), e.flash_dirty);
-        let start = key.block().0 << self.block_shift;
-        let range = (start, start + u64::from(self.block_bytes(around, key)));
-        let e = &self.index[id];
-        let position = e.position().expect("a record to destage");
-        if let (false, Some(slot), 0, 0) = (appending, e.slot(), e.dirty, dirty & !e.valid) {
-            let kind = Kind::DestageRecord { rest: dirty, from: slot, position };
-            let t = self.start_on(id, kind, range);
-            self.destage_step(around, t, slot);
-            return true;
-        }
-        around.stats.destaged_under_newer += u64::from(e.dirty != 0);
-        let Some(bounce) = self.take_bounce() else { return false };
-        let kind = Kind::DestageRead { position };
-        let t =
-            if appending { self.start(kind, key, range) } else { self.start_on(id, kind, range) };
-        self.transfers[t].bounce = Some(bounce);
-        self.issue_flash_read(around, id, t, bounce);
-        true
-    }
-
-    /// The record is in its bounce slot: on to the backing store.
-    pub(super) fn record_read(&mut self, around: &mut Surroundings<'_>, t: u32) {
-        let key: BlockKey = self.transfers[t].key;
-        let id = self.index.find(key).expect("a busy block has an entry");
-        let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
-        let e = &self.index[id];
-        let position = e.position().expect("the record was just verified");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from, position };
-        self.destage_step(around, t, from);
-    }
-
-    pub(super) fn record_destage_step(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        t: u32,
-        from: Slot,
-        result: forebay_effect::Outcome,
-    ) {
-        if result.is_err() {
-            return self.record_destage_ended(around, t, false);
-        }
-        if !self.destage_step(around, t, from) {
-            self.record_destage_ended(around, t, true);
-        }
-    }
-
-    pub(super) fn record_destage_ended(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        t: u32,
-        written: bool,
-    ) {
-        if let Some(job) = &mut self.job {
-            job.in_flight -= 1;
-            job.failed |= !written;
-            let reading = matches!(self.transfers[t].kind, Kind::DestageRead { .. });
-            job.unreadable |= !written && reading;
-        }
-        let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
-        if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
-            around.stats.destaged += 1;
-            if let Some(id) = self.index.find(key) {
-                // Unless a newer record has taken its place: then nothing is owed for this one.
-                if self.index[id].position() == Some(position) {
-                    self.index[id].set(DESTAGED);
-                    if around.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-                        let was = self.index[id].is_dirty();
-                        self.index[id].flash_dirty = 0;
-                        self.count_dirty(id, was, around.front);
-                    }
-                }
-            }
-        }
-        self.finish(around, t, |_, _, _| {});
     }
 }

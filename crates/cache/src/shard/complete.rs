@@ -250,9 +250,8 @@ impl Shard {
                 });
             }
             Ok(false) if destage => {
-                // The newer record is in place: nothing is owed for this one any more.
                 around.stats.flash_read_overtaken += 1;
-                self.record_destage_ended(around, t, true);
+                self.record_unread(around, t, true);
             }
             Ok(false) => {
                 around.stats.flash_read_overtaken += 1;
@@ -261,7 +260,7 @@ impl Shard {
             Err(error) => {
                 around.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
                 if destage {
-                    return self.record_destage_ended(around, t, false);
+                    return self.record_unread(around, t, false);
                 }
                 let key = self.transfers[t].key;
                 let id = self.index.find(key).expect("a busy block has an entry");

@@ -14,6 +14,7 @@
 
 mod clean;
 mod complete;
+mod destage;
 mod evict;
 mod read;
 mod tier2;
@@ -21,7 +22,7 @@ mod transfer;
 mod write;
 
 use forebay_block::{Op, Volume};
-use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Slot, Token};
+use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::config::CacheConfig;
@@ -35,6 +36,7 @@ use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
 pub(crate) use clean::{Job, JobState, Target};
+use destage::Stretch;
 pub(crate) use evict::FlushState;
 pub(crate) use tier2::MoveState;
 use tier2::Moves;
@@ -118,6 +120,9 @@ pub(crate) struct Shard {
     destage_depth: u32,
     /// The records that the job under way is about, by address.
     scratch: Vec<(BlockKey, Position)>,
+    stretches: Slab<Stretch>,
+    stretch_scratch: Vec<(EntryId, bool, Option<Slot>)>,
+    segments_scratch: Vec<Segment>,
 }
 
 /// Failed destages in a row after which a request that needs room is told so.
@@ -189,6 +194,9 @@ impl Shard {
             destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
             scratch: Vec::with_capacity(region_blocks as usize),
+            stretches: Slab::new(config.destage_depth),
+            stretch_scratch: Vec::with_capacity(64),
+            segments_scratch: Vec::with_capacity(64),
         }
     }
 
@@ -233,8 +241,16 @@ impl Shard {
             .filter_map(|t| self.transfers.get(t))
             .map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count))
             .collect();
+        let second = self.second.as_ref().map_or_else(String::new, |second| {
+            let entry = |id: EntryId| {
+                let e = &self.index[id];
+                (e.key().to_string(), e.flash_dirty, second.is_unmapping(id))
+            };
+            let leaving: Vec<_> = second.leaving().map(entry).collect();
+            format!("\nflash: {second}, of those who leave {leaving:?}")
+        });
         format!(
-            "\nshard {}: {} blocks, {} slots and {} bounce slots free, {} of {} resident, {} pieces wait, \
+            "{second}\nshard {}: {} blocks, {} slots and {} bounce slots free, {} of {} resident, {} pieces wait, \
              job {:?}, under way {transfers:#?}",
             self.number,
             self.index.len(),

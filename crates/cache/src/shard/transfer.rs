@@ -5,7 +5,7 @@ use forebay_flash::{BlockKey, Position};
 
 use super::{Shard, Surroundings};
 use crate::index::EntryId;
-use crate::slab::Fifo;
+use crate::slab::{Fifo, NONE};
 
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,9 @@ pub(crate) struct Transfer {
     pub end: u64,
     pub waiters: Fifo,
     pub bounce: Option<Slot>,
+    /// The stretch it belongs to, and the next transfer of that, of the write that it has become.
+    pub stretch: u32,
+    pub next: u32,
 }
 
 impl Kind {
@@ -109,6 +112,8 @@ impl Shard {
             end: range.1,
             waiters: Fifo::EMPTY,
             bounce: None,
+            stretch: NONE,
+            next: NONE,
         })
     }
 

@@ -75,7 +75,8 @@ section! {
         idle: TimeSpan = "100ms", later;
         /// What becomes of dirty blocks when the server stops.
         on_stop: OnStop = "destage";
-        /// Most blocks of a shard on their way to a backing store at once.
+        /// Most writes of a shard on their way from flash to a backing store at once, each of one
+        /// block or of several that follow on one another.
         parallel: u32 = 32;
     }
 }

@@ -1,0 +1,363 @@
+//! Destage: a job's records on their way to the backing store.
+//!
+//! A record goes from its slot if that holds the same version, else by way of a bounce slot. The
+//! records of consecutive blocks that are dirty as a whole make a *stretch*: they are read side by
+//! side, and when the last is there the stretch is one write. A record that turns out to be
+//! overtaken or unreadable leaves a gap; what is left and right of it goes as writes of its own.
+
+use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Position};
+
+use super::clean::Job;
+use super::transfer::Kind;
+use super::{Shard, Surroundings};
+use crate::index::EntryId;
+use crate::slab::NONE;
+
+/// Longest stretch, in blocks and in bytes.
+const STRETCH_BLOCKS_MAX: usize = 32;
+const STRETCH_BYTES_MAX: usize = 1 << 20;
+
+/// Records of consecutive blocks whose bytes are being collected. Their transfers are linked by
+/// block, through [`Transfer::next`](super::transfer::Transfer).
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    first: u32,
+    /// Reads of flash under way.
+    reading: u32,
+}
+
+/// How a record that was chosen stands.
+enum Standing {
+    /// It is no longer the newest, or no longer dirty.
+    NotOwed,
+    /// Something else is under way on its block.
+    Busy,
+    /// Ready; `appending`: beside the append of a newer version.
+    Ready { id: EntryId, appending: bool },
+}
+
+impl Shard {
+    /// Starts to write the next records; false if that must wait for other transfers to end.
+    pub(super) fn destage_next(&mut self, around: &mut Surroundings<'_>, job: &mut Job) -> bool {
+        let Some(&(key, position)) = self.scratch.get(job.cursor) else { return false };
+        let (id, appending) = match self.standing(key, position) {
+            Standing::Ready { id, appending } => (id, appending),
+            Standing::NotOwed => {
+                job.cursor += 1;
+                return true;
+            }
+            Standing::Busy => {
+                job.again = true;
+                job.cursor += 1;
+                return true;
+            }
+        };
+        if self.transfers.is_full() {
+            return false;
+        }
+        let taken = if self.index[id].flash_dirty == self.all {
+            self.destage_stretch(around, job)
+        } else {
+            self.destage_parts(around, id, appending)
+        };
+        if taken == 0 {
+            return false;
+        }
+        job.cursor += taken;
+        job.in_flight += 1;
+        job.volumes |= 1 << key.volume().min(63);
+        true
+    }
+
+    /// A block whose newer version is being appended is not waited for: that append may itself
+    /// wait for the region to become free. Its record is destaged *beside* the append. Nothing
+    /// can overtake: the newer version is destaged by a later job, and until then nobody reads
+    /// these granules from the backing store, because the newer record holds them all.
+    fn standing(&self, key: BlockKey, position: Position) -> Standing {
+        match self.index.find(key) {
+            Some(id) if self.is_owed(id, position) => match self.index[id].transfer() {
+                None => Standing::Ready { id, appending: false },
+                Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => {
+                    Standing::Ready { id, appending: true }
+                }
+                Some(_) => Standing::Busy,
+            },
+            _ => Standing::NotOwed,
+        }
+    }
+
+    /// The slot that holds the version of the block's record.
+    fn slot_of_record(&self, id: EntryId, appending: bool) -> Option<Slot> {
+        let e = &self.index[id];
+        let same = !appending && e.dirty == 0 && e.flash_dirty & !e.valid == 0;
+        e.slot().filter(|_| same)
+    }
+
+    /// Starts to write one record's dirty granules, run by run; 0 without a bounce slot.
+    fn destage_parts(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        appending: bool,
+    ) -> usize {
+        match self.slot_of_record(id, appending) {
+            Some(slot) => {
+                let t = self.start_record(around, id, appending, Some(slot));
+                self.destage_step(around, t, slot);
+            }
+            None if self.bounce.free_count() == 0 => return 0,
+            None => {
+                let t = self.start_record(around, id, appending, None);
+                self.read_record(around, id, t);
+            }
+        }
+        1
+    }
+
+    /// Starts to write the record at the cursor and those that follow on it; the number of them,
+    /// 0 if that must wait for bounce slots.
+    fn destage_stretch(&mut self, around: &mut Surroundings<'_>, job: &Job) -> usize {
+        let mut members = core::mem::take(&mut self.stretch_scratch);
+        members.clear();
+        let most = STRETCH_BLOCKS_MAX.min((STRETCH_BYTES_MAX >> self.block_shift).max(1));
+        let most = most.min(self.transfers.capacity() - self.transfers.in_use());
+        let first = self.scratch[job.cursor].0;
+        let mut reads = 0;
+        for (n, &(key, position)) in self.scratch[job.cursor..].iter().take(most).enumerate() {
+            let follows =
+                key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
+            let Standing::Ready { id, appending } = self.standing(key, position) else { break };
+            if !follows || self.index[id].flash_dirty != self.all {
+                break;
+            }
+            let slot = self.slot_of_record(id, appending);
+            if slot.is_none() && reads == self.bounce.free_count() {
+                if job.in_flight > 0 {
+                    // More will be free; a stretch is not cut short for that.
+                    members.clear();
+                }
+                break;
+            }
+            reads += usize::from(slot.is_none());
+            members.push((id, appending, slot));
+        }
+        if !members.is_empty() {
+            self.start_stretch(around, &members, reads as u32);
+        }
+        let taken = members.len();
+        around.stats.destaged_together += if taken > 1 { taken as u64 } else { 0 };
+        self.stretch_scratch = members;
+        taken
+    }
+
+    fn start_stretch(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        members: &[(EntryId, bool, Option<Slot>)],
+        reading: u32,
+    ) {
+        let stretch = self.stretches.insert(Stretch { first: NONE, reading });
+        let mut last = NONE;
+        for &(id, appending, slot) in members {
+            let t = self.start_record(around, id, appending, slot);
+            self.transfers[t].stretch = stretch;
+            match last {
+                NONE => self.stretches[stretch].first = t,
+                last => self.transfers[last].next = t,
+            }
+            last = t;
+            if slot.is_none() {
+                self.read_record(around, id, t);
+            }
+        }
+        if reading == 0 {
+            self.write_stretch(around, stretch);
+        }
+    }
+
+    /// A transfer of the block's record, from a slot or by way of a bounce slot.
+    fn start_record(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        appending: bool,
+        slot: Option<Slot>,
+    ) -> u32 {
+        let e = &self.index[id];
+        around.stats.destaged_under_newer += u64::from(slot.is_none() && e.dirty != 0);
+        let (key, rest) = (e.key(), e.flash_dirty);
+        let position = e.position().expect("a record to destage");
+        let start = key.block().0 << self.block_shift;
+        let range = (start, start + u64::from(self.block_bytes(around, key)));
+        let kind = match slot {
+            Some(from) => Kind::DestageRecord { rest, from, position },
+            None => Kind::DestageRead { position },
+        };
+        if appending { self.start(kind, key, range) } else { self.start_on(id, kind, range) }
+    }
+
+    fn read_record(&mut self, around: &mut Surroundings<'_>, id: EntryId, t: u32) {
+        let bounce = self.take_bounce().expect("a bounce slot was counted on");
+        self.transfers[t].bounce = Some(bounce);
+        self.issue_flash_read(around, id, t, bounce);
+    }
+
+    /// The record is in its bounce slot: on to the backing store.
+    pub(super) fn record_read(&mut self, around: &mut Surroundings<'_>, t: u32) {
+        let key: BlockKey = self.transfers[t].key;
+        let id = self.index.find(key).expect("a busy block has an entry");
+        let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
+        let e = &self.index[id];
+        let position = e.position().expect("the record was just verified");
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from, position };
+        match self.transfers[t].stretch {
+            NONE => {
+                self.destage_step(around, t, from);
+            }
+            stretch => self.stretch_read(around, stretch),
+        }
+    }
+
+    /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
+    /// this one any more), or it cannot be read.
+    pub(super) fn record_unread(&mut self, around: &mut Surroundings<'_>, t: u32, overtaken: bool) {
+        if let Some(job) = &mut self.job {
+            job.failed |= !overtaken;
+            job.unreadable |= !overtaken;
+        }
+        match self.transfers[t].stretch {
+            NONE => {
+                self.write_ended();
+                self.end_record(around, t, overtaken);
+            }
+            stretch => {
+                self.leave_stretch(stretch, t);
+                around.stats.destage_gaps += 1;
+                self.end_record(around, t, overtaken);
+                self.stretch_read(around, stretch);
+            }
+        }
+    }
+
+    /// One of the stretch's reads has ended.
+    fn stretch_read(&mut self, around: &mut Surroundings<'_>, stretch: u32) {
+        self.stretches[stretch].reading -= 1;
+        if self.stretches[stretch].reading == 0 {
+            self.write_stretch(around, stretch);
+        }
+    }
+
+    /// Takes a transfer out of its stretch.
+    fn leave_stretch(&mut self, stretch: u32, t: u32) {
+        let next = self.transfers[t].next;
+        if self.stretches[stretch].first == t {
+            self.stretches[stretch].first = next;
+            return;
+        }
+        let mut before = self.stretches[stretch].first;
+        while self.transfers[before].next != t {
+            before = self.transfers[before].next;
+        }
+        self.transfers[before].next = next;
+    }
+
+    /// Everything is there: one write for each part without a gap.
+    fn write_stretch(&mut self, around: &mut Surroundings<'_>, stretch: u32) {
+        let mut first = self.stretches.remove(stretch).first;
+        // The stretch itself was counted as one.
+        let mut writes = 0;
+        while first != NONE {
+            first = self.write_part(around, first);
+            writes += 1;
+        }
+        match (writes, &mut self.job) {
+            (0, _) => self.write_ended(),
+            (more, Some(job)) => job.in_flight += more - 1,
+            _ => {}
+        }
+    }
+
+    /// Writes what follows on `first` without a gap; the transfer after that, or [`NONE`].
+    fn write_part(&mut self, around: &mut Surroundings<'_>, first: u32) -> u32 {
+        let mut segments = core::mem::take(&mut self.segments_scratch);
+        segments.clear();
+        let mut last = first;
+        loop {
+            let t = &mut self.transfers[last];
+            let Kind::DestageRecord { rest, from, .. } = &mut t.kind else {
+                unreachable!("a stretch of records that are there")
+            };
+            *rest = 0;
+            let place = Place::Slot { slot: *from, offset: 0 };
+            segments.push(Segment { place, length: (t.end - t.start) as u32 });
+            let (end, next) = (t.end, t.next);
+            let careless = around.front.sabotage.is(Bug::GapWrittenOver);
+            if next == NONE || (self.transfers[next].start != end && !careless) {
+                break;
+            }
+            last = next;
+        }
+        let after = core::mem::replace(&mut self.transfers[last].next, NONE);
+        let t = &self.transfers[first];
+        let (token, device) = (self.token(first), Self::backing(t.key.volume()));
+        let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
+        let stats = &mut around.front.volumes[usize::from(t.key.volume())].stats;
+        stats.backing_write_bytes += u64::from(length);
+        let effect = Effect::Write { token, device, offset, length };
+        around.effects.push_slice(effect, &segments);
+        self.segments_scratch = segments;
+        after
+    }
+
+    /// A write to the backing store has ended: of a part of a record, or of one or more as a
+    /// whole.
+    pub(super) fn record_destage_step(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        from: Slot,
+        result: forebay_effect::Outcome,
+    ) {
+        if result.is_ok() && self.destage_step(around, t, from) {
+            return;
+        }
+        if let Some(job) = &mut self.job {
+            job.failed |= result.is_err();
+        }
+        self.write_ended();
+        let mut t = t;
+        while t != NONE {
+            let next = self.transfers[t].next;
+            self.end_record(around, t, result.is_ok());
+            t = next;
+        }
+    }
+
+    fn write_ended(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.in_flight -= 1;
+        }
+    }
+
+    /// The record is on the backing store, or is not needed there, or stays dirty.
+    fn end_record(&mut self, around: &mut Surroundings<'_>, t: u32, written: bool) {
+        let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
+        if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
+            around.stats.destaged += 1;
+            if let Some(id) = self.index.find(key) {
+                // Unless a newer record has taken its place: then nothing is owed for this one.
+                if self.index[id].position() == Some(position) {
+                    self.index[id].set(crate::index::DESTAGED);
+                    if around.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
+                        let was = self.index[id].is_dirty();
+                        self.index[id].flash_dirty = 0;
+                        self.count_dirty(id, was, around.front);
+                    }
+                }
+            }
+        }
+        self.finish(around, t, |_, _, _| {});
+    }
+}
