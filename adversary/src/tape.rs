@@ -123,9 +123,11 @@ const FIRST_LINE: &str = "forebay-adversary tape 1";
 const PER_LINE: usize = 16;
 
 impl Tape {
-    /// The tape as text.
+    /// The tape as text, with the first line of how it fails.
     pub fn encode(&self) -> String {
-        let mut text = format!("{FIRST_LINE}\nkind {}\nfailure {}\n", self.kind, self.failure);
+        // (What a hang is told with has many lines.)
+        let failure = self.failure.lines().next().unwrap_or_default();
+        let mut text = format!("{FIRST_LINE}\nkind {}\nfailure {failure}\n", self.kind);
         for line in self.choices.chunks(PER_LINE) {
             let words: Vec<String> = line.iter().map(u64::to_string).collect();
             text += &words.join(" ");
@@ -235,7 +237,9 @@ mod tests {
             failure: "after a cut: sector 3".into(),
             choices: (0..40).chain([u64::MAX]).collect(),
         };
-        assert_eq!(Tape::decode(&tape.encode()), Ok(tape));
+        assert_eq!(Tape::decode(&tape.encode()), Ok(tape.clone()));
+        let told = "after a cut: sector 3\nrequest 7\n8 of 9".into();
+        assert_eq!(Tape::decode(&Tape { failure: told, ..tape.clone() }.encode()), Ok(tape));
         assert!(Tape::decode("something else").is_err());
     }
 

@@ -26,13 +26,13 @@ const SEEDS: [(&str, u64); 18] = [
     ("through-errors", 600),
     ("back-media", 1_700),
     ("through-media", 1_700),
-    ("back-slots", 1_000),
+    ("back-slots", 2_000),
     ("through-slots", 1_000),
     ("back-slots-errors", 300),
     ("through-slots-errors", 300),
     ("back-slots-media", 500),
     ("through-slots-media", 500),
-    ("switch-slots", 500),
+    ("switch-slots", 2_000),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [

@@ -419,13 +419,17 @@ impl Shard {
             (r.op, r.volume)
         };
         let key = BlockKey::new(volume, piece.block);
-        match op {
+        let step = match op {
             Op::Read => self.read(around, key, piece),
             Op::Write if self.policy.write_back => self.write_back(around, key, piece, op),
             Op::Write => self.write_direct(around, key, piece, op),
             Op::Trim | Op::WriteZeroes => self.zero(around, key, piece, op),
             Op::Flush => unreachable!("a flush has no pieces"),
-        }
+        };
+        // A block that had given way on flash may count again: another gives way at once, since
+        // what has just been started may wait for its cell.
+        self.trim_second(around);
+        step
     }
 
     // ---- granules and places ----

@@ -86,7 +86,12 @@ impl Shard {
         let Some(second) = &mut self.second else { return };
         let e = &self.index[id];
         let Some(position) = e.position() else { return };
-        if second.stand(id) != Stand::Leaving || second.is_unmapping(id) || self.log_failed {
+        if second.stand(id) != Stand::Leaving || second.is_unmapping(id) {
+            return;
+        }
+        // (A log that is being stopped takes no records any more, but those it has taken may
+        // wait for this cell.)
+        if around.log.as_deref().is_some_and(|log| log.error().is_some()) {
             return;
         }
         if e.flash_dirty != 0 {
