@@ -1,7 +1,8 @@
 #!/bin/bash
 # What `serve --record` and `--record --hash` cost: three servers alike, of which one records and
 # one records with hashes, under the same load of hits, in turns; the processor time of each for a
-# request, and the ratios of each round. Prints a Markdown table and the median ratios.
+# request, that of the recording thread alone, and the ratios of each round. Prints a Markdown table
+# and the median ratios.
 #
 #   cargo build --release -p forebay && bench/record-cost.sh
 #
@@ -50,36 +51,47 @@ nanos() {
         "/proc/${pid_of[$1]}/stat"
 }
 
+# thread_nanos SERVER: that of its recording thread alone, which the kernel counts exactly.
+thread_nanos() {
+    local comm
+    for comm in "/proc/${pid_of[$1]}"/task/*/comm; do
+        [ "$(<"$comm")" != forebay-record ] || awk '{ print $1 }' "${comm%comm}schedstat"
+    done
+}
+
 for server in "${servers[@]}"; do
     for _ in $(seq 100); do [ -S "$server/nbd.sock" ] && break; sleep 0.05; done
     load "$server" 200k # brings the volume into memory
 done
-echo "| round | plain, CPU ns | recording, CPU ns | ratio | with hashes, CPU ns | ratio |"
-echo "| --- | --- | --- | --- | --- | --- |"
+echo "| round | plain, CPU ns | recording, CPU ns | ratio | its thread, CPU ns | share | \
+with hashes, CPU ns | ratio | its thread, CPU ns |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for round in $(seq "$rounds"); do
     # Who is first changes, so that whatever drifts helps nobody.
     for turn in 0 1 2; do
         server=${servers[$(((round + turn) % 3))]}
-        before=$(nanos "$server")
+        before=$(nanos "$server") thread_before=$(thread_nanos "$server")
         load "$server" "$requests"
         sleep 0.3 # the recording thread takes up what is left
         echo "$(($(nanos "$server") - before))" >"$server/ns"
+        echo "$(($(thread_nanos "$server") - thread_before))" >"$server/thread"
     done
-    python3 - "$round" "$requests" "$(cat plain/ns)" "$(cat recording/ns)" "$(cat hashing/ns)" \
+    python3 - "$round" "$requests" "$(cat plain/ns)" "$(cat recording/ns)" "$(cat recording/thread)" \
+        "$(cat hashing/ns)" "$(cat hashing/thread)" \
         <<'PYTHON' | tee -a rounds
 import sys
 number, requests, *nanos = sys.argv[1:]
 unit = {"k": 10**3, "M": 10**6}
 n = int(requests[:-1]) * unit[requests[-1]] if requests[-1] in unit else int(requests)
-plain, recording, hashing = (int(ns) / n for ns in nanos)
+plain, recording, thread, hashing, hasher = (int(ns) / n for ns in nanos)
 print(f"| {number} | {plain:.0f} | {recording:.0f} | {recording / plain:.3f} "
-      f"| {hashing:.0f} | {hashing / plain:.3f} |")
+      f"| {thread:.0f} | {thread / plain:.3f} | {hashing:.0f} | {hashing / plain:.3f} | {hasher:.0f} |")
 PYTHON
 done
 python3 - <<'PYTHON'
 import statistics
 rows = [line.split("|") for line in open("rounds")]
-for what, column in [("recording", 4), ("with hashes", 6)]:
+for what, column in [("recording", 4), ("its thread alone", 6), ("with hashes", 8)]:
     ratios = [float(row[column]) for row in rows]
     median = statistics.median(ratios)
     print(f"{what}: median ratio {median:.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
