@@ -39,4 +39,5 @@ pub use options::{AssumeFlush, Interval, Options, Pacing};
 pub use result::{Assumed, Events, SimulationResult, Throughput, VolumeResult};
 pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume, measure_volumes};
 pub use series::Row;
-pub use simulation::{Simulation, simulate};
+pub use simulation::{Answer, Simulation, simulate};
+pub use timing::FlashDevice;

@@ -12,7 +12,7 @@ use crate::options::{AssumeFlush, Options, Pacing};
 use crate::result::{self, Assumed, Events, SimulationResult, Throughput, VolumeResult};
 use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
-use crate::timing::Timing;
+use crate::timing::{FlashDevice, Timing};
 
 /// Requests that are looked up ahead of the one at hand.
 const LOOK_AHEAD: usize = 16;
@@ -58,6 +58,17 @@ pub struct Simulation {
     dirty_blocks_max: u64,
     segments: Vec<Segment>,
     assumptions: Vec<String>,
+    /// Answers not yet taken, if they are kept.
+    answers: Option<Vec<Answer>>,
+}
+
+/// The answer to one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Which request: the first one that was added is 0.
+    pub request: u64,
+    /// From its arrival to its answer.
+    pub latency: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +77,8 @@ struct InFlight {
     volume: u32,
     op: Op,
     added: bool,
+    /// Counted as in [`Answer::request`].
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -82,6 +95,18 @@ impl Simulation {
     /// # Errors
     /// If the options make no sense or the flash tier cannot be set up.
     pub fn new(scenario: &Scenario, options: &Options) -> Result<Simulation, SimulateError> {
+        Self::with_flash(scenario, options, None)
+    }
+
+    /// The same on a flash device that other simulations use too, instead of one of its own.
+    ///
+    /// # Errors
+    /// As for [`Simulation::new`].
+    pub fn with_flash(
+        scenario: &Scenario,
+        options: &Options,
+        flash: Option<&FlashDevice>,
+    ) -> Result<Simulation, SimulateError> {
         options.check()?;
         let mut cache = Cache::new(scenario.cache.clone());
         for volume in &scenario.volumes {
@@ -96,7 +121,7 @@ impl Simulation {
             flushes_added: 0,
         };
         let mut simulation = Simulation {
-            timing: Timing::new(scenario, options.seed, options.pacing),
+            timing: Timing::new(scenario, options.seed, options.pacing, flash),
             now: Nanos(0),
             epoch: Nanos(0),
             memory: if untimed { Default::default() } else { scenario.memory },
@@ -114,6 +139,7 @@ impl Simulation {
             dirty_blocks_max: 0,
             segments: Vec::new(),
             assumptions: scenario.assumptions.clone(),
+            answers: None,
             cache,
         };
         simulation.start(scenario.volumes.len())?;
@@ -172,6 +198,34 @@ impl Simulation {
         Ok(())
     }
 
+    /// Keeps every answer from now on until it is taken. There are none without time
+    /// ([`Pacing::Untimed`]).
+    pub fn keep_answers(&mut self) {
+        self.answers.get_or_insert_default();
+    }
+
+    /// Hands over the answers given since the last call, in the order in which they were given.
+    pub fn take_answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
+        self.answers.iter_mut().flat_map(|answers| answers.drain(..))
+    }
+
+    /// Lets everything happen that happens until a request of the trace's `time` would arrive.
+    /// Without effect unless requests arrive at the trace's times ([`Pacing::OpenLoop`]).
+    pub fn advance_to(&mut self, time: Nanos) {
+        if let Pacing::OpenLoop { rate } = self.pacing {
+            self.advance(self.arrival(time, rate));
+        }
+    }
+
+    /// Waits for everything under way, without an end: answers can still be taken.
+    ///
+    /// # Errors
+    /// If the cache stops answering.
+    pub fn settle_all(&mut self) -> Result<(), SimulateError> {
+        self.settle();
+        if self.in_flight.len() == self.free.len() { Ok(()) } else { Err(self.stuck()) }
+    }
+
     /// Requests answered so far, assumed flushes among them.
     pub fn answered(&self) -> u64 {
         self.requests_answered
@@ -197,10 +251,7 @@ impl Simulation {
     /// # Errors
     /// If the cache stops answering.
     pub fn finish(mut self) -> Result<SimulationResult, SimulateError> {
-        self.settle();
-        if self.in_flight.len() != self.free.len() {
-            return Err(self.stuck());
-        }
+        self.settle_all()?;
         Ok(self.result())
     }
 
@@ -226,16 +277,17 @@ impl Simulation {
         Ok(())
     }
 
+    /// When a request of the trace's `time` arrives.
+    fn arrival(&self, time: Nanos, rate: f64) -> Nanos {
+        let at = if rate == 1.0 { time.0 } else { (time.0 as f64 / rate) as u64 };
+        self.epoch.saturating_add(Nanos(at))
+    }
+
     /// Waits as the pacing wants, then hands the request in.
     fn pass(&mut self, request: &Request, added: bool) -> Result<(), SimulateError> {
         let arrived = match self.pacing {
             Pacing::OpenLoop { rate } => {
-                let at = if rate == 1.0 {
-                    request.time.0
-                } else {
-                    (request.time.0 as f64 / rate) as u64
-                };
-                let arrival = self.epoch.saturating_add(Nanos(at));
+                let arrival = self.arrival(request.time, rate);
                 self.advance(arrival);
                 arrival
             }
@@ -270,7 +322,8 @@ impl Simulation {
     }
 
     fn submit(&mut self, request: &Request, arrived: Nanos, added: bool) {
-        let state = InFlight { arrived, volume: request.volume.0, op: request.op, added };
+        let (volume, op, number) = (request.volume.0, request.op, self.requests_taken - 1);
+        let state = InFlight { arrived, volume, op, added, number };
         let number = match self.free.pop() {
             Some(number) => {
                 self.in_flight[number as usize] = state;
@@ -373,6 +426,9 @@ impl Simulation {
             return self.series.count(None);
         }
         volume.latency.record(state.op, latency);
+        if let Some(answers) = &mut self.answers {
+            answers.push(Answer { request: state.number, latency });
+        }
         self.series.count(Some(latency));
     }
 

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::{Device, Effect, Token};
-use forebay_model::{Access, Model};
+use forebay_model::{Access, Model, Profile};
 use forebay_results::{ComponentRecorder, Operation};
 
 use crate::options::Pacing;
@@ -20,6 +21,25 @@ pub(crate) enum Timing {
     Timed(Box<Timed>),
 }
 
+/// A flash device at work, which several simulations may share: each has a part of it for its own,
+/// and they wait for each other. Clones are the same device.
+///
+/// Operations are served in the order in which they are asked for, so simulations that share a
+/// device must move on together ([`Simulation::advance_to`](crate::Simulation::advance_to)).
+#[derive(Clone, Debug)]
+pub struct FlashDevice(Arc<Mutex<Model>>);
+
+impl FlashDevice {
+    /// A device like `profile` with `capacity` bytes, whose random numbers come from `seed`.
+    pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Model::new(profile, capacity, seed))))
+    }
+
+    fn complete(&self, now: Nanos, access: Access) -> Nanos {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).complete(now, access)
+    }
+}
+
 /// Devices that take time.
 #[derive(Debug)]
 pub(crate) struct Timed {
@@ -29,7 +49,7 @@ pub(crate) struct Timed {
     /// Whether what was begun first must end first.
     in_order: bool,
     latest: Nanos,
-    flash: Model,
+    flash: FlashDevice,
     backing: Vec<Model>,
     latency: ComponentRecorder,
 }
@@ -42,8 +62,13 @@ struct Ending {
 }
 
 impl Timing {
-    /// Devices at rest.
-    pub fn new(scenario: &Scenario, seed: u64, pacing: Pacing) -> Timing {
+    /// Devices at rest, or a flash device that works for others too.
+    pub fn new(
+        scenario: &Scenario,
+        seed: u64,
+        pacing: Pacing,
+        flash: Option<&FlashDevice>,
+    ) -> Timing {
         if pacing == Pacing::Untimed {
             return Timing::Untimed(VecDeque::with_capacity(1024));
         }
@@ -54,7 +79,9 @@ impl Timing {
             sequence: 0,
             in_order: pacing == Pacing::Quiesced,
             latest: Nanos(0),
-            flash: Model::new(&scenario.flash, flash_bytes, seed),
+            flash: flash
+                .cloned()
+                .unwrap_or_else(|| FlashDevice::new(&scenario.flash, flash_bytes, seed)),
             backing: backing
                 .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
                 .collect(),
@@ -125,11 +152,10 @@ impl Timed {
             | Effect::Checksum { .. }
             | Effect::Reply { .. } => unreachable!("an immediate effect has no end to wait for"),
         };
-        let model = match device {
-            Device::Flash => &mut self.flash,
-            Device::Backing(volume) => &mut self.backing[volume.0 as usize],
+        let mut at = match device {
+            Device::Flash => self.flash.complete(now, access),
+            Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
         };
-        let mut at = model.complete(now, access);
         self.latency.record(device, kind, at.saturating_sub(now));
         if self.in_order {
             at = at.max(self.latest);
@@ -159,7 +185,7 @@ mod tests {
         let mut scenario =
             Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
         scenario.volumes[0].backing = Profile::fixed(Nanos(100), Nanos(300), 2);
-        Timing::new(&scenario, 1, Pacing::default())
+        Timing::new(&scenario, 1, Pacing::default(), None)
     }
 
     fn read(index: u32) -> Effect {
@@ -179,6 +205,23 @@ mod tests {
             ends.push((at.0, timing.pop().unwrap().index));
         }
         assert_eq!(ends, [(100, 7), (100, 3), (200, 5), (200, 1)]);
+    }
+
+    #[test]
+    fn simulations_that_share_a_flash_device_wait_for_each_other() {
+        let traced = [TracedVolume { name: "a".into(), bytes: 1 << 20 }];
+        let scenario = Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
+        let device = FlashDevice::new(&Profile::fixed(Nanos(100), Nanos(300), 1), 1 << 20, 1);
+        let timing = || Timing::new(&scenario, 1, Pacing::default(), Some(&device));
+        let (mut one, mut other) = (timing(), timing());
+        let read = |index| {
+            let token = Token { owner: Owner::Front, index };
+            Effect::Read { token, device: Device::Flash, offset: 0, length: 4096 }
+        };
+        one.begin(Nanos(0), &read(1));
+        other.begin(Nanos(50), &read(2));
+        assert_eq!(one.next_at(Nanos(50)), Some(Nanos(100)));
+        assert_eq!(other.next_at(Nanos(50)), Some(Nanos(200)));
     }
 
     #[test]
