@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 # The shell's own measurements of the binary, Criterion's of single crates, and small programs.
-BENCHES="hits record simulate reuse codec plan read-rate device model replay"
+BENCHES="hits record simulate reuse codec plan partition read-rate device model replay"
 SKIPPED=77
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"
 export FOREBAY="${FOREBAY:-$built/forebay}" RAMSERVER="${RAMSERVER:-$built/ramserver}"
@@ -44,10 +44,11 @@ bench_simulate() {
     release -p forebay && bench/simulate-rate.sh
 }
 
-# Reuse distances, the NBD protocol, searching for tier sizes.
+# Reuse distances, the NBD protocol, searching for tier sizes and for shares.
 bench_reuse() { cargo bench -p forebay-locality --bench reuse; }
 bench_codec() { cargo bench -p forebay-nbd --bench codec; }
 bench_plan() { cargo bench -p forebay-plan --bench plan; }
+bench_partition() { cargo bench -p forebay-plan --bench partition; }
 
 # Reading traces; the executor and its devices; device models; sending and measuring.
 bench_read-rate() { example forebay-trace read_rate; }

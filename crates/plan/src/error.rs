@@ -64,6 +64,20 @@ pub enum PlanError {
     /// Measuring the workload failed.
     #[error(transparent)]
     Locality(#[from] forebay_locality::LocalityError),
+    /// An exact search over so fine units would take too long.
+    #[error(
+        "an exact search would take {steps} steps, of which {most} are the most; \
+         choose larger units, or search by annealing"
+    )]
+    TooManySteps {
+        /// Steps it would take.
+        steps: u64,
+        /// The most that are taken.
+        most: u64,
+    },
+    /// What every volume is to get at least is more than there is.
+    #[error("what every volume is to get at least adds up to more than there is to divide")]
+    Floors,
     /// The sampling rate is no rate.
     #[error("{0} is no sampling rate: it must be above 0 and at most 1")]
     SampleRate(f64),

@@ -6,6 +6,8 @@
 //! [`cydonia`] search one. Everything is arithmetic on constant-time lookups, so a whole
 //! catalogue over a whole range of budgets is a matter of seconds.
 //!
+//! [`partition`] divides a cache that is there among several volumes.
+//!
 //! The model: tiers are exclusive, each block is in one of them; blocks enter tier 1, are demoted
 //! tier by tier as they age, and devices are accessed one after another. The formulas and their
 //! derivation are in `docs/planning.md`. Source: P. Bhandari, *Optimizing Block Storage Servers
@@ -24,6 +26,7 @@ mod evaluate;
 mod finalists;
 mod hierarchy;
 mod pareto;
+pub mod partition;
 mod plan;
 mod profile;
 mod ratio;

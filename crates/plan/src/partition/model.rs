@@ -1,0 +1,214 @@
+//! What requests of a volume take, by where they find their blocks.
+
+use serde::Serialize;
+
+/// How far latencies grow on beyond the highest load measured, in steps between loads measured.
+const PARTS_MAX: f64 = 4.0;
+
+/// Where a request finds its blocks: the slowest place of any of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// All in memory.
+    Dram = 0,
+    /// All cached, one at least on flash.
+    Flash = 1,
+    /// One at least not cached.
+    Miss = 2,
+}
+
+/// A number for each place.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ByPlace {
+    /// Requests found in memory.
+    pub dram: f64,
+    /// Requests found on flash.
+    pub flash: f64,
+    /// Requests that missed.
+    pub miss: f64,
+}
+
+impl ByPlace {
+    /// The same number everywhere.
+    pub const fn all(value: f64) -> Self {
+        Self { dram: value, flash: value, miss: value }
+    }
+
+    /// The number of one place.
+    pub fn at(&self, place: Place) -> f64 {
+        match place {
+            Place::Dram => self.dram,
+            Place::Flash => self.flash,
+            Place::Miss => self.miss,
+        }
+    }
+
+    /// The number of one place, to be changed.
+    pub fn at_mut(&mut self, place: Place) -> &mut f64 {
+        match place {
+            Place::Dram => &mut self.dram,
+            Place::Flash => &mut self.flash,
+            Place::Miss => &mut self.miss,
+        }
+    }
+
+    /// All places.
+    pub const PLACES: [Place; 3] = [Place::Dram, Place::Flash, Place::Miss];
+
+    /// The sum of products, place by place.
+    pub fn dot(&self, other: &Self) -> f64 {
+        self.dram * other.dram + self.flash * other.flash + self.miss * other.miss
+    }
+
+    /// The sum over places.
+    pub fn sum(&self) -> f64 {
+        self.dram + self.flash + self.miss
+    }
+}
+
+/// How fast one volume's requests are served: at rest, taken from its devices alone, and under the
+/// loads that were measured.
+///
+/// With reads only and without memory, [`VolumeModel::read`] is the two latencies of Koller
+/// (2012), equation 5.1, which is printed with them swapped: a mean latency is
+/// `(1 - MR) * flash + MR * miss`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct VolumeModel {
+    /// Mean latency of reads with nothing waiting, in microseconds.
+    pub read: ByPlace,
+    /// Mean latency of writes likewise.
+    pub write: ByPlace,
+    /// Mean latency of writes without any share, in microseconds: the backing store's.
+    pub write_uncached: f64,
+    /// Requests per second that the backing store serves, if all came to it.
+    pub iops_backing: f64,
+    /// Requests per second at most, however many hit: what the cache's device serves.
+    pub iops_cache: f64,
+    /// Whether every write goes to the backing store, hit or not.
+    pub writes_through: bool,
+    /// What was measured, by ascending load.
+    pub measured: Vec<LoadPoint>,
+}
+
+/// What requests took under one load.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct LoadPoint {
+    /// The load: which share of the volume's requests came to the backing store.
+    pub backing_ratio: f64,
+    /// Mean latency of reads, in microseconds.
+    pub read: ByPlace,
+    /// Mean latency of writes, in microseconds.
+    pub write: ByPlace,
+    /// Requests per second, by those that the formula gives.
+    pub iops_factor: f64,
+}
+
+impl VolumeModel {
+    /// Requests per second by the formula, where `backing_ratio` of them need the backing store:
+    /// equation 5.2 of Koller (2012), up to what the cache's device serves.
+    ///
+    /// ```
+    /// use forebay_plan::partition::VolumeModel;
+    /// let m = VolumeModel { iops_backing: 200.0, iops_cache: 10_000.0, ..Default::default() };
+    /// assert_eq!(m.iops(0.5), 400.0);
+    /// assert_eq!((m.iops(1e-9), m.iops(0.0)), (10_000.0, 10_000.0));
+    /// ```
+    pub fn iops(&self, backing_ratio: f64) -> f64 {
+        let iops = self.iops_backing / backing_ratio;
+        if iops.is_nan() { self.iops_cache } else { iops.min(self.iops_cache) }
+    }
+
+    /// What requests take under a load: as measured there, or between the loads measured next to
+    /// it, or else at rest. Beyond the highest load that was measured, latencies grow on by the
+    /// same factor for the same step.
+    pub fn under(&self, backing_ratio: f64) -> LoadPoint {
+        let at = self.measured.partition_point(|p| p.backing_ratio < backing_ratio);
+        let rest =
+            LoadPoint { backing_ratio: 0.0, read: self.read, write: self.write, iops_factor: 1.0 };
+        let below = if at > 0 { self.measured[at - 1] } else { rest };
+        match self.measured.get(at) {
+            None if at == 0 => rest,
+            None => {
+                let before = if at > 1 { self.measured[at - 2] } else { rest };
+                let span = below.backing_ratio - before.backing_ratio;
+                let part = (backing_ratio - before.backing_ratio) / span;
+                before.beyond(&below, if span > 0.0 { part } else { 1.0 })
+            }
+            Some(above) => {
+                let span = above.backing_ratio - below.backing_ratio;
+                let part = (backing_ratio - below.backing_ratio) / span;
+                below.towards(above, if span > 0.0 { part } else { 1.0 })
+            }
+        }
+    }
+
+    /// Takes in what was measured; what was known of the same load is forgotten.
+    pub fn learn(&mut self, point: LoadPoint) {
+        let at = self.measured.partition_point(|p| p.backing_ratio < point.backing_ratio);
+        match self.measured.get_mut(at) {
+            Some(known) if known.backing_ratio == point.backing_ratio => *known = point,
+            _ => self.measured.insert(at, point),
+        }
+    }
+}
+
+impl LoadPoint {
+    /// What comes at `part` > 1 of the way to another and on: no latency falls.
+    fn beyond(&self, other: &Self, part: f64) -> Self {
+        let far = self.towards(other, part.min(PARTS_MAX));
+        let places = |near: ByPlace, far: ByPlace| ByPlace {
+            dram: near.dram.max(far.dram),
+            flash: near.flash.max(far.flash),
+            miss: near.miss.max(far.miss),
+        };
+        Self {
+            read: places(other.read, far.read),
+            write: places(other.write, far.write),
+            iops_factor: other.iops_factor,
+            ..far
+        }
+    }
+
+    /// A `part` of the way to another, by magnitudes: queues make latencies differ by these.
+    fn towards(&self, other: &Self, part: f64) -> Self {
+        let between = |a: f64, b: f64| match a > 0.0 && b > 0.0 {
+            true => a.powf(1.0 - part) * b.powf(part),
+            false => a + part * (b - a),
+        };
+        let places = |a: ByPlace, b: ByPlace| ByPlace {
+            dram: between(a.dram, b.dram),
+            flash: between(a.flash, b.flash),
+            miss: between(a.miss, b.miss),
+        };
+        // Exactly as measured where it was measured.
+        if part == 1.0 {
+            return *other;
+        }
+        Self {
+            backing_ratio: self.backing_ratio + part * (other.backing_ratio - self.backing_ratio),
+            read: places(self.read, other.read),
+            write: places(self.write, other.write),
+            iops_factor: between(self.iops_factor, other.iops_factor),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_go_from_rest_through_what_was_measured_and_on() {
+        let all = |us| LoadPoint { read: ByPlace::all(us), iops_factor: 1.0, ..Default::default() };
+        let at = |ratio, us| LoadPoint { backing_ratio: ratio, ..all(us) };
+        let mut model = VolumeModel { read: ByPlace::all(100.0), ..Default::default() };
+        let us = |model: &VolumeModel, ratio| model.under(ratio).read.miss;
+        assert_eq!(us(&model, 0.7), 100.0);
+        model.learn(at(0.8, 10_000.0));
+        model.learn(at(0.4, 100.0));
+        assert!((us(&model, 0.6) - 1_000.0).abs() < 1e-9);
+        let measured = [0.0, 0.2, 0.4, 0.8, 0.9].map(|ratio| us(&model, ratio).round());
+        assert_eq!(measured, [100.0, 100.0, 100.0, 10_000.0, 31_623.0]);
+        model.learn(at(0.8, 50.0));
+        assert_eq!((us(&model, 0.8), us(&model, 0.9), model.measured.len()), (50.0, 50.0, 2));
+    }
+}

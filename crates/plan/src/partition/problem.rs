@@ -1,0 +1,365 @@
+//! What a share is worth to a volume, by goal.
+
+use forebay_block::{BlockSize, Op};
+use forebay_locality::ReuseHistogram;
+use serde::Serialize;
+
+use super::cost::{Cost, Costs, Share};
+use super::curves::VolumeCurve;
+use super::model::{ByPlace, LoadPoint, VolumeModel};
+
+/// Bytes by which [`Goal::Ppc`] divides.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// What a division is to be best at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// The lowest mean latencies: their sum over volumes (Koller 2012, section 5.3.1) or their
+    /// mean over requests.
+    Latency,
+    /// The most requests per second ([`VolumeModel::iops`]).
+    Iops(IopsGoal),
+    /// The most performance per cost: the sum over volumes of hit ratio by size, a term for each
+    /// tier (ETICA, equation 3). If every volume can have all that is of use to it, it gets that.
+    /// As written this favours tiny sizes; a floor keeps it from them.
+    Ppc,
+    /// The most hits.
+    Hits,
+}
+
+/// What "most requests per second" means for several volumes. Koller (2012), section 5.3.2,
+/// takes the two for one; they differ: a sum grows most where a volume can be made fast, a sum of
+/// inverses falls most where one is slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IopsGoal {
+    /// The largest sum.
+    #[default]
+    Sum,
+    /// The smallest sum of inverses, as the paper's implementation does.
+    Inverse,
+}
+
+/// What counts alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weigh {
+    /// Every volume.
+    Volumes,
+    /// Every request.
+    Requests,
+}
+
+/// What is to be divided, and for what.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ProblemOptions {
+    /// What the division is to be best at.
+    pub goal: Goal,
+    /// What counts alike. Of no meaning to [`Goal::Iops`].
+    pub weigh: Weigh,
+    /// Size of a block.
+    pub block_size: BlockSize,
+    /// Memory and flash to divide, in bytes.
+    pub sizes: Sizes,
+    /// The unit of either tier, in bytes: whole blocks.
+    pub units: Sizes,
+    /// What every volume gets at least, in bytes; what has no more use for it gets less.
+    pub floor: Sizes,
+    /// Blocks of a volume that are in memory whatever its share, on their way: 0 by the formulas.
+    pub transit_blocks: u64,
+}
+
+/// Bytes of each tier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+pub struct Sizes {
+    /// Memory.
+    pub dram_bytes: u64,
+    /// Flash.
+    pub flash_bytes: u64,
+}
+
+/// What becomes of one volume's requests with a share: predicted, or measured.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// Read requests by where they find their blocks.
+    pub reads: ByPlace,
+    /// Write requests likewise.
+    pub writes: ByPlace,
+    /// Mean latency of a request in microseconds.
+    pub latency_us: f64,
+    /// Requests per second.
+    pub iops: f64,
+}
+
+impl Outcome {
+    /// Reads and writes.
+    pub fn requests(&self) -> f64 {
+        self.reads.sum() + self.writes.sum()
+    }
+
+    /// The share of requests found in memory.
+    pub fn dram_hit_ratio(&self) -> f64 {
+        ratio(self.reads.dram + self.writes.dram, self.requests())
+    }
+
+    /// The share of requests found on flash.
+    pub fn flash_hit_ratio(&self) -> f64 {
+        ratio(self.reads.flash + self.writes.flash, self.requests())
+    }
+
+    /// The share of requests of which every block is cached.
+    pub fn hit_ratio(&self) -> f64 {
+        self.dram_hit_ratio() + self.flash_hit_ratio()
+    }
+}
+
+/// Which share of a volume's requests comes to the backing store.
+pub(crate) fn backing_ratio(model: &VolumeModel, reads: &ByPlace, writes: &ByPlace) -> f64 {
+    let written = if model.writes_through { writes.sum() } else { writes.miss };
+    ratio(reads.miss + written, reads.sum() + writes.sum())
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Volumes among which a cache is divided.
+#[derive(Clone, Debug)]
+pub struct Problem<'a> {
+    options: ProblemOptions,
+    curves: Vec<&'a VolumeCurve>,
+    models: Vec<VolumeModel>,
+    targets_us: Vec<Option<f64>>,
+    requests: f64,
+    /// Everything that is of use fits.
+    fits: bool,
+}
+
+impl<'a> Problem<'a> {
+    /// Volumes with their curves and models, without targets.
+    ///
+    /// # Panics
+    /// If there is not one model for each curve, or a unit is no whole number of blocks.
+    pub fn new(
+        options: ProblemOptions,
+        curves: Vec<&'a VolumeCurve>,
+        models: Vec<VolumeModel>,
+    ) -> Self {
+        assert_eq!(curves.len(), models.len(), "a model for each volume");
+        let block = options.block_size.bytes();
+        for unit in [options.units.dram_bytes, options.units.flash_bytes] {
+            assert!(unit > 0 && unit.is_multiple_of(block), "a unit is whole blocks");
+        }
+        let requests = curves.iter().map(|c| c.requests() as f64).sum();
+        let targets_us = vec![None; curves.len()];
+        let mut problem = Self { options, curves, models, targets_us, requests, fits: false };
+        let budget = problem.budget();
+        let useful = (0..problem.volumes()).map(|v| problem.useful(v));
+        let (dram, flash) = useful.fold((0, 0), |(d, f), u| (d + u.dram, f + u.flash));
+        problem.fits = dram <= budget.dram || (budget.dram == 0 && flash <= budget.flash);
+        problem
+    }
+
+    /// Sets the mean latency that a volume is to have at most, in microseconds. Shares that meet
+    /// more of the targets, or miss them by less, are preferred whatever the goal says.
+    pub fn set_target(&mut self, volume: usize, latency_us: f64) {
+        self.targets_us[volume] = Some(latency_us);
+    }
+
+    /// The target of a volume, in microseconds.
+    pub fn target_us(&self, volume: usize) -> Option<f64> {
+        self.targets_us[volume]
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &ProblemOptions {
+        &self.options
+    }
+
+    /// The curve of a volume.
+    pub fn curve(&self, volume: usize) -> &'a VolumeCurve {
+        self.curves[volume]
+    }
+
+    /// What requests take, by volume.
+    pub fn models(&self) -> &[VolumeModel] {
+        &self.models
+    }
+
+    /// The same, to be brought up to date.
+    pub fn models_mut(&mut self) -> &mut [VolumeModel] {
+        &mut self.models
+    }
+
+    /// What a volume's requests take where `outcome` is what becomes of them.
+    pub fn latencies(&self, volume: usize, outcome: &Outcome) -> LoadPoint {
+        let model = &self.models[volume];
+        let ratio = backing_ratio(model, &outcome.reads, &outcome.writes);
+        LoadPoint { backing_ratio: ratio, ..model.under(ratio) }
+    }
+
+    /// Bytes of a share.
+    pub fn sizes(&self, share: Share) -> Sizes {
+        let units = self.options.units;
+        Sizes {
+            dram_bytes: share.dram * units.dram_bytes,
+            flash_bytes: share.flash * units.flash_bytes,
+        }
+    }
+
+    /// What a volume makes of a share.
+    pub fn predict(&self, volume: usize, sizes: Sizes) -> Outcome {
+        self.outcome(volume, &self.curves[volume].own, sizes)
+    }
+
+    /// What a volume makes of one LRU cache of all there is, shared by all volumes; none where
+    /// that was not measured.
+    pub fn predict_shared(&self, volume: usize) -> Option<Outcome> {
+        let shared = self.curves[volume].shared.as_ref()?;
+        Some(self.outcome(volume, shared, self.options.sizes))
+    }
+
+    fn outcome(&self, volume: usize, hits: &ReuseHistogram, sizes: Sizes) -> Outcome {
+        let model = &self.models[volume];
+        let blocks = |bytes: u64| bytes >> self.options.block_size.shift();
+        let all = blocks(sizes.dram_bytes) + blocks(sizes.flash_bytes);
+        let dram = blocks(sizes.dram_bytes).max(self.options.transit_blocks).min(all);
+        let by_place = |op: Op, requests: u64| {
+            let (near, held) = (hits.hits(op, dram), hits.hits(op, all));
+            let [near, held, requests] = [near, held, requests].map(|n| n as f64);
+            ByPlace { dram: near, flash: held - near, miss: requests - held }
+        };
+        let reads = by_place(Op::Read, hits.read.accesses());
+        let writes = by_place(Op::Write, hits.write.accesses());
+        let backing_ratio = backing_ratio(model, &reads, &writes);
+        let load = model.under(backing_ratio);
+        let write = if all > 0 { load.write } else { ByPlace::all(model.write_uncached) };
+        Outcome {
+            reads,
+            writes,
+            latency_us: ratio(reads.dot(&load.read) + writes.dot(&write), hits.accesses() as f64),
+            iops: model.iops(backing_ratio) * load.iops_factor,
+        }
+    }
+
+    /// What a division is worth in the goal's own terms, from the outcome and the sizes of each
+    /// volume: microseconds, requests per second, hit ratio per GiB, or hit ratio. With volumes
+    /// weighed alike, and for requests per second, sums over volumes; with requests weighed alike,
+    /// means over requests.
+    pub fn objective(&self, outcomes: &[Outcome], sizes: &[Sizes]) -> f64 {
+        let value = |(outcome, &sizes)| self.value(outcome, sizes);
+        let sum: f64 = outcomes.iter().zip(sizes).map(value).sum();
+        match self.options.goal {
+            Goal::Latency | Goal::Iops(IopsGoal::Inverse) => sum,
+            Goal::Iops(IopsGoal::Sum) | Goal::Ppc => -sum,
+            Goal::Hits if self.options.weigh == Weigh::Requests => 1.0 - sum,
+            Goal::Hits => outcomes.len() as f64 - sum,
+        }
+    }
+
+    /// The objective in words, with its unit.
+    pub fn objective_name(&self) -> &'static str {
+        match (self.options.goal, self.options.weigh) {
+            (Goal::Latency, Weigh::Volumes) => "sum of mean latencies, µs",
+            (Goal::Latency, Weigh::Requests) => "mean latency of requests, µs",
+            (Goal::Iops(IopsGoal::Sum), _) => "sum of requests per second",
+            (Goal::Iops(IopsGoal::Inverse), _) => "sum of µs per request",
+            (Goal::Ppc, Weigh::Volumes) => "sum of hit ratios per GiB",
+            (Goal::Ppc, Weigh::Requests) => "sum of shares of all requests that hit, per GiB",
+            (Goal::Hits, Weigh::Volumes) => "sum of hit ratios",
+            (Goal::Hits, Weigh::Requests) => "hit ratio",
+        }
+    }
+
+    /// Whether a larger objective is the better one.
+    pub fn is_maximised(&self) -> bool {
+        matches!(self.options.goal, Goal::Iops(IopsGoal::Sum) | Goal::Ppc | Goal::Hits)
+    }
+
+    /// By how much a mean latency misses the volume's target, as a fraction of the target.
+    pub fn missed(&self, volume: usize, latency_us: f64) -> f64 {
+        match self.targets_us[volume] {
+            Some(target) => ((latency_us - target) / target).max(0.0),
+            None => 0.0,
+        }
+    }
+
+    /// One volume's part of what the goal minimises.
+    fn value(&self, outcome: &Outcome, sizes: Sizes) -> f64 {
+        let ProblemOptions { goal, weigh, .. } = self.options;
+        let weight = match weigh {
+            Weigh::Volumes => 1.0,
+            Weigh::Requests => ratio(outcome.requests(), self.requests),
+        };
+        match goal {
+            Goal::Latency => weight * outcome.latency_us,
+            Goal::Iops(IopsGoal::Sum) => -outcome.iops,
+            Goal::Iops(IopsGoal::Inverse) => 1e6 / outcome.iops,
+            Goal::Hits => weight * (1.0 - outcome.hit_ratio()),
+            Goal::Ppc => {
+                let per_gib = |hits: f64, bytes: u64| ratio(hits, bytes as f64 / GIB);
+                let dram = per_gib(outcome.dram_hit_ratio(), sizes.dram_bytes);
+                -weight * (dram + per_gib(outcome.flash_hit_ratio(), sizes.flash_bytes))
+            }
+        }
+    }
+
+    /// Whether demands fit, in which case performance per cost is not what sizes are chosen by.
+    pub fn everything_fits(&self) -> bool {
+        self.fits
+    }
+}
+
+impl Costs for Problem<'_> {
+    fn volumes(&self) -> usize {
+        self.curves.len()
+    }
+
+    fn budget(&self) -> Share {
+        let ProblemOptions { sizes, units, .. } = self.options;
+        Share {
+            dram: sizes.dram_bytes / units.dram_bytes,
+            flash: sizes.flash_bytes / units.flash_bytes,
+        }
+    }
+
+    fn floor(&self, volume: usize) -> Share {
+        let ProblemOptions { floor, units, .. } = self.options;
+        let useful = self.useful(volume);
+        Share {
+            dram: floor.dram_bytes.div_ceil(units.dram_bytes).min(useful.dram),
+            flash: floor.flash_bytes.div_ceil(units.flash_bytes).min(useful.flash),
+        }
+    }
+
+    fn useful(&self, volume: usize) -> Share {
+        let bytes = self.curves[volume].useful_blocks() << self.options.block_size.shift();
+        let units = self.options.units;
+        Share { dram: bytes.div_ceil(units.dram_bytes), flash: bytes.div_ceil(units.flash_bytes) }
+    }
+
+    fn cost(&self, volume: usize, share: Share) -> Cost {
+        let sizes = self.sizes(share);
+        let outcome = self.predict(volume, sizes);
+        let value = match self.options.goal {
+            Goal::Ppc if self.fits => -outcome.hit_ratio(),
+            _ => self.value(&outcome, sizes),
+        };
+        Cost { missed: self.missed(volume, outcome.latency_us), value }
+    }
+
+    fn is_monotone(&self) -> bool {
+        let ordered = |p: &ByPlace| p.dram <= p.flash && p.flash <= p.miss;
+        let latencies = self.models.iter().all(|m| {
+            let at_rest = m.measured.is_empty() && m.write.miss <= m.write_uncached;
+            at_rest && ordered(&m.read) && ordered(&m.write)
+        });
+        match self.options.goal {
+            Goal::Ppc => false,
+            Goal::Hits => latencies || !self.has_targets(),
+            Goal::Latency | Goal::Iops(_) => latencies,
+        }
+    }
+
+    fn has_targets(&self) -> bool {
+        self.targets_us.iter().any(Option::is_some)
+    }
+}

@@ -1,0 +1,472 @@
+//! Goal: the shares found are the best there are, for every goal, whatever the shape of the
+//! curves. Method: the examples of Koller (2012), chapter 5, by workloads that are measured here;
+//! and a search that tries every division.
+
+use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
+use forebay_plan::PlanError;
+use forebay_plan::partition::{
+    AnnealOptions, ByPlace, Convergence, Costs, Goal, IopsGoal, Measured, PartitionProfile,
+    PartitionProfileBuilder, Problem, ProblemOptions, Search, Share, Sizes, VolumeModel, Weigh,
+    choose_units, exact, iterate, solve,
+};
+use proptest::prelude::*;
+
+const BLOCK: u64 = 4096;
+
+fn read(volume: u32, block: u64, blocks: u64) -> Request {
+    let (offset, length) = (block * BLOCK, blocks * BLOCK);
+    let (time, flags) = (Nanos(0), Flags::NONE);
+    Request { time, volume: Volume(volume), op: Op::Read, flags, offset, length }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % n
+    }
+}
+
+fn measure(requests: impl IntoIterator<Item = Request>) -> PartitionProfile {
+    let mut builder = PartitionProfileBuilder::new(Default::default()).unwrap();
+    requests.into_iter().for_each(|r| builder.add(&r).unwrap());
+    builder.finish().unwrap()
+}
+
+/// Random requests of `blocks` blocks over a file, aligned to `align`; each long enough that few
+/// of them are a block's first.
+fn random_reader(volume: u32, file: u64, blocks: u64, align: u64, count: u64) -> Vec<Request> {
+    let mut random = Random(7 + u64::from(volume));
+    let places = (file - blocks) / align + 1;
+    (0..count).map(|_| read(volume, random.below(places) * align, blocks)).collect()
+}
+
+fn model(flash_us: f64, miss_us: f64) -> VolumeModel {
+    let read = ByPlace { dram: flash_us, flash: flash_us, miss: miss_us };
+    VolumeModel {
+        read,
+        write: read,
+        write_uncached: miss_us,
+        iops_backing: 1e6 / miss_us,
+        iops_cache: 1e6 / flash_us,
+        writes_through: false,
+        measured: Vec::new(),
+    }
+}
+
+fn options(goal: Goal, flash_blocks: u64, unit_blocks: u64) -> ProblemOptions {
+    ProblemOptions {
+        goal,
+        weigh: Weigh::Volumes,
+        block_size: BlockSize::KIB_4,
+        sizes: Sizes { dram_bytes: 0, flash_bytes: flash_blocks * BLOCK },
+        units: Sizes { dram_bytes: BLOCK, flash_bytes: unit_blocks * BLOCK },
+        floor: Sizes::default(),
+        transit_blocks: 0,
+    }
+}
+
+fn problem(
+    profile: &PartitionProfile,
+    options: ProblemOptions,
+    models: Vec<VolumeModel>,
+) -> Problem<'_> {
+    Problem::new(options, profile.volumes.values().collect(), models)
+}
+
+/// The search that the paper warns of: one unit after another to whom it gains most by the convex
+/// minorant of its curve.
+fn greedy_on_minorants(problem: &Problem<'_>) -> Vec<u64> {
+    let units = problem.budget().flash;
+    let minorant = |volume: usize| -> Vec<f64> {
+        let cost = |u: u64| problem.cost(volume, Share { dram: 0, flash: u }).value;
+        let points: Vec<f64> = (0..=units).map(cost).collect();
+        let mut hull: Vec<usize> = Vec::new();
+        for at in 0..points.len() {
+            while let [.., a, b] = hull[..] {
+                let slope = |x: usize, y: usize| (points[y] - points[x]) / (y - x) as f64;
+                if slope(a, b) < slope(a, at) {
+                    break;
+                }
+                hull.pop();
+            }
+            hull.push(at);
+        }
+        let mut line = vec![points[0]; points.len()];
+        for pair in hull.windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            for (at, line) in line.iter_mut().enumerate().take(b + 1).skip(a) {
+                let part = (at - a) as f64 / (b - a) as f64;
+                *line = points[a] + part * (points[b] - points[a]);
+            }
+        }
+        line
+    };
+    let lines: Vec<Vec<f64>> = (0..problem.volumes()).map(minorant).collect();
+    let mut shares = vec![0u64; lines.len()];
+    for _ in 0..units {
+        let gain = |v: usize| lines[v][shares[v] as usize] - lines[v][shares[v] as usize + 1];
+        let most = (0..lines.len()).max_by(|&a, &b| gain(a).total_cmp(&gain(b))).unwrap();
+        shares[most] += 1;
+    }
+    shares
+}
+
+/// Half a file of a million blocks, scaled to 2^15 so that the test takes no time: what matters is
+/// the number of blocks of a request.
+#[test]
+fn half_a_file_is_worth_half_to_aligned_requests_and_a_sixth_to_unaligned_ones() {
+    const FILE: u64 = 1 << 15;
+    let hits_at_half = |align: u64| {
+        let warm = random_reader(0, FILE, 64, align, 8_000);
+        let misses_at = |requests: &[Request]| {
+            let profile = measure(requests.iter().copied());
+            let curve = &profile.volumes[&Volume(0)];
+            curve.requests() - curve.hits(FILE / 2)
+        };
+        // Without the cold start: what the second half of the requests adds.
+        let misses = misses_at(&warm) - misses_at(&warm[..4_000]);
+        1.0 - misses as f64 / 4_000.0
+    };
+    // Koller (2012), section 5.1: a miss ratio of 0.84 unaligned, of 0.51 aligned.
+    let (unaligned, aligned) = (hits_at_half(1), hits_at_half(64));
+    assert!((1.0 - unaligned - 0.84).abs() < 0.03, "{unaligned}");
+    assert!((1.0 - aligned - 0.51).abs() < 0.03, "{aligned}");
+}
+
+#[test]
+fn concave_curves_are_divided_right_where_convex_minorants_mislead() {
+    const FILE: u64 = 1 << 13;
+    // Two readers of large unaligned requests: half of the cache for each is the worst division.
+    let mut requests = random_reader(0, FILE, 64, 1, 6_000);
+    requests.extend(random_reader(1, FILE, 64, 1, 6_000));
+    // And one of single blocks, with the same minorant.
+    requests.extend(random_reader(2, FILE, 1, 1, 60_000));
+    let profile = measure(requests);
+    let problem =
+        problem(&profile, options(Goal::Hits, FILE + FILE / 2, 64), vec![model(100.0, 5_000.0); 3]);
+    let found = exact(&problem).unwrap();
+    let flash: Vec<u64> = found.shares.iter().map(|s| s.flash).collect();
+    let greedy = greedy_on_minorants(&problem);
+    let cost = |shares: &[u64]| -> f64 {
+        let share = |&flash: &u64| Share { dram: 0, flash };
+        let of = |(v, s): (usize, &u64)| problem.cost(v, share(s)).value;
+        shares.iter().enumerate().map(of).sum()
+    };
+    assert_eq!(cost(&flash), found.cost.value);
+    // Whoever is given a large reader's half gets a sixth of its hits.
+    assert!(
+        cost(&flash) < cost(&greedy) - 0.1,
+        "{flash:?} {} {greedy:?} {}",
+        cost(&flash),
+        cost(&greedy)
+    );
+}
+
+#[test]
+fn latency_gives_half_to_the_sequential_reader_and_requests_per_second_give_it_nothing() {
+    // Koller (2012), section 5.5.4: a sequential reader of 5 GB that gets 1,689 requests/s from
+    // the disk and 1,886 from flash, at 1,548 and 648 µs, and a random reader of 10 GB, for which
+    // the paper gives no figures; a cache of 10 GB. Here a GB has 512 blocks.
+    const GB: u64 = 512;
+    let mut requests = Vec::new();
+    for _ in 0..12 {
+        requests.extend((0..5 * GB).map(|block| read(0, block, 1)));
+    }
+    requests.extend(random_reader(1, 10 * GB, 1, 1, 100_000));
+    let profile = measure(requests);
+    let sequential =
+        VolumeModel { iops_backing: 1_689.0, iops_cache: 1_886.0, ..model(648.0, 1_548.0) };
+    let random = VolumeModel { iops_backing: 500.0, iops_cache: 10_000.0, ..model(648.0, 2_000.0) };
+    let divide = |goal: Goal| -> Vec<u64> {
+        let problem =
+            problem(&profile, options(goal, 10 * GB, 16), vec![sequential.clone(), random.clone()]);
+        let found = exact(&problem).unwrap();
+        found.shares.iter().map(|s| s.flash * 16).collect()
+    };
+    assert_eq!(divide(Goal::Latency), [5 * GB, 5 * GB]);
+    for goal in [IopsGoal::Sum, IopsGoal::Inverse] {
+        let shares = divide(Goal::Iops(goal));
+        assert_eq!(shares[0], 0, "{goal:?}");
+        assert!(shares[1] > 9 * GB, "{goal:?}: {shares:?}");
+    }
+}
+
+#[test]
+fn the_largest_sum_of_requests_per_second_is_not_the_smallest_sum_of_inverses() {
+    let mut requests = random_reader(0, 256, 1, 1, 20_000);
+    requests.extend(random_reader(1, 256, 1, 1, 20_000));
+    let profile = measure(requests);
+    let slow = VolumeModel { iops_backing: 100.0, iops_cache: 20_000.0, ..model(50.0, 10_000.0) };
+    let fast = VolumeModel { iops_backing: 2_000.0, ..slow.clone() };
+    let divide = |goal: IopsGoal| -> Vec<u64> {
+        let options = options(Goal::Iops(goal), 256, 1);
+        let problem = problem(&profile, options, vec![slow.clone(), fast.clone()]);
+        exact(&problem).unwrap().shares.iter().map(|s| s.flash).collect()
+    };
+    // A fast volume becomes much faster; a slow one is what the inverses are about.
+    let (sum, inverse) = (divide(IopsGoal::Sum), divide(IopsGoal::Inverse));
+    assert!(sum[1] > 200 && inverse[0] > 200, "{sum:?} {inverse:?}");
+}
+
+#[test]
+fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
+    let profile =
+        measure(random_reader(0, 512, 1, 1, 10_000).into_iter().chain((0..4).flat_map(|_| {
+            (0..8).map(|block| read(1, block, 1)).chain((0..300).map(|b| read(1, 100 + b, 1)))
+        })));
+    let divide = |floor_blocks: u64, flash: u64| -> Vec<u64> {
+        let mut options = options(Goal::Ppc, flash, 1);
+        options.floor.flash_bytes = floor_blocks * BLOCK;
+        let problem = problem(&profile, options, vec![model(100.0, 5_000.0); 2]);
+        exact(&problem).unwrap().shares.iter().map(|s| s.flash).collect()
+    };
+    let tiny = divide(0, 400);
+    assert!(tiny[0] <= 2, "the first block has the best ratio: {tiny:?}");
+    assert!(divide(150, 400).iter().all(|&blocks| blocks >= 150));
+    // ETICA: only if demands do not fit are sizes chosen by performance per cost.
+    let demands: Vec<u64> = profile.volumes.values().map(|c| c.useful_blocks()).collect();
+    assert_eq!(divide(0, demands.iter().sum()), demands);
+}
+
+#[test]
+fn floors_that_do_not_fit_are_refused() {
+    let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 512, 1, 1, 4_000)));
+    let mut options = options(Goal::Hits, 100, 1);
+    options.floor.flash_bytes = 60 * BLOCK;
+    let problem = problem(&profile, options, vec![model(100.0, 5_000.0); 2]);
+    for search in [Search::Exact, Search::Anneal(AnnealOptions::default())] {
+        assert!(matches!(solve(&problem, search), Err(PlanError::Floors)));
+    }
+}
+
+#[test]
+fn a_target_comes_before_the_goal_and_one_that_cannot_be_met_is_missed_by_little() {
+    let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 512, 1, 1, 20_000)));
+    // Without targets the second volume gets everything: its misses cost more.
+    let models = vec![model(100.0, 1_000.0), model(100.0, 10_000.0)];
+    let problem = |target_us: Option<f64>| {
+        let mut problem = problem(&profile, options(Goal::Latency, 512, 4), models.clone());
+        target_us.into_iter().for_each(|us| problem.set_target(0, us));
+        problem
+    };
+    let divide = |target_us| {
+        let problem = problem(target_us);
+        let found = exact(&problem).unwrap();
+        let latency = problem.predict(0, problem.sizes(found.shares[0])).latency_us;
+        (found.shares[0].flash, latency, found.cost.missed)
+    };
+    assert_eq!(divide(None).0, 0);
+    let (flash, latency, missed) = divide(Some(600.0));
+    assert!(flash > 40 && latency <= 600.0 && missed == 0.0, "{flash} {latency} {missed}");
+    let (flash, latency, missed) = divide(Some(50.0));
+    assert!(latency > 50.0 && missed > 0.0);
+    assert!(flash >= 127, "all there is goes to the target: {flash}");
+}
+
+#[test]
+fn annealing_finds_what_the_dynamic_program_finds_for_sixteen_volumes_and_two_tiers() {
+    let mut random = Random(3);
+    let volumes = (0..16).flat_map(|v| {
+        let (file, blocks) = (64 + random.below(1_000), 1 << random.below(5));
+        random_reader(v, file, blocks, 1, 3_000)
+    });
+    let profile = measure(volumes);
+    for (goal, most_worse) in [(Goal::Latency, 0.01), (Goal::Hits, 0.01)] {
+        let mut options = options(goal, 3_000, 64);
+        options.sizes.dram_bytes = 640 * BLOCK;
+        options.units.dram_bytes = 64 * BLOCK;
+        let read = ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 };
+        let model = VolumeModel { read, write: read, ..model(100.0, 5_000.0) };
+        let problem = problem(&profile, options, vec![model; 16]);
+        let best = exact(&problem).unwrap();
+        let found = solve(&problem, Search::Anneal(AnnealOptions::default())).unwrap();
+        assert!(!found.cost.is_below(&best.cost), "exact is exact");
+        let worse = found.cost.value / best.cost.value - 1.0;
+        assert!(worse <= most_worse, "{goal:?}: {worse}");
+    }
+}
+
+#[test]
+fn units_are_as_fine_as_is_quick_and_whole_blocks() {
+    let profile = measure((0..32).flat_map(|v| random_reader(v, 4_096, 1, 1, 3_000)));
+    let build = |units: Sizes, dram: u64| {
+        let mut options = options(Goal::Latency, 32 << 10, 1);
+        (options.units, options.sizes.dram_bytes) = (units, dram * BLOCK);
+        problem(&profile, options, vec![model(100.0, 5_000.0); 32])
+    };
+    for (dram, anneals) in [(0, false), (4 << 10, false), (4 << 10, true)] {
+        let sizes = Sizes { dram_bytes: dram * BLOCK, flash_bytes: (32 << 10) * BLOCK };
+        let units = choose_units(sizes, BlockSize::KIB_4, anneals, |u| build(u, dram));
+        let blocks = units.flash_bytes / BLOCK;
+        assert!(blocks.is_power_of_two() && blocks <= 4_096, "{dram} {anneals} {blocks}");
+        assert_eq!(anneals, blocks == 1, "{dram} {anneals} {blocks}");
+    }
+}
+
+/// Queues, in short: the backing store's latency grows with the misses that are left to it.
+fn queueing(problem: &Problem<'_>, sizes: &[Sizes]) -> Vec<Measured> {
+    let volume = |(v, &size): (usize, &Sizes)| {
+        let mut outcome = problem.predict(v, size);
+        let miss = 2_000.0 / (1.0 - 0.8 * (1.0 - outcome.hit_ratio()));
+        let read = ByPlace { dram: 1.0, flash: 100.0, miss };
+        outcome.latency_us = outcome.reads.dot(&read) / outcome.requests();
+        Measured { outcome, read, write: ByPlace::default() }
+    };
+    sizes.iter().enumerate().map(volume).collect()
+}
+
+#[test]
+fn planning_and_measuring_in_turns_comes_to_latencies_that_are_measured() {
+    let mut requests = random_reader(0, 700, 4, 1, 20_000);
+    requests.extend(random_reader(1, 900, 1, 1, 20_000));
+    requests.extend(random_reader(2, 300, 16, 1, 20_000));
+    let profile = measure(requests);
+    let mut problem =
+        problem(&profile, options(Goal::Latency, 1_000, 8), vec![model(100.0, 2_000.0); 3]);
+    let measured = problem.clone();
+    let mut asked = 0;
+    let mut measure = |sizes: &[Sizes]| {
+        asked += 1;
+        Ok(queueing(&measured, sizes))
+    };
+    let convergence = Convergence { tolerance: 0.01, rounds_max: 20 };
+    let found = iterate(&mut problem, Search::Exact, convergence, None, &mut measure).unwrap();
+    assert!(found.converged, "{:?}", found.rounds.iter().map(|r| r.deviation).collect::<Vec<_>>());
+    assert!(found.rounds.len() > 1 && asked <= found.rounds.len());
+    assert!(found.rounds[0].deviation > 0.5, "without queues the first plan cannot be right");
+    let last = &found.rounds[found.chosen];
+    let [predicted, measured] = last.objective;
+    assert!((predicted / measured - 1.0).abs() <= 0.01, "{predicted} {measured}");
+    for (v, predicted) in last.predicted.iter().enumerate() {
+        // The models left behind are those of the answer.
+        assert_eq!(problem.predict(v, last.sizes[v]), *predicted);
+    }
+}
+
+#[test]
+fn what_was_measured_before_the_first_plan_is_known_to_it() {
+    let mut requests = random_reader(0, 700, 4, 1, 20_000);
+    requests.extend(random_reader(1, 900, 1, 1, 20_000));
+    let profile = measure(requests);
+    let options = options(Goal::Latency, 1_000, 8);
+    let mut problem = problem(&profile, options, vec![model(100.0, 2_000.0); 2]);
+    let copy = problem.clone();
+    let equal = [Sizes { dram_bytes: 0, flash_bytes: 500 * BLOCK }; 2];
+    let first = queueing(&copy, &equal);
+    let mut measure = |sizes: &[Sizes]| Ok(queueing(&copy, sizes));
+    let convergence = Convergence { tolerance: 0.01, rounds_max: 20 };
+    let found =
+        iterate(&mut problem, Search::Exact, convergence, Some((&equal, &first)), &mut measure);
+    let found = found.unwrap();
+    let outcomes: Vec<_> = first.iter().map(|m| m.outcome).collect();
+    let last = &found.rounds[found.chosen];
+    assert!(found.converged && found.rounds[0].deviation < 0.4, "{}", found.rounds[0].deviation);
+    assert!(last.objective[1] <= problem.objective(&outcomes, &equal) * 1.01);
+}
+
+#[test]
+fn without_agreement_the_answer_is_what_measured_best() {
+    let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 512, 1, 1, 4_000)));
+    let mut problem =
+        problem(&profile, options(Goal::Latency, 400, 8), vec![model(100.0, 2_000.0); 2]);
+    let copy = problem.clone();
+    let mut round = 0;
+    let mut measure = |sizes: &[Sizes]| {
+        round += 1;
+        let mut measured = queueing(&copy, sizes);
+        // A device that gets slower all the time is never predicted.
+        measured.iter_mut().for_each(|m| {
+            m.outcome.latency_us *= f64::powi(4.0, round);
+            m.read.miss *= f64::powi(4.0, round) * (1.0 + sizes[0].flash_bytes as f64);
+        });
+        Ok(measured)
+    };
+    let convergence = Convergence { tolerance: 0.01, rounds_max: 4 };
+    let found = iterate(&mut problem, Search::Exact, convergence, None, &mut measure).unwrap();
+    assert!(!found.converged);
+    let best = found.rounds.iter().map(|r| r.objective[1]).fold(f64::INFINITY, f64::min);
+    assert_eq!(found.rounds[found.chosen].objective[1], best);
+}
+
+#[test]
+fn what_fails_while_measuring_is_said() {
+    let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 64, 1, 1, 400)));
+    let mut problem = problem(&profile, options(Goal::Hits, 64, 1), vec![model(100.0, 2_000.0); 2]);
+    let mut measure = |_: &[Sizes]| Err("the disk is on fire".into());
+    let found = iterate(&mut problem, Search::Exact, Convergence::default(), None, &mut measure);
+    assert!(found.unwrap_err().to_string().contains("the disk is on fire"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Every goal, on curves of real stacks: no division of the units is better.
+    #[test]
+    fn no_division_of_measured_volumes_is_better(
+        seed in any::<u64>(), goal in 0..5usize, by_requests in any::<bool>(),
+        writes_through in any::<bool>(), dram in 0..3u64, flash in 1..6u64,
+    ) {
+        let mut random = Random(seed);
+        let mut requests = Vec::new();
+        for volume in 0..3 {
+            let (file, blocks) = (20 + random.below(60), 1 + random.below(6));
+            for mut request in random_reader(volume, file, blocks, 1, 100 + random.below(300)) {
+                request.op = if random.below(3) == 0 { Op::Write } else { Op::Read };
+                requests.push(request);
+            }
+        }
+        let profile = measure(requests);
+        let goals = [Goal::Latency, Goal::Hits, Goal::Ppc, Goal::Iops(IopsGoal::Sum), Goal::Iops(IopsGoal::Inverse)];
+        let mut options = options(goals[goal], flash * 16, 16);
+        options.weigh = if by_requests { Weigh::Requests } else { Weigh::Volumes };
+        options.sizes.dram_bytes = dram * 16 * BLOCK;
+        options.units.dram_bytes = 16 * BLOCK;
+        let mut models = vec![model(100.0, 5_000.0); 3];
+        models.iter_mut().for_each(|m| {
+            m.writes_through = writes_through;
+            m.read.dram = 1.0;
+            m.read.miss += random.below(5_000) as f64;
+            m.iops_backing = 50.0 + random.below(1_000) as f64;
+        });
+        let problem = problem(&profile, options, models);
+        let budget = problem.budget();
+        let each: Vec<Share> = (0..=budget.dram)
+            .flat_map(|dram| (0..=budget.flash).map(move |flash| Share { dram, flash }))
+            .collect();
+        let mut best: Option<(f64, f64)> = None;
+        for a in &each {
+            for b in &each {
+                for c in &each {
+                    let shares = [*a, *b, *c];
+                    let dram: u64 = shares.iter().map(|s| s.dram).sum();
+                    let flash: u64 = shares.iter().map(|s| s.flash).sum();
+                    if dram > budget.dram || flash > budget.flash {
+                        continue;
+                    }
+                    let cost: f64 = shares.iter().enumerate().map(|(v, &s)| problem.cost(v, s).value).sum();
+                    let sizes: Vec<Sizes> = shares.iter().map(|&s| problem.sizes(s)).collect();
+                    let outcomes: Vec<_> =
+                        sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
+                    if best.is_none_or(|(least, _)| cost < least) {
+                        best = Some((cost, problem.objective(&outcomes, &sizes)));
+                    }
+                }
+            }
+        }
+        let found = exact(&problem).unwrap();
+        let (cost, objective) = best.unwrap();
+        prop_assert!((found.cost.value - cost).abs() <= 1e-9 * cost.abs().max(1.0));
+        let sizes: Vec<Sizes> = found.shares.iter().map(|&s| problem.sizes(s)).collect();
+        let outcomes: Vec<_> =
+            sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
+        let own = problem.objective(&outcomes, &sizes);
+        if !problem.everything_fits() {
+            prop_assert!((own - objective).abs() <= 1e-6 * objective.abs().max(1.0));
+        }
+        if let Some(bound) = found.bound {
+            prop_assert!(!found.cost.is_below(&bound));
+        }
+    }
+}
