@@ -15,6 +15,7 @@ mod flash;
 mod load;
 mod man;
 mod mrc;
+mod partition;
 mod plan;
 mod replay;
 mod report;
@@ -51,6 +52,8 @@ pub enum Command {
     Mrc(mrc::Args),
     /// Which cache tiers to buy for a workload and a budget
     Plan(plan::Args),
+    /// Divide a cache among volumes: how much memory and flash each one gets
+    Partition(Box<partition::Args>),
     /// Take a smaller trace with the features and hit ratios of the whole
     Sample(sample::Args),
     /// Run the cache under virtual time: hits, latencies and traffic of a configuration
@@ -91,6 +94,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Trace(command) => trace::run(command, ctx),
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
+        Command::Partition(args) => partition::run(*args, ctx),
         Command::Sample(args) => sample::run(args, ctx),
         Command::Simulate(args) => simulate::run(args, ctx),
         Command::Replay(args) => replay::run(*args, ctx),

@@ -1,0 +1,388 @@
+//! `forebay partition`: how a cache is divided among volumes.
+
+mod answer;
+mod devices;
+mod pictures;
+mod simulated;
+mod source;
+mod text;
+
+use clap::ValueEnum;
+use forebay_block::BlockSize;
+use forebay_config::{Size, TimeSpan};
+use forebay_plan::partition::{
+    AnnealOptions, Convergence, IopsGoal, PartitionProfileBuilder, PartitionProfileOptions,
+    Problem, ProblemOptions, Sizes, choose_units,
+};
+
+use super::plan::Policy;
+use crate::args::{TraceArgs, block_size};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::OutputArgs;
+use answer::{Answer, Known};
+use devices::Alone;
+use simulated::Simulator;
+use source::Source;
+
+/// What the division is to be best at.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// The lowest mean latencies
+    Latency,
+    /// The most requests per second
+    Iops,
+    /// The most hits per byte (performance per cost, as in the ETICA paper)
+    Ppc,
+    /// The most hits
+    Hits,
+}
+
+/// How shares are searched.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Search {
+    /// Dynamic programming: the best there is in whole units
+    Exact,
+    /// Simulated annealing: not always the best, in finer units
+    Anneal,
+}
+
+/// What counts alike.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weigh {
+    /// Every volume
+    Volumes,
+    /// Every request
+    Requests,
+}
+
+/// What "most requests per second" means for several volumes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Iops {
+    /// The largest sum
+    Sum,
+    /// The smallest sum of times per request, which lifts the slowest
+    Inverse,
+}
+
+/// How a division is judged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evaluate {
+    /// From the curves, and the latencies of the devices with nothing waiting
+    Analytic,
+    /// By simulating the caches, and planning again with the latencies found
+    Simulate,
+}
+
+/// Arguments of `forebay partition`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  $ forebay trace synth 'zipf:volume=db + sequential:volume=scan' -o vms.parquet
+  $ forebay partition vms.parquet --flash 64MiB --goal latency")]
+pub struct Args {
+    #[command(flatten)]
+    pub traces: TraceArgs,
+    /// Flash to divide: room for data
+    #[arg(long, value_name = "SIZE")]
+    pub flash: Size,
+    /// Memory to divide as well; without it the caches are on flash alone
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub dram: Size,
+    /// What the division is to be best at
+    #[arg(long, value_enum, default_value = "latency")]
+    pub goal: Goal,
+    /// The mean latency that a volume is to have at most; comes before the goal (repeatable)
+    #[arg(long, value_name = "VOLUME=TIME", value_parser = target)]
+    pub target: Vec<(String, TimeSpan)>,
+    /// What counts alike: volumes unless the goal is hits, where it is requests
+    #[arg(long, value_enum)]
+    pub weigh: Option<Weigh>,
+    /// For --goal iops: what is to be best of several volumes' requests per second
+    #[arg(long, value_enum, default_value = "sum")]
+    pub iops: Iops,
+    /// Every volume gets this much flash, unless it has no use for it
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub floor: Size,
+    /// Every volume gets this much memory, unless it has no use for it
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub dram_floor: Size,
+    /// The write policy
+    #[arg(long, value_enum, default_value = "write-through")]
+    pub policy: Policy,
+    /// Size of a block
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
+    pub block_size: BlockSize,
+    /// Blocks move into the cache only every T, instead of when they are accessed
+    #[arg(long, value_name = "T")]
+    pub migration_period: Option<TimeSpan>,
+    #[command(flatten)]
+    pub searching: SearchArgs,
+    #[command(flatten)]
+    pub evaluating: EvaluateArgs,
+    /// The memory; `none` takes no time
+    #[arg(long, value_name = "DEVICE", default_value = "FastDRAM", help_heading = "Devices")]
+    pub memory: String,
+    /// The flash device, which volumes share
+    #[arg(long, value_name = "DEVICE", default_value = "nvme", help_heading = "Devices")]
+    pub flash_device: String,
+    /// The backing store of every volume
+    #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
+    pub backing_device: String,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How shares are searched.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Search")]
+pub struct SearchArgs {
+    /// How shares are searched
+    #[arg(long, value_enum, default_value = "exact")]
+    pub search: Search,
+    /// Flash is given out in units of this size, whole blocks; as fine as is quick if not said
+    #[arg(long, value_name = "SIZE")]
+    pub unit: Option<Size>,
+    /// Memory is given out in units of this size
+    #[arg(long, value_name = "SIZE")]
+    pub dram_unit: Option<Size>,
+    /// Seed of annealing and of the devices' random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Moves that annealing tries
+    #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+}
+
+/// How divisions are judged.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Judging")]
+pub struct EvaluateArgs {
+    /// How a division is judged
+    #[arg(long, value_enum, default_value = "analytic")]
+    pub evaluate: Evaluate,
+    /// Under simulation: prediction and simulation agree if they are no farther apart
+    #[arg(long, value_name = "FRACTION", default_value = "0.05", value_parser = crate::args::rate)]
+    pub tolerance: f64,
+    /// Under simulation: plans at most
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// Each volume keeps N requests in flight, whatever the trace's times; 32 for --goal iops if
+    /// not said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub queue_depth: Option<u32>,
+    /// Under simulation: N times as fast as the trace
+    #[arg(long, value_name = "N", conflicts_with = "queue_depth", value_parser = positive)]
+    pub rate: Option<f64>,
+}
+
+impl Args {
+    fn goal(&self) -> forebay_plan::partition::Goal {
+        use forebay_plan::partition::Goal as Of;
+        match (self.goal, self.iops) {
+            (Goal::Latency, _) => Of::Latency,
+            (Goal::Ppc, _) => Of::Ppc,
+            (Goal::Hits, _) => Of::Hits,
+            (Goal::Iops, Iops::Sum) => Of::Iops(IopsGoal::Sum),
+            (Goal::Iops, Iops::Inverse) => Of::Iops(IopsGoal::Inverse),
+        }
+    }
+
+    fn weigh(&self) -> Weigh {
+        let usual = if self.goal == Goal::Hits { Weigh::Requests } else { Weigh::Volumes };
+        self.weigh.unwrap_or(usual)
+    }
+
+    fn options(&self, units: Sizes) -> ProblemOptions {
+        let both = |dram: Size, flash: Size| Sizes {
+            dram_bytes: dram.bytes(),
+            flash_bytes: flash.bytes(),
+        };
+        ProblemOptions {
+            goal: self.goal(),
+            weigh: match self.weigh() {
+                Weigh::Volumes => forebay_plan::partition::Weigh::Volumes,
+                Weigh::Requests => forebay_plan::partition::Weigh::Requests,
+            },
+            block_size: self.block_size,
+            sizes: both(self.dram, self.flash),
+            units,
+            floor: both(self.dram_floor, self.floor),
+            transit_blocks: match self.evaluating.evaluate {
+                Evaluate::Analytic => 0,
+                Evaluate::Simulate => simulated::TRANSIT_BLOCKS,
+            },
+        }
+    }
+
+    fn search(&self) -> forebay_plan::partition::Search {
+        match self.searching.search {
+            Search::Exact => forebay_plan::partition::Search::Exact,
+            Search::Anneal => forebay_plan::partition::Search::Anneal(AnnealOptions {
+                seed: self.searching.seed,
+                steps: self.searching.steps,
+                ..AnnealOptions::default()
+            }),
+        }
+    }
+
+    /// Requests in flight, where the trace's times do not matter.
+    fn queue_depth(&self) -> Option<u32> {
+        let closed = self.goal == Goal::Iops && self.evaluating.rate.is_none();
+        self.evaluating.queue_depth.or(closed.then_some(devices::QUEUE_DEPTH))
+    }
+
+    /// Refuses what cannot be, before traces are read.
+    fn check(&self) -> Result<(), CliError> {
+        self.output.check()?;
+        let block = self.block_size.bytes();
+        let refuse = |what: String| Err(CliError::usage(what));
+        if self.flash.bytes() < block && self.dram.bytes() < block {
+            return refuse(format!(
+                "there is nothing to divide: --flash {} and --dram {} hold no block of {}",
+                self.flash, self.dram, self.block_size
+            ));
+        }
+        for (name, size, of, total) in [
+            ("--unit", self.searching.unit, "--flash", self.flash),
+            ("--dram-unit", self.searching.dram_unit, "--dram", self.dram),
+        ] {
+            let Some(size) = size else { continue };
+            if size.bytes() == 0 || size.bytes() % block != 0 {
+                return refuse(format!("{name} {size} is no whole number of {block}-byte blocks"));
+            }
+            if size.bytes() > total.bytes() {
+                return refuse(format!(
+                    "{name} {size} is more than {of} {total}: nothing would be given"
+                ));
+            }
+        }
+        for (name, floor, of, total) in [
+            ("--floor", self.floor, "--flash", self.flash),
+            ("--dram-floor", self.dram_floor, "--dram", self.dram),
+        ] {
+            if floor > total {
+                return refuse(format!("{name} {floor} is more than {of} {total}"));
+            }
+        }
+        if self.goal == Goal::Iops && self.weigh == Some(Weigh::Requests) {
+            let error = CliError::usage("--weigh requests has no meaning for --goal iops");
+            return Err(error.next("choose --iops sum or --iops inverse"));
+        }
+        if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
+            return refuse("--migration-period must be longer than 0".into());
+        }
+        if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
+            let what = "the cache that is simulated takes blocks in as they are accessed, so \
+                        --migration-period does not go with --evaluate simulate";
+            return Err(CliError::usage(what).next("use --evaluate analytic"));
+        }
+        if self.evaluating.evaluate == Evaluate::Analytic && self.evaluating.rate.is_some() {
+            return Err(CliError::usage("--rate needs --evaluate simulate"));
+        }
+        Ok(())
+    }
+}
+
+/// Divides and tells.
+pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    args.check()?;
+    let profiles = devices::Profiles::new(&args)?;
+    let mut builder = PartitionProfileBuilder::new(PartitionProfileOptions {
+        block_size: args.block_size,
+        migration_period: args.migration_period.map(TimeSpan::nanos),
+    })?;
+    let source = Source::read(&args.traces, ctx, |request| Ok(builder.add(request)?))?;
+    let profile = builder.finish()?;
+    let known = Known::new(&source, &profile)?;
+    let targets = known.targets(&args.target)?;
+    let mut alone = Alone::new(&args, &profiles, &known);
+    source
+        .each(ctx, "timing devices", |request| {
+            alone.add(request);
+            Ok(())
+        })
+        .map_err(CliError::failed)?;
+    let models = alone.models();
+    let build = |units: Sizes| {
+        let curves = profile.volumes.values().collect();
+        let mut problem = Problem::new(args.options(units), curves, models.clone());
+        targets.iter().for_each(|&(volume, us)| problem.set_target(volume, us));
+        problem
+    };
+    let problem = build(units(&args, build));
+    let mut answer = Answer::new(&args, &profile, &known, problem);
+    match args.evaluating.evaluate {
+        Evaluate::Analytic => answer.plan()?,
+        Evaluate::Simulate => {
+            let simulator = Simulator {
+                args: &args,
+                ctx,
+                source: &source,
+                known: &known,
+                profiles: &profiles,
+                models: models.clone(),
+            };
+            let convergence = Convergence {
+                tolerance: args.evaluating.tolerance,
+                rounds_max: args.evaluating.rounds,
+            };
+            answer.iterate(convergence, &simulator)?;
+        }
+    }
+    answer.warn(ctx);
+    if let Some(path) = &args.output.parquet {
+        answer.rows().write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        answer.report().write_html(path)?;
+    }
+    args.output.emit(&answer.document(), |out| answer.print(out))
+}
+
+/// The units asked for, or as fine as is quick.
+fn units<'a>(args: &Args, build: impl Fn(Sizes) -> Problem<'a>) -> Sizes {
+    let sizes = Sizes { dram_bytes: args.dram.bytes(), flash_bytes: args.flash.bytes() };
+    let given = |mut units: Sizes| {
+        if let Some(unit) = args.searching.unit {
+            units.flash_bytes = unit.bytes();
+        }
+        if let Some(unit) = args.searching.dram_unit {
+            units.dram_bytes = unit.bytes();
+        }
+        units
+    };
+    let anneals = args.searching.search == Search::Anneal;
+    given(choose_units(sizes, args.block_size, anneals, |units| build(given(units))))
+}
+
+/// Reads `VOLUME=TIME`.
+fn target(text: &str) -> Result<(String, TimeSpan), String> {
+    let wrong = || format!("`{text}` is no target: write VOLUME=TIME, such as vm1=2ms");
+    let (volume, time) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let time: TimeSpan = time.parse().map_err(|e| format!("{}: {e}", wrong()))?;
+    match volume.is_empty() || time.nanos().0 == 0 {
+        true => Err(wrong()),
+        false => Ok((volume.to_string(), time)),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(format!("`{text}` is no number above 0")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_volume_and_a_time_longer_than_nothing() {
+        let (volume, time) = target("a=b=2ms").unwrap();
+        assert_eq!((volume.as_str(), time.nanos().0), ("a=b", 2_000_000));
+        for text in ["vm1", "vm1=", "=2ms", "vm1=0s", "vm1=fast"] {
+            assert!(target(text).unwrap_err().contains("VOLUME=TIME"), "{text}");
+        }
+    }
+}

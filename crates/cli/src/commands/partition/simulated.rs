@@ -1,0 +1,279 @@
+//! Divisions, simulated: a cache for each volume, with its share.
+//!
+//! The cache has no partitions yet. So each volume gets a cache of its own with as many blocks as
+//! its share holds, and all of these are simulated side by side: at the trace's times on one flash
+//! device, where they wait for each other; with a fixed number of requests in flight each alone,
+//! since their times then have nothing to do with each other. Every volume has a backing store of
+//! its own. The flash tiers are in the layout *slots*, whose two tiers hit as one LRU list; sizes
+//! are room for data, so what a log adds to a device (its journal, blocks on their way) comes on
+//! top.
+
+use std::fmt::Write;
+
+use forebay_block::{Op, Request, Volume};
+use forebay_config::Config;
+use forebay_plan::BoxError;
+use forebay_plan::partition::{ByPlace, Measured, Outcome, Place, Sizes, VolumeModel};
+use forebay_simulate::{
+    Defaults, FlashDevice, Options, Pacing, Scenario, Simulation, TracedVolume,
+};
+
+use super::answer::Known;
+use super::devices::Profiles;
+use super::source::Source;
+use super::{Args, Policy};
+use crate::context::Context;
+
+/// Blocks in memory of a volume that has no memory, or little: what is on its way.
+pub const TRANSIT_BLOCKS: u64 = 16;
+/// Batches of the log that a share holds at least.
+const BATCHES_MIN: u64 = 64;
+/// Cells for blocks on their way off flash, for each block of a batch. What lies there is still
+/// found if it is asked for again, so they are few.
+const SPARE_CELLS_PER_BLOCK: u64 = 4;
+/// Slots for blocks on their way from memory to flash, for each block of a batch.
+const SPARE_SLOTS_PER_BLOCK: u64 = 8;
+
+/// Simulates divisions, reading the traces anew each time.
+pub struct Simulator<'a> {
+    pub args: &'a Args,
+    pub ctx: &'a Context,
+    pub source: &'a Source<'a>,
+    pub known: &'a Known,
+    pub profiles: &'a Profiles,
+    /// Devices alone: requests per second where they cannot be measured.
+    pub models: Vec<VolumeModel>,
+}
+
+impl Simulator<'_> {
+    /// Every volume with a cache of these sizes.
+    pub fn apart(&self, label: &str, sizes: &[Sizes]) -> Result<Vec<Measured>, BoxError> {
+        let caches = sizes.iter().enumerate().map(|(volume, &size)| (vec![volume], size));
+        self.run(label, caches.collect())
+    }
+
+    /// One cache for all volumes.
+    pub fn shared(&self, label: &str) -> Result<Vec<Measured>, BoxError> {
+        let sizes =
+            Sizes { dram_bytes: self.args.dram.bytes(), flash_bytes: self.args.flash.bytes() };
+        self.run(label, vec![((0..self.known.volumes.len()).collect(), sizes)])
+    }
+
+    fn pacing(&self) -> Pacing {
+        match self.args.queue_depth() {
+            Some(queue_depth) => Pacing::ClosedLoop { queue_depth },
+            None => Pacing::OpenLoop { rate: self.args.evaluating.rate.unwrap_or(1.0) },
+        }
+    }
+
+    fn run(
+        &self,
+        label: &str,
+        caches: Vec<(Vec<usize>, Sizes)>,
+    ) -> Result<Vec<Measured>, BoxError> {
+        let pacing = self.pacing();
+        let seed = self.args.searching.seed;
+        let flash = match pacing {
+            Pacing::OpenLoop { .. } => {
+                Some(FlashDevice::new(&self.profiles.flash, self.args.flash.bytes().max(1), seed))
+            }
+            _ => None,
+        };
+        let volumes = self.known.volumes.len();
+        let mut tallies = vec![Tally::default(); volumes];
+        let mut place = vec![(0, Volume(0)); volumes];
+        let mut running = Vec::new();
+        for (members, sizes) in caches {
+            for (local, &volume) in members.iter().enumerate() {
+                place[volume] = (running.len(), Volume(local as u32));
+            }
+            let scenario = self.scenario(&members, sizes)?;
+            let pacing = match pacing {
+                // As many for each volume as if it were alone.
+                Pacing::ClosedLoop { queue_depth } => {
+                    Pacing::ClosedLoop { queue_depth: queue_depth * members.len() as u32 }
+                }
+                other => other,
+            };
+            running.push(Running::new(
+                &scenario,
+                Options { pacing, seed, ..Options::default() },
+                flash.as_ref(),
+            )?);
+        }
+        self.source.each(self.ctx, label, |request| {
+            let Some(volume) = self.known.index(request.volume) else { return Ok(()) };
+            if flash.is_some() {
+                running.iter_mut().for_each(|cache| cache.timed.advance_to(request.time));
+            }
+            let (cache, local) = place[volume];
+            let request = Request { volume: local, ..*request };
+            running[cache].add(volume, &request, &mut tallies)
+        })?;
+        let mut durations = Vec::new();
+        for cache in &mut running {
+            durations.push(cache.finish(&mut tallies)?);
+        }
+        let measured = tallies.iter().enumerate().map(|(volume, tally)| {
+            let duration_s = durations[place[volume].0];
+            let closed = matches!(pacing, Pacing::ClosedLoop { .. });
+            tally.measured(&self.models[volume], closed.then_some(duration_s))
+        });
+        Ok(measured.collect())
+    }
+
+    /// A cache with room for as many blocks as `sizes` hold.
+    fn scenario(&self, members: &[usize], sizes: Sizes) -> Result<Scenario, BoxError> {
+        let block = self.args.block_size.bytes();
+        let all = (sizes.dram_bytes + sizes.flash_bytes) / block;
+        let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
+        let flash = all.saturating_sub(dram);
+        // Blocks in a batch that is not full are cached, too: not too many for the share.
+        let batch = (flash / BATCHES_MIN).clamp(4, 128);
+        let mut text = format!("[cache]\nblock_size = {block}\n");
+        // Nobody writes back from no cache at all.
+        if self.args.policy == Policy::WriteBack && all > 0 {
+            let by_memory = self.args.dram.bytes() > 0 || flash == 0;
+            let by = if by_memory { "dram" } else { "flash" };
+            write!(text, "write_policy = 'write-back'\nacknowledge = '{by}'\n")?;
+        } else {
+            text += "write_policy = 'write-through'\n";
+        }
+        if flash > 0 {
+            // Blocks on their way and the journal come on top.
+            let bytes = (flash + flash / 8 + 4096) * block + (8 << 20);
+            write!(text, "[flash]\npath = 'simulated'\nlayout = 'slots'\nsize = {bytes}\n")?;
+            writeln!(text, "batch_size = {}", batch * block)?;
+        }
+        let volumes: Vec<TracedVolume> = members
+            .iter()
+            .map(|&volume| &self.known.volumes[volume])
+            .map(|v| TracedVolume { name: v.name.clone(), bytes: v.bytes })
+            .collect();
+        let config = Config::from_toml(&text)?;
+        let mut scenario = Scenario::new(&config, &volumes, &Defaults::default())?;
+        scenario.memory = self.profiles.memory;
+        scenario.flash = self.profiles.flash.clone();
+        scenario.volumes.iter_mut().for_each(|v| v.backing = self.profiles.backing.clone());
+        scenario.cache.dram_blocks = u32::try_from(dram)?;
+        scenario.cache.spare_slots = u32::try_from(SPARE_SLOTS_PER_BLOCK * batch)?;
+        if let Some(tier) = &mut scenario.cache.flash {
+            let flash = u32::try_from(flash)?;
+            assert!(tier.blocks >= flash, "a device of that size holds more blocks");
+            let cells = flash + u32::try_from(SPARE_CELLS_PER_BLOCK * batch)?;
+            let cells = cells.min(tier.geometry.slots);
+            (tier.geometry.slots, tier.entries_max, tier.blocks) = (cells, cells, flash);
+        }
+        Ok(scenario)
+    }
+}
+
+/// One cache twice: without time, which tells where each request finds its blocks, and with time,
+/// which tells how long it takes.
+struct Running {
+    untimed: Simulation,
+    timed: Simulation,
+    /// Where each request belongs, in the order in which they were added.
+    kinds: Vec<u32>,
+}
+
+/// A request that moves no data.
+const NO_KIND: u32 = u32::MAX;
+
+impl Running {
+    fn new(
+        scenario: &Scenario,
+        options: Options,
+        flash: Option<&FlashDevice>,
+    ) -> Result<Self, BoxError> {
+        let untimed = Options { pacing: Pacing::Untimed, ..options.clone() };
+        let mut timed = Simulation::with_flash(scenario, &options, flash)?;
+        timed.keep_answers();
+        Ok(Self { untimed: Simulation::new(scenario, &untimed)?, timed, kinds: Vec::new() })
+    }
+
+    fn add(
+        &mut self,
+        volume: usize,
+        request: &Request,
+        tallies: &mut [Tally],
+    ) -> Result<(), BoxError> {
+        let found = |simulation: &Simulation| {
+            let stats = simulation.cache().volume_stats(request.volume);
+            let [r, w] = stats.map(|s| [s.read_hits, s.write_hits]).unwrap_or_default();
+            [r.tier2 + w.tier2, r.miss + w.miss]
+        };
+        let before = found(&self.untimed);
+        self.untimed.add(request)?;
+        let after = found(&self.untimed);
+        let place = match (after[0] > before[0], after[1] > before[1]) {
+            (_, true) => Place::Miss,
+            (true, false) => Place::Flash,
+            (false, false) => Place::Dram,
+        };
+        let moves = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
+        let kind = match moves && request.length > 0 {
+            true => {
+                let write = usize::from(request.op != Op::Read);
+                tallies[volume].count[write][place as usize] += 1.0;
+                (volume as u32) << 3 | (write as u32) << 2 | place as u32
+            }
+            false => NO_KIND,
+        };
+        self.kinds.push(kind);
+        self.timed.add(request)?;
+        self.take(tallies);
+        Ok(())
+    }
+
+    fn take(&mut self, tallies: &mut [Tally]) {
+        for answer in self.timed.take_answers() {
+            let kind = self.kinds[answer.request as usize];
+            if kind != NO_KIND {
+                let (volume, write, place) = (kind >> 3, kind >> 2 & 1, kind & 3);
+                tallies[volume as usize].ns[write as usize][place as usize] +=
+                    answer.latency.0 as f64;
+            }
+        }
+    }
+
+    /// Waits for the end; how long it all took, in seconds.
+    fn finish(&mut self, tallies: &mut [Tally]) -> Result<f64, BoxError> {
+        self.timed.settle_all()?;
+        self.take(tallies);
+        Ok(self.timed.answered_at().as_secs_f64())
+    }
+}
+
+/// Requests of one volume by operation and place.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    count: [[f64; 3]; 2],
+    ns: [[f64; 3]; 2],
+}
+
+impl Tally {
+    fn measured(&self, alone: &VolumeModel, closed_s: Option<f64>) -> Measured {
+        let by = |of: [f64; 3]| ByPlace { dram: of[0], flash: of[1], miss: of[2] };
+        let mean =
+            |op: usize| by([0, 1, 2].map(|p| self.ns[op][p] / self.count[op][p].max(1.0) / 1e3));
+        let [reads, writes] = self.count.map(by);
+        let requests = reads.sum() + writes.sum();
+        let to_backing = if alone.writes_through { writes.sum() } else { writes.miss };
+        let total_us = self.ns.iter().flatten().sum::<f64>() / 1e3;
+        let ratio = (reads.miss + to_backing) / requests.max(1.0);
+        Measured {
+            outcome: Outcome {
+                reads,
+                writes,
+                latency_us: total_us / requests.max(1.0),
+                iops: match closed_s {
+                    Some(seconds) if seconds > 0.0 => requests / seconds,
+                    _ => alone.iops(ratio),
+                },
+            },
+            read: mean(0),
+            write: mean(1),
+        }
+    }
+}

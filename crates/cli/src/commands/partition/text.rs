@@ -1,0 +1,185 @@
+//! What a division says, as text and tables.
+
+use std::io::Write;
+
+use forebay_plan::partition::{Goal, IopsGoal, Outcome, Sizes};
+use forebay_report::{Table, Unit};
+
+use super::Evaluate;
+use super::answer::{Answer, Division, name_of, search_name};
+use crate::format::{count, percent};
+
+impl Answer<'_> {
+    pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for (name, value) in self.facts() {
+            writeln!(out, "{name:<20} {value}")?;
+        }
+        writeln!(out, "\n{}", self.table().to_text().trim_end())?;
+        for line in self.remarks() {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out, "\n{}", self.comparison().to_text().trim_end())?;
+        if let Some(iterated) = &self.iterated {
+            writeln!(out, "\n{}", self.agreement(iterated))?;
+        }
+        writeln!(out, "\nTaken for granted: {}.", self.assumed().join("; "))
+    }
+
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let options = self.problem.options();
+        let Sizes { dram_bytes, flash_bytes } = options.sizes;
+        let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
+        let divided = |all: u64, unit: u64| format!("{} in units of {}", bytes(all), bytes(unit));
+        let mut facts = vec![
+            ("requests", count(self.profile.requests)),
+            ("volumes", self.known.volumes.len().to_string()),
+        ];
+        if dram_bytes > 0 {
+            facts.push(("memory", divided(dram_bytes, options.units.dram_bytes)));
+        }
+        if flash_bytes > 0 {
+            facts.push(("flash", divided(flash_bytes, options.units.flash_bytes)));
+        }
+        facts.extend([
+            ("goal", format!("{}: {}", name_of(&self.args.goal), self.problem.objective_name())),
+            ("write policy", name_of(&self.args.policy)),
+            ("search", search_name(self.args.searching.search).to_string()),
+        ]);
+        facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// The shares and what they do.
+    pub fn table(&self) -> Table {
+        let has_dram = self.problem.options().sizes.dram_bytes > 0;
+        let has_flash = self.problem.options().sizes.flash_bytes > 0;
+        let simulates = self.args.evaluating.evaluate == Evaluate::Simulate;
+        let is_iops = matches!(self.problem.options().goal, Goal::Iops(_));
+        let targets = (0..self.known.volumes.len()).any(|v| self.problem.target_us(v).is_some());
+        let mut table = Table::new().column("volume").number("requests");
+        let mut add = |wanted: bool, heading: &str| {
+            if wanted {
+                table = std::mem::take(&mut table).number(heading);
+            }
+        };
+        add(has_dram, "memory");
+        add(has_flash, "flash");
+        add(true, "of use");
+        add(true, "hits");
+        add(simulates, "simulated");
+        add(true, "latency");
+        add(simulates, "simulated");
+        add(is_iops, "requests/s");
+        add(is_iops && simulates, "simulated");
+        add(targets, "target");
+        let (sizes, predicted, simulated) = self.found();
+        let bytes =
+            |bytes: u64| if bytes == 0 { "-".into() } else { Unit::Bytes.show(bytes as f64) };
+        for (v, known) in self.known.volumes.iter().enumerate() {
+            let curve = self.problem.curve(v);
+            let block = self.args.block_size;
+            let mut row = vec![known.name.clone(), count(curve.requests())];
+            let mut add = |wanted: bool, cell: String| {
+                if wanted {
+                    row.push(cell);
+                }
+            };
+            let of =
+                |f: &dyn Fn(&Outcome) -> String| simulated.map_or_else(String::new, |s| f(&s[v]));
+            let latency = |o: &Outcome| Unit::Micros.show(o.latency_us);
+            let iops = |o: &Outcome| count(o.iops.round() as u64);
+            add(has_dram, bytes(sizes[v].dram_bytes));
+            add(has_flash, bytes(sizes[v].flash_bytes));
+            add(true, bytes(curve.useful_blocks() << block.shift()));
+            add(true, percent(predicted[v].hit_ratio()));
+            add(simulates, of(&|o| percent(o.hit_ratio())));
+            add(true, latency(&predicted[v]));
+            add(simulates, of(&latency));
+            add(is_iops, iops(&predicted[v]));
+            add(is_iops && simulates, of(&iops));
+            let met = self.target_met(v).map(|met| {
+                let target = Unit::Micros.show(self.problem.target_us(v).unwrap_or_default());
+                format!("{target}, {}", if met { "met" } else { "NOT MET" })
+            });
+            add(targets, met.unwrap_or_default());
+            table = table.row(row);
+        }
+        table
+    }
+
+    /// The division beside what needs no search.
+    pub fn comparison(&self) -> Table {
+        let simulates = self.args.evaluating.evaluate == Evaluate::Simulate;
+        let name = self.problem.objective_name().split(',').next().unwrap_or_default();
+        let mut table = Table::new().column("").number(name);
+        if simulates {
+            table = table.number("simulated");
+        }
+        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
+        for division in &self.divisions {
+            let [predicted, simulated] = division.objectives(&self.problem);
+            let mut row = vec![label(division).to_string(), show(predicted)];
+            if simulates {
+                row.push(show(simulated));
+            }
+            table = table.row(row);
+        }
+        if let Some(bound) = self.bound().filter(|_| self.iterated.is_none()) {
+            table = table.row(["finer units: no better than".to_string(), self.show(bound)]);
+        }
+        table
+    }
+
+    /// An objective with its unit.
+    pub fn show(&self, value: f64) -> String {
+        match self.problem.options().goal {
+            Goal::Latency | Goal::Iops(IopsGoal::Inverse) => Unit::Micros.show(value),
+            Goal::Iops(IopsGoal::Sum) => Unit::PerSecond.show(value),
+            Goal::Hits => percent(value),
+            Goal::Ppc => Unit::Plain.show(value),
+        }
+    }
+
+    /// What the table does not say by itself.
+    pub fn remarks(&self) -> Vec<String> {
+        let left = self.left();
+        let mut said = Vec::new();
+        let parts: Vec<String> = [(left.dram_bytes, "memory"), (left.flash_bytes, "flash")]
+            .into_iter()
+            .filter(|(bytes, _)| *bytes > 0)
+            .map(|(bytes, of)| format!("{} of {of}", Unit::Bytes.show(bytes as f64)))
+            .collect();
+        if !parts.is_empty() {
+            said.push(format!(
+                "Left over, since the goal gains nothing by it: {}.",
+                parts.join(" and ")
+            ));
+        }
+        if self.problem.options().goal == Goal::Ppc && self.problem.everything_fits() {
+            said.push("Everything of use fits, so every volume has that.".into());
+        }
+        said
+    }
+
+    fn agreement(&self, iterated: &forebay_plan::partition::Iterated) -> String {
+        let plans = iterated.rounds.len();
+        let plans = if plans == 1 { "1 plan".into() } else { format!("{plans} plans") };
+        let apart = percent(iterated.rounds[iterated.chosen].deviation);
+        match iterated.converged {
+            true => {
+                format!("Prediction and simulation agree after {plans}: {apart} apart at most.")
+            }
+            false => {
+                format!("Prediction and simulation do not agree after {plans}: {apart} apart.")
+            }
+        }
+    }
+}
+
+/// A division in words.
+pub fn label(division: &Division) -> &'static str {
+    match division.name {
+        "equal" => "equal shares",
+        "shared" => "one shared cache",
+        _ => "these shares",
+    }
+}

@@ -1,0 +1,289 @@
+//! `forebay partition` as users run it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = forebay(&[&["partition", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command that must fail with status 2 says.
+fn refusal(args: &[&str]) -> String {
+    let output = forebay(&[&["partition"], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Three volumes in one file, fifty minutes: `loop` reads 4 MiB over and over in order, `random`
+/// reads 16 MiB at random, a third of it writes, `once` reads nothing twice.
+fn trace(dir: &tempfile::TempDir) -> String {
+    let mut csv = String::new();
+    let mut seed = 5u64;
+    let mut random = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % n
+    };
+    for n in 0..30_000u64 {
+        let time = 128_166_372_003_061_629 + n * 1_000_000;
+        let (host, op, block, blocks) = match n % 3 {
+            0 => ("loop", "Read", n / 3 % 256 * 4, 4),
+            1 => ("random", if random(3) == 0 { "Write" } else { "Read" }, random(4096), 1),
+            _ => ("once", "Read", n / 3 * 8, 8),
+        };
+        csv += &format!("{time},{host},0,{op},{},{},100\n", block << 12, blocks << 12);
+    }
+    let path = dir.path().join("trace.csv");
+    std::fs::write(&path, csv).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+fn volume<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let volumes = answer["volumes"].as_array().unwrap();
+    let found = volumes.iter().find(|v| v["volume"].as_str().unwrap().starts_with(name));
+    found.unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn number(value: &Value, field: &str) -> f64 {
+    value[field].as_f64().unwrap_or_else(|| panic!("{field}: {value}"))
+}
+
+fn sum(answer: &Value, field: &str) -> f64 {
+    answer["volumes"].as_array().unwrap().iter().map(|v| number(v, field)).sum()
+}
+
+#[test]
+fn every_goal_divides_what_there_is_and_adds_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for (goal, field) in [
+        ("latency", "predicted_latency_us"),
+        ("iops", "predicted_iops"),
+        ("hits", "hit_ratio"),
+        ("ppc", "hit_ratio"),
+    ] {
+        let answer = json(
+            &[&trace, "--flash", "8MiB", "--goal", goal, "--weigh", "volumes"]
+                [..if goal == "iops" { 5 } else { 7 }],
+        );
+        assert_eq!(answer["volumes"].as_array().unwrap().len(), 3, "{goal}");
+        let (flash, left) = (sum(&answer, "flash_bytes"), &answer["unallocated"]);
+        assert_eq!(flash + number(left, "flash_bytes"), f64::from(8 << 20), "{goal}");
+        assert_eq!(volume(&answer, "once")["flash_bytes"], 0, "{goal}: it has no hits to gain");
+        if goal != "ppc" {
+            let objective = number(&answer, "objective");
+            assert!((sum(&answer, field) / objective - 1.0).abs() < 1e-9, "{goal}: {answer}");
+            let better = |other: f64| {
+                if goal == "latency" { objective <= other } else { objective >= other }
+            };
+            for baseline in answer["baselines"].as_array().unwrap() {
+                let other = number(baseline, "objective");
+                assert!(baseline["name"] == "shared" || better(other * (1.0 - 1e-9)), "{goal}");
+            }
+            // No division in finer units is better, so this one is not better than that bound.
+            let bound = number(&answer, "objective_bound");
+            assert!(if goal == "latency" { bound <= objective } else { bound >= objective });
+        }
+        for v in answer["volumes"].as_array().unwrap() {
+            assert!((0.0..=1.0).contains(&number(v, "hit_ratio")));
+            assert!(v["simulated_latency_us"].is_null());
+        }
+    }
+}
+
+#[test]
+fn a_loop_gets_all_of_itself_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    // 4 MiB hold the loop, which then always hits; a little less, and it never does.
+    let enough = json(&[&trace, "--flash", "8MiB", "--goal", "hits"]);
+    assert_eq!(volume(&enough, "loop")["flash_bytes"], 4 << 20);
+    assert!(number(volume(&enough, "loop"), "hit_ratio") > 0.9);
+    let little = json(&[&trace, "--flash", "3MiB", "--goal", "hits"]);
+    assert_eq!(volume(&little, "loop")["flash_bytes"], 0);
+    assert_eq!(volume(&little, "random")["flash_bytes"], 3 << 20);
+}
+
+#[test]
+fn annealing_is_seeded_and_not_better_than_exact_search() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let with = |more: &[&str]| {
+        let args = [&trace[..], "--flash", "6MiB", "--dram", "1MiB", "--goal", "latency"];
+        json(&[&args[..], &["--unit", "256KiB", "--dram-unit", "128KiB"], more].concat())
+    };
+    let exact = with(&[]);
+    let anneal = with(&["--search", "anneal", "--seed", "7"]);
+    assert_eq!(anneal, with(&["--search", "anneal", "--seed", "7"]));
+    assert_eq!((&exact["search"], &anneal["search"]), (&"exact".into(), &"anneal".into()));
+    let (best, found) = (number(&exact, "objective"), number(&anneal, "objective"));
+    assert!(best <= found * (1.0 + 1e-9) && found <= best * 1.05, "{best} {found}");
+    assert_eq!(exact["units"]["flash_bytes"], 256 << 10);
+    for v in exact["volumes"].as_array().unwrap() {
+        assert_eq!(v["flash_bytes"].as_u64().unwrap() % (256 << 10), 0);
+        assert_eq!(v["dram_bytes"].as_u64().unwrap() % (128 << 10), 0);
+    }
+    assert!(sum(&exact, "dram_bytes") > 0.0);
+}
+
+#[test]
+fn targets_are_met_where_they_can_be_and_told_where_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let args = [&trace[..], "--flash", "5MiB", "--goal", "hits"];
+    let free = json(&args);
+    let names: Vec<&str> =
+        free["volumes"].as_array().unwrap().iter().map(|v| v["volume"].as_str().unwrap()).collect();
+    let name = names.iter().find(|n| n.starts_with("random")).unwrap();
+    let before = number(volume(&free, "random"), "predicted_latency_us");
+    // Of the loop's 4 MiB it gets what it needs to be a tenth faster.
+    let target = format!("{name}={}us", (before * 0.9) as u64);
+    let kept = json(&[&args[..], &["--target", &target]].concat());
+    let random = volume(&kept, "random");
+    assert_eq!((&kept["targets_met"], &random["target_met"]), (&true.into(), &true.into()));
+    assert!(number(random, "predicted_latency_us") <= number(random, "target_us"));
+    assert!(number(random, "flash_bytes") > number(volume(&free, "random"), "flash_bytes"));
+    let target = format!("{name}=1us");
+    let output = forebay(&[&["partition"], &args[..], &["--target", &target]].concat());
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("NOT MET"), "{text}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("target is not met for") && said.contains(name), "{said}");
+}
+
+#[test]
+fn prediction_and_simulation_come_to_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for more in [&["--goal", "latency"][..], &["--goal", "iops", "--dram", "1MiB"]] {
+        let args = [&trace[..], "--flash", "6MiB", "--evaluate", "simulate"];
+        let answer = json(&[&args[..], more].concat());
+        assert_eq!(answer["converged"], true, "{answer}");
+        let rounds = answer["rounds"].as_array().unwrap();
+        assert!(number(rounds.last().unwrap(), "deviation") <= 0.05);
+        let (predicted, simulated) =
+            (number(&answer, "objective"), number(&answer, "simulated_objective"));
+        assert!((predicted / simulated - 1.0).abs() <= 0.05, "{predicted} {simulated}");
+        for v in answer["volumes"].as_array().unwrap() {
+            let apart = number(v, "hit_ratio") - number(v, "simulated_hit_ratio");
+            assert!(apart.abs() < 0.05, "{v}");
+            assert!(number(v, "simulated_latency_us") > 0.0);
+        }
+        let closed = more.contains(&"iops");
+        let shared = &answer["baselines"][1];
+        assert_eq!(shared["name"], "shared");
+        assert_eq!(shared["simulated_objective"].is_null(), closed);
+        assert!(answer["baselines"][0]["simulated_objective"].is_number());
+        assert_eq!(answer, json(&[&args[..], more].concat()), "the same call, the same answer");
+    }
+}
+
+#[test]
+fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let (html, parquet) = (dir.path().join("x.html"), dir.path().join("x.parquet"));
+    let args = ["--flash", "6MiB", "--dram", "1MiB", "--goal", "latency"];
+    let files = ["--html", html.to_str().unwrap(), "--parquet", parquet.to_str().unwrap()];
+    let output = forebay(&[&["partition", &trace], &args[..], &files].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["loop", "equal shares", "one shared cache", "no better than", "Taken for granted"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = std::fs::read_to_string(html).unwrap();
+    for part in ["Who gets how much", "Miss ratio by size", "share found"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("//cdn."));
+    assert!(std::fs::metadata(parquet).unwrap().len() > 0);
+    let from = |stdin: std::process::Stdio, path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output =
+            command.args(["partition", path, "--json", "-q"]).args(args).stdin(stdin).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let file = std::fs::File::open(&trace).unwrap();
+    let piped = from(file.into(), "-");
+    assert_eq!(piped, from(std::process::Stdio::null(), &trace));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
+    let cases: [(&[&str], &str); 13] = [
+        (&[], "--flash"),
+        (&["--flash", "many"], "many"),
+        (&["--flash", "0"], "nothing to divide"),
+        (&["--flash", "1MiB", "--goal", "speed"], "possible values"),
+        (&["--flash", "1MiB", "--unit", "5000"], "--unit"),
+        (&["--flash", "1MiB", "--unit", "2MiB"], "more than --flash"),
+        (&["--flash", "1MiB", "--floor", "2MiB"], "--floor 2 MiB is more than"),
+        (&["--flash", "1MiB", "--target", "vm1"], "VOLUME=TIME"),
+        (&["--flash", "1MiB", "--flash-device", "nvm"], "the nearest is `nvme`"),
+        (&["--flash", "1MiB", "--goal", "iops", "--weigh", "requests"], "--iops"),
+        (&["--flash", "1MiB", "--rate", "2"], "--evaluate simulate"),
+        (&["--flash", "1MiB", "--tolerance", "0"], "tolerance"),
+        (
+            &["--flash", "1MiB", "--migration-period", "1min", "--evaluate", "simulate"],
+            "--evaluate analytic",
+        ),
+    ];
+    for (args, part) in cases {
+        let said = refusal(&[&["no-such-trace.csv"], args].concat());
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let all = json(&[&trace, "--flash", "1MiB", "--goal", "hits"]);
+    let name = volume(&all, "loop")["volume"].as_str().unwrap().to_string();
+    let cases: [(&[&str], &str); 6] = [
+        (&["--volumes", &name], "only one volume"),
+        (&["--volumes", &name, &trace], "share those of the same name"),
+        (&["--volumes", "nobody"], "nobody"),
+        (&["--target", "lop=1ms"], &name),
+        (&["--floor", "600KiB"], "more than there is"),
+        (
+            &["--dram", "1MiB", "--unit", "4KiB", "--dram-unit", "4KiB", "--flash", "64MiB"],
+            "anneal",
+        ),
+    ];
+    for (args, part) in cases {
+        let flash: &[&str] = if args.contains(&"--flash") { &[] } else { &["--flash", "1MiB"] };
+        let said = refusal(&[&[&trace[..], "--goal", "hits"], flash, args].concat());
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn real_traces_of_several_volumes_are_divided_better_than_equally() {
+    let traces = std::env::var("FOREBAY_TRACES").map_or_else(
+        |_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")),
+        PathBuf::from,
+    );
+    let trace = traces.join("disksim/ascii.trace.zst");
+    if !trace.exists() {
+        println!("skipped: {} is not there", trace.display());
+        return;
+    }
+    let answer = json(&[trace.to_str().unwrap(), "--flash", "64MiB", "--goal", "hits"]);
+    assert_eq!(answer["volumes"].as_array().unwrap().len(), 14);
+    let equal = number(&answer["baselines"][0], "objective");
+    assert!(number(&answer, "objective") > equal * 1.01, "{equal}");
+}
