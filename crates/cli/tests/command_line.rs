@@ -287,6 +287,7 @@ fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work()
         &["trace", "convert", "t.parquet", "-o", "x.csv"],
         &["mrc", "t.parquet"],
         &["plan", "t.parquet", "--budget", "50%"],
+        &["partition", "t.parquet", "--flash", "1MiB"],
         &["simulate", "t.parquet", "--config", "c.toml"],
         &["replay", "t.parquet", "--target", "disk.img", "--create", "1MiB"],
     ] {

@@ -271,6 +271,56 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
     }
 }
 
+/// Goal: the page's example can be pasted and gives what the page shows. Method: its indented
+/// blocks, of which those that begin with `forebay` are commands, the others what these print.
+#[test]
+fn the_example_of_the_page_prints_what_the_page_says() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/partitioning.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let example = page.split("## An example").nth(1).unwrap().split("\n## ").next().unwrap();
+    let (mut commands, mut shown, mut in_command) = (String::new(), Vec::new(), false);
+    for line in example.lines() {
+        let Some(line) = line.strip_prefix("    ") else {
+            in_command = false;
+            continue;
+        };
+        in_command |= line.starts_with("forebay ");
+        match in_command {
+            true => commands += &format!("{line}\n"),
+            false => shown.push(line),
+        }
+    }
+    assert!(commands.lines().count() > 3 && shown.len() > 8, "{example}");
+    let dir = tempfile::tempdir().unwrap();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_forebay")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("bash")
+        .args(["-e", "-c", &commands])
+        .current_dir(dir.path())
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for line in shown {
+        assert!(printed.lines().any(|p| p == line), "not printed: {line}\n{printed}");
+    }
+    // What the text says of the last command.
+    assert!(printed.contains("5 MiB") && printed.contains("6 ms, met"), "{printed}");
+    assert!(printed.contains("16.1 ms"), "{printed}");
+}
+
+#[test]
+fn under_migration_curves_are_those_of_what_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let args = [&trace[..], "--flash", "8MiB", "--goal", "hits"];
+    let (now, later) = (json(&args), json(&[&args[..], &["--migration-period", "5min"]].concat()));
+    assert!(number(&later, "objective") < number(&now, "objective"));
+    assert!(later["baselines"][1]["objective"].is_null(), "a shared cache is not measured then");
+    assert!(later["baselines"][0]["objective"].is_number());
+}
+
 #[test]
 fn real_traces_of_several_volumes_are_divided_better_than_equally() {
     let traces = std::env::var("FOREBAY_TRACES").map_or_else(

@@ -11,7 +11,7 @@
 //! measured, so that each plan is either a new one or the last.
 
 use super::model::{ByPlace, LoadPoint, VolumeModel};
-use super::problem::{Goal, Outcome, Problem, Sizes, backing_ratio};
+use super::problem::{Goal, Outcome, Problem, Sizes};
 use super::solution::{Search, Solution, solve};
 use crate::error::{BoxError, PlanError};
 
@@ -156,15 +156,16 @@ fn best(problem: &Problem<'_>, rounds: &[Round]) -> usize {
 fn learn_all(problem: &mut Problem<'_>, measured: &[Measured], sizes: &[Sizes]) {
     for (volume, (measured, &sizes)) in measured.iter().zip(sizes).enumerate() {
         let predicted = problem.predict(volume, sizes);
-        learn(&mut problem.models_mut()[volume], &predicted, measured, sizes);
+        let assumed = problem.latencies(volume, sizes, &predicted);
+        learn(&mut problem.models_mut()[volume], assumed, measured, sizes);
     }
 }
 
 /// Takes in what was measured, under the load that was predicted: there it will be looked up.
-fn learn(model: &mut VolumeModel, predicted: &Outcome, measured: &Measured, sizes: Sizes) {
+/// What was not measured stays as it was `assumed`.
+fn learn(model: &mut VolumeModel, assumed: LoadPoint, measured: &Measured, sizes: Sizes) {
     let outcome = &measured.outcome;
-    let ratio = backing_ratio(model, &predicted.reads, &predicted.writes);
-    let mut point = LoadPoint { backing_ratio: ratio, ..model.under(ratio) };
+    let mut point = assumed;
     let is_cached = sizes != Sizes::default();
     for place in ByPlace::PLACES {
         if outcome.reads.at(place) >= COUNT_MIN {
@@ -177,7 +178,7 @@ fn learn(model: &mut VolumeModel, predicted: &Outcome, measured: &Measured, size
     if !is_cached && outcome.writes.sum() >= COUNT_MIN {
         model.write_uncached = measured.write.dot(&outcome.writes) / outcome.writes.sum();
     }
-    let by_formula = model.iops(ratio);
+    let by_formula = model.iops(point.backing_ratio);
     if by_formula > 0.0 && outcome.iops > 0.0 {
         point.iops_factor = outcome.iops / by_formula;
     }

@@ -94,6 +94,9 @@ pub struct VolumeModel {
 pub struct LoadPoint {
     /// The load: which share of the volume's requests came to the backing store.
     pub backing_ratio: f64,
+    /// Blocks of the volume's share. More of them bear the same load more easily: under write-back
+    /// they have room for bursts.
+    pub blocks: u64,
     /// Mean latency of reads, in microseconds.
     pub read: ByPlace,
     /// Mean latency of writes, in microseconds.
@@ -117,37 +120,62 @@ impl VolumeModel {
         if iops.is_nan() { self.iops_cache } else { iops.min(self.iops_cache) }
     }
 
-    /// What requests take under a load: as measured there, or between the loads measured next to
-    /// it, or else at rest. Beyond the highest load that was measured, latencies grow on by the
+    /// What requests take under a load, with a share of so many blocks: as measured there, or
+    /// between the loads measured next to it, or else at rest; of one load measured with several
+    /// shares, between these. Beyond the highest load that was measured, latencies grow on by the
     /// same factor for the same step.
-    pub fn under(&self, backing_ratio: f64) -> LoadPoint {
-        let at = self.measured.partition_point(|p| p.backing_ratio < backing_ratio);
-        let rest =
-            LoadPoint { backing_ratio: 0.0, read: self.read, write: self.write, iops_factor: 1.0 };
+    pub fn under(&self, backing_ratio: f64, blocks: u64) -> LoadPoint {
+        let at = self.position(backing_ratio, blocks);
+        let rest = LoadPoint {
+            backing_ratio: 0.0,
+            blocks: u64::MAX,
+            read: self.read,
+            write: self.write,
+            iops_factor: 1.0,
+        };
         let below = if at > 0 { self.measured[at - 1] } else { rest };
-        match self.measured.get(at) {
+        let same = |a: f64, b: f64| a == b;
+        let found = match self.measured.get(at) {
             None if at == 0 => rest,
+            None if same(below.backing_ratio, backing_ratio) => below,
             None => {
                 let before = if at > 1 { self.measured[at - 2] } else { rest };
                 let span = below.backing_ratio - before.backing_ratio;
                 let part = (backing_ratio - before.backing_ratio) / span;
                 before.beyond(&below, if span > 0.0 { part } else { 1.0 })
             }
+            Some(above) if same(below.backing_ratio, above.backing_ratio) => {
+                let size = |blocks: u64| (blocks.max(1) as f64).ln();
+                let span = size(below.blocks) - size(above.blocks);
+                let part = (size(below.blocks) - size(blocks)) / span;
+                below.towards(above, if span > 0.0 { part } else { 1.0 })
+            }
             Some(above) => {
                 let span = above.backing_ratio - below.backing_ratio;
                 let part = (backing_ratio - below.backing_ratio) / span;
                 below.towards(above, if span > 0.0 { part } else { 1.0 })
             }
+        };
+        LoadPoint { backing_ratio, blocks, ..found }
+    }
+
+    /// Takes in what was measured; what was known of the same load and share is forgotten.
+    pub fn learn(&mut self, point: LoadPoint) {
+        let at = self.position(point.backing_ratio, point.blocks);
+        let is_same =
+            |p: &&mut LoadPoint| p.backing_ratio == point.backing_ratio && p.blocks == point.blocks;
+        match self.measured.get_mut(at).filter(is_same) {
+            Some(known) => *known = point,
+            None => self.measured.insert(at, point),
         }
     }
 
-    /// Takes in what was measured; what was known of the same load is forgotten.
-    pub fn learn(&mut self, point: LoadPoint) {
-        let at = self.measured.partition_point(|p| p.backing_ratio < point.backing_ratio);
-        match self.measured.get_mut(at) {
-            Some(known) if known.backing_ratio == point.backing_ratio => *known = point,
-            _ => self.measured.insert(at, point),
-        }
+    /// Where a load belongs: the higher the later, with the smaller share later.
+    fn position(&self, backing_ratio: f64, blocks: u64) -> usize {
+        self.measured.partition_point(|p| {
+            p.backing_ratio < backing_ratio
+                || (p.backing_ratio == backing_ratio && p.blocks > blocks)
+        })
     }
 }
 
@@ -184,10 +212,10 @@ impl LoadPoint {
             return *other;
         }
         Self {
-            backing_ratio: self.backing_ratio + part * (other.backing_ratio - self.backing_ratio),
             read: places(self.read, other.read),
             write: places(self.write, other.write),
             iops_factor: between(self.iops_factor, other.iops_factor),
+            ..*other
         }
     }
 }
@@ -201,7 +229,7 @@ mod tests {
         let all = |us| LoadPoint { read: ByPlace::all(us), iops_factor: 1.0, ..Default::default() };
         let at = |ratio, us| LoadPoint { backing_ratio: ratio, ..all(us) };
         let mut model = VolumeModel { read: ByPlace::all(100.0), ..Default::default() };
-        let us = |model: &VolumeModel, ratio| model.under(ratio).read.miss;
+        let us = |model: &VolumeModel, ratio| model.under(ratio, 0).read.miss;
         assert_eq!(us(&model, 0.7), 100.0);
         model.learn(at(0.8, 10_000.0));
         model.learn(at(0.4, 100.0));
@@ -210,5 +238,24 @@ mod tests {
         assert_eq!(measured, [100.0, 100.0, 100.0, 10_000.0, 31_623.0]);
         model.learn(at(0.8, 50.0));
         assert_eq!((us(&model, 0.8), us(&model, 0.9), model.measured.len()), (50.0, 50.0, 2));
+    }
+
+    #[test]
+    fn of_one_load_measured_with_two_shares_the_larger_bears_it_more_easily() {
+        let at = |blocks, us| LoadPoint {
+            backing_ratio: 0.5,
+            blocks,
+            read: ByPlace::all(us),
+            iops_factor: 1.0,
+            ..Default::default()
+        };
+        let mut model = VolumeModel { read: ByPlace::all(100.0), ..Default::default() };
+        model.learn(at(100, 10_000.0));
+        model.learn(at(10_000, 100.0));
+        let us = |ratio, blocks| model.under(ratio, blocks).read.miss.round();
+        let sizes = [10, 100, 1_000, 10_000, 20_000].map(|blocks| us(0.5, blocks));
+        assert_eq!(sizes, [10_000.0, 10_000.0, 1_000.0, 100.0, 100.0]);
+        assert_eq!(us(0.25, 50), 100.0);
+        assert!(us(0.6, 50) > 9_999.0);
     }
 }

@@ -112,7 +112,7 @@ impl Outcome {
 }
 
 /// Which share of a volume's requests comes to the backing store.
-pub(crate) fn backing_ratio(model: &VolumeModel, reads: &ByPlace, writes: &ByPlace) -> f64 {
+fn backing_ratio(model: &VolumeModel, reads: &ByPlace, writes: &ByPlace) -> f64 {
     let written = if model.writes_through { writes.sum() } else { writes.miss };
     ratio(reads.miss + written, reads.sum() + writes.sum())
 }
@@ -189,11 +189,17 @@ impl<'a> Problem<'a> {
         &mut self.models
     }
 
-    /// What a volume's requests take where `outcome` is what becomes of them.
-    pub fn latencies(&self, volume: usize, outcome: &Outcome) -> LoadPoint {
+    /// What a volume's requests take where `outcome` is what becomes of them with a share.
+    pub fn latencies(&self, volume: usize, sizes: Sizes, outcome: &Outcome) -> LoadPoint {
         let model = &self.models[volume];
         let ratio = backing_ratio(model, &outcome.reads, &outcome.writes);
-        LoadPoint { backing_ratio: ratio, ..model.under(ratio) }
+        model.under(ratio, self.blocks(sizes))
+    }
+
+    /// Blocks of both tiers together.
+    fn blocks(&self, sizes: Sizes) -> u64 {
+        (sizes.dram_bytes >> self.options.block_size.shift())
+            + (sizes.flash_bytes >> self.options.block_size.shift())
     }
 
     /// Bytes of a share.
@@ -219,9 +225,9 @@ impl<'a> Problem<'a> {
 
     fn outcome(&self, volume: usize, hits: &ReuseHistogram, sizes: Sizes) -> Outcome {
         let model = &self.models[volume];
-        let blocks = |bytes: u64| bytes >> self.options.block_size.shift();
-        let all = blocks(sizes.dram_bytes) + blocks(sizes.flash_bytes);
-        let dram = blocks(sizes.dram_bytes).max(self.options.transit_blocks).min(all);
+        let all = self.blocks(sizes);
+        let dram = sizes.dram_bytes >> self.options.block_size.shift();
+        let dram = dram.max(self.options.transit_blocks).min(all);
         let by_place = |op: Op, requests: u64| {
             let (near, held) = (hits.hits(op, dram), hits.hits(op, all));
             let [near, held, requests] = [near, held, requests].map(|n| n as f64);
@@ -230,7 +236,7 @@ impl<'a> Problem<'a> {
         let reads = by_place(Op::Read, hits.read.accesses());
         let writes = by_place(Op::Write, hits.write.accesses());
         let backing_ratio = backing_ratio(model, &reads, &writes);
-        let load = model.under(backing_ratio);
+        let load = model.under(backing_ratio, all);
         let write = if all > 0 { load.write } else { ByPlace::all(model.write_uncached) };
         Outcome {
             reads,
@@ -331,7 +337,13 @@ impl Costs for Problem<'_> {
     }
 
     fn useful(&self, volume: usize) -> Share {
-        let bytes = self.curves[volume].useful_blocks() << self.options.block_size.shift();
+        let model = &self.models[volume];
+        // Under write-back, more than holds every hit makes room for bursts of writes; whether it
+        // does is known where it was measured.
+        let tried = model.measured.iter().map(|p| p.blocks).max().unwrap_or(0);
+        let tried = if model.writes_through { 0 } else { tried };
+        let blocks = self.curves[volume].useful_blocks().max(tried);
+        let bytes = blocks << self.options.block_size.shift();
         let units = self.options.units;
         Share { dram: bytes.div_ceil(units.dram_bytes), flash: bytes.div_ceil(units.flash_bytes) }
     }

@@ -383,7 +383,7 @@ impl<'a> Answer<'a> {
                 writes: curve.own.write.accesses(),
                 distinct_bytes: curve.own.distinct_blocks << options.block_size.shift(),
                 useful_bytes: curve.useful_blocks() << options.block_size.shift(),
-                model: self.problem.latencies(v, &predicted[v]),
+                model: self.problem.latencies(v, sizes[v], &predicted[v]),
             }
         });
         Document {

@@ -31,6 +31,8 @@ const BATCHES_MIN: u64 = 64;
 /// Cells for blocks on their way off flash, for each block of a batch. What lies there is still
 /// found if it is asked for again, so they are few.
 const SPARE_CELLS_PER_BLOCK: u64 = 4;
+/// Such cells at least: a burst of writes to a small share is not to wait for them.
+const SPARE_CELLS_MIN: u64 = 192;
 /// Slots for blocks on their way from memory to flash, for each block of a batch.
 const SPARE_SLOTS_PER_BLOCK: u64 = 8;
 
@@ -129,7 +131,7 @@ impl Simulator<'_> {
         let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
         let flash = all.saturating_sub(dram);
         // Blocks in a batch that is not full are cached, too: not too many for the share.
-        let batch = (flash / BATCHES_MIN).clamp(4, 128);
+        let batch = (flash / BATCHES_MIN).clamp(16, 128);
         let mut text = format!("[cache]\nblock_size = {block}\n");
         // Nobody writes back from no cache at all.
         if self.args.policy == Policy::WriteBack && all > 0 {
@@ -160,7 +162,8 @@ impl Simulator<'_> {
         if let Some(tier) = &mut scenario.cache.flash {
             let flash = u32::try_from(flash)?;
             assert!(tier.blocks >= flash, "a device of that size holds more blocks");
-            let cells = flash + u32::try_from(SPARE_CELLS_PER_BLOCK * batch)?;
+            let spare = (SPARE_CELLS_PER_BLOCK * batch).max(SPARE_CELLS_MIN);
+            let cells = flash + u32::try_from(spare)?;
             let cells = cells.min(tier.geometry.slots);
             (tier.geometry.slots, tier.entries_max, tier.blocks) = (cells, cells, flash);
         }
