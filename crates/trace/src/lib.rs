@@ -48,6 +48,6 @@ pub use sample::{
     BITS_MAX, FEATURES, FeatureError, Filter, Moments, PAGE_BYTES, Quantiles, Reduction, RegionKey,
     RegionSet, RegionTable, SampleSpec, Sampler, Step, mean_error, reduce,
 };
-pub use source::Progress;
+pub use source::{Progress, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
 pub use write::{TraceWriter, create, writable_formats};

@@ -10,7 +10,8 @@ use crate::{
 /// Several traces merged by time; requests of the same time come in the traces' order.
 ///
 /// **Volumes.** A trace that names its volumes shares those of the same name with the others;
-/// the volumes of one that does not are its own, named after its file.
+/// the volumes of one that does not are its own, named after its file. Traces merged apart share
+/// none.
 ///
 /// **Times.** If every trace tells the date, they keep their distance and the earliest starts at
 /// 0; otherwise, or with [`Align::Start`], all start at 0.
@@ -18,6 +19,7 @@ pub struct Merged<R> {
     inputs: Vec<Input<R>>,
     metadata: Metadata,
     volumes: HashMap<String, u32>,
+    apart: bool,
 }
 
 struct Input<R> {
@@ -40,6 +42,19 @@ impl<R: TraceReader> Merged<R> {
     /// If the first requests of one of them cannot be read, or they have content hashes that do
     /// not compare.
     pub fn new(readers: Vec<R>, align: Align) -> Result<Self> {
+        Self::merge(readers, align, false)
+    }
+
+    /// Merges `readers` as traces that have nothing to do with one another: each has volumes of
+    /// its own, even where two of them name one alike. [`Metadata::volume_traces`] tells them.
+    ///
+    /// # Errors
+    /// As [`Merged::new`].
+    pub fn apart(readers: Vec<R>, align: Align) -> Result<Self> {
+        Self::merge(readers, align, true)
+    }
+
+    fn merge(readers: Vec<R>, align: Align, apart: bool) -> Result<Self> {
         let mut inputs = Vec::with_capacity(readers.len());
         for reader in readers {
             let (batch, volumes) = (Batch::default(), Vec::new());
@@ -48,7 +63,8 @@ impl<R: TraceReader> Merged<R> {
             input.refill()?;
             inputs.push(input);
         }
-        let mut merged = Merged { inputs, metadata: Metadata::default(), volumes: HashMap::new() };
+        let (metadata, volumes) = (Metadata::default(), HashMap::new());
+        let mut merged = Merged { inputs, metadata, volumes, apart };
         merged.align(align);
         merged.describe()?;
         for i in 0..merged.inputs.len() {
@@ -107,14 +123,18 @@ impl<R: TraceReader> Merged<R> {
         let input = &mut self.inputs[i];
         let m = input.reader.metadata();
         for v in &m.volumes[input.volumes.len()..] {
-            let known = if m.names_volumes { self.volumes.get(&v.name).copied() } else { None };
-            let own = !m.names_volumes && v.name != m.name;
+            let shared = m.names_volumes && !self.apart;
+            let known = if shared { self.volumes.get(&v.name).copied() } else { None };
+            let own = !shared && v.name != m.name;
             let name = if own { format!("{}/{}", m.name, v.name) } else { v.name.clone() };
             let number = known.unwrap_or_else(|| {
                 let number = self.metadata.volumes.len() as u32;
                 let name = unused_name(&self.volumes, &name);
                 self.volumes.insert(name.clone(), number);
                 self.metadata.volumes.push(VolumeInfo { name, bytes: v.bytes });
+                if self.apart {
+                    self.metadata.volume_traces.push(i);
+                }
                 number
             });
             input.volumes.push(number);

@@ -18,6 +18,9 @@ pub struct OpenOptions {
     pub limit: Option<u64>,
     /// How the times of several traces relate.
     pub align: Align,
+    /// Whether several traces have nothing to do with one another, so that volumes of the same
+    /// name are several ([`Merged::apart`]).
+    pub apart: bool,
 }
 
 /// How the times of several traces relate to one another.
@@ -55,7 +58,8 @@ pub fn open_all<P: AsRef<Path>>(
         Some(only) if readers.is_empty() => only,
         Some(last) => {
             readers.push(last);
-            Box::new(Merged::new(readers, options.align)?)
+            let merge = if options.apart { Merged::apart } else { Merged::new };
+            Box::new(merge(readers, options.align)?)
         }
     };
     if options.volumes.is_empty() && options.limit.is_none() {

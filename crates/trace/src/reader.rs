@@ -130,6 +130,7 @@ impl<R: Raw> Rebased<R> {
             epoch_ns: None,
             volumes: about.volumes.to_vec(),
             names_volumes: about.names_volumes,
+            volume_traces: Vec::new(),
             hashes: about.hashes,
             provenance: Vec::new(),
         };

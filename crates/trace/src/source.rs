@@ -144,7 +144,7 @@ const EXTENSIONS: [&str; 20] = [
 ];
 
 /// A file's name without directories and the extensions of formats and compressions.
-pub(crate) fn stem(path: &Path) -> String {
+pub fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut name: &str = &name;
     while let Some((rest, ext)) = name.rsplit_once('.') {

@@ -114,3 +114,29 @@ fn no_trace_at_all_is_an_error() {
     let error = open_all::<PathBuf>(&[], &OpenOptions::default()).err().unwrap();
     assert!(matches!(error, TraceError::Options(_)), "{error}");
 }
+
+#[test]
+fn traces_opened_apart_share_no_volume_though_both_name_it() {
+    let files = Files::new();
+    let row = |disk: u32, time: u64| {
+        format!("{},host,{disk},Read,0,4096,100\n", 128_166_372_000_000_000 + time)
+    };
+    let a = files.add("a.csv", &(row(0, 10) + &row(1, 30)));
+    let b = files.add("b.csv", &(row(0, 20) + &row(1, 40)));
+    let names = |apart| {
+        let options = OpenOptions { apart, ..OpenOptions::default() };
+        let mut reader = open_all(&[&a, &b], &options).unwrap();
+        let mut batch = Batch::default();
+        while reader.read_batch(&mut batch).unwrap() > 0 {}
+        let metadata = reader.metadata();
+        let names: Vec<String> = metadata.volumes.iter().map(|v| v.name.clone()).collect();
+        (names, metadata.volume_traces.clone())
+    };
+    let (shared, traces) = names(false);
+    assert_eq!((shared.len(), traces.len()), (2, 0));
+    let (apart, traces) = names(true);
+    assert_eq!(apart.len(), 4);
+    for (name, trace) in apart.iter().zip(traces) {
+        assert!(name.starts_with(["a/", "b/"][trace]), "{name} of {trace}");
+    }
+}

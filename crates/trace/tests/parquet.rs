@@ -21,6 +21,7 @@ fn metadata() -> Metadata {
             })
             .collect(),
         names_volumes: true,
+        volume_traces: Vec::new(),
         hashes: Some(HashInfo { algorithm: "md5".into(), unit_bytes: 512, digest_bytes: 16 }),
         provenance: vec!["recorded".into(), "converted".into()],
     }
