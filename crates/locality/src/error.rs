@@ -22,6 +22,13 @@ pub enum LocalityError {
     BadRate,
     /// Sampling together with counting by request or with migration, which need every block.
     SampledRequests,
+    /// More accesses of one record than positions can tell apart.
+    TooManyAccesses {
+        /// The number of accesses at which recording stopped.
+        accesses: u64,
+    },
+    /// More workloads share a cache than can be told apart.
+    TooManyWorkloads,
     /// A migration period of no time at all.
     NoMigrationPeriod,
     /// A bound on sampled blocks below the smallest that gives a usable curve.
@@ -53,6 +60,14 @@ impl fmt::Display for LocalityError {
                 "hits of whole requests, and hits under periodic migration, cannot be measured on \
                  a sample of the blocks: measure all of them"
             ),
+            Self::TooManyAccesses { accesses } => write!(
+                f,
+                "more than {accesses} block accesses cannot be recorded at once: take a part of \
+                 the trace, or larger blocks"
+            ),
+            Self::TooManyWorkloads => {
+                write!(f, "more than 65,536 workloads in one cache cannot be told apart")
+            }
             Self::NoMigrationPeriod => write!(f, "a migration period must be longer than 0"),
             Self::TooFewSampledBlocks { blocks, least } => {
                 write!(f, "a sample of {blocks} blocks is too small: allow at least {least}")

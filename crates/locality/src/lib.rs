@@ -12,6 +12,8 @@
 //! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
 //!   so often, as in a cache beside the data path.
 //! - [`ReuseStack`] gives the distance of each access.
+//! - [`PhaseTree`] finds the phases of a workload and what each needs, from a [`SharedRecorder`]
+//!   of one workload or of several that share a cache.
 //!
 //! [`Distance`] says what is measured (TRD, URD, POD by write policy), [`Sampling`] which blocks
 //! are looked at (all, a rate, a bound). Everything here is pure: no I/O, no clock, no threads,
@@ -23,6 +25,7 @@ mod distance;
 mod error;
 mod histogram;
 mod keys;
+mod phases;
 mod requests;
 mod reuse;
 mod sample;
@@ -36,6 +39,10 @@ pub use distance::{Distance, UnknownDistance};
 pub use error::LocalityError;
 pub use histogram::{DistanceCounts, HistogramBuilder, ReuseHistogram, SampledRate};
 pub use keys::BlockKeys;
+pub use phases::{
+    AccessRecord, MARK, Phase, PhaseOptions, PhaseReuse, PhaseState, PhaseTree, SharedRecord,
+    SharedRecorder,
+};
 pub use requests::RequestDistances;
 pub use reuse::ReuseDistances;
 pub use sample::Sampling;

@@ -1,0 +1,168 @@
+//! Phases of one cache size, from hits and misses alone (section 4.3.4, figure 4.6).
+//!
+//! The workload is cut into windows of so many accesses each, and each window is an event by its
+//! miss rate: HIT below the lower threshold, MISS from the upper one on, else NONE. The thresholds
+//! are the 10th and the 90th percentile of the histogram of miss rates. Three states follow the
+//! events: in a phase that fits in the cache, in one that does not, or it is not yet clear which:
+//!
+//! ```text
+//!  start ──▶ IP|OP ── HIT ──▶ IP        IP ── MISS ──▶ IP|OP
+//!            IP|OP ── longer than TL ──▶ OP        OP ── HIT ──▶ IP
+//! ```
+//!
+//! Decided: the histogram has bins of 1/20, the lower threshold is the upper edge of its bin and
+//! the upper threshold the lower edge, so that windows like those at the percentile are events too
+//! (strictly beyond the percentiles lies a tenth of the windows, whatever they are). Thresholds
+//! less than two bins apart tell no phases from one another. A phase that does not fit began when
+//! it became unclear, not TL later.
+
+use core::ops::Range;
+
+/// Bins of the histogram of miss rates.
+const BINS: usize = 20;
+
+/// Whether a phase fits in the cache size tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    In,
+    Out,
+}
+
+/// A phase, in windows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) fit: Fit,
+    pub(crate) windows: Range<usize>,
+}
+
+/// The miss rates below which, and from which on, a window is an event; `None` if the rates are
+/// all alike.
+fn thresholds(rates: &[f64]) -> Option<(f64, f64)> {
+    let mut histogram = [0usize; BINS];
+    rates.iter().for_each(|&rate| histogram[bin(rate)] += 1);
+    // The bin of the window of that rank, counted from 1.
+    let percentile = |hundredths: usize| {
+        let rank = (rates.len() * hundredths).div_ceil(100).max(1);
+        let mut before = 0;
+        histogram.iter().position(|&n| {
+            before += n;
+            before >= rank
+        })
+    };
+    let (low, high) = (percentile(10)? + 1, percentile(90)?);
+    let edge = |bin: usize| bin as f64 / BINS as f64;
+    (high >= low + 2).then_some((edge(low), edge(high)))
+}
+
+fn bin(rate: f64) -> usize {
+    ((rate * BINS as f64) as usize).min(BINS - 1)
+}
+
+/// The phases in a row of miss rates; what is longer than `transition` windows without an event
+/// that says otherwise does not fit. Between phases there may be transitions, which are none.
+pub(crate) fn detect(rates: &[f64], transition: usize) -> Vec<Found> {
+    let Some((low, high)) = thresholds(rates) else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut state = State::Unclear(0);
+    for (at, &rate) in rates.iter().enumerate() {
+        let next = match state {
+            _ if rate < low && !matches!(state, State::In(_)) => State::In(at),
+            State::In(_) if rate >= high => State::Unclear(at),
+            State::Unclear(since) if at + 1 - since > transition => State::Out(since),
+            same => same,
+        };
+        state.end(next, at, &mut found);
+        state = next;
+    }
+    state.end(State::Unclear(rates.len()), rates.len(), &mut found);
+    found
+}
+
+/// With the window at which it began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    In(usize),
+    Out(usize),
+    Unclear(usize),
+}
+
+impl State {
+    /// Notes the phase that ends if `next` is another state.
+    fn end(self, next: State, at: usize, found: &mut Vec<Found>) {
+        let (fit, since) = match self {
+            State::In(since) => (Fit::In, since),
+            State::Out(since) => (Fit::Out, since),
+            State::Unclear(_) => return,
+        };
+        if self != next {
+            found.push(Found { fit, windows: since..at });
+        }
+    }
+}
+
+/// The phases of `once` that `again` has too: of the same kind, and sharing more than half of the
+/// longer one (section 4.3.1: "only the phases that are identified in all runs").
+pub(crate) fn common(once: Vec<Found>, again: &[Found]) -> Vec<Found> {
+    let also = |one: &Found| {
+        again.iter().any(|other| {
+            let from = one.windows.start.max(other.windows.start);
+            let shared = one.windows.end.min(other.windows.end).saturating_sub(from);
+            one.fit == other.fit && 2 * shared > one.windows.len().max(other.windows.len())
+        })
+    };
+    once.into_iter().filter(also).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phases(rates: &[f64], transition: usize) -> Vec<(Fit, Range<usize>)> {
+        detect(rates, transition).into_iter().map(|f| (f.fit, f.windows)).collect()
+    }
+
+    #[test]
+    fn states_follow_the_figure() {
+        // Misses from the start: unclear, then out; hits: in; a short burst: a transition between
+        // two phases that fit; a middling window: nothing; misses to the end: out.
+        let rates: Vec<f64> =
+            [vec![0.9; 5], vec![0.0; 4], vec![0.9; 2], vec![0.0, 0.4, 0.0], vec![0.9; 6]].concat();
+        assert_eq!(
+            phases(&rates, 2),
+            [(Fit::Out, 0..5), (Fit::In, 5..9), (Fit::In, 11..14), (Fit::Out, 14..20)]
+        );
+        // With a longer limit only the long ones do not fit.
+        assert_eq!(phases(&rates, 5), [(Fit::In, 5..9), (Fit::In, 11..14), (Fit::Out, 14..20)]);
+    }
+
+    #[test]
+    fn rates_that_are_alike_are_one_phase() {
+        assert_eq!(phases(&[0.0; 50], 2), []);
+        assert_eq!(phases(&[1.0; 50], 2), []);
+        let noisy: Vec<f64> = (0..50).map(|n| 0.46 + 0.01 * f64::from(n % 9)).collect();
+        assert_eq!(phases(&noisy, 2), []);
+        assert_eq!(phases(&[], 2), []);
+    }
+
+    #[test]
+    fn thresholds_are_the_edges_of_the_bins_of_the_percentiles() {
+        let mut rates = vec![0.5; 80];
+        rates.extend([vec![0.12; 10], vec![0.83; 10]].concat());
+        let (low, high) = thresholds(&rates).unwrap();
+        assert!((low - 0.15).abs() < 1e-12 && (high - 0.5).abs() < 1e-12, "{low} {high}");
+        // One window more, and the 10th percentile is at 0.5, the 90th at 0.83.
+        rates.push(0.84);
+        let (low, high) = thresholds(&rates).unwrap();
+        assert!((low - 0.55).abs() < 1e-12 && (high - 0.8).abs() < 1e-12, "{low} {high}");
+    }
+
+    #[test]
+    fn phases_found_once_only_are_dropped() {
+        let found = |fit, windows| Found { fit, windows };
+        let once = || vec![found(Fit::In, 0..10), found(Fit::Out, 10..14), found(Fit::In, 14..40)];
+        let again = [found(Fit::In, 1..11), found(Fit::In, 11..13), found(Fit::In, 30..44)];
+        assert_eq!(common(once(), &again), [found(Fit::In, 0..10)]);
+        assert_eq!(common(once(), &once()), once());
+        assert_eq!(common(once(), &[]), []);
+    }
+}

@@ -1,0 +1,278 @@
+//! Workloads that share a cache: each by itself, and all together.
+
+use core::ops::Range;
+
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
+
+use super::record::{AccessRecord, Recorder};
+use super::reuse::{PhaseReuse, Tally};
+use crate::{BlockKeys, LocalityError};
+
+/// Records the accesses of several workloads, in order of time.
+///
+/// Reads, writes and write-zeroes access a block alike, as in an LRU cache of reads and writes.
+#[derive(Clone, Debug)]
+pub struct SharedRecorder {
+    block_size: BlockSize,
+    migration_period: Option<Nanos>,
+    /// When blocks move next.
+    migration: Option<Nanos>,
+    keys: BlockKeys,
+    workloads: Vec<Recorder>,
+    all: Recorder,
+    owners: Vec<u16>,
+}
+
+/// The accesses of workloads, by themselves and together.
+#[derive(Clone, Debug, Default)]
+pub struct SharedRecord {
+    /// Each workload with a cache of its own.
+    pub workloads: Vec<AccessRecord>,
+    /// All of them in one cache.
+    pub all: AccessRecord,
+    /// The workload of each access of all.
+    owners: Vec<u16>,
+}
+
+impl SharedRecorder {
+    /// For so many workloads, of requests split into blocks of `block_size`. With a migration
+    /// period, blocks move into the cache only every so often, counted from time 0, and not when
+    /// they are accessed ([`crate::RequestDistances`]).
+    ///
+    /// # Errors
+    /// If there are more workloads than 65,536, or the period is no time at all.
+    pub fn new(
+        workloads: usize,
+        block_size: BlockSize,
+        migration_period: Option<Nanos>,
+    ) -> Result<Self, LocalityError> {
+        let mut recorder = Self {
+            block_size,
+            migration_period,
+            migration: migration_period,
+            keys: BlockKeys::new(),
+            workloads: Vec::new(),
+            all: Recorder::new(),
+            owners: Vec::new(),
+        };
+        match migration_period {
+            Some(Nanos(0)) => return Err(LocalityError::NoMigrationPeriod),
+            Some(_) => recorder.all.migrate()?,
+            None => {}
+        }
+        (0..workloads).try_for_each(|_| recorder.add_workload().map(drop))?;
+        Ok(recorder)
+    }
+
+    /// One workload more; its number.
+    ///
+    /// # Errors
+    /// If there are 65,536 already.
+    pub fn add_workload(&mut self) -> Result<usize, LocalityError> {
+        let number = self.workloads.len();
+        if number > usize::from(u16::MAX) {
+            return Err(LocalityError::TooManyWorkloads);
+        }
+        let mut recorder = Recorder::new();
+        if self.migration_period.is_some() {
+            recorder.migrate()?;
+        }
+        self.workloads.push(recorder);
+        Ok(number)
+    }
+
+    /// Number of workloads.
+    pub fn workloads(&self) -> usize {
+        self.workloads.len()
+    }
+
+    /// Adds a request of workload number `workload`: an access to each block that it touches.
+    /// Trims and flushes are no accesses and change nothing.
+    ///
+    /// # Errors
+    /// If there are more blocks or accesses than can be told apart; what was recorded stays.
+    ///
+    /// # Panics
+    /// If there is no such workload.
+    pub fn add(&mut self, workload: usize, request: &Request) -> Result<(), LocalityError> {
+        if !matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes) || request.length == 0 {
+            return Ok(());
+        }
+        if self.migration.is_some_and(|at| request.time >= at) {
+            self.migrate(request.time)?;
+        }
+        let first = self.block_size.index_of(request.offset).0;
+        let end = request.offset.saturating_add(request.length - 1);
+        for block in first..=self.block_size.index_of(end).0 {
+            let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
+            let key = self.keys.key(addr)?;
+            let together = self.all.accesses();
+            self.all.access(key, together, request.time)?;
+            self.workloads[workload].access(key, together, request.time)?;
+            self.owners.push(workload as u16);
+        }
+        Ok(())
+    }
+
+    /// Moves blocks at the last multiple of the period up to `now`.
+    #[cold]
+    fn migrate(&mut self, now: Nanos) -> Result<(), LocalityError> {
+        self.all.migrate()?;
+        self.workloads.iter_mut().try_for_each(Recorder::migrate)?;
+        let next = |period: Nanos| Nanos((now.0 / period.0 + 1).saturating_mul(period.0));
+        self.migration = self.migration_period.map(next);
+        Ok(())
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> u64 {
+        let recorders = self.workloads.iter().chain([&self.all]);
+        recorders.map(Recorder::memory_bytes).sum::<u64>() + 2 * self.owners.capacity() as u64
+    }
+
+    /// The records.
+    ///
+    /// # Errors
+    /// As [`SharedRecorder::add`].
+    pub fn finish(self) -> Result<SharedRecord, LocalityError> {
+        let all = self.all.accesses();
+        let workloads = self.workloads.into_iter().map(|w| w.finish(all));
+        Ok(SharedRecord {
+            workloads: workloads.collect::<Result<_, _>>()?,
+            all: self.all.finish(all)?,
+            owners: self.owners,
+        })
+    }
+}
+
+impl SharedRecord {
+    /// What a span of each workload's accesses hits in a cache of all workloads, from the
+    /// beginning on: its own hits and accesses only.
+    ///
+    /// # Panics
+    /// Unless there are as many spans as workloads.
+    pub fn shared(&self, spans: &[Range<u64>]) -> Vec<PhaseReuse> {
+        assert_eq!(spans.len(), self.workloads.len(), "a span for each workload");
+        let mut positions = vec![0; spans.len()];
+        let mut tallies: Vec<Tally> = spans.iter().map(|_| Tally::default()).collect();
+        for ((_, reuse), &owner) in self.all.each(0..self.all.accesses()).zip(&self.owners) {
+            let owner = usize::from(owner);
+            if spans[owner].contains(&positions[owner]) {
+                tallies[owner].add(reuse);
+            }
+            positions[owner] += 1;
+        }
+        let accesses = spans.iter().map(|span| span.end - span.start);
+        accesses.zip(tallies).map(|(n, tally)| PhaseReuse::of_hits(n, tally)).collect()
+    }
+
+    /// The same in a cache of its own, from the beginning on.
+    pub fn alone(&self, workload: usize, span: Range<u64>) -> PhaseReuse {
+        let mut tally = Tally::default();
+        self.workloads[workload].each(span.clone()).for_each(|(_, reuse)| tally.add(reuse));
+        PhaseReuse::of_hits(span.end - span.start, tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::{Flags, Volume};
+
+    fn request(time: u64, volume: u32, block: u64, blocks: u64) -> Request {
+        Request {
+            time: Nanos(time),
+            volume: Volume(volume),
+            op: if block.is_multiple_of(3) { Op::Write } else { Op::Read },
+            flags: Flags::NONE,
+            offset: block * 4096,
+            length: blocks * 4096,
+        }
+    }
+
+    /// An LRU cache, from the top.
+    #[derive(Default)]
+    struct Lru(Vec<(u32, u64)>);
+
+    impl Lru {
+        fn hits(&mut self, key: (u32, u64), size: usize) -> u64 {
+            let at = self.0.iter().position(|&k| k == key);
+            at.map(|at| self.0.remove(at));
+            self.0.insert(0, key);
+            self.0.truncate(size);
+            u64::from(at.is_some())
+        }
+    }
+
+    #[test]
+    fn hits_alone_and_shared_equal_those_of_lru_caches() {
+        let requests: Vec<Request> = (0..4000u64)
+            .map(|n| request(n, (n % 3 / 2) as u32, n * n % 97 * (1 + n % 5), 1 + n % 3))
+            .collect();
+        let mut recorder = SharedRecorder::new(2, BlockSize::KIB_4, None).unwrap();
+        requests.iter().for_each(|r| recorder.add(r.volume.0 as usize, r).unwrap());
+        assert!(recorder.memory_bytes() > 0);
+        let record = recorder.finish().unwrap();
+        let all = record.all.accesses();
+        assert_eq!(record.workloads.iter().map(AccessRecord::accesses).sum::<u64>(), all);
+        for size in [1, 5, 40, 200] {
+            let (mut shared, mut alone) = (Lru::default(), [Lru::default(), Lru::default()]);
+            let mut hits = [[0; 2]; 2];
+            for r in &requests {
+                let volume = r.volume.0 as usize;
+                for block in r.offset / 4096..(r.offset + r.length) / 4096 {
+                    hits[volume][0] += shared.hits((r.volume.0, block), size);
+                    hits[volume][1] += alone[volume].hits((r.volume.0, block), size);
+                }
+            }
+            let spans: Vec<_> = record.workloads.iter().map(|w| 0..w.accesses()).collect();
+            for (volume, shared) in record.shared(&spans).iter().enumerate() {
+                let (size, own) = (size as u64, record.alone(volume, spans[volume].clone()));
+                assert_eq!([shared.hits(size), own.hits(size)], hits[volume]);
+            }
+        }
+        assert_eq!(record.workloads[1].together(0..record.workloads[1].accesses()), all);
+    }
+
+    #[test]
+    fn a_span_of_a_workload_is_found_among_all() {
+        let mut recorder = SharedRecorder::new(2, BlockSize::KIB_4, None).unwrap();
+        for n in 0..100 {
+            recorder.add(0, &request(n, 0, n % 5, 1)).unwrap();
+            recorder.add(1, &request(n, 1, n, 1)).unwrap();
+        }
+        let record = recorder.finish().unwrap();
+        assert_eq!(record.workloads[0].together(0..64), 128);
+        assert_eq!(record.workloads[0].together(0..100), 200);
+        // Each block of the loop comes back after four of its own and five of the scan's.
+        let shared = &record.shared(&[50..100, 0..0])[0];
+        assert_eq!((shared.accesses, shared.hits(9), shared.hits(10)), (50, 0, 50));
+        assert_eq!(record.alone(0, 50..100).hits(5), 50);
+    }
+
+    #[test]
+    fn blocks_move_in_at_whole_periods_only() {
+        let mut recorder = SharedRecorder::new(1, BlockSize::KIB_4, Some(Nanos(100))).unwrap();
+        for (time, block) in [(0, 1), (99, 1), (100, 1), (150, 2), (199, 2), (730, 2), (731, 1)] {
+            recorder.add(0, &request(time, 0, block, 1)).unwrap();
+        }
+        let record = recorder.finish().unwrap();
+        let all = 0..7;
+        let shared = record.shared(std::slice::from_ref(&all));
+        for hits in [&record.alone(0, all), &shared[0]] {
+            assert_eq!((hits.hits(1), hits.hits(2)), (2, 3));
+        }
+        let none = SharedRecorder::new(1, BlockSize::KIB_4, Some(Nanos(0)));
+        assert!(matches!(none, Err(LocalityError::NoMigrationPeriod)));
+    }
+
+    #[test]
+    fn operations_without_data_are_no_accesses() {
+        let mut recorder = SharedRecorder::new(1, BlockSize::KIB_4, None).unwrap();
+        for op in [Op::Trim, Op::Flush] {
+            recorder.add(0, &Request { op, ..request(0, 0, 0, 1) }).unwrap();
+        }
+        recorder.add(0, &Request { length: 0, ..request(0, 0, 0, 1) }).unwrap();
+        assert_eq!(recorder.finish().unwrap().all.accesses(), 0);
+    }
+}
