@@ -7,6 +7,7 @@
 //! catalogue over a whole range of budgets is a matter of seconds.
 //!
 //! [`partition`] divides a cache that is there among several volumes.
+//! [`Consolidation`] says whether workloads fit together in one cache.
 //!
 //! The model: tiers are exclusive, each block is in one of them; blocks enter tier 1, are demoted
 //! tier by tier as they age, and devices are accessed one after another. The formulas and their
@@ -18,6 +19,7 @@ mod bounds;
 mod breakeven;
 mod budget;
 mod catalogue;
+mod consolidate;
 mod cost;
 mod counts;
 mod device;
@@ -39,6 +41,7 @@ pub use bounds::Bounds;
 pub use breakeven::BreakEven;
 pub use budget::{Budget, BudgetError, budget_range, full_usd};
 pub use catalogue::{Catalogue, Combination};
+pub use consolidate::{Consolidation, Demand};
 pub use cost::{CostModel, Units};
 pub use counts::HitCounts;
 pub use device::{Device, DeviceKind};
