@@ -17,6 +17,8 @@ pub enum Shape {
     Points,
     /// By dashes, for references and bounds.
     Dashed,
+    /// By thick straight lines: spans of time, with gaps between them.
+    Spans,
 }
 
 /// A chart of curves.
@@ -158,6 +160,7 @@ impl Series {
             Shape::Steps => ("lines", json!({ "color": colour, "shape": "hv" })),
             Shape::Points => ("markers", json!({ "color": colour })),
             Shape::Dashed => ("lines", json!({ "color": colour, "dash": "dash" })),
+            Shape::Spans => ("lines", json!({ "color": colour, "width": 5 })),
         };
         let y: Vec<f64> = self.y.iter().map(|v| v * sy).collect();
         traces.push(json!({
