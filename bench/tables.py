@@ -7,6 +7,8 @@
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
+    bench/tables.py consolidate [TRACE VOLUME...]
+                                     wastage by the number of workloads (synthetic ones without)
 
 FOREBAY=path of the binary (target/release/forebay). Everything is counted, nothing timed: the
 same figures come out on every machine.
@@ -59,6 +61,63 @@ def simulate(
         text += f'layout = "{layout}"\n'
     config.write_text(text)
     return ask("simulate", trace, "--config", str(config), *pace)
+
+
+# Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
+# 2012, figure 4.5: what is popular, and a flood that is never read again.
+DESKS = [(2, 40), (3, 25), (4, 60), (5, 30), (6, 50)]
+WORKLOADS = {
+    "web-1": "zipf:weight=9,blocks=12k,theta=0.9 + sequential:weight=1,start=1GiB,rate=150",
+    "web-2": "zipf:weight=8,blocks=20k,theta=0.9 + sequential:weight=2,start=1GiB,rate=120",
+    "mail": "zipf:weight=6,blocks=16k,theta=0.8,write=0.6 + "
+    "sequential:weight=4,start=1GiB,write=1,rate=200",
+    **{
+        f"desk-{n}": f"zipf:weight=7,blocks={n}k,theta=1,write=0.5 + "
+        f"sequential:weight=3,start=1GiB,write=0.5,rate={rate}"
+        for n, rate in DESKS
+    },
+}
+
+
+def synthetic_workloads():
+    for seed, (name, spec) in enumerate(WORKLOADS.items()):
+        spec += f",duration=10min,seed={seed}"
+        run = [FOREBAY, "-q", "trace", "synth", spec, "-o", f"{name}.parquet"]
+        subprocess.run(run, check=True, stdout=2)
+    return [f"{name}.parquet" for name in WORKLOADS]
+
+
+def consolidate(*words):
+    """Each number of workloads in a row, from each of them on: the mean."""
+    members = list(words[1:]) or synthetic_workloads()
+    row("workloads", "by themselves", "wasted", "predicted", "with migration")
+    row("---:", "---:", "---:", "---:", "---:")
+    for count in range(1, len(members) + 1):
+        firsts = range(len(members) if count < len(members) else 1)
+        rows = []
+        for first in firsts:
+            chosen = [members[(first + n) % len(members)] for n in range(count)]
+            traces = [words[0], "--volumes", ",".join(chosen)] if words else chosen
+            plain = ask("consolidate", *traces, "--size", "1GiB")
+            slow = ["--migration-period", "1min"]
+            slow = ask("consolidate", *traces, "--size", "1GiB", *slow)
+            rows.append([*measured(plain), plain["wastage_blocks"], *measured(slow)])
+        own, wasted, predicted, own_slow, wasted_slow = (
+            sum(column) / len(rows) * BLOCK / MIB for column in zip(*rows, strict=True)
+        )
+        row(
+            count,
+            f"{own:.1f} MiB",
+            f"{wasted:.1f} MiB, {wasted / (own + wasted):.1%}",
+            f"{predicted:.1f} MiB",
+            f"{wasted_slow:.1f} MiB, {wasted_slow / (own_slow + wasted_slow):.1%}",
+        )
+
+
+def measured(answer):
+    """What workloads need by themselves, and what they need beyond that together."""
+    own = answer["erss_blocks"]
+    return own, answer["simulated_isolation_blocks"] - own
 
 
 def row(*cells):
@@ -260,10 +319,12 @@ def main():
         "memory": memory,
         "backing": backing,
         "cydonia": cydonia,
+        "consolidate": consolidate,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in tables:
         sys.exit(__doc__)
-    traces = [str(Path(trace).resolve()) for trace in sys.argv[2:]]
+    # Names of volumes are no files.
+    traces = [str(Path(w).resolve()) if Path(w).exists() else w for w in sys.argv[2:]]
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
         tables[sys.argv[1]](*traces)

@@ -1,5 +1,6 @@
 //! Reading traces on behalf of a command: progress, interruption, and what was passed over.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -47,7 +48,17 @@ pub fn read_trace_batches(
     ctx: &Context,
     mut work: impl FnMut(&Batch) -> Result<(), CliError>,
 ) -> Result<Traces, CliError> {
-    let reader = open_all(&args.traces, &options(args))?;
+    read_described(args, &options(args), ctx, |batch, _| work(batch))
+}
+
+/// The same, opened as `options` say, for work that wants to know the volumes of each batch.
+pub fn read_described(
+    args: &TraceArgs,
+    options: &OpenOptions,
+    ctx: &Context,
+    mut work: impl FnMut(&Batch, &Metadata) -> Result<(), CliError>,
+) -> Result<Traces, CliError> {
+    let reader = open_all(&args.traces, options)?;
     let progress = ctx.progress("reading", Unit::Bytes, reader.progress().bytes_total);
     let (sender, batches) = sync_channel(READ_AHEAD);
     let (returner, empty) = sync_channel(READ_AHEAD);
@@ -59,8 +70,8 @@ pub fn read_trace_batches(
         let reading = scope.spawn(move || read(reader, progress, &sender, &empty));
         for batch in &batches {
             ctx.check()?;
-            let batch: Batch = batch?;
-            work(&batch)?;
+            let (batch, metadata): (Batch, Arc<Metadata>) = batch?;
+            work(&batch, &metadata)?;
             requests += batch.len() as u64;
             // A full channel only means that this batch is not used again.
             let _ = returner.try_send(batch);
@@ -86,14 +97,20 @@ pub fn options(args: &TraceArgs) -> OpenOptions {
 fn read(
     mut reader: Box<dyn TraceReader>,
     progress: &Progress,
-    batches: &SyncSender<Result<Batch, TraceError>>,
+    batches: &SyncSender<Result<(Batch, Arc<Metadata>), TraceError>>,
     empty: &Receiver<Batch>,
 ) -> Box<dyn TraceReader> {
+    let mut metadata = Arc::new(reader.metadata().clone());
     loop {
         let mut batch = empty.try_recv().unwrap_or_default();
         let next = match reader.read_batch(&mut batch) {
             Ok(0) => break,
-            Ok(_) => Ok(batch),
+            Ok(_) => {
+                if metadata.volumes.len() != reader.metadata().volumes.len() {
+                    metadata = Arc::new(reader.metadata().clone());
+                }
+                Ok((batch, Arc::clone(&metadata)))
+            }
             Err(error) => Err(error),
         };
         progress.set(reader.progress().bytes_read);

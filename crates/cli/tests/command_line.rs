@@ -286,6 +286,7 @@ fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work()
         &["trace", "info", "t.parquet"][..],
         &["trace", "convert", "t.parquet", "-o", "x.csv"],
         &["mrc", "t.parquet"],
+        &["consolidate", "t.parquet", "--size", "1MiB"],
         &["plan", "t.parquet", "--budget", "50%"],
         &["partition", "t.parquet", "--flash", "1MiB"],
         &["simulate", "t.parquet", "--config", "c.toml"],

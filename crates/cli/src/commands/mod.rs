@@ -9,6 +9,7 @@
 
 mod backing;
 mod completions;
+mod consolidate;
 mod ctl;
 mod external;
 mod flash;
@@ -54,6 +55,8 @@ pub enum Command {
     Plan(plan::Args),
     /// Divide a cache among volumes: how much memory and flash each one gets
     Partition(Box<partition::Args>),
+    /// Whether workloads fit together in one cache, and which of them waste it
+    Consolidate(consolidate::Args),
     /// Take a smaller trace with the features and hit ratios of the whole
     Sample(sample::Args),
     /// Run the cache under virtual time: hits, latencies and traffic of a configuration
@@ -95,6 +98,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Mrc(args) => mrc::run(args, ctx),
         Command::Plan(args) => plan::run(args, ctx),
         Command::Partition(args) => partition::run(*args, ctx),
+        Command::Consolidate(args) => consolidate::run(args, ctx),
         Command::Sample(args) => sample::run(args, ctx),
         Command::Simulate(args) => simulate::run(args, ctx),
         Command::Replay(args) => replay::run(*args, ctx),

@@ -1,0 +1,241 @@
+//! What `forebay consolidate` answers: measured and predicted.
+
+use std::ops::Range;
+
+use forebay_block::BlockSize;
+use forebay_config::Size;
+use forebay_locality::{Phase, PhaseTree, SharedRecord};
+use forebay_plan::{Consolidation, Demand};
+
+use super::Args;
+use super::workloads::Workloads;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::percent;
+use crate::progress::Unit;
+
+/// The answer.
+pub struct Answer {
+    pub block_size: BlockSize,
+    pub size_blocks: u64,
+    pub migration_period_s: Option<f64>,
+    pub requests: u64,
+    pub accesses: u64,
+    pub workloads: Vec<Workload>,
+    pub consolidation: Consolidation,
+    /// Of the merged trace, by the definition of a workload's own ERSS.
+    pub simulated_blocks: u64,
+    /// The smallest shared cache in which each workload has, in its largest phase, the hits that
+    /// its ERSS gives it alone.
+    pub simulated_isolation_blocks: u64,
+    pub files: String,
+}
+
+/// One workload.
+pub struct Workload {
+    pub name: String,
+    pub accesses: u64,
+    pub tree: PhaseTree,
+    /// The phase that is provided for, by number.
+    pub largest: usize,
+    pub demand: Demand,
+    /// Of all its accesses: for itself in a cache of its ERSS, for itself in a cache of the size
+    /// asked about, and shared in that.
+    pub miss_ratio_erss: f64,
+    pub miss_ratio_alone: f64,
+    pub miss_ratio_shared: f64,
+    /// Whether it fits in the cache by itself.
+    pub fits_alone: bool,
+    /// When each phase begins and ends, in seconds.
+    pub times_s: Vec<Range<f64>>,
+}
+
+impl Workload {
+    pub fn phase(&self) -> &Phase {
+        &self.tree.phases[self.largest]
+    }
+}
+
+impl Answer {
+    pub fn new(
+        args: &Args,
+        workloads: &Workloads,
+        requests: u64,
+        record: SharedRecord,
+        ctx: &Context,
+    ) -> Result<Self, CliError> {
+        if record.all.accesses() == 0 {
+            let what = "there is not one read or write to measure";
+            return Err(CliError::failed(what).kept("nothing was written"));
+        }
+        let (options, size) = (args.phases(), args.size_blocks());
+        let total = record.workloads.len() as u64 + 1;
+        let progress = ctx.progress("looking for phases", Unit::Count, Some(total));
+        let trees = record.workloads.iter().chain([&record.all]).zip(1..).map(|(record, done)| {
+            ctx.check()?;
+            let tree = PhaseTree::new(record, &options);
+            progress.set(done);
+            Ok(tree)
+        });
+        let mut trees: Vec<PhaseTree> = trees.collect::<Result<_, CliError>>()?;
+        progress.finish();
+        let merged = trees.pop().map_or(0, |tree| tree.largest().erss_blocks);
+        let whole: Vec<_> = record.workloads.iter().map(|w| 0..w.accesses()).collect();
+        let shared = record.shared(&whole);
+        let spans: Vec<_> = trees.iter().map(|t| t.largest().span.clone()).collect();
+        let in_phase = record.shared(&spans);
+        let mut simulated_isolation_blocks = 0;
+        let mut answered = Vec::new();
+        for (number, tree) in trees.into_iter().enumerate() {
+            let own = &record.workloads[number];
+            let phase = tree.largest();
+            let hits = record.alone(number, phase.span.clone()).hits(phase.erss_blocks);
+            let isolated = in_phase[number].size_for_hits(hits);
+            // A block that a workload alone has in its cache is in the shared one too, deeper.
+            let isolated = isolated.ok_or_else(|| CliError::failed("hits were lost in merging"))?;
+            simulated_isolation_blocks = simulated_isolation_blocks.max(isolated);
+            let alone = record.alone(number, whole[number].clone());
+            let misses = |hits: u64| match own.accesses() {
+                0 => 0.0,
+                accesses => (accesses - hits) as f64 / accesses as f64,
+            };
+            let largest = tree.phases.iter().position(|p| p == phase).unwrap_or(0);
+            let seconds = |span: &Range<u64>| {
+                let time = own.time(span.clone());
+                time.start.as_secs_f64()..time.end.as_secs_f64()
+            };
+            answered.push(Workload {
+                name: workloads.names()[number].clone(),
+                accesses: own.accesses(),
+                demand: demand(phase, args.marginal),
+                miss_ratio_erss: misses(alone.hits(phase.erss_blocks)),
+                miss_ratio_alone: misses(alone.hits(size)),
+                miss_ratio_shared: misses(shared[number].hits(size)),
+                fits_alone: phase.erss_blocks <= size,
+                times_s: tree.phases.iter().map(|p| seconds(&p.span)).collect(),
+                largest,
+                tree,
+            });
+        }
+        let files = args.traces.traces.iter().map(|path| path.display().to_string());
+        Ok(Self {
+            block_size: args.block_size,
+            size_blocks: size,
+            migration_period_s: args.migration_period.map(|p| p.nanos().as_secs_f64()),
+            requests,
+            accesses: record.all.accesses(),
+            consolidation: Consolidation::new(answered.iter().map(|w| w.demand).collect()),
+            workloads: answered,
+            simulated_blocks: merged,
+            simulated_isolation_blocks,
+            files: files.collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    pub fn is_isolated(&self) -> bool {
+        self.consolidation.is_isolated(self.size_blocks)
+    }
+
+    /// How far the prediction is above (below: negative) what was measured; `None` if that is 0.
+    pub fn error(&self, measured: u64) -> Option<f64> {
+        let needed = self.consolidation.needed_blocks();
+        (measured > 0).then(|| needed as f64 / measured as f64 - 1.0)
+    }
+
+    /// Pairs of workloads of which the first wastes what the second needs, most first.
+    pub fn pairs(&self) -> Vec<(usize, usize, u64)> {
+        let all = 0..self.workloads.len();
+        let pairs = all.clone().flat_map(|from| all.clone().map(move |on| (from, on)));
+        let pairs = pairs.map(|(from, on)| (from, on, self.consolidation.pair(from, on)));
+        let mut pairs: Vec<_> = pairs.filter(|pair| pair.2 > 0).collect();
+        pairs.sort_by_key(|&(_, _, blocks)| std::cmp::Reverse(blocks));
+        pairs
+    }
+
+    /// A number of blocks as people read sizes.
+    pub fn size(&self, blocks: u64) -> String {
+        let bytes = blocks * self.block_size.bytes();
+        forebay_report::Unit::Bytes.show(bytes as f64)
+    }
+
+    /// What the user should know of the assumptions.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let [only] = &self.workloads[..] {
+            notes.push(format!(
+                "{} is one workload, which nothing shares the cache with: this is about its phases",
+                only.name
+            ));
+        }
+        let empty = self.workloads.iter().filter(|w| w.accesses == 0).map(|w| w.name.as_str());
+        let empty: Vec<&str> = empty.collect();
+        if !empty.is_empty() {
+            notes.push(format!("not one read or write by {}", empty.join(", ")));
+        }
+        let untimed = self.workloads.iter().all(|w| w.times_s[0].end == 0.0);
+        if self.workloads.len() > 1 && untimed {
+            notes
+                .push("the traces tell no times: each begins when the one before has ended".into());
+        }
+        notes
+    }
+
+    /// Whether each workload hits as often as alone, in its largest phase, in this very cache.
+    pub fn is_isolated_simulated(&self) -> bool {
+        self.simulated_isolation_blocks <= self.size_blocks
+    }
+
+    /// Facts in words, for text and page.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let c = &self.consolidation;
+        let mut facts = vec![("cache", self.size(self.size_blocks))];
+        if self.workloads.len() > 1 {
+            let (measured, needed) = (self.simulated_isolation_blocks, c.needed_blocks());
+            let (own, wasted) = (self.size(c.erss_blocks()), self.size(c.wastage_blocks()));
+            facts.push(("measured", self.verdict(measured)));
+            facts.push(("predicted", self.verdict(needed)));
+            let off = self.error(measured).map_or(String::new(), |error| {
+                let side = if error < 0.0 { "below" } else { "above" };
+                format!(", {} {side} what was measured", percent(error.abs()))
+            });
+            facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
+            facts.push(("merged trace needs", self.size(self.simulated_blocks)));
+        } else {
+            facts.push(("predicted", self.verdict(c.needed_blocks())));
+        }
+        let large = self.workloads.iter().filter(|w| !w.fits_alone).map(|w| w.name.as_str());
+        let large: Vec<&str> = large.collect();
+        if !large.is_empty() {
+            facts.push(("too large alone", large.join(", ")));
+        }
+        if let Some(period) = self.migration_period_s {
+            facts.push(("blocks move every", forebay_report::Unit::Seconds.show(period)));
+        }
+        facts.push(("block size", Size(self.block_size.bytes()).to_string()));
+        facts
+    }
+
+    /// What it means that `needed` blocks are needed.
+    fn verdict(&self, needed: u64) -> String {
+        let (needs, verb) =
+            (self.size(needed), if self.workloads.len() > 1 { "they" } else { "it" });
+        let s = if self.workloads.len() > 1 { "" } else { "s" };
+        match self.size_blocks.checked_sub(needed) {
+            Some(spare) => format!("{verb} fit{s}: {needs} needed, {} to spare", self.size(spare)),
+            None => {
+                let missing = self.size(needed - self.size_blocks);
+                let negated = if self.workloads.len() > 1 { "do not fit" } else { "does not fit" };
+                format!("{verb} {negated}: {needs} needed, {missing} missing")
+            }
+        }
+    }
+}
+
+/// What a phase demands, as a whole or beyond the phases nested in it.
+fn demand(phase: &Phase, marginal: bool) -> Demand {
+    let (erss_blocks, reuses) = match marginal {
+        false => (phase.erss_blocks, phase.reuses),
+        true => (phase.marginal_erss_blocks, phase.marginal_reuses),
+    };
+    Demand { erss_blocks, reuses, floods: phase.floods, together: phase.together }
+}

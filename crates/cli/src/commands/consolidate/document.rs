@@ -1,0 +1,192 @@
+//! The answer for programs.
+
+use forebay_locality::{Phase, PhaseState};
+use serde::Serialize;
+
+use super::answer::{Answer, Workload};
+use crate::rows::Rows;
+
+/// The JSON document.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    block_size: u64,
+    size_blocks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    migration_period_s: Option<f64>,
+    requests: u64,
+    accesses: u64,
+    workloads: Vec<WorkloadDocument<'a>>,
+    pairs: Vec<Pair<'a>>,
+    erss_blocks: u64,
+    wastage_blocks: u64,
+    needed_blocks: u64,
+    isolated: bool,
+    simulated_blocks: u64,
+    simulated_isolation_blocks: u64,
+    simulated_isolated: bool,
+    /// Of `needed_blocks` against `simulated_blocks`; null if that is 0.
+    error: Option<f64>,
+    isolation_error: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct WorkloadDocument<'a> {
+    name: &'a str,
+    accesses: u64,
+    erss_blocks: u64,
+    reuse_rate: f64,
+    flood_rate: f64,
+    /// On all others, and by all others.
+    wastage_caused_blocks: u64,
+    wastage_suffered_blocks: u64,
+    fits_alone: bool,
+    miss_ratio_erss: f64,
+    miss_ratio_alone: f64,
+    miss_ratio_shared: f64,
+    window: u64,
+    /// Which of `phases` all this is about.
+    phase: usize,
+    phases: Vec<PhaseDocument>,
+}
+
+#[derive(Serialize)]
+struct Pair<'a> {
+    from: &'a str,
+    on: &'a str,
+    wastage_blocks: u64,
+}
+
+#[derive(Serialize)]
+struct PhaseDocument {
+    parent: Option<usize>,
+    state: &'static str,
+    start: u64,
+    accesses: u64,
+    start_s: f64,
+    end_s: f64,
+    found_blocks: u64,
+    size_blocks: u64,
+    erss_blocks: u64,
+    marginal_erss_blocks: u64,
+    in_use_blocks: u64,
+    reuse_set_blocks: u64,
+    reuse_rate: f64,
+    marginal_reuse_rate: f64,
+    flood_rate: f64,
+    /// The phase that it repeats; its own number if none.
+    repeats: usize,
+}
+
+impl PhaseDocument {
+    fn new(workload: &Workload, number: usize) -> Self {
+        let phase = &workload.tree.phases[number];
+        let time = &workload.times_s[number];
+        let rate = |n: u64| n as f64 / phase.together.max(1) as f64;
+        Self {
+            parent: phase.parent,
+            state: state(phase),
+            start: phase.span.start,
+            accesses: phase.accesses(),
+            start_s: time.start,
+            end_s: time.end,
+            found_blocks: phase.found_blocks,
+            size_blocks: phase.size_blocks,
+            erss_blocks: phase.erss_blocks,
+            marginal_erss_blocks: phase.marginal_erss_blocks,
+            in_use_blocks: phase.in_use_blocks,
+            reuse_set_blocks: phase.reuse_set_blocks,
+            reuse_rate: rate(phase.reuses),
+            marginal_reuse_rate: rate(phase.marginal_reuses),
+            flood_rate: rate(phase.floods),
+            repeats: phase.repeats,
+        }
+    }
+}
+
+fn state(phase: &Phase) -> &'static str {
+    match phase.state {
+        PhaseState::Whole => "whole",
+        PhaseState::In => "in",
+        PhaseState::Out => "out",
+    }
+}
+
+impl Answer {
+    /// For `--json`.
+    pub fn document(&self) -> Document<'_> {
+        let c = &self.consolidation;
+        let workload = |(number, w): (usize, &'_ Workload)| WorkloadDocument {
+            name: self.workloads[number].name.as_str(),
+            accesses: w.accesses,
+            erss_blocks: w.demand.erss_blocks,
+            reuse_rate: w.demand.reuse_rate(),
+            flood_rate: w.demand.flood_rate(),
+            wastage_caused_blocks: c.caused_by(number),
+            wastage_suffered_blocks: c.suffered_by(number),
+            fits_alone: w.fits_alone,
+            miss_ratio_erss: w.miss_ratio_erss,
+            miss_ratio_alone: w.miss_ratio_alone,
+            miss_ratio_shared: w.miss_ratio_shared,
+            window: w.tree.window,
+            phase: w.largest,
+            phases: (0..w.tree.phases.len()).map(|n| PhaseDocument::new(w, n)).collect(),
+        };
+        let pair = |(from, on, wastage_blocks): (usize, usize, u64)| Pair {
+            from: &self.workloads[from].name,
+            on: &self.workloads[on].name,
+            wastage_blocks,
+        };
+        Document {
+            block_size: self.block_size.bytes(),
+            size_blocks: self.size_blocks,
+            migration_period_s: self.migration_period_s,
+            requests: self.requests,
+            accesses: self.accesses,
+            workloads: self.workloads.iter().enumerate().map(workload).collect(),
+            pairs: self.pairs().into_iter().map(pair).collect(),
+            erss_blocks: c.erss_blocks(),
+            wastage_blocks: c.wastage_blocks(),
+            needed_blocks: c.needed_blocks(),
+            isolated: self.is_isolated(),
+            simulated_blocks: self.simulated_blocks,
+            simulated_isolation_blocks: self.simulated_isolation_blocks,
+            simulated_isolated: self.is_isolated_simulated(),
+            error: self.error(self.simulated_blocks),
+            isolation_error: self.error(self.simulated_isolation_blocks),
+        }
+    }
+
+    /// Every phase of every workload, for `--parquet`.
+    pub fn rows(&self) -> Rows {
+        let rows: Vec<(&str, usize, PhaseDocument)> = self
+            .workloads
+            .iter()
+            .flat_map(|w| {
+                let number = 0..w.tree.phases.len();
+                number.map(|n| (w.name.as_str(), n, PhaseDocument::new(w, n)))
+            })
+            .collect();
+        let integers = |value: fn(&PhaseDocument) -> u64| rows.iter().map(move |r| value(&r.2));
+        let reals = |value: fn(&PhaseDocument) -> f64| rows.iter().map(move |r| value(&r.2));
+        let parent = |r: &(&str, usize, PhaseDocument)| r.2.parent.map(|p| p as f64);
+        Rows::default()
+            .texts("workload", rows.iter().map(|r| r.0))
+            .integers("phase", rows.iter().map(|r| r.1 as u64))
+            .optional_reals("parent", rows.iter().map(parent))
+            .texts("state", rows.iter().map(|r| r.2.state))
+            .integers("repeats", integers(|p| p.repeats as u64))
+            .integers("start", integers(|p| p.start))
+            .integers("accesses", integers(|p| p.accesses))
+            .reals("start_s", reals(|p| p.start_s))
+            .reals("end_s", reals(|p| p.end_s))
+            .integers("found_blocks", integers(|p| p.found_blocks))
+            .integers("size_blocks", integers(|p| p.size_blocks))
+            .integers("erss_blocks", integers(|p| p.erss_blocks))
+            .integers("marginal_erss_blocks", integers(|p| p.marginal_erss_blocks))
+            .integers("in_use_blocks", integers(|p| p.in_use_blocks))
+            .integers("reuse_set_blocks", integers(|p| p.reuse_set_blocks))
+            .reals("reuse_rate", reals(|p| p.reuse_rate))
+            .reals("marginal_reuse_rate", reals(|p| p.marginal_reuse_rate))
+            .reals("flood_rate", reals(|p| p.flood_rate))
+    }
+}

@@ -1,0 +1,144 @@
+//! Which workload a request belongs to.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use forebay_block::Volume;
+use forebay_trace::{Metadata, stem};
+
+use crate::args::TraceArgs;
+use crate::error::CliError;
+
+/// What a workload is.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Each file, whatever volumes it has
+    File,
+    /// Each volume, in whatever files it occurs
+    Volume,
+}
+
+/// Volumes that are one workload: `NAME=VOLUME,...`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    name: String,
+    volumes: Vec<String>,
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').filter(|(name, volumes)| {
+            !name.is_empty() && volumes.split(',').all(|volume| !volume.is_empty())
+        });
+        let Some((name, volumes)) = parts else {
+            return Err(format!("`{text}` is no group: write NAME=VOLUME,VOLUME"));
+        };
+        let volumes = volumes.split(',').map(str::to_string).collect();
+        Ok(Self { name: name.to_string(), volumes })
+    }
+}
+
+/// The workloads, numbered as they are met.
+pub struct Workloads<'a> {
+    by: By,
+    groups: &'a [Group],
+    names: Vec<String>,
+    of_volume: BTreeMap<Volume, usize>,
+}
+
+impl<'a> Workloads<'a> {
+    /// Files and groups are known before anything is read; volumes are not.
+    pub fn new(traces: &TraceArgs, by: By, groups: &'a [Group]) -> Self {
+        let mut names: Vec<String> = groups.iter().map(|g| g.name.clone()).collect();
+        if by == By::File {
+            names = traces.traces.iter().map(|path| stem(path)).collect();
+        }
+        let mut workloads = Self { by, groups, names: Vec::new(), of_volume: BTreeMap::new() };
+        for name in names {
+            workloads.add(name);
+        }
+        workloads
+    }
+
+    /// The workload of a volume.
+    pub fn of(&mut self, volume: Volume, metadata: &Metadata) -> usize {
+        if let Some(&workload) = self.of_volume.get(&volume) {
+            return workload;
+        }
+        let number = volume.0 as usize;
+        let info = metadata.volumes.get(number);
+        let name = info.map_or_else(|| volume.0.to_string(), |v| v.name.clone());
+        let group = self.groups.iter().position(|g| g.has(number, &name));
+        let workload = match (self.by, group) {
+            // A single trace is not merged and does not say.
+            (By::File, _) => metadata.volume_traces.get(number).copied().unwrap_or(0),
+            (By::Volume, Some(group)) => group,
+            (By::Volume, None) => self.add(name),
+        };
+        self.of_volume.insert(volume, workload);
+        workload
+    }
+
+    /// The names, no two alike.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Refuses groups of volumes that there are not.
+    pub fn check_groups(&self, metadata: &Metadata) -> Result<(), CliError> {
+        let known = |wanted: &String| {
+            let mut volumes = metadata.volumes.iter().enumerate();
+            volumes.any(|(n, v)| v.name == *wanted || n.to_string() == *wanted)
+        };
+        let named = self.groups.iter().flat_map(|g| &g.volumes);
+        let Some(missing) = named.into_iter().find(|volume| !known(volume)) else { return Ok(()) };
+        let names: Vec<&str> = metadata.volumes.iter().map(|v| v.name.as_str()).take(20).collect();
+        let what = format!("--group: there is no volume `{missing}`");
+        Err(CliError::usage(what)
+            .kept("nothing was written")
+            .next(format!("the trace has {}", names.join(", "))))
+    }
+
+    fn add(&mut self, name: String) -> usize {
+        let taken = |name: &String| self.names.contains(name);
+        let numbered = (2..).map(|n| format!("{name}#{n}"));
+        let unused = std::iter::once(name.clone()).chain(numbered).find(|name| !taken(name));
+        self.names.push(unused.unwrap_or(name));
+        self.names.len() - 1
+    }
+}
+
+impl Group {
+    fn has(&self, number: usize, name: &str) -> bool {
+        self.volumes.iter().any(|v| v == name || *v == number.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_name_and_volumes() {
+        let group: Group = "web=vm1,vm2".parse().unwrap();
+        assert!(group.has(7, "vm2") && !group.has(7, "vm3"));
+        for text in ["web", "=vm1", "web=", "web=vm1,,vm2"] {
+            assert!(text.parse::<Group>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn workloads_of_one_name_are_told_apart() {
+        let traces = TraceArgs {
+            traces: ["a/x.csv", "b/x.csv", "y.csv"].map(Into::into).to_vec(),
+            format: None,
+            volumes: Vec::new(),
+            limit: None,
+            skip_bad_lines: false,
+        };
+        assert_eq!(Workloads::new(&traces, By::File, &[]).names(), ["x", "x#2", "y"]);
+    }
+}

@@ -1,0 +1,235 @@
+//! `forebay consolidate` as users run it, on traces whose needs are known.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = forebay(&[&["consolidate", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(args: &[&str]) -> String {
+    let output = forebay(&[&["consolidate"], args].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A host, its disk, and the block that it reads at each turn.
+type Reader<'a> = (&'a str, u32, fn(u64) -> u64);
+
+/// A trace of 2,000 turns.
+fn write(dir: &TempDir, name: &str, rows: &[Reader]) -> String {
+    let mut csv = String::new();
+    for n in 0..2000 {
+        for (at, (host, disk, block)) in rows.iter().enumerate() {
+            let time = 128_166_372_003_061_629 + 1000 * n + at as u64;
+            csv += &format!("{time},{host},{disk},Read,{},4096,100\n", block(n) * 4096);
+        }
+    }
+    let path = dir.path().join(name);
+    std::fs::write(&path, csv).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+/// Over 100 blocks, twenty times.
+fn looping(n: u64) -> u64 {
+    n % 100
+}
+
+fn scan(n: u64) -> u64 {
+    n
+}
+
+fn both(dir: &TempDir) -> String {
+    write(dir, "both.csv", &[("db", 0, looping), ("backup", 1, scan)])
+}
+
+#[test]
+fn a_scan_wastes_what_a_loop_needs_as_the_formula_says() {
+    let dir = TempDir::new().unwrap();
+    let answer = json(&[&both(&dir), "--size", "1MiB"]);
+    let workloads = answer["workloads"].as_array().unwrap();
+    let of = |n: usize, field: &str| workloads[n][field].clone();
+    assert_eq!((of(0, "name"), of(1, "name")), ("db_0".into(), "backup_1".into()));
+    assert_eq!((of(0, "erss_blocks"), of(1, "erss_blocks")), (100.into(), 0.into()));
+    // 1,900 of 4,000 accesses are reuses, 2,000 a flood.
+    assert_eq!((of(0, "reuse_rate"), of(0, "flood_rate")), (0.475.into(), 0.0.into()));
+    assert_eq!((of(1, "reuse_rate"), of(1, "flood_rate")), (0.0.into(), 0.5.into()));
+    // 100 * 0.5 / (0.5 + 0.475), rounded up.
+    assert_eq!((&answer["wastage_blocks"], &answer["needed_blocks"]), (&52.into(), &152.into()));
+    assert_eq!((&answer["isolated"], &answer["size_blocks"]), (&true.into(), &256.into()));
+    let pairs = answer["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 1);
+    assert_eq!((&pairs[0]["from"], &pairs[0]["on"]), (&"backup_1".into(), &"db_0".into()));
+    // In truth a block of the loop comes back after 99 of its own and 100 of the scan.
+    assert_eq!(answer["simulated_isolation_blocks"], 200);
+    assert_eq!(answer["simulated_blocks"], 200);
+    assert!((answer["error"].as_f64().unwrap() - (152.0 / 200.0 - 1.0)).abs() < 1e-12);
+    assert_eq!(of(0, "miss_ratio_shared"), 0.05);
+}
+
+#[test]
+fn between_prediction_and_truth_the_answer_has_both() {
+    let dir = TempDir::new().unwrap();
+    let trace = both(&dir);
+    let answer = json(&[&trace, "--size", "720KiB"]);
+    assert_eq!((&answer["isolated"], &answer["simulated_isolated"]), (&true.into(), &false.into()));
+    let shared = &answer["workloads"][0];
+    assert_eq!(
+        (&shared["miss_ratio_alone"], &shared["miss_ratio_shared"]),
+        (&0.05.into(), &1.0.into())
+    );
+    let small = json(&[&trace, "--size", "600KiB"]);
+    assert_eq!(
+        (&small["isolated"], &small["workloads"][0]["fits_alone"]),
+        (&false.into(), &true.into())
+    );
+    let said = text(&[&trace, "--size", "720KiB"]);
+    assert!(said.contains("they do not fit: 800 KiB needed, 80 KiB missing"), "{said}");
+    assert!(said.contains("they fit: 608 KiB needed, 112 KiB to spare"), "{said}");
+    assert!(said.contains("24.0 % below what was measured"), "{said}");
+    let said = text(&[&trace, "--size", "200KiB"]);
+    assert!(said.contains("too large alone      db_0"), "{said}");
+}
+
+#[test]
+fn files_are_workloads_even_if_their_volumes_have_one_name() {
+    let dir = TempDir::new().unwrap();
+    let a = write(&dir, "a.csv", &[("vm", 0, looping)]);
+    let b = write(&dir, "b.csv", &[("vm", 0, scan), ("vm", 1, looping)]);
+    let args = [a.as_str(), b.as_str(), "--size", "1MiB"];
+    let answer = json(&args);
+    let name = |answer: &Value, n: usize| answer["workloads"][n]["name"].clone();
+    assert_eq!(answer["workloads"].as_array().unwrap().len(), 2);
+    assert_eq!((name(&answer, 0), name(&answer, 1)), ("a".into(), "b".into()));
+    assert_eq!(answer["workloads"][1]["accesses"], 4000);
+    // As volumes they are those of one host.
+    let volumes = json(&[&args[..], &["--by", "volume"]].concat());
+    assert_eq!((name(&volumes, 0), name(&volumes, 1)), ("vm_0".into(), "vm_1".into()));
+    assert_eq!(volumes["workloads"][0]["accesses"], 4000);
+}
+
+#[test]
+fn volumes_can_be_grouped() {
+    let dir = TempDir::new().unwrap();
+    let rows: [Reader; 3] = [("vm", 0, looping), ("vm", 1, scan), ("vm", 2, looping)];
+    let trace = write(&dir, "x.csv", &rows);
+    let answer = json(&[&trace, "--size", "4MiB", "--group", "web=vm_0,vm_2"]);
+    let workloads = answer["workloads"].as_array().unwrap();
+    assert_eq!((&workloads[0]["name"], &workloads[1]["name"]), (&"web".into(), &"vm_1".into()));
+    assert_eq!((&workloads[0]["erss_blocks"], workloads.len()), (&200.into(), 2));
+    let output = forebay(&["consolidate", &trace, "--size", "4MiB", "--group", "web=vm_9"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("vm_9") && stderr.contains("vm_0, vm_1, vm_2"), "{stderr}");
+}
+
+#[test]
+fn one_workload_is_told_its_phases() {
+    let dir = TempDir::new().unwrap();
+    // A loop over 10 blocks, then one over 130.
+    fn two(n: u64) -> u64 {
+        if n < 1000 { n % 10 } else { 1000 + n % 130 }
+    }
+    let trace = write(&dir, "x.csv", &[("vm", 0, two)]);
+    let answer = json(&[&trace, "--size", "1MiB"]);
+    assert_eq!((&answer["wastage_blocks"], &answer["isolated"]), (&0.into(), &true.into()));
+    assert_eq!(answer["simulated_blocks"], answer["workloads"][0]["erss_blocks"]);
+    let phases = answer["workloads"][0]["phases"].as_array().unwrap();
+    assert_eq!((&phases[0]["state"], &phases[0]["parent"]), (&"whole".into(), &Value::Null));
+    let needs: Vec<u64> = phases.iter().map(|p| p["erss_blocks"].as_u64().unwrap()).collect();
+    assert!(needs.contains(&10) && needs.contains(&130), "{needs:?}");
+    // The phase that needs 130 is all that the whole needs.
+    let marginal = json(&[&trace, "--size", "1MiB", "--marginal"]);
+    assert_eq!(marginal["workloads"][0]["erss_blocks"], 0);
+    let said = text(&[&trace, "--size", "1MiB"]);
+    assert!(said.contains("one workload") && said.contains("it fits: 520 KiB needed"), "{said}");
+}
+
+#[test]
+fn blocks_that_move_now_and_then_and_other_options_reach_the_measurement() {
+    let dir = TempDir::new().unwrap();
+    let trace = both(&dir);
+    // The trace lasts 0.2 s; nothing is in the cache before the first migration.
+    let never = json(&[&trace, "--size", "1MiB", "--migration-period", "1s"]);
+    assert_eq!(never["workloads"][0]["miss_ratio_alone"], 1.0);
+    let often = json(&[&trace, "--size", "1MiB", "--migration-period", "1ms"]);
+    assert_eq!(often["migration_period_s"], 0.001);
+    assert!(often["workloads"][0]["miss_ratio_alone"].as_f64().unwrap() < 0.2);
+    let larger = json(&[&trace, "--size", "1MiB", "--block-size", "16KiB"]);
+    assert_eq!((&larger["accesses"], &larger["size_blocks"]), (&4000.into(), &64.into()));
+    assert_eq!(json(&[&trace, "--size", "1MiB", "--window", "100"])["workloads"][0]["window"], 128);
+    let half = json(&[&trace, "--size", "1MiB", "--miss-hit-ratio", "0"]);
+    assert_eq!(half["workloads"][0]["erss_blocks"], 100);
+    assert_eq!(json(&[&trace, "--size", "1MiB", "--limit", "10"])["requests"], 10);
+}
+
+#[test]
+fn the_page_shows_what_its_commands_print() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/consolidation.md")).unwrap();
+    let (before, after) = page.split_once("```text\n").unwrap();
+    let (shown, _) = after.split_once("```").unwrap();
+    let commands: Vec<&str> = before.lines().filter_map(|l| l.strip_prefix("    ")).collect();
+    let dir = TempDir::new().unwrap();
+    std::os::unix::fs::symlink(root.join("docs"), dir.path().join("docs")).unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_forebay")).parent().unwrap().display().to_string();
+    let output = Command::new("bash")
+        .args(["-e", "-c", &commands.join("\n")])
+        .current_dir(dir.path())
+        .env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(commands.len() > 2 && printed.contains(shown), "the page is not true: {printed}");
+}
+
+#[test]
+fn rows_and_pictures_are_written_beside_the_answer() {
+    let dir = TempDir::new().unwrap();
+    let file = |name| dir.path().join(name).to_str().unwrap().to_string();
+    let (rows, page) = (file("x.parquet"), file("x.html"));
+    json(&[&both(&dir), "--size", "1MiB", "--parquet", &rows, "--html", &page]);
+    assert!(std::fs::read(rows).unwrap().starts_with(b"PAR1"));
+    let page = std::fs::read_to_string(page).unwrap();
+    for title in ["What each needs", "Who wastes whose cache", "Phases of db_0"] {
+        assert!(page.contains(title), "{title}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_reading() {
+    for args in [
+        &[][..],
+        &["--size", "1KiB"],
+        &["--size", "1MiB", "--by", "host"],
+        &["--size", "1MiB", "--group", "web"],
+        &["--size", "1MiB", "--group", "a=b", "--by", "file"],
+        &["--size", "1MiB", "--migration-period", "0s"],
+        &["--size", "1MiB", "--duration-min", "2"],
+        &["--size", "1MiB", "--miss-hit-ratio", "-1"],
+        &["--size", "1MiB", "--window", "0"],
+    ] {
+        let output = forebay(&[&["consolidate", "/nonexistent"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_trace_without_accesses_is_a_failure() {
+    let dir = TempDir::new().unwrap();
+    let output = forebay(&["consolidate", &both(&dir), "--size", "1MiB", "--limit", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not one read or write"));
+}
