@@ -11,6 +11,11 @@
 //! durable is such a batch, so nothing durable is lost; and every state that is accepted is one
 //! that the journal went through. Clean records are no exception: if one were dropped for its
 //! payload here, the next recovery, to which its batch is known durable, would give it.
+//!
+//! A *move* says what an earlier entry said, of a payload that was there before. It proves nothing,
+//! whole or not, and voids nothing: what matters is the entry that wrote the payload. If that was
+//! durable, a payload that fails has been damaged since, and the record is given all the same, so
+//! that its loss is noticed when it is read.
 
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::key::BlockKey;
@@ -95,7 +100,7 @@ impl Mapped {
         let mut forbidden: Vec<(usize, usize)> = Vec::new();
         for (b, batch) in self.tail.iter().enumerate() {
             for (e, (entry, payload)) in batch.entries.iter().enumerate() {
-                if *payload == Payload::Fails {
+                if *payload == Payload::Fails && !self.is_move(b, e) {
                     let void = self.voided_by(entry.key, b, e).unwrap_or(usize::MAX);
                     forbidden.push((b, void));
                 }
@@ -111,17 +116,30 @@ impl Mapped {
         end
     }
 
-    /// The batch of the next entry of the block behind entry `e` of batch `b`.
+    /// The batch of the next entry of the block behind entry `e` of batch `b` that says something
+    /// new.
     fn voided_by(&self, key: BlockKey, b: usize, e: usize) -> Option<usize> {
-        let here = self.tail[b].entries[e + 1..].iter().any(|(entry, _)| entry.key == key);
-        if here {
-            return Some(b);
+        let from = |batch| if batch == b { e + 1 } else { 0 };
+        (b..self.tail.len()).find(|&n| {
+            let entries = self.tail[n].entries.iter().enumerate().skip(from(n));
+            entries.filter(|(_, (entry, _))| entry.key == key).any(|(i, _)| !self.is_move(n, i))
+        })
+    }
+
+    /// Whether entry `e` of batch `b` of the tail only says anew where a payload lies.
+    fn is_move(&self, b: usize, e: usize) -> bool {
+        let entry = &self.tail[b].entries[e].0;
+        let same = |before: &Entry| {
+            let data = before.kind == EntryKind::Data && entry.kind == EntryKind::Data;
+            let what = |e: &Entry| (e.cell, e.checksum, e.valid);
+            data && what(before) == what(entry)
+        };
+        let here = self.tail[b].entries[..e].iter().rev();
+        let earlier = self.tail.iter().take(b).rev().flat_map(|batch| batch.entries.iter().rev());
+        match here.chain(earlier).find(|(before, _)| before.key == entry.key) {
+            Some((before, _)) => same(before),
+            None => self.live.get(&entry.key).is_some_and(|found| same(&found.entry)),
         }
-        let later = self.tail.iter().enumerate().skip(b + 1);
-        later
-            .filter(|(_, batch)| batch.entries.iter().any(|(entry, _)| entry.key == key))
-            .map(|(n, _)| n)
-            .next()
     }
 }
 
@@ -286,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_payload_overwritten_after_a_newer_entry_voided_it_does_not_end_the_journal() {
-        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, true)], &[(1, 1, 1, true)]]);
+        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, true)], &[(1, 3, 1, true)]]);
         assert_eq!(m.whole_batches(), 3);
         let m = tail(&[&[(1, 1, 1, false)], &[(1, 0, 0, true)]]);
         assert_eq!(m.whole_batches(), 2);
@@ -295,9 +313,28 @@ mod tests {
     }
 
     #[test]
+    fn a_move_of_a_durable_record_whose_payload_was_damaged_does_not_end_the_journal() {
+        let moved = |batches: &[&[(u64, u16, u16, bool)]]| {
+            let mut mapped = tail(batches);
+            mapped.owners = vec![None; 4];
+            let durable = mapped.tail.pop_front().expect("one batch at least");
+            mapped.apply(&durable);
+            mapped.whole_batches()
+        };
+        assert_eq!(moved(&[&[(1, 1, 1, false)], &[(1, 1, 1, false)], &[(2, 1, 1, true)]]), 2);
+        // The entry that wrote the payload is in the tail as well: it may never have been whole,
+        // and the move does not mend that.
+        let m = tail(&[&[(1, 1, 1, false)], &[(1, 1, 1, false)], &[(2, 1, 1, true)]]);
+        assert_eq!(m.whole_batches(), 0);
+        // Forgotten and written anew, in the same cell: that is no move.
+        let m: &[&[_]] = &[&[(1, 1, 1, true)], &[(1, 0, 0, true)], &[(1, 1, 1, false)]];
+        assert_eq!(moved(m), 1);
+    }
+
+    #[test]
     fn what_voids_a_payload_counts_only_if_the_journal_reaches_it() {
         // The newer record of block 1 would void the older, but is cut off by block 2's.
-        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, false)], &[(1, 1, 1, true)]]);
+        let m = tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, false)], &[(1, 3, 1, true)]]);
         assert_eq!(m.whole_batches(), 0);
     }
 }
