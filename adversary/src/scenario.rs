@@ -90,6 +90,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         requests_max: 16,
         waiters_max: 64,
         destage_depth: 1 + c.choose(4) as u32,
+        give_up_after: forebay_block::Nanos([0, 1][c.choose(2) as usize]),
     };
     let count = 1 + c.choose(2);
     let volumes = (0..count)

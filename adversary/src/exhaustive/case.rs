@@ -190,6 +190,7 @@ impl Case {
             requests_max: 8,
             waiters_max: 16,
             destage_depth: 1,
+            give_up_after: forebay_block::Nanos(0),
         };
         Scenario {
             config,

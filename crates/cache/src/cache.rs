@@ -138,6 +138,8 @@ pub struct Cache {
     /// Why the policy of the start does not hold.
     pub(crate) unsettled: Option<IoError>,
     pub(crate) stop_destages: bool,
+    /// A stop is near: what cannot be destaged is not waited for.
+    pub(crate) hurry: bool,
     pub(crate) stop_result: Outcome,
 }
 
@@ -186,6 +188,7 @@ impl Cache {
             destage_wanted: false,
             switch: None,
             unsettled: None,
+            hurry: false,
             stop_destages: false,
             stop_result: Ok(()),
             config,
@@ -446,6 +449,32 @@ impl Cache {
     /// Number of volumes.
     pub fn volume_count(&self) -> usize {
         self.front.volumes.len()
+    }
+
+    /// How the last write, or the last read, of a volume's backing store failed, if it did.
+    pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
+        let [read, write] = self.front.volumes.get(volume.0 as usize)?.failing;
+        write.or(read)
+    }
+
+    /// How the last operation that failed on a volume's backing store did;
+    /// [`VolumeStats::backing_errors`] counts them.
+    pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
+        self.front.volumes.get(volume.0 as usize)?.last_failure
+    }
+
+    /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
+    /// reclaim has met, without those that were written anew since. Reads of what only the record
+    /// holds fail; everything else of such a block, and all other blocks, are whole.
+    pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
+        let all = self.shards.iter().flat_map(Shard::unreadable);
+        all.map(|key| (Volume(key.volume().into()), key.block().0))
+    }
+
+    /// Whether nothing goes to flash any more, until the next start: it has failed, or a backing
+    /// store has failed for too long.
+    pub fn has_given_up(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Counters of the log.

@@ -8,6 +8,7 @@
 //! replacement.
 
 use forebay_block::Nanos;
+use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
 /// Why a region is cleaned.
@@ -42,7 +43,9 @@ pub(crate) struct Cleaning {
     pub phase: Phase,
     /// By shard (bits): has written its part.
     pub written: u64,
-    pub failed: bool,
+    /// How the last write that failed did.
+    pub error: Option<IoError>,
+    /// A dirty record could not be read from flash.
     pub unreadable: bool,
     pub volumes: u64,
     /// The front's count of failed syncs when the region was begun.
@@ -53,7 +56,7 @@ pub(crate) struct Cleaning {
 const PAUSE_FIRST: Nanos = Nanos(100_000_000);
 const PAUSE_LAST: Nanos = Nanos(5_000_000_000);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cleaner {
     queue: VecDeque<(u32, Purpose)>,
     /// Regions are reclaimed by moving what they hold.
@@ -61,15 +64,29 @@ pub(crate) struct Cleaner {
     /// A region was reclaimed last: then it is the turn of blocks that give way.
     moved_last: bool,
     pub active: Option<Cleaning>,
-    /// Failures in a row.
+    /// Failures in a row, when the first was, and how the last.
     pub failures: u32,
+    failing_since: Option<Nanos>,
+    pub error: IoError,
+    /// Since that was last asked for: a record could not be read, all others are clean.
+    pub unreadable: bool,
     pub retry_at: Option<Nanos>,
 }
 
 impl Cleaner {
     /// A cleaner with nothing to do. `moves`: regions are reclaimed by moving what they hold.
     pub fn new(moves: bool) -> Cleaner {
-        Cleaner { moves, ..Cleaner::default() }
+        Cleaner {
+            queue: VecDeque::new(),
+            moves,
+            moved_last: false,
+            active: None,
+            failures: 0,
+            failing_since: None,
+            error: IoError::Device,
+            unreadable: false,
+            retry_at: None,
+        }
     }
     pub fn push(&mut self, region: u32, purpose: Purpose) {
         match purpose {
@@ -97,6 +114,14 @@ impl Cleaner {
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 != Purpose::Destage);
     }
+    /// Whether the log waits for a region, or blocks that give way for their cells.
+    pub fn is_waited_for(&self) -> bool {
+        self.queue.iter().any(|q| q.1 != Purpose::Destage)
+    }
+    /// Whether it has failed for so long.
+    pub fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
+        self.failing_since.is_some_and(|since| now.0.saturating_sub(since.0) >= time.0)
+    }
     /// Gives up everything: the log takes no more writes.
     pub fn forget(&mut self) {
         self.queue.clear();
@@ -122,7 +147,7 @@ impl Cleaner {
             purpose,
             phase: Phase::Logging,
             written: 0,
-            failed: false,
+            error: None,
             unreadable: false,
             volumes: 0,
             sync_failures,
@@ -130,15 +155,17 @@ impl Cleaner {
         Some(region)
     }
     /// The region under way ended; a failed one is tried again after a pause.
-    pub fn end(&mut self, ok: bool, now: Nanos) -> Cleaning {
+    pub fn end(&mut self, result: Outcome, now: Nanos) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
-        if ok {
-            self.failures = 0;
-        } else {
+        if let Err(error) = result {
+            self.error = error;
+            self.failing_since.get_or_insert(now);
             self.queue.push_front((done.region, done.purpose));
             let pause = PAUSE_FIRST.0 << self.failures.min(16);
             self.failures += 1;
             self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
+        } else {
+            (self.failures, self.failing_since) = (0, None);
         }
         done
     }

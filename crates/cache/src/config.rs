@@ -1,6 +1,6 @@
 //! What a cache is built from: every number a parameter, so that a tiny one can be tested hard.
 
-use forebay_block::BlockSize;
+use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
 
 use crate::policy::{Acknowledge, Partial, WritePolicy};
@@ -36,6 +36,9 @@ pub struct CacheConfig {
     pub waiters_max: u32,
     /// Writes of a destage from flash that are in flight at most, a shard.
     pub destage_depth: u32,
+    /// When the log has waited for so long for a backing store that fails, it is given up until
+    /// the next start: who waits is told. 0 means never.
+    pub give_up_after: Nanos,
 }
 
 /// The flash tier's part.
@@ -80,6 +83,7 @@ impl CacheConfig {
             requests_max: 1024,
             waiters_max: 16 * 1024,
             destage_depth: 32,
+            give_up_after: Nanos(60_000_000_000),
         }
     }
 

@@ -104,6 +104,10 @@ pub(crate) struct VolumeState {
     /// A sync has failed: what it should have covered may be gone for good, so no later sync is
     /// believed to have made it durable.
     sync_failed: bool,
+    /// How the last read, and the last write, of the backing store failed, if it did.
+    pub failing: [Option<IoError>; 2],
+    /// How the last that failed did.
+    pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
@@ -163,6 +167,8 @@ impl Front {
             direct_durable: 0,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
+            failing: [None; 2],
+            last_failure: None,
             syncing: Syncing {
                 in_flight: None,
                 riding: Vec::with_capacity(max + 2),
@@ -337,6 +343,9 @@ impl Front {
                 self.sync_failures += 1;
                 v.stats.backing_errors += 1;
             }
+        }
+        if let Err(error) = result {
+            (v.failing[1], v.last_failure) = (Some(error), Some(error));
         }
         let for_requests = if v.sync_failed { Err(IoError::Device) } else { Ok(()) };
         let mut ended = core::mem::take(&mut v.syncing.riding);

@@ -40,6 +40,10 @@ pub(crate) const MARKED: u8 = 32;
 /// find it. The block must not be written directly in this run.
 pub(crate) const DOUBTFUL: u8 = 64;
 
+/// The record is dirty and could not be read from flash. Cleaning passes it by, until somebody
+/// asks for its region anew.
+pub(crate) const UNREADABLE: u8 = 128;
+
 /// What is known of one cached block.
 ///
 /// `valid` and `dirty` speak of the DRAM slot, `flash_valid` and `flash_dirty` of the newest

@@ -1,7 +1,7 @@
 //! What the cache does of its own accord between calls: hears the log, ends requests, pushes
 //! flushes, cleaning and a stop on. Each turn is bounded.
 
-use forebay_effect::Outcome;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Event, Layout, Log};
 
@@ -9,7 +9,7 @@ use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{INTERNAL, Stage, SyncWaiter};
 use crate::shard::{FlushState, JobState, MoveState, Shard, Surroundings, Target};
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
 const CLEANER: u64 = u64::MAX;
@@ -355,7 +355,7 @@ impl Cache {
     fn begin_writing(&mut self, result: Outcome) {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
-            self.cleaner.end(false, self.now);
+            self.cleaner.end(result, self.now);
             return self.consider_giving_up(true);
         }
         active.phase = Phase::Writing;
@@ -367,6 +367,10 @@ impl Cache {
     fn push_cleaner(&mut self) -> bool {
         let mut any = false;
         let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
+        if works && self.shards.iter().any(Shard::is_exhausted) {
+            self.log.as_mut().expect("it works").give_up(IoError::Corrupt);
+            return true;
+        }
         let owes = works && self.shards.iter().any(|s| s.owes_cleaning());
         if owes && !self.cleaner.is_evicting() {
             self.cleaner.push(0, Purpose::Evict);
@@ -391,28 +395,15 @@ impl Cache {
                 }
                 let state = self.shards[n].clean_step(&mut around!(self));
                 self.shards[n].close_runs(&mut around!(self));
-                match state {
-                    JobState::Busy => continue,
-                    JobState::Written(volumes) => active.volumes |= volumes,
-                    JobState::Failed { unreadable } => {
-                        active.failed = true;
-                        active.unreadable |= unreadable;
-                    }
-                }
+                let JobState::Written { volumes, error, unreadable } = state else { continue };
+                active.volumes |= volumes;
+                active.error = active.error.or(error);
+                active.unreadable |= unreadable;
                 active.written |= 1 << n;
             }
             self.cleaner.active = Some(active);
             if active.written.count_ones() as usize != self.shards.len() {
                 return any;
-            }
-            if active.failed {
-                for n in 0..self.shards.len() {
-                    self.shards[n].clean_abandon(&mut around!(self));
-                }
-                self.stats.destage_retries += 1;
-                self.cleaner.end(false, self.now);
-                self.consider_giving_up(active.unreadable);
-                return true;
             }
             if self.front.sabotage.is(Bug::RegionFreedBeforeSync) {
                 active.volumes = 0;
@@ -433,15 +424,32 @@ impl Cache {
             for n in 0..self.shards.len() {
                 self.shards[n].clean_end(&mut around!(self), !failed);
             }
-            self.stats.destage_retries += u64::from(failed);
-            let done = self.cleaner.end(!failed, self.now);
-            self.consider_giving_up(false);
-            if let (false, Purpose::Reclaim, Some(log)) = (failed, done.purpose, &mut self.log) {
-                log.region_released(done.region);
-            }
+            self.end_cleaning(failed);
             any = true;
         }
         any
+    }
+
+    /// What could be destaged is clean now, unless the sync `failed`.
+    fn end_cleaning(&mut self, failed: bool) {
+        let active = self.cleaner.active.expect("a cleaning is ending");
+        let written = match active.error {
+            Some(error) => Err(error),
+            None if failed => Err(IoError::Device),
+            None => Ok(()),
+        };
+        // Trying again would not help what cannot be read. But a region that holds it cannot be
+        // used again, and that the log must hear of.
+        let reclaims = active.purpose == Purpose::Reclaim;
+        let left = active.unreadable && reclaims;
+        let result = if left { written.and(Err(IoError::Corrupt)) } else { written };
+        self.stats.destage_retries += u64::from(result.is_err());
+        self.cleaner.unreadable |= active.unreadable;
+        let done = self.cleaner.end(result, self.now);
+        self.consider_giving_up(left);
+        if let (Ok(()), true, Some(log)) = (result, reclaims, &mut self.log) {
+            log.region_released(done.region);
+        }
     }
 
     /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
@@ -476,7 +484,7 @@ impl Cache {
                 MoveState::Busy => done = false,
                 MoveState::More => (done, more) = (false, true),
                 MoveState::Done => {}
-                MoveState::Failed => active.failed = true,
+                MoveState::Failed => active.error = Some(IoError::Device),
             }
         }
         self.cleaner.active = Some(active);
@@ -487,11 +495,11 @@ impl Cache {
         if !done {
             return more;
         }
-        if active.failed {
+        if active.error.is_some() {
             // The log takes no more: it has failed, or it is being stopped.
             self.cleaner.active = None;
         } else {
-            self.cleaner.end(true, self.now);
+            self.cleaner.end(Ok(()), self.now);
             log.region_released(active.region);
             if self.cleaner.is_wanted_clean(active.region) {
                 // What was wanted clean has moved meanwhile.
@@ -501,13 +509,19 @@ impl Cache {
         true
     }
 
-    /// After several failures in a row: a dirty record that cannot be read pins its region for
-    /// good, so the log, which would run full without a word, is latched; and a stop must end.
+    /// After several failures in a row: the log, which would run full without a word, is
+    /// latched if a dirty record that cannot be read pins its region for good, if a stop has to
+    /// end, or when this has gone on for too long.
     fn consider_giving_up(&mut self, unreadable: bool) {
-        let stopping = self.state != State::Ready;
-        if self.cleaner.failures >= FAILURES_MAX && (unreadable || stopping) {
+        if self.cleaner.failures < FAILURES_MAX {
+            return;
+        }
+        let limit = self.config.give_up_after;
+        let too_long = limit != Nanos(0) && self.cleaner.fails_for(limit, self.now);
+        let stopping = self.hurry || self.state != State::Ready;
+        if self.cleaner.is_waited_for() && (unreadable || stopping || too_long) {
             if let Some(log) = &mut self.log {
-                log.give_up(forebay_effect::IoError::Device);
+                log.give_up(IoError::Device);
             }
             self.cleaner.retry_at = None;
             self.cleaner.forget();
@@ -528,8 +542,16 @@ impl Cache {
 
     /// Begins to destage everything; none must be under way.
     pub(crate) fn begin_destage(&mut self) {
+        self.cleaner.unreadable = false;
         self.flush_all();
         self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+    }
+
+    /// A stop is near: from now on what cannot be destaged is not waited for.
+    pub fn prepare_stop(&mut self) {
+        self.hurry = true;
+        self.consider_giving_up(false);
+        self.pump();
     }
 
     /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
@@ -538,7 +560,8 @@ impl Cache {
     pub fn stop(&mut self, destage: bool) {
         if matches!(self.state, State::Ready | State::New) {
             self.state = State::Draining;
-            self.stop_destages = destage;
+            (self.stop_destages, self.hurry) = (destage, true);
+            self.consider_giving_up(false);
         }
         self.pump();
     }
@@ -594,8 +617,12 @@ impl Cache {
                 if self.cleaner.is_idle() || given_up {
                     self.cleaner.forget_destages();
                     self.destaging = None;
-                    let failed = Err(forebay_effect::IoError::Device);
-                    let result = if given_up { failed } else { result };
+                    let unreadable = core::mem::take(&mut self.cleaner.unreadable);
+                    let result = match result {
+                        Ok(()) if given_up => Err(self.cleaner.error),
+                        Ok(()) if unreadable => Err(IoError::Corrupt),
+                        result => result,
+                    };
                     if self.state == State::Destaging {
                         self.stop_result = result;
                     } else {

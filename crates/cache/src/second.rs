@@ -10,6 +10,8 @@
 //!   block comes back, and is the first to give way.
 //! - [`Stand::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
 //!   costs a write to the backing store while the block is in use.
+//! - [`Stand::Pinned`]: its dirty record cannot be read, so that it can neither be destaged nor
+//!   forgotten. It counts, and does not give way, until it is written anew.
 //! - [`Stand::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 
@@ -23,6 +25,7 @@ pub(crate) enum Stand {
     Tier2,
     Copy,
     DirtyCopy,
+    Pinned,
     Leaving,
 }
 
@@ -45,6 +48,7 @@ pub(crate) struct Second {
     links: Vec<(EntryId, EntryId)>,
     copies: List,
     dirty_copies: List,
+    pinned: List,
     leaving: List,
     /// Somebody who leaves is dirty.
     pub owes: bool,
@@ -62,6 +66,7 @@ impl Second {
             links: vec![(NONE, NONE); entries as usize],
             copies: EMPTY,
             dirty_copies: EMPTY,
+            pinned: EMPTY,
             leaving: EMPTY,
             owes: false,
         }
@@ -86,8 +91,13 @@ impl Second {
 
     /// Blocks over the size.
     pub fn excess(&self) -> u32 {
-        let held = self.policy.len() + self.copies.len + self.dirty_copies.len;
+        let held = self.policy.len() + self.copies.len + self.dirty_copies.len + self.pinned.len;
         held.saturating_sub(self.blocks)
+    }
+
+    /// Nobody can give way any more.
+    pub fn is_exhausted(&self) -> bool {
+        self.pinned.len >= self.blocks
     }
 
     /// The entry stands elsewhere from now on, at the protected end.
@@ -134,6 +144,7 @@ impl Second {
         match stand {
             Stand::Copy => &mut self.copies,
             Stand::DirtyCopy => &mut self.dirty_copies,
+            Stand::Pinned => &mut self.pinned,
             Stand::Leaving => &mut self.leaving,
             Stand::Out | Stand::Tier2 => unreachable!("no list"),
         }
@@ -172,13 +183,15 @@ impl Second {
 
 impl core::fmt::Display for Second {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Second { blocks, policy, copies, dirty_copies, leaving, owes, .. } = self;
+        let Second { blocks, policy, copies, dirty_copies, pinned, leaving, owes, .. } = self;
         write!(
             f,
-            "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} leave, owes {owes}",
+            "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
+             owes {owes}",
             policy.len(),
             copies.len,
             dirty_copies.len,
+            pinned.len,
             leaving.len
         )
     }

@@ -111,6 +111,13 @@ fn is_flash_read(e: &Effect) -> bool {
     matches!(e, Effect::Read { device: Device::Flash, .. })
 }
 
+fn flash_offset(e: &Effect) -> u64 {
+    match *e {
+        Effect::Read { device: Device::Flash, offset, .. } => offset,
+        ref e => panic!("{e:?} is something else"),
+    }
+}
+
 /// What a read or write of the backing store moves: which way, the first block, how many.
 fn operation(e: &Effect) -> (char, u64, u64) {
     match *e {
@@ -232,17 +239,33 @@ fn records_of_consecutive_blocks_are_destaged_with_one_write() {
 fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
     let mut d = destage_four();
     // The reads were asked for in the order of the blocks.
+    let reads = d.pending.iter().map(|(e, _)| e).filter(|e| is_flash_read(e));
+    let unreadable = reads.map(flash_offset).nth(1).expect("a read for each");
     for result in [Ok(()), Err(IoError::Device), Ok(()), Ok(())] {
         d.complete_first(is_flash_read, result);
     }
     let writes = backing_writes(&d);
     assert!(writes.starts_with(&[('w', 0, 1), ('w', 2, 2)]), "{writes:?}");
-    while d.count(is_write) > 0 {
-        d.complete_first(is_write, Ok(()));
+    assert_eq!(d.cache.stats().destage_gaps, 1);
+    // All others are destaged, and who asked hears which could not be.
+    while !d.pending.is_empty() {
+        let again = |e: &Effect| is_flash_read(e) && flash_offset(e) == unreadable;
+        let result = if d.count(again) > 0 { Err(IoError::Device) } else { Ok(()) };
+        d.complete_first(|e| result.is_ok() || again(e), result);
     }
-    // Nothing counts: the stores are not synced, and one record is still owed.
-    assert!(d.cache.dirty_blocks() >= 4);
-    assert!(d.cache.stats().destage_gaps == 1 && d.cache.stats().destage_retries == 1);
+    assert_eq!(d.cache.dirty_blocks(), 1);
+    assert_eq!(d.cache.unreadable().collect::<Vec<_>>(), [(Volume(0), 1)]);
+    let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::Corrupt))));
+    // The block can be written anew, and is then as any other.
+    let write = d.write(1);
+    d.cache.destage();
+    d.poll();
+    d.settle();
+    assert_eq!(d.reply_to(write), Some(Ok(())));
+    assert_eq!((d.cache.dirty_blocks(), d.cache.unreadable().count()), (0, 0));
+    let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Ok(()))));
 }
 
 #[test]
@@ -382,6 +405,59 @@ fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
         let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
         assert_eq!(stopped, Some(forebay_cache::Notice::Stopped(Ok(()))));
     }
+}
+
+/// Writes more than flash holds while the backing store has no space, until nothing moves.
+fn write_against_a_full_store(give_up_after: Nanos) -> (Driver, Vec<u64>) {
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { give_up_after, ..config });
+    let writes: Vec<u64> = (0..60).map(|block| d.write(block)).collect();
+    go_on_with_a_full_store(&mut d);
+    (d, writes)
+}
+
+fn go_on_with_a_full_store(d: &mut Driver) {
+    // Twenty attempts and their pauses.
+    for _ in 0..20 {
+        while !d.pending.is_empty() {
+            let result = if is_write(&d.pending[0].0) { Err(IoError::NoSpace) } else { Ok(()) };
+            d.complete_first(|_| true, result);
+        }
+        let Some(at) = d.cache.poll_timeout() else { break };
+        d.next = d.next.max(at.0);
+        d.cache.handle_timeout(at);
+        d.poll();
+    }
+}
+
+#[test]
+fn who_waits_for_a_store_that_fails_is_told_after_the_time_for_that() {
+    let (mut d, writes) = write_against_a_full_store(Nanos(1_000_000_000));
+    assert!(d.cache.has_given_up());
+    let failed = writes.iter().filter(|&&id| d.reply_to(id) == Some(Err(IoError::Device)));
+    assert!(failed.count() > 0);
+    assert!(writes.iter().all(|&id| d.reply_to(id).is_some()), "nobody waits any more");
+    assert_eq!(d.cache.backing_failure(Volume(0)), Some(IoError::NoSpace));
+    // What is there can be read, past the cache if need be.
+    let read = d.read(63);
+    d.settle();
+    assert_eq!(d.reply_to(read), Some(Ok(())));
+}
+
+#[test]
+fn before_a_stop_nobody_waits_for_a_store_that_fails() {
+    let (mut d, writes) = write_against_a_full_store(Nanos(0));
+    assert!(!d.cache.has_given_up() && writes.iter().any(|&id| d.reply_to(id).is_none()));
+    d.cache.prepare_stop();
+    d.poll();
+    d.settle();
+    assert!(writes.iter().all(|&id| d.reply_to(id).is_some()));
+    d.cache.stop(true);
+    d.poll();
+    go_on_with_a_full_store(&mut d);
+    let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert!(matches!(stopped, Some(forebay_cache::Notice::Stopped(Err(_)))));
+    assert!(d.cache.dirty_blocks() > 0, "kept on flash");
 }
 
 #[test]

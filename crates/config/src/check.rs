@@ -182,7 +182,9 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
         problems.add(key("backing"), "is empty: give a device or a file");
     }
     let remote = ["nbd://", "nbd+unix://"].iter().any(|scheme| volume.backing.starts_with(scheme));
-    if volume.backing.contains("://") && !remote {
+    // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
+    let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
+    if meant && !remote {
         let message = "is no address that Forebay can reach: give nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);

@@ -78,6 +78,10 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
         .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;
     let geometry = crate::flash_tier::stored_geometry(&superblock, run);
+    let (size, needed) = (target.size(), geometry.device_bytes());
+    if size < needed {
+        return Err(EngineError::FlashCut { path: path.to_owned(), size, needed });
+    }
     devices.add(Device::Flash, target);
     let arena = Arena::new(1, superblock.block_size, HugePages::Never)?;
     let mut executor = Executor::new(devices, arena);

@@ -236,6 +236,13 @@ impl Core {
         self.drive(now);
     }
 
+    /// Announces a stop.
+    pub fn prepare_stop(&mut self, now: Nanos) {
+        self.note(|| Record::PrepareStop);
+        self.cache.prepare_stop();
+        self.drive(now);
+    }
+
     /// Asks the machine to stop.
     pub fn stop(&mut self, now: Nanos, destage: bool) {
         self.note(|| Record::Stop(destage));

@@ -25,6 +25,16 @@ use crate::store::Store;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
+/// What [`Engine::troubles`] has told.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    errors: Vec<u64>,
+    lasting: Vec<String>,
+}
+
+/// Most unreadable blocks that a message names.
+const UNREADABLE_SHOWN: usize = 10;
+
 /// How an engine is opened; what is not a property of the cache itself.
 #[derive(Debug, Default)]
 pub struct EngineOptions {
@@ -223,9 +233,67 @@ impl Engine {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
             let export = stores[volume.volume.0 as usize].export.as_ref();
-            status.backing_failure = export.and_then(|export| export.failure());
+            // What the session ended of says more than what the operations did.
+            let failure = export.and_then(|export| export.failure());
+            status.backing_failure = failure.or(status.backing_failure.take());
         }
         status
+    }
+
+    /// What should be told to an operator who is not asking: what fails, or has failed since
+    /// `told` was made, which takes note of that.
+    pub fn troubles(&self, told: &mut Told) -> Vec<String> {
+        let core = self.shared.lock_anyway();
+        let mut troubles = Vec::new();
+        told.errors.resize(self.volumes.len(), 0);
+        for (volume, told) in self.volumes.iter().zip(&mut told.errors) {
+            let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
+            let failure = core.cache.last_backing_failure(volume.volume);
+            if let (Some(failure), true) = (failure, errors > *told) {
+                let (name, new) = (&volume.name, errors - *told);
+                troubles.push(format!(
+                    "the backing store of volume {name} failed {new} operations: {failure}"
+                ));
+                *told = errors;
+            }
+        }
+        let given_up = core.cache.has_given_up();
+        drop(core);
+        let lasting =
+            given_up.then(|| status::GIVEN_UP.to_owned()).into_iter().chain(self.unreadable());
+        for trouble in lasting {
+            if !told.lasting.contains(&trouble) {
+                troubles.push(trouble.clone());
+                told.lasting.push(trouble);
+            }
+        }
+        troubles
+    }
+
+    /// What cannot be read from flash, in words, if anything.
+    fn unreadable(&self) -> Option<String> {
+        let blocks: Vec<_> = self.shared.lock_anyway().cache.unreadable().collect();
+        let name = |volume: Volume| {
+            let of = self.volumes.iter().find(|v| v.volume == volume);
+            of.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
+        };
+        let (shown, more) = blocks.split_at(blocks.len().min(UNREADABLE_SHOWN));
+        let (first, _) = shown.split_first()?;
+        let mut text = format!("the newest data of block {} of volume {}", first.1, name(first.0));
+        for &(volume, block) in &shown[1..] {
+            text += &format!(", block {block} of volume {}", name(volume));
+        }
+        if !more.is_empty() {
+            text += &format!(" and {} more", more.len());
+        }
+        Some(text + " cannot be read from flash, until it is written or trimmed")
+    }
+
+    /// A stop is near: requests that wait for what cannot be destaged fail soon.
+    pub fn prepare_stop(&self) {
+        let mut core = self.shared.lock();
+        core.prepare_stop(self.shared.clock.now());
+        self.shared.unlock(core, None);
     }
 
     /// Waits until there is nothing left to do for the requests so far, in the background either.
@@ -379,8 +447,10 @@ impl Engine {
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, EngineError> {
         let destage = mode == StopMode::Destage || !self.has_flash;
+        self.prepare_stop();
         if destage && self.has_flash && self.keeps_dirty.load(Ordering::Relaxed) {
-            self.flush_all()?;
+            // If that fails so does the stop, which says what is left.
+            let _ = self.flush_all();
         }
         let mut core = self.shared.lock();
         core.closing = true;
@@ -457,8 +527,29 @@ impl Engine {
     }
 
     fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
-        let kept = if self.has_flash { "on the flash tier" } else { "in memory only" };
-        EngineError::Destage { what, error, kept }
+        let dirty = self.shared.lock_anyway().cache.dirty_blocks();
+        let why = match self.unreadable() {
+            Some(unreadable) if error == IoError::Corrupt => unreadable,
+            _ => error.to_string(),
+        };
+        let core = self.shared.lock_anyway();
+        let failure = |v: &VolumeDescription| {
+            core.cache.volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
+            core.cache.last_backing_failure(v.volume)
+        };
+        let failures = self.volumes.iter().filter_map(|v| Some((&v.name, failure(v)?)));
+        let on: String =
+            failures.map(|(name, error)| format!("; volume {name}: {error}")).collect();
+        drop(core);
+        let ended = self.reaper.is_none();
+        let left = match (self.has_flash, ended) {
+            (true, _) => format!("{dirty} dirty blocks stay on the flash tier"),
+            (false, false) => format!("{dirty} dirty blocks stay in memory"),
+            (false, true) => {
+                format!("{dirty} dirty blocks were in memory only, and are lost with it")
+            }
+        };
+        EngineError::Destage { what, why: why + &on, left }
     }
 
     /// Ends the reaper. The machine is not called afterwards.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
-use forebay_effect::IoError;
 use forebay_flash::{GeometryError, LogError};
 
 use crate::backing_header::{EpochError, HeaderError};
@@ -167,6 +166,27 @@ pub enum EngineError {
         /// Bytes it should have.
         needed: u64,
     },
+    /// The device of the flash tier has become smaller.
+    #[error(
+        "the flash tier {} is cut off: it has {needed} bytes and the device only {size}; nothing \
+         was written", path.display()
+    )]
+    FlashCut {
+        /// The device or file.
+        path: PathBuf,
+        /// Bytes it has.
+        size: u64,
+        /// Bytes of the tier.
+        needed: u64,
+    },
+    /// What was refused, where files were missing: that is the likely reason.
+    #[error("{error}. Of what the configuration names, {} did not exist", listed(missing))]
+    Missing {
+        /// What was refused.
+        error: Box<EngineError>,
+        /// The files.
+        missing: Vec<PathBuf>,
+    },
     /// The store's newest data may be on a flash tier that is not there.
     #[error(
         "volume {volume}: {} has newer data on a flash tier that this configuration does not \
@@ -278,15 +298,19 @@ pub enum EngineError {
     #[error(transparent)]
     Backend(#[from] UnknownBackend),
     /// Dirty data could not be brought to its place.
-    #[error("{what} failed: {error}. Nothing acknowledged is lost: it is kept {kept}")]
+    #[error("{what} failed: {why}; {left}")]
     Destage {
         /// The destage, or the stop.
         what: &'static str,
         /// Why.
-        error: IoError,
-        /// Where the data is.
-        kept: &'static str,
+        why: String,
+        /// Where the data is, or what is lost.
+        left: String,
     },
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn advice(error: &HeaderError) -> &'static str {

@@ -42,7 +42,7 @@ mod translate;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
-pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
+pub use engine::{Counters, Engine, EngineOptions, StopMode, Told, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;

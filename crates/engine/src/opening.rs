@@ -1,11 +1,12 @@
 //! Opening an engine: every check before anything is written.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
 use forebay_config::Config;
+use forebay_device::file::Target;
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
@@ -47,7 +48,51 @@ struct Decision {
     numbers: Vec<usize>,
 }
 
+/// Files that the opening has created, for as long as it may still be refused: then they are
+/// removed, while whoever holds them still does.
+struct Created<'a> {
+    missing: &'a mut Vec<PathBuf>,
+}
+
+impl Created<'_> {
+    fn add(&mut self, target: &Target, path: &Path) {
+        if target.is_new() {
+            self.missing.push(path.to_owned());
+        }
+    }
+
+    fn keep(self) {
+        self.missing.clear();
+    }
+}
+
+impl Drop for Created<'_> {
+    fn drop(&mut self) {
+        for path in &*self.missing {
+            // That the opening was refused is the news; the empty file is only litter.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Opens what the configuration names.
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
+    let mut missing = Vec::new();
+    let opened = open_all(config, options, &mut missing);
+    let all = config.volume.len() + usize::from(config.flash.is_some());
+    opened.map_err(|error| match missing.len() {
+        0 => error,
+        // Nothing was there: that is no reason.
+        count if count == all => error,
+        _ => EngineError::Missing { error: Box::new(error), missing },
+    })
+}
+
+fn open_all(
+    config: &Config,
+    options: &EngineOptions,
+    missing: &mut Vec<PathBuf>,
+) -> Result<Opened, EngineError> {
     if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
         let message =
             format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
@@ -55,14 +100,22 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     }
     // Bad words are refused before any device is opened.
     cache_config(config, None)?;
-    let mut stores = Vec::new();
+    let (mut stores, mut flash) = (Vec::new(), None);
+    let mut created = Created { missing };
     for volume in &config.volume {
-        stores.push(Store::open(volume, options.direct, options.give_up())?);
+        let store = Store::open(volume, options.direct, options.give_up())?;
+        if let Some(Backing::Local(target)) = &store.target {
+            created.add(target, &store.path);
+        }
+        stores.push(store);
     }
-    let mut flash = match &config.flash {
-        Some(flash) => Some(FlashTier::open(flash, options.direct)?),
-        None => None,
-    };
+    if let Some(tier) = &config.flash {
+        let tier = FlashTier::open(tier, options.direct)?;
+        if let Some(target) = &tier.target {
+            created.add(target, &tier.path);
+        }
+        flash = Some(tier);
+    }
     let mut notices = Vec::new();
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
     let decision = decide(options, &mut flash, &stores)?;
@@ -105,6 +158,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let mut stores: Vec<Store> = slots.into_iter().flatten().collect();
     let volumes = describe(config, &stores, &decision.numbers);
 
+    created.keep();
     // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
     announce(&mut stores, &decision.start, flash.as_ref())?;

@@ -2,6 +2,7 @@
 
 use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
+use forebay_effect::IoError;
 use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder};
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub struct Status {
     /// Why the configured policy is not in force: what was dirty at the start could not be
     /// destaged. Nothing where it is.
     pub write_policy_failure: Option<String>,
+    /// Why nothing goes to flash any more, until the next start. Nothing where it does.
+    pub flash_failure: Option<String>,
     /// All volumes together.
     #[serde(flatten)]
     pub total: Workload,
@@ -118,8 +121,8 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Why its backing store can no longer be reached, until the next start; for exports of NBD
-    /// servers.
+    /// How the last operation on its backing store failed, if it did; for exports of NBD servers
+    /// why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
     /// Its workload.
     #[serde(flatten)]
@@ -175,6 +178,11 @@ pub struct DeviceCounters {
     pub errors: u64,
 }
 
+/// What a cache that has given its flash up says.
+pub(crate) const GIVEN_UP: &str = "nothing goes to flash until the next start: it failed, or had to \
+                                   wait too long for a backing store. Writes fail, reads go on, \
+                                   dirty blocks stay on flash";
+
 /// Takes a status under the lock, and puts it together outside.
 pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let core = shared.lock();
@@ -185,6 +193,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
+    let failing: Vec<_> = volumes.iter().map(|v| cache.backing_failure(v.volume)).collect();
+    let given_up = cache.has_given_up();
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
     let components = core.executor.latencies().cloned().unwrap_or_default();
@@ -195,13 +205,14 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         forebay_setup::policy_words(config.write_policy, config.acknowledge);
     let none = LatencyRecorder::coarse();
     let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
-    let volume = |(v, s): (&VolumeDescription, &VolumeStats)| VolumeStatus {
-        volume: v.name.clone(),
-        size_bytes: v.size_bytes,
-        read_only: v.read_only,
-        backing_failure: None,
-        workload: workload(s, of(v)),
-    };
+    let volume =
+        |((v, s), failing): ((&VolumeDescription, &VolumeStats), &Option<IoError>)| VolumeStatus {
+            volume: v.name.clone(),
+            size_bytes: v.size_bytes,
+            read_only: v.read_only,
+            backing_failure: failing.map(|error| error.to_string()),
+            workload: workload(s, of(v)),
+        };
     let all: LatencyRecorder = latency.iter().fold(LatencyRecorder::coarse(), |mut sum, l| {
         sum.add(l);
         sum
@@ -217,8 +228,9 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
                  until the policy is set again"
             )
         }),
+        flash_failure: given_up.then(|| GIVEN_UP.to_owned()),
         total: workload(&total, &all),
-        volumes: volumes.iter().zip(&stats).map(volume).collect(),
+        volumes: volumes.iter().zip(&stats).zip(&failing).map(volume).collect(),
         tier2_bytes_written: log.map_or(0, |l| {
             (l.payload_pages + l.header_pages + l.superblock_pages) * u64::from(l.page_size)
         }),

@@ -7,10 +7,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use forebay_config::Address;
 
 use crate::error::ServeError;
+
+/// How long an address that is taken is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -43,6 +47,19 @@ impl Listener {
     /// # Errors
     /// If a live process serves the address already, or it cannot be had.
     pub fn bind(address: &Address) -> Result<Listener, ServeError> {
+        // A process that was killed a moment ago may still be on its way out.
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Self::bind_now(address) {
+                Err(ServeError::InUse { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn bind_now(address: &Address) -> Result<Listener, ServeError> {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
         match address {
             Address::Tcp(address) => {

@@ -106,6 +106,8 @@ impl Server {
         mode: StopMode,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Stopped, ServeError> {
+        // Clients that wait for what cannot be are answered, so that they can go.
+        self.engine.prepare_stop();
         let stopped = self.nbd.stop();
         drop(self.control);
         let mut engine = self.engine;

@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use forebay_device::Doorbell;
 
@@ -51,9 +52,9 @@ impl StopSignals {
         COUNT.load(Ordering::Acquire)
     }
 
-    /// Waits until a signal comes or the bell is rung by other means.
-    pub fn wait(&self) {
-        self.bell.wait(None);
+    /// Waits until a signal comes, the bell is rung by other means, or the time is up.
+    pub fn wait(&self, time: Duration) {
+        self.bell.wait(Some(Instant::now() + time));
     }
 
     /// Ends a wait, from anywhere.

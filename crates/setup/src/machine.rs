@@ -70,6 +70,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         requests_max: config.workers.requests_max,
         waiters_max: WAITERS_MAX,
         destage_depth: config.flush.parallel,
+        give_up_after: config.flush.give_up_after.nanos(),
     })
 }
 

@@ -9,10 +9,11 @@
 //! records count as clean: a dirty record may not be forgotten, and its region not be reused,
 //! before its data is durable elsewhere.
 
+use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Shard, Surroundings};
-use crate::index::{DESTAGED, EntryId, NONE};
+use crate::index::{DESTAGED, EntryId, NONE, UNREADABLE};
 
 /// What is cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,9 +35,12 @@ pub(crate) struct Job {
     pub(super) in_flight: u32,
     /// Blocks that were busy: the pass is repeated.
     pub(super) again: bool,
-    pub(super) failed: bool,
-    /// A dirty record could not be read from flash.
+    /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
+    /// How the last write that failed did, and to which volumes there were such (bits, as
+    /// below): what else is to go there is not tried.
+    pub(super) error: Option<IoError>,
+    pub(super) failed_volumes: u64,
     /// Volumes written to, a bit each for the first 64; all of them if more.
     pub volumes: u64,
 }
@@ -46,6 +50,11 @@ impl Job {
     pub fn is_reading(&self) -> bool {
         self.in_flight > 0
     }
+
+    fn written(&self) -> JobState {
+        let Job { volumes, error, unreadable, .. } = *self;
+        JobState::Written { volumes, error, unreadable }
+    }
 }
 
 /// How a job stands.
@@ -53,11 +62,13 @@ impl Job {
 pub(crate) enum JobState {
     /// Waiting for transfers.
     Busy,
-    /// Everything is written: sync the volumes (bits).
-    Written(u64),
-    /// A destage failed; the blocks stay dirty. Trying again will not help a record that
-    /// cannot be read.
-    Failed { unreadable: bool },
+    /// What could be written is: sync the volumes (bits). What could not stays dirty.
+    Written { volumes: u64, error: Option<IoError>, unreadable: bool },
+}
+
+/// The volume's bit among those of a job.
+pub(super) fn volume_bit(key: BlockKey) -> u64 {
+    1 << key.volume().min(63)
 }
 
 impl Shard {
@@ -80,8 +91,9 @@ impl Shard {
             cursor: 0,
             in_flight: 0,
             again: false,
-            failed: false,
             unreadable: false,
+            error: None,
+            failed_volumes: 0,
             volumes: 0,
         });
     }
@@ -102,6 +114,10 @@ impl Shard {
     fn collect(&mut self, region: u32) {
         let mut id = self.regions[region as usize];
         while id != NONE {
+            if self.index[id].has(UNREADABLE) {
+                self.index[id].clear(UNREADABLE);
+                self.restand(id, false);
+            }
             let e = &self.index[id];
             if e.flash_dirty != 0 && !e.has(DESTAGED) {
                 let position = e.position().expect("an entry of a region has a record");
@@ -114,37 +130,32 @@ impl Shard {
 
     /// Pushes the job on.
     pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
-        let Some(mut job) = self.job.take() else { return JobState::Written(0) };
-        while job.in_flight < self.destage_depth
-            && !job.failed
-            && self.destage_next(around, &mut job)
-        {}
-        let drained = job.in_flight == 0 && (job.failed || job.cursor >= self.scratch.len());
-        let state = if !drained {
-            JobState::Busy
-        } else if job.failed {
-            JobState::Failed { unreadable: job.unreadable }
-        } else if job.again {
+        let Some(mut job) = self.job.take() else {
+            return JobState::Written { volumes: 0, error: None, unreadable: false };
+        };
+        while job.in_flight < self.destage_depth && self.destage_next(around, &mut job) {}
+        let drained = job.in_flight == 0 && job.cursor >= self.scratch.len();
+        let state = if drained && job.again {
             // Blocks were busy with something else; their ends call again.
             (job.cursor, job.again) = (0, false);
-            let owed = |&(key, position): &(BlockKey, Position)| {
-                self.index.find(key).is_some_and(|id| self.is_owed(id, position))
-            };
-            let rest = self.scratch.iter().any(owed);
-            if rest { JobState::Busy } else { JobState::Written(job.volumes) }
+            let rest = self.scratch.iter().any(|&(key, position)| {
+                self.index.find(key).is_some_and(|id| self.is_owed(&job, id, position))
+            });
+            if rest { JobState::Busy } else { job.written() }
+        } else if drained {
+            job.written()
         } else {
-            JobState::Written(job.volumes)
+            JobState::Busy
         };
-        if !matches!(state, JobState::Failed { .. }) {
-            self.job = Some(job);
-        }
+        self.job = Some(job);
         state
     }
 
-    /// Whether the record that was chosen is still the newest, and dirty.
-    pub(super) fn is_owed(&self, id: EntryId, position: Position) -> bool {
+    /// Whether the record that was chosen is still the newest, and dirty, and can be written.
+    pub(super) fn is_owed(&self, job: &Job, id: EntryId, position: Position) -> bool {
         let e = &self.index[id];
-        e.flash_dirty != 0 && !e.has(DESTAGED) && e.position() == Some(position)
+        let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes & volume_bit(e.key()) != 0;
+        e.flash_dirty != 0 && !tried && e.position() == Some(position)
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
@@ -180,10 +191,33 @@ impl Shard {
         }
     }
 
-    /// A job that failed is given up: nothing of it counts.
-    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>) {
-        self.job = None;
-        self.clean_settle(around, false);
+    /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
+    /// cleaning has met, without those that were written anew since.
+    ///
+    /// [`UNREADABLE_MAX`]: super::UNREADABLE_MAX
+    pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
+        let still =
+            |key: &BlockKey| self.index.find(*key).is_some_and(|id| self.index[id].has(UNREADABLE));
+        self.unreadable.iter().copied().filter(still)
+    }
+
+    pub(super) fn note_unreadable(&mut self, key: BlockKey) {
+        if let Some(id) = self.index.find(key) {
+            self.index[id].set(UNREADABLE);
+            self.restand(id, false);
+        }
+        if self.unreadable.contains(&key) {
+            return;
+        }
+        if self.unreadable.len() == super::UNREADABLE_MAX {
+            let index = &self.index;
+            let still =
+                |key: &BlockKey| index.find(*key).is_some_and(|id| index[id].has(UNREADABLE));
+            self.unreadable.retain(still);
+        }
+        if self.unreadable.len() < super::UNREADABLE_MAX {
+            self.unreadable.push(key);
+        }
     }
 
     /// The region is free: nothing may refer to it any more.

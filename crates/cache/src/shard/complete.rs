@@ -17,12 +17,14 @@ impl Shard {
     /// A device effect of this shard ended.
     pub fn handle_completion(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
         let kind = self.transfers[t].kind;
-        if result.is_err() {
-            around.stats.transfer_errors += 1;
-            if !matches!(kind, Kind::FlashRead { .. } | Kind::DestageRead { .. }) {
-                let volume = usize::from(self.transfers[t].key.volume());
-                around.front.volumes[volume].stats.backing_errors += 1;
-            }
+        around.stats.transfer_errors += u64::from(result.is_err());
+        if !matches!(kind, Kind::FlashRead { .. } | Kind::DestageRead { .. }) {
+            let volume = usize::from(self.transfers[t].key.volume());
+            let volume = &mut around.front.volumes[volume];
+            let reads = matches!(kind, Kind::Fetch | Kind::DirectRead { .. });
+            volume.failing[usize::from(!reads)] = result.err();
+            volume.last_failure = result.err().or(volume.last_failure);
+            volume.stats.backing_errors += u64::from(result.is_err());
         }
         match kind {
             Kind::Fetch => self.fetched(around, t, result),

@@ -9,7 +9,7 @@ use forebay_effect::{Effect, Place, Segment, Slot};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::clean::Job;
+use super::clean::{Job, volume_bit};
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::EntryId;
@@ -42,7 +42,7 @@ impl Shard {
     /// Starts to write the next records; false if that must wait for other transfers to end.
     pub(super) fn destage_next(&mut self, around: &mut Surroundings<'_>, job: &mut Job) -> bool {
         let Some(&(key, position)) = self.scratch.get(job.cursor) else { return false };
-        let (id, appending) = match self.standing(key, position) {
+        let (id, appending) = match self.standing(job, key, position) {
             Standing::Ready { id, appending } => (id, appending),
             Standing::NotOwed => {
                 job.cursor += 1;
@@ -67,7 +67,7 @@ impl Shard {
         }
         job.cursor += taken;
         job.in_flight += 1;
-        job.volumes |= 1 << key.volume().min(63);
+        job.volumes |= volume_bit(key);
         true
     }
 
@@ -75,9 +75,9 @@ impl Shard {
     /// wait for the region to become free. Its record is destaged *beside* the append. Nothing
     /// can overtake: the newer version is destaged by a later job, and until then nobody reads
     /// these granules from the backing store, because the newer record holds them all.
-    fn standing(&self, key: BlockKey, position: Position) -> Standing {
+    fn standing(&self, job: &Job, key: BlockKey, position: Position) -> Standing {
         match self.index.find(key) {
-            Some(id) if self.is_owed(id, position) => match self.index[id].transfer() {
+            Some(id) if self.is_owed(job, id, position) => match self.index[id].transfer() {
                 None => Standing::Ready { id, appending: false },
                 Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => {
                     Standing::Ready { id, appending: true }
@@ -128,7 +128,9 @@ impl Shard {
         for (n, &(key, position)) in self.scratch[job.cursor..].iter().take(most).enumerate() {
             let follows =
                 key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
-            let Standing::Ready { id, appending } = self.standing(key, position) else { break };
+            let Standing::Ready { id, appending } = self.standing(job, key, position) else {
+                break;
+            };
             if !follows || self.index[id].flash_dirty != self.all {
                 break;
             }
@@ -223,8 +225,10 @@ impl Shard {
     /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
     /// this one any more), or it cannot be read.
     pub(super) fn record_unread(&mut self, around: &mut Surroundings<'_>, t: u32, overtaken: bool) {
+        if !overtaken {
+            self.note_unreadable(self.transfers[t].key);
+        }
         if let Some(job) = &mut self.job {
-            job.failed |= !overtaken;
             job.unreadable |= !overtaken;
         }
         match self.transfers[t].stretch {
@@ -323,8 +327,9 @@ impl Shard {
         if result.is_ok() && self.destage_step(around, t, from) {
             return;
         }
-        if let Some(job) = &mut self.job {
-            job.failed |= result.is_err();
+        if let (Some(job), Err(error)) = (&mut self.job, result) {
+            job.failed_volumes |= volume_bit(self.transfers[t].key);
+            job.error = Some(error);
         }
         self.write_ended();
         let mut t = t;

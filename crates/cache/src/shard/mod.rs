@@ -115,6 +115,8 @@ pub(crate) struct Shard {
     all: u16,
     has_flash: bool,
     log_failed: bool,
+    /// Blocks whose dirty record could not be read, the first of them.
+    unreadable: Vec<BlockKey>,
     /// Failed destages in a row, without a flash tier.
     destages_failed: u32,
     destage_depth: u32,
@@ -124,6 +126,9 @@ pub(crate) struct Shard {
     stretch_scratch: Vec<(EntryId, bool, Option<Slot>)>,
     segments_scratch: Vec<Segment>,
 }
+
+/// Most blocks that are remembered as unreadable.
+pub(crate) const UNREADABLE_MAX: usize = 64;
 
 /// Failed destages in a row after which a request that needs room is told so.
 const DESTAGES_FAILED_MAX: u32 = 3;
@@ -191,6 +196,7 @@ impl Shard {
             all: ((1_u32 << granules) - 1) as u16,
             has_flash: config.flash.is_some(),
             log_failed: false,
+            unreadable: Vec::with_capacity(UNREADABLE_MAX),
             destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
             scratch: Vec::with_capacity(region_blocks as usize),
@@ -574,7 +580,7 @@ impl Shard {
             }
         }
         let e = &mut self.index[id];
-        e.clear(crate::index::DESTAGED);
+        e.clear(crate::index::DESTAGED | crate::index::UNREADABLE);
         match to {
             None => {
                 e.set_position(None);

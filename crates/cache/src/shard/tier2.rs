@@ -7,8 +7,8 @@ use forebay_flash::{BlockKey, Mapping, Position};
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
-use crate::index::{EntryId, LEAVING, NONE};
-use crate::second::Stand;
+use crate::index::{EntryId, LEAVING, NONE, UNREADABLE};
+use crate::second::{Second, Stand};
 
 /// Mappings of a region that is reclaimed, on their way.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ impl Shard {
         let record = e.position().is_some() && !second.is_unmapping(id);
         let to = if !record && !on_its_way {
             Stand::Out
+        } else if e.has(UNREADABLE) {
+            Stand::Pinned
         } else if second.stand(id) == Stand::Leaving && !anew {
             Stand::Leaving
         } else if !resident {
@@ -125,6 +127,11 @@ impl Shard {
     /// Recovery has given all records.
     pub fn second_ready(&mut self, around: &mut Surroundings<'_>) {
         self.trim_second(around);
+    }
+
+    /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
+    pub fn is_exhausted(&self) -> bool {
+        self.second.as_ref().is_some_and(Second::is_exhausted)
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.

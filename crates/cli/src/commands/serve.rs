@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_config::{Config, OnStop};
-use forebay_engine::{EngineOptions, StopMode};
+use forebay_engine::{EngineOptions, StopMode, Told};
 use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, usual_stop};
 
 use crate::context::Context;
@@ -14,6 +14,8 @@ use crate::output::write_stdout;
 
 /// How often a stop says how far it is.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+/// How often the server is asked whether something fails.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Arguments of `forebay serve`.
 #[derive(clap::Args, Debug)]
@@ -74,16 +76,21 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut line = serde_json::to_vec(&server.ready())?;
     line.push(b'\n');
     write_stdout(&line)?;
+    let mut told = Told::default();
     while signals.count() == 0 && server.stop_requested().is_none() {
-        signals.wait();
+        signals.wait(LOOK_PERIOD);
+        for trouble in server.engine().troubles(&mut told) {
+            ctx.note(trouble);
+        }
     }
     let mode = server.stop_requested().unwrap_or_else(|| usual_stop(&config));
-    ctx.note(match mode {
-        StopMode::Destage => {
-            "finishing what is in flight, then writing back what is dirty; with a flash tier a second \
-             signal leaves the rest there"
+    ctx.note(match (mode, config.flash.is_some()) {
+        (StopMode::Keep, true) => "finishing what is in flight; dirty data stays on flash",
+        (StopMode::Destage, true) => {
+            "finishing what is in flight, then writing back what is dirty; a second signal leaves \
+             the rest on flash"
         }
-        StopMode::Keep => "finishing what is in flight; dirty data stays on flash",
+        (_, false) => "finishing what is in flight, then writing back what is dirty",
     });
     let stopped = stop(server, mode, &signals, ctx)?;
     if stopped.dirty_blocks > 0 {

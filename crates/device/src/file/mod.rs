@@ -169,6 +169,7 @@ pub struct Target {
     path: PathBuf,
     offset: u64,
     size: u64,
+    created: bool,
     logical_block: u32,
     memory_alignment: u32,
     direct: bool,
@@ -189,7 +190,8 @@ impl Target {
             // The error is the news; the empty file is only litter.
             let _ = std::fs::remove_file(path);
         }
-        let (target, notice) = opened?;
+        let (mut target, notice) = opened?;
+        target.created = created;
         if target.size == 0 {
             let size = geometry::size(&target.file, target.block_device)
                 .map_err(|source| failed("measure", path, source))?;
@@ -222,6 +224,11 @@ impl Target {
     /// Usable bytes: whole logical blocks of the target, or the window's length.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether opening it has created it.
+    pub fn is_new(&self) -> bool {
+        self.created
     }
 
     /// As it was given.
@@ -359,6 +366,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Option<Notice>), Open
         file,
         path: path.clone(),
         offset: 0,
+        created: false,
         size: size - size % u64::from(logical_block),
         logical_block,
         memory_alignment,

@@ -50,6 +50,8 @@ pub enum Record {
     Timeout(Nanos),
     /// A destage was asked for.
     Destage,
+    /// A stop was announced.
+    PrepareStop,
     /// A stop was asked for, with or without destaging.
     Stop(bool),
     /// Another policy was asked for: writes back, allocates on write, on read; acknowledges.
@@ -168,6 +170,7 @@ impl Record {
                 write_u64(&[now.0], out)
             }
             Record::Destage => out.write_all(&[7]),
+            Record::PrepareStop => out.write_all(&[12]),
             Record::Stop(destage) => out.write_all(&[8, (*destage).into()]),
             Record::SetPolicy(p, acknowledge) => out.write_all(&[
                 10,
@@ -230,6 +233,7 @@ impl Record {
             5 => Record::Checksum(token(read_u64(input)?)?, read_u32(input)?),
             6 => Record::Timeout(Nanos(read_u64(input)?)),
             7 => Record::Destage,
+            12 => Record::PrepareStop,
             8 => Record::Stop(read_u8(input)? != 0),
             10 => {
                 let policy = WritePolicy {
