@@ -11,6 +11,7 @@ use crate::progress::{Progress, Unit};
 pub struct Context {
     quiet: bool,
     interrupted: Arc<AtomicBool>,
+    impatient: Arc<AtomicBool>,
 }
 
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
@@ -19,9 +20,10 @@ impl Context {
     /// second exits at once.
     pub fn new(quiet: bool) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupted);
+        let impatient = Arc::new(AtomicBool::new(false));
+        let (flag, ends) = (Arc::clone(&interrupted), Arc::clone(&impatient));
         let handler = move || {
-            if flag.swap(true, Ordering::SeqCst) {
+            if flag.swap(true, Ordering::SeqCst) || ends.load(Ordering::SeqCst) {
                 std::process::exit(1);
             }
             if !quiet {
@@ -30,7 +32,12 @@ impl Context {
         };
         // Without a handler a signal ends the process, which is the second-best answer.
         let _ = ctrlc::set_handler(handler);
-        Self { quiet, interrupted }
+        Self { quiet, interrupted, impatient }
+    }
+
+    /// From now on the first signal exits at once.
+    pub fn end_at_first_signal(&self) {
+        self.impatient.store(true, Ordering::SeqCst);
     }
 
     /// Whether the user asked to stop. Loops ask this every few thousand steps.

@@ -14,7 +14,7 @@ pub struct OutputArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the result to FILE instead of standard output
+    /// Write the result to FILE instead of standard output, which is also `-`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Write the raw rows to FILE as Parquet
@@ -27,10 +27,11 @@ pub struct OutputArgs {
 
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl OutputArgs {
-    /// Refuses files that cannot be written, before the work is done for nothing.
-    pub fn check(&self) -> Result<(), CliError> {
+    /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
+    /// before the work is done for nothing.
+    pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
         let files = [&self.output, &self.parquet, &self.html];
-        files.into_iter().flatten().try_for_each(|path| check_file(path))
+        check_files(files.into_iter().flatten(), read)
     }
 
     /// Emits `document`: as JSON if asked for, else as the text `human` writes.
@@ -47,8 +48,8 @@ impl OutputArgs {
             human(&mut bytes)?;
         }
         match &self.output {
-            Some(path) => write_file(path, &bytes),
-            None => write_stdout(&bytes),
+            Some(path) if path.as_os_str() != "-" => write_file(path, &bytes),
+            _ => write_stdout(&bytes),
         }
     }
 }
@@ -57,6 +58,30 @@ impl OutputArgs {
 pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::writing_stdout)
+}
+
+/// Refuses files to be `written` that cannot be, that are written twice, or that are `read`.
+pub fn check_files<'a, 'b>(
+    written: impl IntoIterator<Item = &'b PathBuf>,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), CliError> {
+    let mut taken: Vec<(&Path, &str)> = read.into_iter().map(|p| (p.as_path(), "read")).collect();
+    for path in written.into_iter().filter(|path| path.as_os_str() != "-") {
+        let same = |&&(other, _): &&(&Path, _)| {
+            same_file(path, other) || (path == other && !path.exists())
+        };
+        if let Some((_, how)) = taken.iter().find(same) {
+            let what = match *how {
+                "read" => format!("{} is both read and written", path.display()),
+                _ => format!("{} is to be written twice", path.display()),
+            };
+            let error = CliError::usage(what).kept("nothing was written");
+            return Err(error.next("give another name"));
+        }
+        check_file(path)?;
+        taken.push((path, "written"));
+    }
+    Ok(())
 }
 
 /// Refuses a file that [`write_file`] could not write.
@@ -133,13 +158,30 @@ mod tests {
     fn what_cannot_be_written_is_refused_before_and_a_check_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &Path| OutputArgs { html: Some(path.into()), ..Default::default() };
-        at(&dir.path().join("x.html")).check().unwrap();
-        at(Path::new("/dev/null")).check().unwrap();
+        at(&dir.path().join("x.html")).check([]).unwrap();
+        at(Path::new("/dev/null")).check([]).unwrap();
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
         for path in [dir.path().join("missing/x.html"), dir.path().to_owned()] {
-            let error = at(&path).check().unwrap_err().to_string();
+            let error = at(&path).check([]).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_read_or_written_already_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (trace, other) = (dir.path().join("a.csv"), dir.path().join("b.html"));
+        std::fs::write(&trace, "kept").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&trace, &link).unwrap();
+        let args = OutputArgs { html: Some(link), ..Default::default() };
+        let error = args.check([&trace]).unwrap_err().to_string();
+        assert!(error.contains("both read and written"), "{error}");
+        let both = Some(other.clone());
+        let args = OutputArgs { html: both.clone(), parquet: both, ..Default::default() };
+        let error = args.check([&trace]).unwrap_err().to_string();
+        assert!(error.contains("written twice"), "{error}");
+        OutputArgs { html: Some(other), ..Default::default() }.check([&trace]).unwrap();
     }
 
     #[test]

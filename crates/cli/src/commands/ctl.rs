@@ -139,6 +139,10 @@ It holds until the server stops; the configuration file says what holds at the n
 
 /// Asks, and prints the answer.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    if !matches!(args.action, Action::Top { .. }) {
+        // There is nothing to finish here: what the server does, it goes on doing.
+        ctx.end_at_first_signal();
+    }
     match args.action {
         Action::Status(server) => status(&server),
         Action::Top { server, every, count } => top(&server, every, count, ctx),

@@ -66,7 +66,7 @@ pub struct Args {
 /// Generates load.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
-    args.output.check()?;
+    args.output.check(&args.target.config)?;
     args.intervals.iter().try_for_each(|path| check_file(path))?;
     let open_loop = args.rate.is_some() || args.open_loop;
     let usual = if open_loop { 256 } else { 16 };

@@ -119,7 +119,7 @@ impl Args {
 
 /// Computes and prints the curves.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check()?;
+    args.output.check(&args.traces.traces)?;
     let options = args.options()?;
     let mut workload = WorkloadLocality::new(options)?;
     let mut without_data = 0;

@@ -233,7 +233,7 @@ impl Args {
 
     /// Refuses what cannot be, before traces are read.
     fn check(&self) -> Result<(), CliError> {
-        self.output.check()?;
+        self.output.check(&self.traces.traces)?;
         let block = self.block_size.bytes();
         let refuse = |what: String| Err(CliError::usage(what));
         if self.flash.bytes() < block && self.dram.bytes() < block {

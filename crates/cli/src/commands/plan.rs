@@ -170,7 +170,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if args.print_devices {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
-    args.output.check()?;
+    args.output.check(args.traces.traces.iter().chain(&args.devices))?;
     if args.evaluate == Evaluate::Replay {
         return Err(CliError::usage("--evaluate replay is not available in this version")
             .next("use --evaluate simulate, then forebay replay with the sizes that it finds"));

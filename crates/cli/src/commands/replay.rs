@@ -65,7 +65,7 @@ pub struct Args {
 /// Replays.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
-    args.output.check()?;
+    args.output.check(args.traces.traces.iter().chain(&args.target.config))?;
     args.intervals.iter().try_for_each(|path| check_file(path))?;
     if args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
         let what = "a trace from standard input can be read only once; a replay reads it twice, \

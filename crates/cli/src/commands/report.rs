@@ -51,7 +51,11 @@ enum Kind {
 
 /// Reads the documents and writes the page.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    crate::output::check_file(&args.output)?;
+    let file = |argument: &String| {
+        PathBuf::from(argument.split_once('=').map_or(argument.as_str(), |a| a.1))
+    };
+    let read: Vec<PathBuf> = args.documents.iter().map(file).collect();
+    crate::output::check_files([&args.output], &read)?;
     let (mut curves, mut plans, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels = Vec::new();
     for argument in &args.documents {

@@ -15,7 +15,7 @@ use forebay_trace::{
 use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{check_file, directory_of, same_file, write_stdout};
+use crate::output::{check_files, directory_of, write_stdout};
 use crate::reading::{Traces, read_trace_batches};
 use answer::{Answer, Compared, Sampled};
 use measure::{Measure, Measured};
@@ -124,13 +124,8 @@ fn check(args: &Args) -> Result<(), CliError> {
     }
     // Also says whether there are that many.
     sampler(args, args.bits, args.samples - 1).map_err(|e| CliError::usage(e.to_string()))?;
-    for output in outputs(args).iter().chain(&args.parquet).chain(&args.html) {
-        if args.traces.traces.iter().any(|trace| same_file(trace, output)) {
-            return usage(format!("{} is both read and written", output.display()));
-        }
-        check_file(output)?;
-    }
-    Ok(())
+    let samples = outputs(args);
+    check_files(samples.iter().chain(&args.parquet).chain(&args.html), &args.traces.traces)
 }
 
 fn outputs(args: &Args) -> Vec<PathBuf> {

@@ -6,7 +6,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_block::Request;
+use forebay_block::{Nanos, Request};
 use forebay_config::TimeSpan;
 use forebay_results::{TraceHasher, TraceIdentity};
 use forebay_simulate::{
@@ -86,7 +86,7 @@ impl Args {
 
 /// Simulates and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check()?;
+    args.output.check(args.traces.traces.iter().chain([&args.config.config]))?;
     let config = load_config(&args.config.config)?;
     let measured = measure(&args.traces, ctx)?;
     let defaults = Defaults {
@@ -98,9 +98,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let scenario = Scenario::new(&config, &measured.volumes, &defaults).map_err(refused)?;
     let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
     let mut hasher = TraceHasher::new();
+    let mut times = Times::default();
     let (started, cpu) = (Instant::now(), cpu_time());
     let hashed = |request: Request| {
         hasher.add(&request);
+        times.add(request.time);
         request
     };
     match measured.requests {
@@ -113,6 +115,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
     }
     let result = simulation.finish()?;
+    if let (Pacing::OpenLoop { .. }, true) = (args.options().pacing, times.is_none_in_many()) {
+        ctx.note(
+            "the trace has no times, so all its requests arrived at once; --queue-depth 1 or \
+             --untimed asks for them one after another",
+        );
+    }
     let answer = Answer {
         cpu_s: (cpu_time() - cpu).as_secs_f64(),
         wall_s: started.elapsed().as_secs_f64(),
@@ -140,6 +148,25 @@ struct Answer {
     /// Seconds that the simulation took of a processor; reading has a thread of its own.
     cpu_s: f64,
     wall_s: f64,
+}
+
+/// Whether requests have times at all.
+#[derive(Default)]
+struct Times {
+    first: Option<Nanos>,
+    differ: bool,
+    requests: u64,
+}
+
+impl Times {
+    fn add(&mut self, time: Nanos) {
+        self.differ |= *self.first.get_or_insert(time) != time;
+        self.requests += 1;
+    }
+
+    fn is_none_in_many(&self) -> bool {
+        self.requests > 1 && !self.differ
+    }
 }
 
 /// What has to be known of the traces before the simulation begins.

@@ -176,7 +176,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
+    pub fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
         let rows = self.pareto.iter().flat_map(|front| {
             front.points.iter().map(|p| {
                 let tiers = &front.hierarchies[p.hierarchy].tiers;
@@ -305,12 +305,19 @@ pub struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct ParetoRow<'a> {
+pub struct ParetoRow<'a> {
     tiers: Vec<ParetoTier<'a>>,
-    backing: &'a str,
-    cost_usd: f64,
-    mean_latency_us: f64,
-    flash_bytes_written_per_day: Option<f64>,
+    pub backing: &'a str,
+    pub cost_usd: f64,
+    pub mean_latency_us: f64,
+    pub flash_bytes_written_per_day: Option<f64>,
+}
+
+impl ParetoRow<'_> {
+    /// What is bought.
+    pub fn buy(&self) -> String {
+        super::text::tier_names(self.tiers.iter().map(|t| (t.device, t.bytes)))
+    }
 }
 
 #[derive(Serialize)]

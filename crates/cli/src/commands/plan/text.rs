@@ -24,9 +24,69 @@ impl Answer<'_> {
                 if let Some(advice) = best.and_then(advice) {
                     writeln!(out, "{advice}")?;
                 }
+                if let Some(single) = best.and_then(|best| single_tier(plan, best)) {
+                    writeln!(out, "{single}")?;
+                }
+            }
+        }
+        for backing in self.backings() {
+            if self.args.sweep.is_some() {
+                let table = self.sweep_table(backing);
+                let table = table.to_text();
+                writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
+            }
+            if self.args.pareto {
+                let table = self.pareto_table(backing);
+                let table = table.to_text();
+                writeln!(
+                    out,
+                    "\nNot beaten in cost, latency and flash writes at once, in front of {backing}:\n{}",
+                    table.trim_end()
+                )?;
             }
         }
         Ok(())
+    }
+
+    /// The best choice for each budget of the sweep.
+    fn sweep_table(&self, backing: &str) -> Table {
+        let table = Table::new()
+            .number("budget")
+            .column("buy")
+            .number("cost")
+            .number("mean latency")
+            .number("same tier 1 alone")
+            .number("gained");
+        self.sweep.iter().fold(table, |table, plan| {
+            let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
+            let Some(best) = best else { return table };
+            table.row([
+                Unit::Dollars.show(plan.budget_usd),
+                tiers(&best.purchase),
+                Unit::Dollars.show(best.purchase.cost_usd),
+                latency(&best.purchase),
+                Unit::Micros.show(best.baseline.mean_latency_us),
+                percent(best.latency_reduction),
+            ])
+        })
+    }
+
+    fn pareto_table(&self, backing: &str) -> Table {
+        let table = Table::new()
+            .number("cost")
+            .column("buy")
+            .number("mean latency")
+            .number("flash writes/day");
+        let rows = self.pareto_rows().into_iter().filter(|row| row.backing == backing);
+        rows.fold(table, |table, row| {
+            let writes = row.flash_bytes_written_per_day;
+            table.row([
+                Unit::Dollars.show(row.cost_usd),
+                row.buy(),
+                Unit::Micros.show(row.mean_latency_us),
+                writes.map_or_else(|| "-".into(), |bytes| Unit::Bytes.show(bytes)),
+            ])
+        })
     }
 
     pub fn facts(&self) -> Vec<(String, String)> {
@@ -68,8 +128,13 @@ impl Answer<'_> {
 
     /// The choices in front of one backing store; none if there are none.
     pub fn choices_table(&self, plan: &Plan, backing: &str) -> Option<Table> {
-        let choices: Vec<&Choice> =
-            plan.choices.iter().filter(|c| c.purchase.backing == backing).collect();
+        // Combinations that differ only in a second tier that is not bought are one purchase.
+        let mut choices: Vec<&Choice> = Vec::new();
+        for choice in plan.choices.iter().filter(|c| c.purchase.backing == backing) {
+            if !choices.iter().any(|c| tiers(&c.purchase) == tiers(&choice.purchase)) {
+                choices.push(choice);
+            }
+        }
         if choices.is_empty() {
             return None;
         }
@@ -78,7 +143,7 @@ impl Answer<'_> {
             .column("class")
             .number("cost")
             .number("mean latency")
-            .number("single tier")
+            .number("same tier 1 alone")
             .number("gained")
             .number("hits by tier")
             .number("flash writes/day")
@@ -118,13 +183,40 @@ fn latency(purchase: &Purchase) -> String {
     }
 }
 
-/// `12 MiB FastDRAM + 3 GiB FastSSD`; tiers of no size are left out but for what they are.
+/// `12 MiB FastDRAM + 3 GiB FastSSD`; second tiers of no size are left out.
 pub fn tiers(purchase: &Purchase) -> String {
-    let part = |t: &forebay_plan::Tier| match t.bytes {
-        0 => format!("no {}", t.device),
-        bytes => format!("{} {}", Unit::Bytes.show(bytes as f64), t.device),
+    tier_names(purchase.tiers.iter().map(|t| (t.device.as_str(), t.bytes)))
+}
+
+/// The same for tiers given as device and bytes.
+pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let part = |(at, (device, bytes)): (usize, (&str, u64))| match bytes {
+        0 if at > 0 => None,
+        0 => Some(format!("no {device}")),
+        bytes => Some(format!("{} {device}", Unit::Bytes.show(bytes as f64))),
     };
-    purchase.tiers.iter().map(part).collect::<Vec<_>>().join(" + ")
+    tiers.enumerate().filter_map(part).collect::<Vec<_>>().join(" + ")
+}
+
+/// What the fastest single tier of any device within the budget would do, beside the best of two.
+fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
+    let held = |p: &Purchase| p.tiers.iter().filter(|t| t.bytes > 0).count();
+    if held(&best.purchase) < 2 {
+        return None;
+    }
+    let singles = plan.choices.iter().filter(|c| c.purchase.backing == best.purchase.backing);
+    let single = singles
+        .filter(|c| held(&c.purchase) < 2)
+        .min_by(|a, b| a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us))?;
+    let p = &single.purchase;
+    let slower = p.mean_latency_us / best.purchase.mean_latency_us - 1.0;
+    Some(format!(
+        "The best single tier of any device is {}, {}: {} slower than the first of these, at {}.",
+        tiers(p),
+        latency(p),
+        percent(slower),
+        Unit::Dollars.show(p.cost_usd)
+    ))
 }
 
 /// What to tell the reader about the best choice, if there is something to tell.

@@ -8,7 +8,7 @@ use super::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::same_file;
+use crate::output::check_files;
 use crate::progress::Unit;
 use crate::reading::options;
 
@@ -37,10 +37,7 @@ pub struct Args {
 
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    if args.traces.traces.iter().any(|t| same_file(t, &args.output)) {
-        let what = format!("{} is both read and written", args.output.display());
-        return Err(CliError::usage(what).next("give another name with -o"));
-    }
+    check_files([&args.output], &args.traces.traces)?;
     let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
     let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {

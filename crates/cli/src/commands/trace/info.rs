@@ -38,7 +38,7 @@ const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 
 /// Counts and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check()?;
+    args.output.check(&args.traces.traces)?;
     let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
     let mut collector = Collector::new(args.block_size);
     each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, _| {
