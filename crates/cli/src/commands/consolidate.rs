@@ -79,7 +79,7 @@ impl Args {
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return usage("--migration-period must be longer than 0");
         }
-        self.output.check()
+        self.output.check(&self.traces.traces)
     }
 
     fn by(&self) -> By {
