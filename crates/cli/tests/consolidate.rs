@@ -116,6 +116,23 @@ fn files_are_workloads_even_if_their_volumes_have_one_name() {
     let volumes = json(&[&args[..], &["--by", "volume"]].concat());
     assert_eq!((name(&volumes, 0), name(&volumes, 1)), ("vm_0".into(), "vm_1".into()));
     assert_eq!(volumes["workloads"][0]["accesses"], 4000);
+    assert_eq!(json(&[&args[..], &["--per-volume"]].concat()), volumes);
+}
+
+#[test]
+fn traces_of_different_hours_are_told_apart_from_traces_of_one() {
+    let dir = TempDir::new().unwrap();
+    let early = write(&dir, "early.csv", &[("db", 0, looping)]);
+    let text_of = std::fs::read_to_string(&early).unwrap();
+    let late = dir.path().join("late.csv");
+    std::fs::write(&late, text_of.replace("1281663720", "1281669720")).unwrap();
+    let args = [early.as_str(), late.to_str().unwrap(), "--size", "1MiB"];
+    let said = text(&args);
+    assert!(said.contains("early never runs while another does"), "{said}");
+    let together = [&args[..], &["--start-together"]].concat();
+    assert!(!text(&together).contains("never runs"));
+    let needed = |answer: Value| answer["simulated_isolation_blocks"].as_u64().unwrap();
+    assert_eq!((needed(json(&args)), needed(json(&together))), (100, 200));
 }
 
 #[test]
@@ -208,6 +225,32 @@ fn rows_and_pictures_are_written_beside_the_answer() {
 }
 
 #[test]
+fn wastage_of_real_disks_grows_with_their_number_by_as_much_each_time() {
+    // DiskSim's validation trace, its eight busiest disks; published is linear growth.
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let root = std::env::var_os("FOREBAY_TRACES").map_or(beside, Into::into);
+    let trace = root.join("disksim/ascii.trace.zst");
+    if !trace.exists() {
+        #[allow(clippy::print_stderr)]
+        {
+            eprintln!("skipped: no {}", trace.display());
+        }
+        return;
+    }
+    let disks = ["20", "17", "18", "16", "10", "11", "0", "14"];
+    let wasted = |count: usize| {
+        let volumes = disks[..count].join(",");
+        let answer = json(&[trace.to_str().unwrap(), "--size", "1GiB", "--volumes", &volumes]);
+        assert_eq!(answer["workloads"].as_array().unwrap().len(), count);
+        let blocks = |field: &str| answer[field].as_f64().unwrap();
+        blocks("simulated_isolation_blocks") - blocks("erss_blocks")
+    };
+    let (one, four, eight) = (wasted(1), wasted(4), wasted(8));
+    assert_eq!(one, 0.0);
+    assert!(four > 1000.0 && (1.5..3.0).contains(&(eight / four)), "{four} {eight}");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_reading() {
     for args in [
         &[][..],
@@ -215,6 +258,7 @@ fn what_cannot_be_done_is_refused_before_reading() {
         &["--size", "1MiB", "--by", "host"],
         &["--size", "1MiB", "--group", "web"],
         &["--size", "1MiB", "--group", "a=b", "--by", "file"],
+        &["--size", "1MiB", "--group", "a=b", "--per-volume"],
         &["--size", "1MiB", "--migration-period", "0s"],
         &["--size", "1MiB", "--duration-min", "2"],
         &["--size", "1MiB", "--miss-hit-ratio", "-1"],

@@ -34,6 +34,9 @@ pub struct Args {
     /// What a workload is: each file, or each volume (files if there are several)
     #[arg(long, value_enum)]
     pub by: Option<By>,
+    /// Each volume is a workload: the same as --by volume
+    #[arg(long, conflicts_with_all = ["by", "group"])]
+    pub per_volume: bool,
     /// These volumes are one workload; may be repeated. Volumes in no group are by themselves
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
@@ -83,7 +86,8 @@ impl Args {
     }
 
     fn by(&self) -> By {
-        let several = self.traces.traces.len() > 1 && self.group.is_empty();
+        let by_volume = self.per_volume || !self.group.is_empty();
+        let several = self.traces.traces.len() > 1 && !by_volume;
         self.by.unwrap_or(if several { By::File } else { By::Volume })
     }
 

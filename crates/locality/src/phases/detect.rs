@@ -65,10 +65,14 @@ pub(crate) fn detect(rates: &[f64], transition: usize) -> Vec<Found> {
     let mut found = Vec::new();
     let mut state = State::Unclear(0);
     for (at, &rate) in rates.iter().enumerate() {
+        let unclear = |since| match at + 1 - since > transition {
+            true => State::Out(since),
+            false => State::Unclear(since),
+        };
         let next = match state {
-            _ if rate < low && !matches!(state, State::In(_)) => State::In(at),
-            State::In(_) if rate >= high => State::Unclear(at),
-            State::Unclear(since) if at + 1 - since > transition => State::Out(since),
+            State::Out(_) | State::Unclear(_) if rate < low => State::In(at),
+            State::In(_) if rate >= high => unclear(at),
+            State::Unclear(since) => unclear(since),
             same => same,
         };
         state.end(next, at, &mut found);
@@ -116,6 +120,7 @@ pub(crate) fn common(once: Vec<Found>, again: &[Found]) -> Vec<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn phases(rates: &[f64], transition: usize) -> Vec<(Fit, Range<usize>)> {
         detect(rates, transition).into_iter().map(|f| (f.fit, f.windows)).collect()
@@ -154,6 +159,44 @@ mod tests {
         rates.push(0.84);
         let (low, high) = thresholds(&rates).unwrap();
         assert!((low - 0.55).abs() < 1e-12 && (high - 0.8).abs() < 1e-12, "{low} {high}");
+    }
+
+    proptest! {
+        #[test]
+        fn phases_are_what_their_events_say(
+            runs in proptest::collection::vec((0..6u32, 1..12usize), 0..40), transition in 0..6usize,
+        ) {
+            let rates: Vec<f64> = runs.iter()
+                .flat_map(|&(rate, length)| vec![f64::from(rate) / 5.0; length]).collect();
+            let found = detect(&rates, transition);
+            let Some((low, high)) = thresholds(&rates) else {
+                prop_assert!(found.is_empty());
+                return Ok(());
+            };
+            let hit = |window: usize| rates[window] < low;
+            let miss = |window: usize| rates[window] >= high;
+            for (n, phase) in found.iter().enumerate() {
+                let windows = phase.windows.clone();
+                let end = found.get(n + 1).map_or(rates.len(), |next| next.windows.start);
+                prop_assert!(!windows.is_empty() && windows.end <= end);
+                match phase.fit {
+                    // From a hit on, up to the first miss.
+                    Fit::In => {
+                        prop_assert!(hit(windows.start) && !windows.clone().any(miss));
+                        prop_assert!(windows.end == rates.len() || miss(windows.end));
+                    }
+                    // Without a hit, up to the first, and longer than a transition.
+                    Fit::Out => {
+                        prop_assert!(windows.len() > transition && !windows.clone().any(hit));
+                        prop_assert!(windows.end == rates.len() || hit(windows.end));
+                    }
+                }
+                // What is between phases is no longer than a transition, and has no hit.
+                prop_assert!(end - windows.end <= transition && !(windows.end..end).any(hit));
+            }
+            let first = found.first().map_or(rates.len(), |first| first.windows.start);
+            prop_assert!(first <= transition && !(0..first).any(hit));
+        }
     }
 
     #[test]

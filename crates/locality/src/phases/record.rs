@@ -11,6 +11,8 @@ use crate::{Distance, LocalityError, Reuse, ReuseStack};
 pub const MARK: u64 = 64;
 /// Accesses collected before they are measured together.
 const BATCH: usize = 1024;
+/// How many accesses ahead the memory of the table is asked for.
+const AHEAD: usize = 32;
 /// The most accesses that positions of 32 bits tell apart.
 const ACCESSES_MAX: u64 = (u32::MAX - FIRST_TIME) as u64;
 
@@ -162,6 +164,9 @@ impl Recorder {
             &mut record.reuses,
         )?;
         for (n, &key) in self.keys.iter().enumerate() {
+            if let Some(&ahead) = self.keys.get(n + AHEAD) {
+                self.last.prefetch(hash(ahead));
+            }
             let (place, _) = self.last.place(key, hash(key));
             record.previous.push(self.last.time(place));
             self.last.set_time(place, (first + n) as u32 + FIRST_TIME);

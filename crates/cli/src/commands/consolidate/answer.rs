@@ -174,10 +174,27 @@ impl Answer {
         }
         let untimed = self.workloads.iter().all(|w| w.times_s[0].end == 0.0);
         if self.workloads.len() > 1 && untimed {
-            notes
-                .push("the traces tell no times: each begins when the one before has ended".into());
+            let each = "the traces tell no times: each begins when the one before has ended";
+            notes.push(each.to_string());
+        } else if let Some(lonely) = self.lonely() {
+            notes.push(format!(
+                "{} never runs while another does, so that they do nothing to one another: give \
+                 --start-together if that is not what you ask about",
+                lonely.name
+            ));
         }
         notes
+    }
+
+    /// A workload that runs at no time at which another one does.
+    fn lonely(&self) -> Option<&Workload> {
+        let time = |w: &Workload| w.times_s[0].clone();
+        let meet = |a: &Workload, b: &Workload| {
+            time(a).start <= time(b).end && time(b).start <= time(a).end
+        };
+        let busy: Vec<&Workload> = self.workloads.iter().filter(|w| w.accesses > 0).collect();
+        let alone = |w: &&&Workload| busy.iter().filter(|other| meet(w, other)).count() == 1;
+        if busy.len() > 1 { busy.iter().find(alone).copied() } else { None }
     }
 
     /// Whether each workload hits as often as alone, in its largest phase, in this very cache.
