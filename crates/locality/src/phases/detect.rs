@@ -141,6 +141,13 @@ mod tests {
     }
 
     #[test]
+    fn without_transitions_every_window_of_misses_is_a_phase_that_does_not_fit() {
+        let (fits, not) = (Fit::In, Fit::Out);
+        let expected = [(fits, 0..1), (not, 1..2), (fits, 2..3), (not, 3..4)];
+        assert_eq!(phases(&[0.0, 0.9, 0.0, 0.9], 0), expected);
+    }
+
+    #[test]
     fn rates_that_are_alike_are_one_phase() {
         assert_eq!(phases(&[0.0; 50], 2), []);
         assert_eq!(phases(&[1.0; 50], 2), []);
