@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::error::CliError;
 
 /// The commands that the Python package brings.
-const PYTHON: [&str; 3] = ["study", "advise", "report"];
+const PYTHON: [&str; 3] = ["study", "advise", "representatives"];
 
 /// Replaces this process with `forebay-NAME`, the first of `words`; returns only on failure.
 pub fn run(words: &[OsString]) -> Result<(), CliError> {

@@ -1,0 +1,40 @@
+"""What the examples in docstrings and in the tour are about."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forebay._run import binary
+
+
+@pytest.fixture(scope="session")
+def synthetic(tmp_path_factory):
+    """Traces of three kinds, by the name of the kind and a number."""
+    directory = tmp_path_factory.mktemp("traces")
+    specs = {
+        "zipf": "zipf:blocks=2k,requests=4k,write=0.3",
+        "sequential": "sequential:blocks=8k,requests=4k,write=0",
+        "uniform": "uniform:blocks=50k,requests=4k,write=1",
+    }
+    made = {}
+    for kind, spec in specs.items():
+        for number in (1, 2):
+            path = directory / f"{kind}-{number}.parquet"
+            words = ["-q", "trace", "synth", f"{spec},seed={number}", "-o", str(path)]
+            subprocess.run([binary(), *words], check=True, capture_output=True)
+            made[kind, number] = path
+    return made
+
+
+@pytest.fixture(scope="session")
+def example():
+    """The trace of the documentation."""
+    return Path(__file__).parent.parent / "docs" / "traces" / "sqlite-shop.parquet"
+
+
+@pytest.fixture(autouse=True)
+def examples(doctest_namespace, example, synthetic):
+    doctest_namespace["EXAMPLE"] = example
+    doctest_namespace["SECOND"] = synthetic["zipf", 1]
+    doctest_namespace["TRACES"] = sorted(map(str, synthetic.values()))

@@ -1,0 +1,126 @@
+"""Running the command and reading what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from forebay.figures import figures
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+PathLike = str | os.PathLike[str]
+
+
+class ForebayError(RuntimeError):
+    """The command failed; its message says why, what was kept and what to do next.
+
+    ``status`` is its exit status: 1 when the work failed, 2 for bad usage.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that a command answers with."""
+
+    #: The document of ``--json``.
+    document: dict[str, Any]
+    #: The rows of ``--parquet``; none where the command has none.
+    rows: pl.DataFrame | None = None
+    #: The figures of ``--html``, in the order of the page; only if they were asked for.
+    figures: list[go.Figure] = field(default_factory=list)
+
+
+def binary() -> str:
+    """The command: what ``FOREBAY`` names, or ``forebay`` on the PATH.
+
+    Raises:
+        ForebayError: There is none.
+    """
+    named = os.environ.get("FOREBAY")
+    found = shutil.which(named or "forebay")
+    if found is None:
+        what = f"FOREBAY names {named}, which" if named else "forebay"
+        message = f"{what} cannot be run: install it, or set FOREBAY to its path"
+        raise ForebayError(message, 2)
+    return found
+
+
+def words(options: dict[str, Any]) -> list[str]:
+    """Options as words of a command line.
+
+    >>> words({"per_volume": True, "at": ["1MiB", "2MiB"], "limit": None})
+    ['--per-volume', '--at', '1MiB', '--at', '2MiB']
+    """
+    line: list[str] = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            line.append(option)
+            continue
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        for one in value if several else [value]:
+            line += [
+                option,
+                os.fspath(one) if isinstance(one, os.PathLike) else str(one),
+            ]
+    return line
+
+
+def run(
+    command: str,
+    *arguments: PathLike,
+    rows: bool = True,
+    pictures: bool = False,
+    **options: Any,
+) -> Result:
+    """Runs ``forebay COMMAND ARGUMENTS...`` and reads all that it writes.
+
+    Args:
+        command: The command, such as ``"mrc"`` or ``"trace info"``.
+        arguments: Its arguments, mostly traces.
+        rows: Whether to ask for the raw rows.
+        pictures: Whether to ask for the figures.
+        options: Its options, in Python's spelling.
+
+    Returns:
+        The document, the rows and the figures.
+
+    Raises:
+        ForebayError: The command failed.
+
+    >>> answer = run("trace info", EXAMPLE)
+    >>> answer.document["requests"], answer.rows.columns
+    (54634, ['feature', 'value'])
+    """
+    with tempfile.TemporaryDirectory(prefix="forebay-") as directory:
+        table, page = Path(directory, "rows.parquet"), Path(directory, "page.html")
+        line = [binary(), "--quiet", *command.split(), *map(os.fspath, arguments)]
+        line += [*words(options), "--json"]
+        line += ["--parquet", str(table)] if rows else []
+        line += ["--html", str(page)] if pictures else []
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            message = done.stderr.strip().removeprefix("forebay: ")
+            raise ForebayError(message or f"forebay {command} failed", done.returncode)
+        return Result(
+            document=json.loads(done.stdout),
+            rows=pl.read_parquet(table) if rows else None,
+            figures=figures(page) if pictures else [],
+        )

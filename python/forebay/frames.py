@@ -1,0 +1,125 @@
+"""A data frame for each command."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import polars as pl
+
+from forebay._run import PathLike, run
+
+
+def _rows(command: str, *arguments: PathLike, **options: Any) -> pl.DataFrame:
+    rows = run(command, *arguments, **options).rows
+    assert rows is not None, "they were asked for"
+    return rows
+
+
+def trace_info(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """What is in traces: a row for each feature (``feature``, ``value``).
+
+    >>> info = trace_info(EXAMPLE)
+    >>> info.filter(pl.col("feature") == "wss")["value"].item()
+    105713664.0
+    """
+    return _rows("trace info", *traces, **options)
+
+
+def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """The feature table: a row for each trace, a column ``trace`` and one for each feature.
+
+    The features are those of Bhandari 2024, table 4.2: sizes in bytes, distances in bytes, times
+    in microseconds, splits as fractions.
+
+    >>> table = features(EXAMPLE)
+    >>> table.select("read_block_req_count", "write_block_req_count").row(0)
+    (41407.0, 8688.0)
+    """
+    rows = []
+    for trace in traces:
+        document = run("trace info", trace, rows=False, **options).document
+        rows.append({"trace": os.fspath(trace), **document["features"]})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def mrc(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """Miss-ratio curves: a row for each size at which a curve changes, of each volume asked for.
+
+    Columns are ``volume``, ``size_blocks``, ``size_bytes``, hits and accesses by operation, and
+    the miss ratios as fractions. Between two rows the ratio is that of the smaller size.
+
+    >>> curve = mrc(EXAMPLE)
+    >>> curve.filter(pl.col("size_bytes") <= 100 << 20)["miss_ratio"].min().__round__(3)
+    0.336
+    """
+    return _rows("mrc", *traces, **options)
+
+
+def plan(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """Which tiers to buy: a row for each budget and combination of devices.
+
+    Costs are in US dollars, latencies in microseconds.
+
+    >>> plans = plan(EXAMPLE, budget="10%", backing="SlowHDD")
+    >>> best = plans.filter(pl.col("budget_usd") < 0.1).sort("mean_latency_us").row(0, named=True)
+    >>> best["class"]
+    'pyramidal'
+    """
+    return _rows("plan", *traces, **options)
+
+
+def partition(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """How volumes should share tiers: a row for each volume and division.
+
+    >>> import forebay
+    >>> rows = partition(EXAMPLE, SECOND, flash="64MiB", goal="hits")
+    >>> "volume" in rows.columns
+    True
+    """
+    return _rows("partition", *traces, **options)
+
+
+def consolidate(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """Whether workloads fit together in a cache: the phases of each, a row for each node.
+
+    >>> rows = consolidate(EXAMPLE, SECOND, size="256MiB")
+    >>> rows.height > 0
+    True
+    """
+    return _rows("consolidate", *traces, **options)
+
+
+def sample(*traces: PathLike, output: PathLike, **options: Any) -> pl.DataFrame:
+    """Makes a smaller trace that behaves like the whole: a row for each feature, with its error.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     path = pathlib.Path(directory, "small.parquet")
+    ...     errors = sample(EXAMPLE, rate=0.1, output=path)
+    ...     path.exists(), errors.columns
+    (True, ['sample', 'feature', 'full', 'value', 'error'])
+    """
+    return _rows("sample", *traces, output=output, **options)
+
+
+def simulate(*traces: PathLike, config: PathLike, **options: Any) -> pl.DataFrame:
+    """The cache under virtual time: a row for each interval of the run.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     path = pathlib.Path(directory, "cache.toml")
+    ...     _ = path.write_text('[cache]\\ndram = "64MiB"\\n')
+    ...     rows = simulate(EXAMPLE, config=path, untimed=True)
+    >>> int(rows["requests"].sum())
+    54634
+    """
+    return _rows("simulate", *traces, config=config, **options)
+
+
+def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
+    """A replay on real devices: a row for each interval of the run.
+
+    ``config`` names a cache's configuration, ``target`` a device, a file or an NBD export.
+    """
+    return _rows("replay", *traces, **options)

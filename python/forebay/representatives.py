@@ -1,0 +1,197 @@
+"""Representative traces: few that stand for many (Bhandari 2024, section 4.3).
+
+Each trace is a point in the space of its features. Features that span orders of magnitude are taken
+by their logarithm, all are scaled to unit variance, and principal components reduce them to ten
+dimensions (the paper trains an autoencoder for that; with some dozens of traces there is too little
+to train on). Ward's hierarchical clustering then finds groups, the elbow of the variance within them
+says how many, and of each group the trace nearest its centre stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+from plotly.subplots import make_subplots
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from forebay._run import ForebayError, PathLike
+from forebay.frames import features
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A group of traces."""
+
+    #: The trace nearest the centre.
+    trace: str
+    #: All traces of the group, that one included, the nearest to the centre first.
+    members: list[str]
+
+
+@dataclass(frozen=True)
+class Representatives:
+    """The groups, and what led to them."""
+
+    #: The groups, the largest first.
+    clusters: list[Cluster]
+    #: The feature table: a row for each trace.
+    features: pl.DataFrame
+    #: Where each trace lies: ``trace``, ``cluster`` (its place in ``clusters``), then a
+    #: column for each dimension, ``d1`` and so on, in standard deviations of features.
+    points: pl.DataFrame
+    #: Variance within the groups by their number: ``clusters``, ``within`` (1 for a single group).
+    elbow: pl.DataFrame
+
+    def document(self) -> dict[str, Any]:
+        """What ``forebay representatives --json`` prints."""
+        return {
+            "clusters": [
+                {"trace": c.trace, "members": c.members} for c in self.clusters
+            ],
+            "elbow": self.elbow.to_dicts(),
+            "dimensions": self.points.width - 2,
+            "features": self.features.width - 1,
+        }
+
+    def figure(self) -> go.Figure:
+        """The traces in their first two dimensions, and the elbow."""
+        figure = make_subplots(
+            1, 2, subplot_titles=("Traces", "Variance within groups")
+        )
+        chosen = {cluster.trace for cluster in self.clusters}
+        second = "d2" if "d2" in self.points.columns else "d1"
+        for at, cluster in enumerate(self.clusters):
+            own = self.points.filter(pl.col("cluster") == at)
+            names = own["trace"].to_list()
+            marks = ["star" if name in chosen else "circle" for name in names]
+            figure.add_scatter(
+                x=own["d1"].to_list(),
+                y=own[second].to_list(),
+                mode="markers",
+                marker={"size": 11, "symbol": marks},
+                text=names,
+                name=cluster.trace,
+                row=1,
+                col=1,
+            )
+        figure.add_scatter(
+            x=self.elbow["clusters"].to_list(),
+            y=self.elbow["within"].to_list(),
+            mode="lines+markers",
+            name="within groups",
+            showlegend=False,
+            row=1,
+            col=2,
+        )
+        figure.update_xaxes(title_text="first dimension", row=1, col=1)
+        figure.update_yaxes(title_text="second dimension", row=1, col=1)
+        figure.update_xaxes(title_text="groups", row=1, col=2)
+        figure.update_yaxes(title_text="share of all variance", row=1, col=2)
+        return figure
+
+
+def representatives(
+    *traces: PathLike,
+    clusters: int | None = None,
+    dimensions: int = 10,
+    **options: Any,
+) -> Representatives:
+    """Groups traces by their features, and names the one that stands for each group.
+
+    Args:
+        traces: Two files or more.
+        clusters: How many groups; where the elbow is, if not given.
+        dimensions: Most dimensions to keep.
+        options: Options of ``forebay trace info``, such as ``limit``.
+
+    Raises:
+        ForebayError: A trace cannot be read, or there are fewer than asked for groups.
+
+    >>> found = representatives(*TRACES)
+    >>> len(found.clusters), [len(c.members) for c in found.clusters]
+    (3, [2, 2, 2])
+    """
+    if len(traces) < 2:
+        raise ForebayError("representatives of fewer than two traces", 2)
+    if clusters is not None and not 1 <= clusters <= len(traces):
+        message = f"{clusters} groups of {len(traces)} traces"
+        raise ForebayError(message, 2)
+    table = features(*traces, **options)
+    names = table["trace"].to_list()
+    points = _reduced(table.drop("trace").to_numpy(), dimensions)
+    within = [_within(points, _labels(points, k)) for k in range(1, len(traces) + 1)]
+    scale = within[0] or 1.0
+    count = clusters or _elbow(within)
+    groups = _groups(names, points, _labels(points, count))
+    place = {name: at for at, group in enumerate(groups) for name in group.members}
+    columns = {f"d{n + 1}": points[:, n] for n in range(points.shape[1])}
+    return Representatives(
+        clusters=groups,
+        features=table,
+        points=pl.DataFrame(
+            {"trace": names, "cluster": [place[name] for name in names], **columns}
+        ),
+        elbow=pl.DataFrame(
+            {
+                "clusters": list(range(1, len(within) + 1)),
+                "within": [w / scale for w in within],
+            }
+        ),
+    )
+
+
+def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:
+    """Points of at most so many dimensions, shape (traces, dimensions)."""
+    # A feature that a trace lacks (the jump distances of one request) says nothing.
+    values = np.nan_to_num(np.asarray(values, dtype=float), nan=0.0)
+    values = np.sign(values) * np.log1p(np.abs(values))
+    varying = values[:, np.ptp(values, axis=0) > 0]
+    if varying.shape[1] == 0:
+        return np.zeros((len(values), 1))
+    scaled = StandardScaler().fit_transform(varying)
+    most = min(dimensions, len(values) - 1, varying.shape[1])
+    return PCA(n_components=most, svd_solver="full").fit_transform(scaled)
+
+
+def _labels(points: np.ndarray, count: int) -> np.ndarray:
+    if count == 1:
+        return np.zeros(len(points), dtype=int)
+    return AgglomerativeClustering(n_clusters=count, linkage="ward").fit_predict(points)
+
+
+def _within(points: np.ndarray, labels: np.ndarray) -> float:
+    """Sum of squared distances from the centres of the groups."""
+    own = (points[labels == label] for label in np.unique(labels))
+    return float(sum(((p - p.mean(axis=0)) ** 2).sum() for p in own))
+
+
+def _elbow(within: Sequence[float]) -> int:
+    """The number of groups farthest below the line from one group to one for each trace.
+
+    >>> _elbow([10.0, 5.0, 0.4, 0.3, 0.1, 0.0])
+    3
+    >>> _elbow([0.0, 0.0])
+    1
+    """
+    line = np.linspace(within[0], within[-1], len(within))
+    return int(np.argmax(line - np.asarray(within))) + 1
+
+
+def _groups(names: list[str], points: np.ndarray, labels: np.ndarray) -> list[Cluster]:
+    groups = []
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        centre = points[own].mean(axis=0)
+        nearest = own[
+            np.argsort(((points[own] - centre) ** 2).sum(axis=1), kind="stable")
+        ]
+        members = [names[n] for n in nearest]
+        groups.append(Cluster(trace=members[0], members=members))
+    return sorted(groups, key=lambda group: (-len(group.members), group.trace))

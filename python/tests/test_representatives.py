@@ -1,0 +1,63 @@
+"""Groups of traces."""
+
+import json
+
+import forebay
+import pytest
+from forebay.commands import representatives as command
+
+
+def kinds(cluster):
+    return {member.rsplit("/", 1)[-1].split("-")[0] for member in cluster.members}
+
+
+def test_traces_of_a_kind_are_together(synthetic):
+    found = forebay.representatives(*synthetic.values())
+    assert [len(kinds(cluster)) for cluster in found.clusters] == [1, 1, 1]
+    assert all(cluster.trace in cluster.members for cluster in found.clusters)
+    assert found.points.height == found.features.height == 6
+    within = found.elbow["within"].to_list()
+    assert within == sorted(within, reverse=True) and within[0] == 1
+
+
+def test_the_number_of_groups_can_be_given(synthetic):
+    for count in (1, 2, 6):
+        found = forebay.representatives(*synthetic.values(), clusters=count)
+        assert len(found.clusters) == count
+
+
+def test_alike_traces_are_one_group(synthetic):
+    same = synthetic["zipf", 1]
+    found = forebay.representatives(same, same)
+    assert [len(cluster.members) for cluster in found.clusters] == [2]
+
+
+def test_the_command_writes_what_it_is_asked_for(synthetic, tmp_path, capsys):
+    traces = [str(path) for path in synthetic.values()]
+    page, table = tmp_path / "x.html", tmp_path / "x.parquet"
+    assert (
+        command([*traces, "--json", "--html", str(page), "--parquet", str(table)]) == 0
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert sorted(document["clusters"][0]) == ["members", "trace"]
+    assert "plotly" in page.read_text().lower() and table.exists()
+    assert command(traces) == 0
+    assert "stands for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["only-one.csv"], ["a.csv", "b.csv", "--clusters", "9"]]
+)
+def test_what_makes_no_sense_is_bad_usage(words, capsys):
+    assert command(words) == 2
+    assert capsys.readouterr().err.startswith("forebay: ")
+
+
+def test_a_trace_is_not_written_over(synthetic, capsys):
+    first, second = list(synthetic.values())[:2]
+    before = first.read_bytes()
+    assert command([str(first), str(second), "-o", str(first)]) == 2
+    assert (
+        first.read_bytes() == before
+        and "both read and written" in capsys.readouterr().err
+    )
