@@ -144,6 +144,7 @@ impl Coverage {
             ("destaged under a newer version", s.destaged_under_newer),
             ("destaged with neighbours", s.destaged_together),
             ("gaps among neighbours destaged", s.destage_gaps),
+            ("destaged from memory, lost on flash", s.destaged_past_loss),
             ("transfer errors", s.transfer_errors),
             ("corrupt flash reads", s.flash_corrupt),
             ("destage retries", s.destage_retries),

@@ -16,9 +16,9 @@ refused 1 'disk.img' serve
 config; head -c 300M /dev/urandom >disk.img; remember disk.img
 refused 1 'not Forebay' serve
 untouched disk.img
-rm disk.img; truncate -s 1M disk.img
+rm -f disk.img; truncate -s 1M disk.img
 refused 1 'too small' serve
-rm disk.img
+rm -f disk.img
 
 # A store in use.
 config; start
@@ -30,7 +30,7 @@ stop
 rm -f disk.img; config flash; head -c 64M /dev/urandom >flash.img; remember flash.img
 refused 1 'no flash tier' serve
 untouched flash.img
-rm flash.img disk.img
+rm -f flash.img disk.img
 start
 io 'write -P 5 0 4M' flush
 crash

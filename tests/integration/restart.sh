@@ -20,8 +20,9 @@ cmp -n 8388608 <(tail -c +1048577 disk.img) <(head -c 8M /dev/zero | tr '\0' '\1
 # A second signal while destaging leaves the rest on flash; nothing is lost.
 rm -f disk.img flash.img
 config flash
-# A slow store, so that the destage takes seconds.
-sed -i 's|^layout = .*|layout = "offset"\nshape = "SlowHDD"|' forebay.toml
+# A slow store, so that the destage takes many seconds.
+sed -i 's|^layout = .*|layout = "offset"\nshape = "crawl"|' forebay.toml
+printf '[shape.crawl]\nwrite_latency = "100ms"\nparallelism = 1\n' >>forebay.toml
 start
 io 'write -P 6 0 24M'
 kill -TERM "$SERVER"

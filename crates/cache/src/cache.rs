@@ -73,7 +73,7 @@ pub enum Notice {
     /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
     PolicySet(Outcome),
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
-    /// clean mark could not be written; nothing acknowledged is lost.
+    /// clean mark could not be written, or that what was in memory only could go nowhere.
     Stopped(Outcome),
 }
 
@@ -451,10 +451,13 @@ impl Cache {
         self.front.volumes.len()
     }
 
-    /// How the last write, or the last read, of a volume's backing store failed, if it did.
+    /// How the last write, or the last read, of a volume's backing store failed, if it did, or
+    /// any sync.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
-        let [read, write] = self.front.volumes.get(volume.0 as usize)?.failing;
-        write.or(read)
+        let at = volume.0 as usize;
+        let [read, write] = self.front.volumes.get(at)?.failing;
+        let failed = self.front.has_failed(at).then_some(IoError::Device);
+        write.or(read).or(failed)
     }
 
     /// How the last operation that failed on a volume's backing store did;
@@ -475,6 +478,11 @@ impl Cache {
     /// store has failed for too long.
     pub fn has_given_up(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.error().is_some())
+    }
+
+    /// Blocks with data in memory that neither flash nor, without flash, a backing store has.
+    pub fn dirty_in_memory(&self) -> u64 {
+        self.shards.iter().map(Shard::dirty_in_memory).sum()
     }
 
     /// Counters of the log.

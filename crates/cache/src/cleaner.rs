@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     /// Shards are destaging.
     Writing,
     /// Backing stores are being synced.
-    Syncing { left: u32, failed: bool },
+    Syncing { left: u32 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,8 @@ pub(crate) struct Cleaner {
     pub failures: u32,
     failing_since: Option<Nanos>,
     pub error: IoError,
-    /// Since that was last asked for: a record could not be read, all others are clean.
-    pub unreadable: bool,
+    /// Attempts in a row to reclaim a region that holds what cannot be read.
+    pub unreadable: u32,
     pub retry_at: Option<Nanos>,
 }
 
@@ -84,7 +84,7 @@ impl Cleaner {
             failures: 0,
             failing_since: None,
             error: IoError::Device,
-            unreadable: false,
+            unreadable: 0,
             retry_at: None,
         }
     }
@@ -114,9 +114,9 @@ impl Cleaner {
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 != Purpose::Destage);
     }
-    /// Whether the log waits for a region, or blocks that give way for their cells.
-    pub fn is_waited_for(&self) -> bool {
-        self.queue.iter().any(|q| q.1 != Purpose::Destage)
+    /// Whether anything is wanted clean, other than to make room.
+    pub fn is_destaging(&self) -> bool {
+        self.queue.iter().any(|q| q.1 == Purpose::Destage)
     }
     /// Whether it has failed for so long.
     pub fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
@@ -154,19 +154,44 @@ impl Cleaner {
         });
         Some(region)
     }
-    /// The region under way ended; a failed one is tried again after a pause.
+    /// The region under way ended; a failed one is tried again, after a pause, or when all others
+    /// have had their turn.
     pub fn end(&mut self, result: Outcome, now: Nanos) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
-        if let Err(error) = result {
-            self.error = error;
-            self.failing_since.get_or_insert(now);
-            self.queue.push_front((done.region, done.purpose));
-            let pause = PAUSE_FIRST.0 << self.failures.min(16);
-            self.failures += 1;
-            self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
-        } else {
-            (self.failures, self.failing_since) = (0, None);
+        let again = (done.region, done.purpose);
+        match result {
+            Ok(()) => {
+                (self.failures, self.failing_since) = (0, None);
+                if done.purpose == Purpose::Reclaim {
+                    self.unreadable = 0;
+                }
+                return done;
+            }
+            // What can be read elsewhere comes before what cannot be read here.
+            Err(IoError::Corrupt) => {
+                self.unreadable += 1;
+                self.queue.push_back(again);
+                if self.queue.len() > 1 && self.is_destaging() {
+                    return done;
+                }
+            }
+            Err(error) => {
+                self.error = error;
+                self.failing_since.get_or_insert(now);
+                self.failures += 1;
+                match done.purpose {
+                    Purpose::Reclaim => self.queue.push_front(again),
+                    Purpose::Destage | Purpose::Evict => self.queue.push_back(again),
+                }
+            }
         }
+        let attempts = self.failures.max(self.unreadable).max(1) - 1;
+        let pause = PAUSE_FIRST.0 << attempts.min(16);
+        self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
         done
+    }
+    /// A destage is asked for: what failed before it does not count.
+    pub fn forgive(&mut self) {
+        (self.failures, self.failing_since, self.unreadable) = (0, None, 0);
     }
 }

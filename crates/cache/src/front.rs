@@ -104,6 +104,8 @@ pub(crate) struct VolumeState {
     /// A sync has failed: what it should have covered may be gone for good, so no later sync is
     /// believed to have made it durable.
     sync_failed: bool,
+    /// The front's count of failed syncs when this volume's last one failed.
+    failed_at: u64,
     /// How the last read, and the last write, of the backing store failed, if it did.
     pub failing: [Option<IoError>; 2],
     /// How the last that failed did.
@@ -167,6 +169,7 @@ impl Front {
             direct_durable: 0,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
+            failed_at: 0,
             failing: [None; 2],
             last_failure: None,
             syncing: Syncing {
@@ -330,6 +333,17 @@ impl Front {
         effects.push(Effect::Sync { token, device: Device::Backing(Volume(volume.into())) });
     }
 
+    /// The volumes of which a sync has failed since the count of failures was `count` (bits).
+    pub fn failed_since(&self, count: u64) -> u64 {
+        let failed = self.volumes.iter().map(|v| u64::from(v.failed_at > count));
+        failed.enumerate().map(|(n, failed)| failed << n).sum()
+    }
+
+    /// Whether a sync of the volume has failed: nothing is believed to be durable any more.
+    pub fn has_failed(&self, volume: usize) -> bool {
+        self.volumes[volume].sync_failed
+    }
+
     /// The sync of a volume ended.
     pub fn handle_sync(&mut self, volume: u16, result: Outcome, effects: &mut EffectQueue) {
         let result = if self.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
@@ -341,6 +355,7 @@ impl Front {
             Err(_) => {
                 v.sync_failed = true;
                 self.sync_failures += 1;
+                v.failed_at = self.sync_failures;
                 v.stats.backing_errors += 1;
             }
         }

@@ -330,10 +330,9 @@ impl Cache {
             match waiter {
                 SyncWaiter::Cleaner => {
                     if let Some(active) = &mut self.cleaner.active
-                        && let Phase::Syncing { left, failed } = &mut active.phase
+                        && let Phase::Syncing { left } = &mut active.phase
                     {
                         *left -= 1;
-                        *failed |= result.is_err();
                     }
                 }
                 SyncWaiter::Retire(extent) => {
@@ -342,7 +341,7 @@ impl Cache {
                         // (A sync proves nothing once one before it has failed.)
                         Ok(()) if self.front.sync_failures == 0 => log.extent_released(extent),
                         // The mark must stay, and who waits for its place must not wait for ever.
-                        _ => log.give_up(forebay_effect::IoError::Device),
+                        _ => self.give_up(),
                     }
                 }
                 SyncWaiter::Start => {}
@@ -356,7 +355,7 @@ impl Cache {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
             self.cleaner.end(result, self.now);
-            return self.consider_giving_up(true);
+            return self.consider_giving_up();
         }
         active.phase = Phase::Writing;
         for shard in &mut self.shards {
@@ -368,7 +367,7 @@ impl Cache {
         let mut any = false;
         let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
         if works && self.shards.iter().any(Shard::is_exhausted) {
-            self.log.as_mut().expect("it works").give_up(IoError::Corrupt);
+            self.give_up();
             return true;
         }
         let owes = works && self.shards.iter().any(|s| s.owes_cleaning());
@@ -409,7 +408,7 @@ impl Cache {
                 active.volumes = 0;
             }
             let left = active.volumes.count_ones();
-            active.phase = Phase::Syncing { left, failed: false };
+            active.phase = Phase::Syncing { left };
             self.cleaner.active = Some(active);
             for volume in 0..self.front.volumes.len() as u16 {
                 if active.volumes >> volume & 1 == 1 {
@@ -418,13 +417,13 @@ impl Cache {
             }
             any = true;
         }
-        if let Phase::Syncing { left: 0, failed } = active.phase {
+        if let Phase::Syncing { left: 0 } = active.phase {
             // Data written before a failed sync may be gone though a later one succeeded.
-            let failed = failed || self.front.sync_failures != active.sync_failures;
+            let failed = self.front.failed_since(active.sync_failures);
             for n in 0..self.shards.len() {
-                self.shards[n].clean_end(&mut around!(self), !failed);
+                self.shards[n].clean_end(&mut around!(self), failed);
             }
-            self.end_cleaning(failed);
+            self.end_cleaning(failed & active.volumes != 0);
             any = true;
         }
         any
@@ -444,9 +443,8 @@ impl Cache {
         let left = active.unreadable && reclaims;
         let result = if left { written.and(Err(IoError::Corrupt)) } else { written };
         self.stats.destage_retries += u64::from(result.is_err());
-        self.cleaner.unreadable |= active.unreadable;
         let done = self.cleaner.end(result, self.now);
-        self.consider_giving_up(left);
+        self.consider_giving_up();
         if let (Ok(()), true, Some(log)) = (result, reclaims, &mut self.log) {
             log.region_released(done.region);
         }
@@ -509,23 +507,37 @@ impl Cache {
         true
     }
 
-    /// After several failures in a row: the log, which would run full without a word, is
-    /// latched if a dirty record that cannot be read pins its region for good, if a stop has to
-    /// end, or when this has gone on for too long.
-    fn consider_giving_up(&mut self, unreadable: bool) {
-        if self.cleaner.failures < FAILURES_MAX {
+    /// After several failures in a row, when somebody waits for room on flash: the log is latched
+    /// if a dirty record that cannot be read pins its region for good, if a stop has to end, or
+    /// when this has gone on for too long.
+    fn consider_giving_up(&mut self) {
+        let (failures, unreadable) = (self.cleaner.failures, self.cleaner.unreadable);
+        if failures.max(unreadable) < FAILURES_MAX || !self.somebody_waits() {
             return;
         }
         let limit = self.config.give_up_after;
         let too_long = limit != Nanos(0) && self.cleaner.fails_for(limit, self.now);
         let stopping = self.hurry || self.state != State::Ready;
-        if self.cleaner.is_waited_for() && (unreadable || stopping || too_long) {
-            if let Some(log) = &mut self.log {
-                log.give_up(IoError::Device);
-            }
+        // What can still be destaged first.
+        let pinned = unreadable >= FAILURES_MAX && !self.cleaner.is_destaging();
+        if pinned || (failures >= FAILURES_MAX && (stopping || too_long)) {
+            self.give_up();
             self.cleaner.retry_at = None;
             self.cleaner.forget();
         }
+    }
+
+    /// Whether anybody waits for room on flash.
+    fn somebody_waits(&self) -> bool {
+        self.log.as_ref().is_some_and(Log::is_out_of_room)
+            || self.shards.iter().any(Shard::waits_for_an_entry)
+    }
+
+    /// Nothing goes to flash any more; whoever waits for that is told.
+    fn give_up(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        log.give_up(IoError::Device);
+        self.shards.iter_mut().for_each(Shard::log_gave_up);
     }
 
     // ---- destage and stop ----
@@ -542,7 +554,7 @@ impl Cache {
 
     /// Begins to destage everything; none must be under way.
     pub(crate) fn begin_destage(&mut self) {
-        self.cleaner.unreadable = false;
+        self.cleaner.forgive();
         self.flush_all();
         self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
     }
@@ -550,7 +562,7 @@ impl Cache {
     /// A stop is near: from now on what cannot be destaged is not waited for.
     pub fn prepare_stop(&mut self) {
         self.hurry = true;
-        self.consider_giving_up(false);
+        self.consider_giving_up();
         self.pump();
     }
 
@@ -561,7 +573,7 @@ impl Cache {
         if matches!(self.state, State::Ready | State::New) {
             self.state = State::Draining;
             (self.stop_destages, self.hurry) = (destage, true);
-            self.consider_giving_up(false);
+            self.consider_giving_up();
         }
         self.pump();
     }
@@ -614,10 +626,11 @@ impl Cache {
             }
             Some((u32::MAX, result)) => {
                 let given_up = self.cleaner.failures >= FAILURES_MAX;
-                if self.cleaner.is_idle() || given_up {
+                // (A region that is to be used again and cannot be is no part of it.)
+                if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
                     self.cleaner.forget_destages();
                     self.destaging = None;
-                    let unreadable = core::mem::take(&mut self.cleaner.unreadable);
+                    let unreadable = self.unreadable().next().is_some();
                     let result = match result {
                         Ok(()) if given_up => Err(self.cleaner.error),
                         Ok(()) if unreadable => Err(IoError::Corrupt),
@@ -643,6 +656,7 @@ impl Cache {
         match self.state {
             State::Draining if self.front.requests.in_use() == 0 && self.destaging.is_none() => {
                 self.state = State::Flushing;
+                self.cleaner.forgive();
                 self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
                 self.flush_all();
                 true

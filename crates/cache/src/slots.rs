@@ -58,6 +58,11 @@ impl Slots {
         self.states[local as usize].entry
     }
 
+    /// The entries that own slots.
+    pub fn owners(&self) -> impl Iterator<Item = EntryId> + '_ {
+        self.states.iter().map(|s| s.entry).filter(|&entry| entry != NONE)
+    }
+
     /// Appends a slot to its volume's dirty list.
     pub fn push_dirty(&mut self, slot: Slot, volume: usize) {
         let local = self.local(slot);

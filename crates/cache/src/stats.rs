@@ -103,6 +103,8 @@ pub struct CacheStats {
     pub destaged_together: u64,
     /// Such writes that had to be parted: a record was overtaken or could not be read.
     pub destage_gaps: u64,
+    /// Blocks destaged from memory because their older record on flash could not be read.
+    pub destaged_past_loss: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,
 }

@@ -24,7 +24,9 @@ impl Driver {
     fn new(config: CacheConfig) -> Driver {
         let has_flash = config.flash.is_some();
         let mut cache = Cache::new(config);
-        cache.attach(VolumeConfig { size_bytes: 64 * BLOCK, read_only: false });
+        for _ in 0..2 {
+            cache.attach(VolumeConfig { size_bytes: 64 * BLOCK, read_only: false });
+        }
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
         cache.start(Nanos(0), open);
         let mut driver =
@@ -442,6 +444,40 @@ fn who_waits_for_a_store_that_fails_is_told_after_the_time_for_that() {
     let read = d.read(63);
     d.settle();
     assert_eq!(d.reply_to(read), Some(Ok(())));
+}
+
+#[test]
+fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_flash() {
+    // Nobody waits for room: there is no reason to give anything up, however long it takes.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { give_up_after: Nanos(1), ..config });
+    for block in 0..4 {
+        d.write(block);
+        let id = RequestId(1000 + block);
+        let (offset, length) = (block * 2 * BLOCK, BLOCK);
+        d.cache.handle_request(
+            Nanos(d.next),
+            id,
+            Volume(1),
+            Op::Write,
+            Flags::NONE,
+            offset,
+            length,
+        );
+        d.poll();
+        d.settle();
+    }
+    d.cache.destage();
+    d.poll();
+    go_on_with_a_full_store(&mut d);
+    let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::NoSpace))));
+    let dirty = |volume| d.cache.volume_stats(Volume(volume)).unwrap().dirty_blocks;
+    assert_eq!((dirty(0), dirty(1)), (4, 0));
+    assert!(!d.cache.has_given_up());
+    let write = d.write(9);
+    d.settle();
+    assert_eq!(d.reply_to(write), Some(Ok(())));
 }
 
 #[test]

@@ -527,7 +527,9 @@ impl Engine {
     }
 
     fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
-        let dirty = self.shared.lock_anyway().cache.dirty_blocks();
+        let core = self.shared.lock_anyway();
+        let (dirty, in_memory) = (core.cache.dirty_blocks(), core.cache.dirty_in_memory());
+        drop(core);
         let why = match self.unreadable() {
             Some(unreadable) if error == IoError::Corrupt => unreadable,
             _ => error.to_string(),
@@ -543,7 +545,17 @@ impl Engine {
         drop(core);
         let ended = self.reaper.is_none();
         let left = match (self.has_flash, ended) {
-            (true, _) => format!("{dirty} dirty blocks stay on the flash tier"),
+            (true, true) if in_memory > 0 => {
+                let on_flash = dirty - in_memory.min(dirty);
+                format!(
+                    "{on_flash} dirty blocks stay on the flash tier; the newest data of {in_memory} \
+                     were in memory only, and are lost with it"
+                )
+            }
+            (true, true) => format!("{dirty} dirty blocks stay on the flash tier"),
+            (true, false) => {
+                format!("{dirty} dirty blocks are kept, on the flash tier or in memory")
+            }
             (false, false) => format!("{dirty} dirty blocks stay in memory"),
             (false, true) => {
                 format!("{dirty} dirty blocks were in memory only, and are lost with it")

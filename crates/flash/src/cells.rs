@@ -20,7 +20,7 @@
 //! moves that empty the oldest region. After several crashes in a row there may not be
 //! ([`Log::moves_fit`] says so), and the cache then empties the region as in the layout log.
 
-use crate::format::batch::{Entry, Kind as EntryKind};
+use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
@@ -54,6 +54,7 @@ impl Note {
             kind: EntryKind::Data,
             valid: m.valid,
             dirty: m.dirty,
+            offset: MOVED,
             cell: self.cell,
             checksum: m.checksum,
             ..tombstone

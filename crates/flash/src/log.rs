@@ -495,6 +495,15 @@ impl Log {
         self.error
     }
 
+    /// Whether records wait to be written for which there is no room.
+    pub fn is_out_of_room(&self) -> bool {
+        let Some(front) = self.queue.items.front() else { return false };
+        if self.geometry.slots != 0 {
+            return self.cells.free.is_empty() || !self.regions.leaves_last();
+        }
+        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
+    }
+
     /// Counters.
     pub fn stats(&self) -> &LogStats {
         &self.stats

@@ -132,6 +132,12 @@ impl Regions {
         if self.free() == 0 { None } else { Some(self.region_pages - 1) }
     }
 
+    /// Whether there is room for a batch that needs so many pages.
+    pub fn has_room(&self, needed: u32) -> bool {
+        let open = self.open && self.region_pages - self.next_page >= needed;
+        open || self.free() > 0
+    }
+
     /// The same without the region that is kept for what has no payload.
     pub fn pages_to_spare(&self) -> u64 {
         let kept = if self.keeps_last { u64::from(self.region_pages - 1) } else { 0 };

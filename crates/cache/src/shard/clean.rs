@@ -159,20 +159,22 @@ impl Shard {
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    pub fn clean_end(&mut self, around: &mut Surroundings<'_>, synced: bool) {
+    /// `failed`: the volumes (bits) whose sync did not end well.
+    pub fn clean_end(&mut self, around: &mut Surroundings<'_>, failed: u64) {
         if self.job.take().is_some() {
-            self.clean_settle(around, synced);
+            self.clean_settle(around, failed);
         }
     }
 
     /// Only what was chosen can have been destaged.
-    fn clean_settle(&mut self, around: &mut Surroundings<'_>, synced: bool) {
+    fn clean_settle(&mut self, around: &mut Surroundings<'_>, failed: u64) {
         for n in 0..self.scratch.len() {
             if let Some(&(ahead, _)) = self.scratch.get(n + 8) {
                 self.index.prefetch(ahead);
             }
-            if let Some(id) = self.index.find(self.scratch[n].0) {
-                self.settle_destaged(around, id, synced);
+            let key = self.scratch[n].0;
+            if let Some(id) = self.index.find(key) {
+                self.settle_destaged(around, id, failed & volume_bit(key) == 0);
             }
         }
         self.release_held(around);

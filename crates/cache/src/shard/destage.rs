@@ -225,8 +225,20 @@ impl Shard {
     /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
     /// this one any more), or it cannot be read.
     pub(super) fn record_unread(&mut self, around: &mut Surroundings<'_>, t: u32, overtaken: bool) {
+        let key = self.transfers[t].key;
+        let Kind::DestageRead { position } = self.transfers[t].kind else {
+            unreachable!("a record is read")
+        };
+        let entry = self.index.find(key);
+        let here = entry.filter(|&id| self.index[id].position() == Some(position));
+        let overtaken = overtaken || here.is_none();
+        if let (false, Some(id)) = (overtaken, here)
+            && let Some(slot) = self.newer_in_slot(id, t)
+        {
+            return self.destage_from_slot(around, t, slot);
+        }
         if !overtaken {
-            self.note_unreadable(self.transfers[t].key);
+            self.note_unreadable(key);
         }
         if let Some(job) = &mut self.job {
             job.unreadable |= !overtaken;
@@ -242,6 +254,38 @@ impl Shard {
                 self.end_record(around, t, overtaken);
                 self.stretch_read(around, stretch);
             }
+        }
+    }
+
+    /// The slot, pinned by this transfer, that holds all of the record's dirty granules, in this
+    /// version or a newer one.
+    fn newer_in_slot(&self, id: EntryId, t: u32) -> Option<Slot> {
+        let e = &self.index[id];
+        let whole = e.transfer() == Some(t) && e.flash_dirty & !e.valid == 0;
+        e.slot().filter(|_| whole)
+    }
+
+    /// Writes from memory what flash has lost: clients may see any version from the last flushed
+    /// one on.
+    fn destage_from_slot(&mut self, around: &mut Surroundings<'_>, t: u32, slot: Slot) {
+        let key = self.transfers[t].key;
+        let id = self.index.find(key).expect("a busy block has an entry");
+        let e = &self.index[id];
+        let position = e.position().expect("the record is here");
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from: slot, position };
+        around.stats.destaged_past_loss += 1;
+        let stretch = core::mem::replace(&mut self.transfers[t].stretch, NONE);
+        if stretch != NONE {
+            self.leave_stretch(stretch, t);
+            self.transfers[t].next = NONE;
+            around.stats.destage_gaps += 1;
+            if let Some(job) = &mut self.job {
+                job.in_flight += 1;
+            }
+        }
+        self.destage_step(around, t, slot);
+        if stretch != NONE {
+            self.stretch_read(around, stretch);
         }
     }
 

@@ -200,8 +200,11 @@ impl Shard {
             Kind::Destage { rest } | Kind::DestageRecord { rest, .. } => rest,
             other => unreachable!("{other:?} has no steps"),
         };
-        let mask = *rest;
+        // Granules past the end of the volume are not written.
         let shift = self.granule_shift;
+        let within = ((end - start).div_ceil(1 << shift) as u32).min(16);
+        *rest &= ((1_u32 << within) - 1) as u16;
+        let mask = *rest;
         let run = (mask != 0).then(|| {
             let from = mask.trailing_zeros();
             let count = (mask >> from).trailing_ones();

@@ -223,6 +223,22 @@ impl Shard {
             .any(|t| dirty(t.kind))
     }
 
+    /// Nothing goes to the log any more: who waits for room hears of that.
+    pub fn log_gave_up(&mut self) {
+        (self.log_failed, self.room) = (true, true);
+    }
+
+    /// Whether pieces wait for an index entry.
+    pub fn waits_for_an_entry(&self) -> bool {
+        !self.starved.is_empty() && self.index.is_full()
+    }
+
+    /// Blocks with dirty data in DRAM.
+    pub fn dirty_in_memory(&self) -> u64 {
+        let owners = self.slots.owners();
+        owners.filter(|&id| self.index[id].dirty != 0).count() as u64
+    }
+
     pub fn dram_blocks(&self) -> u32 {
         self.dram_blocks
     }

@@ -77,8 +77,8 @@ impl Shard {
         if !self.policy.allocate_on_read {
             return self.read_around(around, key, piece);
         }
-        if self.is_stuck() && self.slots.free_count() == 0 {
-            // Dirty blocks that cannot leave hold every slot: reads go past the cache.
+        if self.is_stuck() && (self.slots.free_count() == 0 || self.index.is_full()) {
+            // Dirty blocks that cannot leave hold everything: reads go past the cache.
             return self.read_around(around, key, piece);
         }
         let Some(id) = self.index.insert(key) else { return Step::NoRoom };

@@ -55,6 +55,10 @@ impl Shard {
     ) -> Step {
         let e = &self.index[id];
         self.count_write(around, piece, id);
+        if self.log_failed {
+            // It could never become durable, and would only take room from reads.
+            return Step::Done(Err(forebay_effect::IoError::Device));
+        }
         let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
         let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill)
             && self.acknowledge == Acknowledge::Dram

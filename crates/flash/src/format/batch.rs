@@ -64,6 +64,9 @@ pub enum Kind {
     Tombstone,
 }
 
+/// The offset of an entry, in the layout slots, that only says anew where a payload lies.
+pub const MOVED: u16 = 1;
+
 /// An entry of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -75,7 +78,8 @@ pub struct Entry {
     pub valid: u16,
     /// Dirty granules, a subset.
     pub dirty: u16,
-    /// Pages from the header to the payload; 0 in a tombstone, and in the layout slots.
+    /// Pages from the header to the payload; 0 in a tombstone. In the layout slots 0 if the batch
+    /// wrote the payload, [`MOVED`] if it lay in its cell before.
     pub offset: u16,
     /// Number of the cell that holds the payload, in the layout slots; else 0.
     pub cell: u32,
@@ -149,7 +153,8 @@ impl BatchHeader {
         for at in (0..count).map(|n| ENTRIES_AT + n * ENTRY_BYTES) {
             let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
             let slots = geometry.slots != 0;
-            if slots && entry.offset != 0 || entry.cell >= geometry.slots.max(1) {
+            let most = if entry.kind == Kind::Data { MOVED } else { 0 };
+            if slots && entry.offset > most || entry.cell >= geometry.slots.max(1) {
                 return Err(FormatError::Invalid("place of a payload"));
             }
             if entry.kind == Kind::Data && !slots {
