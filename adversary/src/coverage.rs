@@ -18,6 +18,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("demotions without a flash write", 300_000),
     ("destage retries", 400),
     ("destaged", 90_000),
+    ("destaged from memory, lost on flash", 30),
     ("destaged under a newer version", 6000),
     ("destaged with neighbours", 20_000),
     ("dropped with their region", 100_000),
