@@ -82,6 +82,29 @@ fn cydonia_is_between_the_single_tier_and_exhaustive_search() {
 }
 
 #[test]
+fn metadata_is_charged_as_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let with = |more: &[&str]| {
+        let args = [&trace, "--budget", "0.02", "--tiers", "FastDRAM,SlowSSD", "--backing"];
+        json(&[&args[..], &["SlowHDD"], more].concat())
+    };
+    let (paper, same, ours) =
+        (with(&[]), with(&["--metadata", "31"]), with(&["--metadata", "76,48"]));
+    assert_eq!(paper["choices"], same["choices"]);
+    assert_eq!(paper["metadata_bytes_per_block"], serde_json::json!([31, 31]));
+    assert_eq!(ours["metadata_bytes_per_block"], serde_json::json!([76, 48]));
+    let choice = &ours["choices"][0];
+    let mib = |tier: usize| choice["tiers"][tier]["bytes"].as_f64().unwrap() / 1_048_576.0;
+    let dram = |bytes: f64| bytes * 120.0 / 16e9;
+    let usd = mib(0) * dram(1_048_576.0 + 256.0 * 76.0)
+        + mib(1) * (1_048_576.0 * 132.0 / 480e9 + dram(256.0 * 48.0));
+    assert!((choice["cost_usd"].as_f64().unwrap() - usd).abs() < 1e-12, "{choice} is not {usd}");
+    let message = refusal(&[&trace, "--budget", "1", "--metadata", "76,x"]);
+    assert!(message.contains("one for each tier"), "{message}");
+}
+
+#[test]
 fn several_budgets_give_a_plan_each_and_percentages_are_of_all_data_in_dram() {
     let dir = tempfile::tempdir().unwrap();
     let answer = json(&[&trace(&dir), "--budget", "50%,0.02", "--sweep", "5", "--pareto"]);

@@ -49,7 +49,7 @@ impl BreakEven {
             if as_fast(middle) { high = middle } else { low = middle }
         }
         let price_ratio_needed = tier2.0 as f64 / (high - tier1.0) as f64;
-        let price_ratio = cost.unit_usd(first, first) / cost.unit_usd(second, first);
+        let price_ratio = cost.unit_usd(0, first, first) / cost.unit_usd(1, second, first);
         Some(Self {
             single_tier_bytes: high * cost.unit_bytes,
             price_ratio_needed,

@@ -76,7 +76,7 @@ impl Budget {
 /// workload accesses, in US dollars.
 pub fn full_usd<H: HitCounts + ?Sized>(counts: &H, catalogue: &Catalogue, cost: &CostModel) -> f64 {
     let units = cost.units_for(counts.footprint_blocks()).0 as f64;
-    catalogue.reference_device().map_or(0.0, |dram| units * cost.unit_usd(dram, dram))
+    catalogue.reference_device().map_or(0.0, |dram| units * cost.unit_usd(0, dram, dram))
 }
 
 /// `count` budgets from the smallest useful to `highest_usd`, evenly spaced on a logarithmic

@@ -42,7 +42,7 @@ pub use breakeven::BreakEven;
 pub use budget::{Budget, BudgetError, budget_range, full_usd};
 pub use catalogue::{Catalogue, Combination};
 pub use consolidate::{Consolidation, Demand};
-pub use cost::{CostModel, Units};
+pub use cost::{CostModel, Metadata, MetadataError, Units};
 pub use counts::HitCounts;
 pub use device::{Device, DeviceKind};
 pub use error::{BoxError, PlanError};

@@ -230,7 +230,7 @@ mod tests {
         ) {
             let at = vec![(units * 256, reads, 0)];
             let counts = Steps { reads: reads + cold, writes: 0, at, footprint: units * 256 };
-            let budget = COST.unit_usd(&h.tiers[0], &h.tiers[0]) * units as f64 * 0.97;
+            let budget = COST.unit_usd(0, &h.tiers[0], &h.tiers[0]) * units as f64 * 0.97;
             let space = Space::new(&counts, &h, &COST, budget).unwrap();
             let mut analytic = Analytic::new(&counts, &COST);
             let best = exhaustive(&space, 1, &mut analytic).unwrap();

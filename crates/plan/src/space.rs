@@ -44,7 +44,8 @@ impl<'a> Space<'a> {
             return Err(PlanError::NotABudget(budget_usd));
         }
         let tier1 = &hierarchy.tiers[0];
-        let unit_usd = hierarchy.tiers.iter().map(|d| cost.unit_usd(d, tier1)).collect();
+        let tiers = hierarchy.tiers.iter().enumerate();
+        let unit_usd = tiers.map(|(tier, device)| cost.unit_usd(tier, device, tier1)).collect();
         let useful = cost.units_for(useful_blocks).0.max(1);
         let space = Self { hierarchy, cost, budget_usd, unit_usd, useful };
         if space.tier1_max().0 == 0 {
@@ -174,7 +175,7 @@ mod tests {
             let bought: u64 = sizes.iter().map(|s| s.0).sum();
             assert!(
                 sizes[2].0 == 0 && bought == space.tier1_max().0
-                    || usd + cost.unit_usd(&h.tiers[2], &h.tiers[0]) > 0.1
+                    || usd + cost.unit_usd(2, &h.tiers[2], &h.tiers[0]) > 0.1
             );
             Ok::<_, ()>(())
         });

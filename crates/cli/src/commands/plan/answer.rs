@@ -104,7 +104,7 @@ impl<'a> Answer<'a> {
         let mut entry_usd = 0.0_f64;
         for combination in &self.combinations {
             let tier1 = self.catalogue.device(&combination.tiers[0])?;
-            entry_usd = entry_usd.max(self.options.cost.unit_usd(tier1, tier1));
+            entry_usd = entry_usd.max(self.options.cost.unit_usd(0, tier1, tier1));
         }
         let highest = self.full_usd.max(entry_usd);
         let lowest = entry_usd.max(highest / 200.0).min(highest);
@@ -162,6 +162,7 @@ impl<'a> Answer<'a> {
             evaluate: evaluate_name(self.args.evaluate),
             simulations: self.simulations,
             block_size: block,
+            metadata_bytes_per_block: self.metadata_bytes(),
             requests: profile.requests(),
             accesses: profile.reads() + profile.writes(),
             writes: profile.writes(),
@@ -174,6 +175,12 @@ impl<'a> Answer<'a> {
             sweep: &self.sweep,
             pareto: if self.args.pareto { self.pareto_rows() } else { Vec::new() },
         }
+    }
+
+    /// By tier.
+    pub fn metadata_bytes(&self) -> Vec<u64> {
+        let tiers = self.combinations.iter().map(|c| c.tiers.len()).max().unwrap_or(1);
+        (0..tiers).map(|tier| self.options.cost.metadata.of(tier)).collect()
     }
 
     pub fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
@@ -287,6 +294,8 @@ pub struct Document<'a> {
     /// Purchases that were simulated, single tiers among them.
     simulations: u64,
     block_size: u64,
+    /// By tier, as far as combinations have tiers.
+    metadata_bytes_per_block: Vec<u64>,
     requests: u64,
     accesses: u64,
     writes: u64,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use forebay_plan::{Choice, HitCounts, Plan, Purchase};
+use forebay_plan::{Choice, HitCounts, Metadata, Plan, Purchase};
 use forebay_report::{Table, Unit};
 
 use super::answer::{Answer, method_name, policy_name};
@@ -105,6 +105,10 @@ impl Answer<'_> {
             ("write policy".into(), policy_name(self.args.policy).into()),
             ("search".into(), method_name(self.args.method).into()),
         ];
+        if self.options.cost.metadata != Metadata::default() {
+            let bytes: Vec<String> = self.metadata_bytes().iter().map(u64::to_string).collect();
+            facts.push(("metadata by tier".into(), format!("{} B a block", bytes.join(", "))));
+        }
         let rate = p.options().sample_rate;
         if rate < 1.0 {
             facts.push(("sampled".into(), percent(rate)));
