@@ -4,6 +4,8 @@
     bench/tables.py lru              what two tiers hit, beside LRU of their sum
     bench/tables.py pod TRACE        read-only and write-only caches beside their curves
     bench/tables.py sampling TRACE   errors of sampled curves
+    bench/tables.py formulas TRACE...
+                                     the planner's formulas beside the simulator, by layout
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
@@ -52,10 +54,18 @@ def curve(trace, *options, at=()):
 
 
 def simulate(
-    trace, dram_bytes, policy, flash_bytes=0, layout="log", pace=("--untimed",)
+    trace,
+    dram_bytes,
+    policy,
+    flash_bytes=0,
+    layout="log",
+    pace=("--untimed",),
+    volatile=False,
 ):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
+    if volatile and policy == "write-back":
+        text += 'acknowledge = "dram"\n'
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
@@ -272,6 +282,133 @@ def backing(trace):
             row(name, policy, f"{rate:.0f}", f"{reads:,}", f"{writes:,}", f"{kib:.0f}")
 
 
+# Blocks' latencies in microseconds, from the catalogue: read and write of tier 1, tier 2 and the
+# backing store.
+SLOW = ((0.0619, 0.0619), (18.18, 33.33), (1661.1, 1037.3))
+FAST = ((0.0619, 0.0619), (1.82, 2.0), (18.18, 33.33))
+
+
+def formulas(*traces):
+    """How far the cache is from the planner's formulas, in slots and as a log."""
+    row(
+        "trace",
+        "policy",
+        "memory + flash",
+        "hits, tier 1",
+        "hits, tier 2",
+        "demotions",
+        "write-backs",
+        "time, SlowHDD",
+        "time, SlowSSD",
+        "written to flash",
+    )
+    row(*["---"] * 3, *["---:"] * 7)
+    synthetic = {
+        "zipf": "zipf:blocks=60k,theta=1,requests=400k,write=0.25,seed=1",
+        "zoned": "zoned:zones=0.1@0.8/0.9@0.2,blocks=60k,requests=400k,write=0.5,seed=2",
+    }
+    for name, spec in synthetic.items():
+        run = [FOREBAY, "-q", "trace", "synth", spec, "-o", f"{name}.parquet"]
+        subprocess.run(run, check=True, stdout=2)
+    for trace in [*traces, *(f"{name}.parquet" for name in synthetic)]:
+        accesses = list(block_accesses(trace))
+        for policy in ["write-through", "write-back"]:
+            for dram, flash in [(8, 64), (16, 128), (64, 128), (32, 512)]:
+                if len({block for block, _ in accesses}) * BLOCK < flash * MIB:
+                    continue
+                off = []
+                for layout in ["slots", "log"]:
+                    answer = simulate(
+                        trace, dram * MIB, policy, flash * MIB, layout, volatile=True
+                    )
+                    off.append(deviations(trace, accesses, policy, answer))
+                cells = (f"{a} / {b}" for a, b in zip(*off, strict=True))
+                row(Path(trace).stem, policy, f"{dram} + {flash} MiB", *cells)
+
+
+def deviations(trace, accesses, policy, answer):
+    sizes = answer["capacity_blocks"]["tier1"], answer["capacity_blocks"]["tier2"]
+    expected = by_formulas(trace, accesses, policy, *sizes)
+    found = by_simulation(policy, answer)
+    for key in ["tier1", "tier2", "demotions", "write_backs"]:
+        yield deviation(found[key], expected[key])
+    for devices in [SLOW, FAST]:
+        yield deviation(
+            device_time(found, devices, policy), device_time(expected, devices, policy)
+        )
+    yield deviation(found["written"], expected["written"])
+
+
+def deviation(found, expected):
+    return f"{100 * (found / expected - 1):+.1f}" if expected else "-"
+
+
+def by_formulas(trace, accesses, policy, tier1, tier2):
+    """What docs/planning.md says that tiers of so many blocks do."""
+    points, document = curve(trace, at=[tier1, tier1 + tier2])
+    first, both = (at_or_last(points, size) for size in (tier1, tier1 + tier2))
+    demotions = document["accesses"] - first["hits"]
+    counts = {
+        "tier1": first["hits"],
+        "tier2": both["hits"] - first["hits"],
+        "read1": first["read_hits"],
+        "read2": both["read_hits"] - first["read_hits"],
+        "read_misses": document["reads"] - both["read_hits"],
+        "writes": document["accesses"] - document["reads"],
+        # The cache begins empty: what fills memory demotes nothing.
+        "demotions": demotions - tier1,
+        "written": demotions - tier1,
+        "write_backs": 0,
+    }
+    if policy == "write-back":
+        counts["write_backs"] = dirtied(accesses, tier1 + tier2)
+    return counts
+
+
+def dirtied(accesses, size):
+    """Writes that find their block not there, or clean, in an LRU cache of so many blocks."""
+    held, count = OrderedDict(), 0
+    for block, written in accesses:
+        dirty = held.pop(block, False)
+        count += written and not dirty
+        held[block] = dirty or written
+        if len(held) > size:
+            held.popitem(last=False)
+    return count
+
+
+def by_simulation(policy, answer):
+    hits, misses, events = answer["hits"], answer["misses"], answer["events"]
+    back = events["destaged"] + answer["dirty_blocks"]
+    return {
+        "tier1": sum(hits["tier1"].values()),
+        "tier2": sum(hits["tier2"].values()),
+        "read1": hits["tier1"]["read"],
+        "read2": hits["tier2"]["read"],
+        "read_misses": misses["read"],
+        "writes": sum(tier["write"] for tier in [*hits.values(), misses]),
+        # Blocks that left memory with their record on flash; not all had to be written for it.
+        "demotions": events["demotions_free"],
+        "written": answer["flash"]["payload_bytes"] / BLOCK,
+        "write_backs": back if policy == "write-back" else 0,
+    }
+
+
+def device_time(counts, devices, policy):
+    """Microseconds that all devices are busy, as the formulas charge it."""
+    (r1, w1), (r2, w2), (rs, ws) = devices
+    to_memory = counts["writes"] + counts["read2"] + counts["read_misses"]
+    stored = counts["writes"] if policy == "write-through" else counts["write_backs"]
+    return (
+        r1 * (counts["read1"] + counts["demotions"])
+        + w1 * to_memory
+        + r2 * (counts["read2"] + counts["write_backs"])
+        + w2 * counts["written"]
+        + rs * counts["read_misses"]
+        + ws * stored
+    )
+
+
 def cydonia(*traces):
     """Every combination of the catalogue, 50 budgets from what buys little to what holds all data."""
     row("", "mean excess latency", "two tiers exist, single tier found")
@@ -318,6 +455,7 @@ def main():
         "sampling": sampling,
         "memory": memory,
         "backing": backing,
+        "formulas": formulas,
         "cydonia": cydonia,
         "consolidate": consolidate,
     }

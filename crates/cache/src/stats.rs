@@ -52,9 +52,10 @@ pub struct VolumeStats {
 /// and each rare branch has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Blocks moved from DRAM to flash.
+    /// Clean blocks handed to the log because they leave DRAM.
     pub demotions: u64,
-    /// Of those, blocks whose flash copy was still good: no flash write.
+    /// Blocks that left DRAM while flash had a good record of them: one that was written for that,
+    /// clean or dirty, or one that was still there.
     pub demotions_free: u64,
     /// Blocks moved from flash to DRAM.
     pub promotions: u64,

@@ -12,7 +12,9 @@ pub struct FlashResult {
     pub utilisation: f64,
     /// Bytes written for each byte of payload.
     pub write_amplification: f64,
-    /// Records written.
+    /// Bytes of blocks written, without headers and padding.
+    pub payload_bytes: u64,
+    /// Records written; in the layout slots also what its journal says of records that were there.
     pub records: u64,
     /// Batches they were written in.
     pub batches: u64,
@@ -28,6 +30,7 @@ impl From<&LogStats> for FlashResult {
             regions: log.regions_total,
             utilisation: log.utilisation(),
             write_amplification: log.write_amplification(),
+            payload_bytes: log.payload_bytes,
             records: log.entries,
             batches: log.batches,
             syncs: log.syncs,

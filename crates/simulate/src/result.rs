@@ -29,6 +29,8 @@ pub struct SimulationResult {
     pub events: Events,
     /// Bytes of bookkeeping that the cache has in memory.
     pub metadata_bytes: u64,
+    /// How many blocks the tiers hold at most.
+    pub capacity_blocks: Capacity,
     /// What was taken for granted.
     pub assumed: Assumed,
     /// Each volume that the trace has.
@@ -45,6 +47,16 @@ pub struct Throughput {
     pub requests_per_s: f64,
     /// Bytes per second read and written by requests.
     pub bytes_per_s: f64,
+}
+
+/// How many blocks each tier holds at most: of the layout slots those that count for replacement,
+/// of the log its records if all are whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Capacity {
+    /// Memory.
+    pub tier1: u32,
+    /// Flash; 0 without.
+    pub tier2: u32,
 }
 
 /// What the cache did.

@@ -9,7 +9,7 @@ use forebay_results::{FlashResult, LatencyRecorder};
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
-use crate::result::{self, Assumed, Events, SimulationResult, Throughput, VolumeResult};
+use crate::result::{self, Assumed, Capacity, Events, SimulationResult, Throughput, VolumeResult};
 use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::{FlashDevice, Timing};
@@ -58,6 +58,7 @@ pub struct Simulation {
     dirty_blocks_max: u64,
     segments: Vec<Segment>,
     assumptions: Vec<String>,
+    capacity: Capacity,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
 }
@@ -139,6 +140,10 @@ impl Simulation {
             dirty_blocks_max: 0,
             segments: Vec::new(),
             assumptions: scenario.assumptions.clone(),
+            capacity: Capacity {
+                tier1: scenario.cache.dram_blocks,
+                tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),
+            },
             answers: None,
             cache,
         };
@@ -503,6 +508,7 @@ impl Simulation {
             flash: log.map(FlashResult::from),
             events: Events::from(self.cache.stats()),
             metadata_bytes: self.cache.memory_bytes(),
+            capacity_blocks: self.capacity,
             assumed: Assumed {
                 flush: self.assume_flush.to_string(),
                 flushes_added: added,
