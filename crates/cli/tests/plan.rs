@@ -82,6 +82,53 @@ fn cydonia_is_between_the_single_tier_and_exhaustive_search() {
 }
 
 #[test]
+fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let with = |have, budget, more: &[&str]| {
+        json(&[&[&trace, "--have", have, "--budget", budget][..], more].concat())
+    };
+    // The loops need 18 MiB. With 4 of them there, 2 cents buy less of memory than of flash.
+    let answer = with("4MiB", "0.02", &[]);
+    let of = |answer: &Value, second: &str, backing: &str| -> Value {
+        let all = answer["growth"].as_array().unwrap().clone();
+        let is = |g: &Value| {
+            g["add"]["tiers"][0]["device"] == "FastDRAM"
+                && g["add"]["tiers"][1]["device"] == second
+                && g["now"]["backing"] == backing
+        };
+        all.into_iter().find(is).unwrap()
+    };
+    let disk = of(&answer, "SlowSSD", "SlowHDD");
+    assert_eq!(disk["better"], "add", "{disk}");
+    assert_eq!(disk["now"]["tiers"][0]["bytes"], 4 << 20);
+    assert!(disk["price_ratio"].as_f64() > disk["price_ratio_needed"].as_f64());
+    // MediumSSD never gains in front of SlowSSD.
+    let devices = ["--tiers", "FastDRAM,MediumSSD", "--backing", "SlowSSD"];
+    let never = of(&with("4MiB", "0.02", &devices), "MediumSSD", "SlowSSD");
+    assert_eq!((&never["better"], &never["price_ratio_needed"]), (&"grow".into(), &Value::Null));
+    let full = with("20MiB", "1", &[]);
+    assert!(full["growth"].as_array().unwrap().iter().all(|g| g["better"] == "neither"));
+
+    let (html, rows) = (dir.path().join("g.html"), dir.path().join("g.parquet"));
+    let files = ["--html", html.to_str().unwrap(), "--parquet", rows.to_str().unwrap()];
+    let asked = ["plan", &trace, "--have", "4MiB", "--budget", "0.02,50%", "--backing", "SlowHDD"];
+    let output = forebay(&[&asked[..], &files].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("4 MiB FastDRAM: add"), "{text}");
+    assert!(std::fs::read_to_string(html).unwrap().contains("the best division"));
+    assert!(rows.exists());
+
+    let message = refusal(&[&trace, "--have", "10KiB", "--budget", "1"]);
+    assert!(message.contains("below 1 MiB"), "{message}");
+    let message = refusal(&[&trace, "--have", "4MiB", "--budget", "0.000001"]);
+    assert!(message.contains("buys nothing"), "{message}");
+    let three = ["--tiers", "FastDRAM,SlowDRAM,SlowSSD", "--have", "4MiB", "--budget", "1"];
+    let message = refusal(&[&[&trace[..]], &three[..]].concat());
+    assert!(message.contains("two devices"), "{message}");
+}
+
+#[test]
 fn metadata_is_charged_as_said() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

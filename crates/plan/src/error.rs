@@ -53,6 +53,11 @@ pub enum PlanError {
     /// Cydonia is defined for two tiers.
     #[error("Cydonia searches two tiers, but {0} tiers are combined; use exhaustive search")]
     CydoniaTiers(usize),
+    /// Growing tier 1 is compared with adding a second tier.
+    #[error(
+        "whether to grow tier 1 or to add tier 2 is asked of two tiers, but {0} tiers are combined"
+    )]
+    GrowthTiers(usize),
     /// An evaluation failed.
     #[error("evaluating {what} failed: {source}")]
     Evaluation {

@@ -26,6 +26,7 @@ mod device;
 mod error;
 mod evaluate;
 mod finalists;
+mod growth;
 mod hierarchy;
 mod pareto;
 pub mod partition;
@@ -48,6 +49,7 @@ pub use device::{Device, DeviceKind};
 pub use error::{BoxError, PlanError};
 pub use evaluate::{Analytic, Evaluator};
 pub use finalists::{Judge, Judged, judge_finalists};
+pub use growth::{Growth, Way};
 pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
 pub use pareto::{ParetoPoint, pareto_front};
 pub use plan::{

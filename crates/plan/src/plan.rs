@@ -296,8 +296,8 @@ fn choose<H: HitCounts + ?Sized>(
     };
     let reduction = 1.0 - mean_latency_us / baseline_us;
     Ok(Choice {
-        purchase: purchase(counts, space, options, &sizes, mean_latency_us),
-        baseline: purchase(counts, space, options, &single[..1], baseline_us),
+        purchase: purchase(counts, space.hierarchy(), options, &sizes, mean_latency_us),
+        baseline: purchase(counts, space.hierarchy(), options, &single[..1], baseline_us),
         latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
         hit_miss_ratio: measured.and_then(|m| finite(m.ratio())),
         overhead_gain_ratio: Tradeoff::of(space.hierarchy())
@@ -307,14 +307,15 @@ fn choose<H: HitCounts + ?Sized>(
     })
 }
 
-fn purchase<H: HitCounts + ?Sized>(
+/// Tiers of `sizes`, judged to take `mean_latency_us`.
+pub(crate) fn purchase<H: HitCounts + ?Sized>(
     counts: &H,
-    space: &Space<'_>,
+    hierarchy: &Hierarchy,
     options: &PlanOptions,
     sizes: &[Units],
     mean_latency_us: f64,
 ) -> Purchase {
-    let (hierarchy, cost) = (space.hierarchy(), space.cost());
+    let cost = &options.cost;
     let units: Vec<u64> = sizes.iter().map(|s| s.0).collect();
     let blocks: Vec<u64> = units.iter().map(|u| u * cost.unit_blocks()).collect();
     let evaluation = hierarchy.evaluate(counts, &blocks);

@@ -1,6 +1,7 @@
 //! `forebay plan`: which tiers to buy.
 
 mod answer;
+mod growth;
 mod pictures;
 mod simulated;
 mod text;
@@ -21,7 +22,9 @@ use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
 use crate::reading::read_traces;
 use answer::Answer;
+use forebay_config::Size;
 use forebay_simulate::TracedVolume;
+use growth::Growths;
 use simulated::Simulator;
 
 /// Points per combination of more than two tiers.
@@ -68,6 +71,10 @@ pub struct Args {
     /// several give a plan each
     #[arg(long, value_name = "USD,...", required = true, value_delimiter = ',')]
     pub budget: Vec<Budget>,
+    /// So much of tier 1 is there already: says whether --budget is better spent on more of it or
+    /// on a second tier
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
+    pub have: Option<Size>,
     /// The catalogue of devices, TOML; --print-devices shows the built-in one
     #[arg(long, value_name = "FILE")]
     pub devices: Option<PathBuf>,
@@ -192,7 +199,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let catalogue = args.catalogue()?;
     let combinations = args.combinations(&catalogue)?;
     let mut options = args.options();
-    for budget in &args.budget {
+    for budget in args.budget.iter().filter(|_| args.have.is_none()) {
         if let Budget::Usd(usd) = budget {
             check_budget(&catalogue, &combinations, *usd, &options.cost)
                 .map_err(CliError::usage)?;
@@ -215,6 +222,17 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let profile = profile.finish()?;
     options.duration = profile.duration();
     let cost = options.cost;
+    if let Some(have) = args.have {
+        let answer = Answer::unplanned(&args, &profile, catalogue, combinations, options);
+        let growths = Growths::new(&answer, have.bytes())?;
+        if let Some(path) = &args.output.parquet {
+            growths.rows().write(path)?;
+        }
+        if let Some(path) = &args.output.html {
+            growths.report()?.write_html(path)?;
+        }
+        return args.output.emit(&growths.document(), |out| growths.print(out));
+    }
     let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
     if simulates {
         let number = |at: usize| forebay_block::Volume(at as u32);

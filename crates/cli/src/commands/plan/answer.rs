@@ -51,19 +51,7 @@ impl<'a> Answer<'a> {
         combinations: Vec<Combination>,
         options: PlanOptions,
     ) -> Result<Self, CliError> {
-        let full_usd = full_usd(profile, &catalogue, &options.cost);
-        let mut answer = Self {
-            args,
-            profile,
-            catalogue,
-            combinations,
-            options,
-            full_usd,
-            plans: Vec::new(),
-            sweep: Vec::new(),
-            simulations: 0,
-            pareto: Vec::new(),
-        };
+        let mut answer = Self::unplanned(args, profile, catalogue, combinations, options);
         for budget in &args.budget {
             ctx.check()?;
             let usd = budget.usd(profile, &answer.catalogue, &answer.options.cost);
@@ -80,6 +68,29 @@ impl<'a> Answer<'a> {
             answer.pareto = answer.fronts()?;
         }
         Ok(answer)
+    }
+
+    /// What plans are made from, without any.
+    pub fn unplanned(
+        args: &'a Args,
+        profile: &'a Profile,
+        catalogue: Catalogue,
+        combinations: Vec<Combination>,
+        options: PlanOptions,
+    ) -> Self {
+        let full_usd = full_usd(profile, &catalogue, &options.cost);
+        Self {
+            args,
+            profile,
+            catalogue,
+            combinations,
+            options,
+            full_usd,
+            plans: Vec::new(),
+            sweep: Vec::new(),
+            simulations: 0,
+            pareto: Vec::new(),
+        }
     }
 
     /// Has the finalists of the budgets asked for simulated.
@@ -248,7 +259,7 @@ impl<'a> Answer<'a> {
 }
 
 /// A budget that was given as a percentage is refused only once its amount is known.
-fn refused(error: PlanError, budget: Budget) -> CliError {
+pub fn refused(error: PlanError, budget: Budget) -> CliError {
     match error {
         PlanError::BuysNothing { .. } | PlanError::NotABudget(_) => {
             let error = CliError::usage(error);

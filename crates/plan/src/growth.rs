@@ -1,0 +1,253 @@
+//! Money for a cache that is there: grow tier 1, or add a tier 2?
+
+use serde::Serialize;
+
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::error::PlanError;
+use crate::hierarchy::Hierarchy;
+use crate::plan::{PlanOptions, Purchase, purchase};
+
+/// Latencies this close, relative to each other, are the same but for rounding.
+const SAME: f64 = 1e-9;
+
+/// What a budget does for a single tier that is there already (Bhandari 2024, section 4.3.6).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Growth {
+    /// What may be spent on top of what is there, in US dollars.
+    pub budget_usd: f64,
+    /// What is there: tier 1 alone.
+    pub now: Purchase,
+    /// All the money for more of tier 1. Costs include what is there, here and below.
+    pub grow: Purchase,
+    /// All the money for a tier 2.
+    pub add: Purchase,
+    /// The best division of the money between the two.
+    pub divide: Purchase,
+    /// Which of growing and adding is better.
+    pub better: Way,
+    /// By how much the better one's latency is below the other's, as a fraction of the other's.
+    pub latency_reduction: f64,
+    /// The smallest tier 2 that would make the cache as fast as growing does, in bytes; none
+    /// where no size would.
+    pub tier2_bytes_needed: Option<u64>,
+    /// How many times as much a byte of tier 1 must cost as one of tier 2 for both ways to be
+    /// equally good: that tier 2 over the growth of tier 1. None where there is no such tier 2, or
+    /// the money does not buy one unit of tier 1.
+    pub price_ratio_needed: Option<f64>,
+    /// How many times as much it does cost, metadata included.
+    pub price_ratio: f64,
+}
+
+/// What to do with the money.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Grow tier 1.
+    Grow,
+    /// Add tier 2.
+    Add,
+    /// Neither makes the cache faster.
+    Neither,
+}
+
+impl Growth {
+    /// For a tier 1 of `have` in a hierarchy of two tiers. Nothing is bought beyond the size at
+    /// which the workload has every hit it can have.
+    ///
+    /// # Errors
+    /// If the workload has no accesses, the hierarchy has not two tiers, or the budget is no
+    /// positive amount or buys neither of the tiers.
+    pub fn of<H: HitCounts + ?Sized>(
+        counts: &H,
+        hierarchy: &Hierarchy,
+        have: Units,
+        budget_usd: f64,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        let [first, second] = hierarchy.tiers.as_slice() else {
+            return Err(PlanError::GrowthTiers(hierarchy.tiers.len()));
+        };
+        if counts.reads() + counts.writes() == 0 {
+            return Err(PlanError::NoAccesses);
+        }
+        if !(budget_usd.is_finite() && budget_usd > 0.0) {
+            return Err(PlanError::NotABudget(budget_usd));
+        }
+        let cost = &options.cost;
+        let usd = [cost.unit_usd(0, first, first), cost.unit_usd(1, second, first)];
+        if budget_usd < usd[0].min(usd[1]) * (1.0 - SAME) {
+            let cheaper = usize::from(usd[1] < usd[0]);
+            return Err(PlanError::BuysNothing {
+                budget_usd,
+                needed_usd: usd[cheaper],
+                device: hierarchy.tiers[cheaper].name.clone(),
+                unit_bytes: cost.unit_bytes,
+            });
+        }
+        let blocks = |units: Units| units.0 * cost.unit_blocks();
+        let us = |sizes: [Units; 2]| hierarchy.mean_latency_us(counts, &sizes.map(blocks));
+        // More than this is of no use beside what is there.
+        let useful = cost.units_for(counts.useful_blocks()).0.saturating_sub(have.0);
+        let buys = |usd: f64, unit_usd: f64, useful: u64| {
+            CostModel::affordable(usd.max(0.0), unit_usd).min(useful)
+        };
+        let grown = buys(budget_usd, usd[0], useful);
+        let now = [have, Units(0)];
+        let grow = [Units(have.0 + grown), Units(0)];
+        let add = [have, Units(buys(budget_usd, usd[1], useful))];
+        let divided = (0..=grown).map(|more| {
+            let rest = budget_usd - more as f64 * usd[0];
+            [Units(have.0 + more), Units(buys(rest, usd[1], useful - more))]
+        });
+        let mut divide = (us(grow), grow);
+        for sizes in divided {
+            let found = us(sizes);
+            if found < divide.0 * (1.0 - SAME) {
+                divide = (found, sizes);
+            }
+        }
+        let (now_us, grow_us, add_us) = (us(now), us(grow), us(add));
+        let faster = |a: f64, b: f64| a < b * (1.0 - SAME);
+        let spent = |sizes: &[Units]| cost.usd(&hierarchy.tiers, sizes);
+        let better = if !faster(grow_us, now_us) && !faster(add_us, now_us) {
+            Way::Neither
+        } else if faster(grow_us, add_us) {
+            Way::Grow
+        } else if faster(add_us, grow_us) || spent(&add) < spent(&grow) {
+            Way::Add
+        } else {
+            Way::Grow
+        };
+        let needed = smallest(useful, |tier2| !faster(grow_us, us([have, Units(tier2)])));
+        let bought = |sizes: [Units; 2]| purchase(counts, hierarchy, options, &sizes, us(sizes));
+        Ok(Self {
+            budget_usd,
+            now: bought(now),
+            grow: bought(grow),
+            add: bought(add),
+            divide: bought(divide.1),
+            better,
+            latency_reduction: match better {
+                Way::Neither => 0.0,
+                Way::Grow => 1.0 - grow_us / add_us,
+                Way::Add => 1.0 - add_us / grow_us,
+            },
+            tier2_bytes_needed: needed.map(|units| units * cost.unit_bytes),
+            price_ratio_needed: needed
+                .filter(|_| grown > 0)
+                .map(|units| units as f64 / grown as f64),
+            price_ratio: usd[0] / usd[1],
+        })
+    }
+}
+
+/// The smallest number from 1 to `most` that is good, where all above a good one are good.
+fn smallest(most: u64, good: impl Fn(u64) -> bool) -> Option<u64> {
+    if most == 0 || !good(most) {
+        return None;
+    }
+    let (mut low, mut high) = (0, most);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if good(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WritePolicy;
+    use crate::testing::{Steps, any_hierarchy, hierarchy, steps};
+    use proptest::prelude::*;
+
+    fn options() -> PlanOptions {
+        PlanOptions::default()
+    }
+
+    #[test]
+    fn the_price_ratio_is_that_of_the_sizes_that_are_equally_fast() {
+        // The dissertation's example in units: tier 1 has 5, and 5 more of it are as good as a
+        // tier 2 of 20, so that tier 1 may cost 4 times as much.
+        let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 801, 0)];
+        let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
+        let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteThrough);
+        let (dram, ssd) = (0.007_923_84, 0.003_191_267_6);
+        let g = Growth::of(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
+        assert_eq!(g.grow.tiers[0].bytes, 10 << 20);
+        assert_eq!((g.add.tiers[0].bytes, g.add.tiers[1].bytes), (5 << 20, 12 << 20));
+        assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (None, None));
+        assert_eq!(g.better, Way::Grow);
+        assert!((g.price_ratio - dram / ssd).abs() < 1e-6);
+        // With more hits below, 20 units of tier 2 do.
+        let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 900, 0)];
+        let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
+        let g = Growth::of(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
+        assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (Some(20 << 20), Some(4.0)));
+        assert_eq!(g.better, Way::Grow, "{} is below 4", g.price_ratio);
+        // A second tier at a quarter of the price turns it round.
+        let mut cheap = h.clone();
+        cheap.tiers[1].price_usd /= 4.0;
+        let g = Growth::of(&counts, &cheap, Units(5), 5.0 * dram, &options()).unwrap();
+        assert_eq!((g.better, g.price_ratio_needed), (Way::Add, Some(4.0)));
+        assert!(g.price_ratio > 4.0, "{}", g.price_ratio);
+    }
+
+    #[test]
+    fn what_has_every_hit_needs_nothing() {
+        let counts = Steps { reads: 10, writes: 0, at: vec![(256, 5, 0)], footprint: 256 };
+        let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteBack);
+        let g = Growth::of(&counts, &h, Units(2), 1.0, &options()).unwrap();
+        assert_eq!((g.better, g.latency_reduction), (Way::Neither, 0.0));
+        assert_eq!((&g.grow, &g.add, &g.divide), (&g.now, &g.now, &g.now));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let counts = Steps { reads: 10, writes: 0, at: vec![(256, 5, 0)], footprint: 256 };
+        let of = |h: &Hierarchy, usd| {
+            Growth::of(&counts, h, Units(1), usd, &options()).unwrap_err().to_string()
+        };
+        let two = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteBack);
+        let three =
+            hierarchy(["FastDRAM", "FastSSD", "SlowSSD"], "FastHDD", WritePolicy::WriteBack);
+        assert!(of(&three, 1.0).contains("3 tiers"));
+        assert!(of(&two, 0.001).contains("FastSSD"));
+        assert!(of(&two, -1.0).contains("no budget"));
+    }
+
+    proptest! {
+        /// The rule of the dissertation, tier 2 for at least so many times less, against the
+        /// latencies themselves; and the division is no worse than either.
+        #[test]
+        fn adding_is_better_iff_the_price_ratio_is_above_the_needed_one(
+            counts in steps(60), h in any_hierarchy(), have in 1u64..40, budget in 0.01..0.4f64,
+        ) {
+            let g = Growth::of(&counts, &h, Units(have), budget, &options()).unwrap();
+            let us = |p: &Purchase| p.mean_latency_us;
+            prop_assert!(us(&g.divide) <= us(&g.grow).min(us(&g.add)) * (1.0 + 1e-8));
+            let most = g.now.cost_usd + budget * (1.0 + 1e-9);
+            for p in [&g.grow, &g.add, &g.divide] {
+                prop_assert!(p.cost_usd <= most);
+            }
+            prop_assert!(us(&g.grow) <= us(&g.now) * (1.0 + 1e-8));
+            let added = g.add.tiers[1].bytes;
+            let enough = g.tier2_bytes_needed.is_some_and(|needed| added >= needed);
+            prop_assert_eq!(enough, us(&g.add) <= us(&g.grow) * (1.0 + 1e-9), "{:?}", g);
+            if g.better == Way::Grow {
+                prop_assert!(us(&g.grow) <= us(&g.add) * (1.0 + 1e-9));
+            }
+            // Where no size is cut off at what is of use, and but for whole units, prices tell.
+            let grown = g.grow.tiers[0].bytes - g.now.tiers[0].bytes;
+            let cut = |bytes: u64| (bytes >> 20) + have >= 60;
+            if let Some(needed) = g.price_ratio_needed
+                && !cut(g.grow.tiers[0].bytes) && !cut(added)
+            {
+                let slack = 1.0 + 2.0 / (grown >> 20) as f64 + 2.0 / ((added >> 20).max(1)) as f64;
+                prop_assert!(g.better != Way::Add || g.price_ratio * slack >= needed, "{:?}", g);
+                prop_assert!(g.better != Way::Grow || g.price_ratio <= needed * slack, "{:?}", g);
+            }
+        }
+    }
+}
