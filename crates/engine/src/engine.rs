@@ -449,7 +449,8 @@ impl Engine {
         let destage = mode == StopMode::Destage || !self.has_flash;
         self.prepare_stop();
         if destage && self.has_flash && self.keeps_dirty.load(Ordering::Relaxed) {
-            // If that fails so does the stop, which says what is left.
+            // Only to have less left for the stop itself, which flushes again, waits for it, and
+            // says what it could not bring home.
             let _ = self.flush_all();
         }
         let mut core = self.shared.lock();

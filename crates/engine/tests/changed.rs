@@ -179,3 +179,43 @@ fn a_flash_tier_that_keeps_its_size_says_so() {
         engine.kill();
     }
 }
+
+#[test]
+fn a_tier_that_is_not_where_it_was_is_named_and_none_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    let [flash, moved] = ["flash.img", "moved.img"].map(|name| directory.path().join(name));
+    std::fs::rename(&flash, &moved).unwrap();
+    let before = files(directory.path());
+    let config = config(directory.path(), FIRST);
+    let error = Engine::open(&config, EngineOptions::default()).unwrap_err();
+    match &error {
+        EngineError::Missing { missing, .. } => assert_eq!(missing, std::slice::from_ref(&flash)),
+        other => panic!("{other}"),
+    }
+    assert!(error.to_string().contains("flash.img"), "{error}");
+    assert!(files(directory.path()) == before, "{error}: but something was written or made");
+    std::fs::rename(&moved, &flash).unwrap();
+    let former = Engine::open(&config, EngineOptions::default()).unwrap();
+    assert_eq!(perform(&former, Op::Read, LAST, 0), 7);
+    former.kill();
+}
+
+#[test]
+fn a_last_block_that_the_volume_cuts_short_is_destaged_to_its_end_and_no_further() {
+    for flash in [None, FIRST.flash] {
+        // Blocks of 64 KiB have granules of 4 KiB; the last one here is half within the volume.
+        let directory = tempfile::tempdir().unwrap();
+        let setup = Setup { block: "64KiB", layout: "none", size: "4102KiB", flash };
+        let store = directory.path().join("a.img");
+        std::fs::write(&store, vec![1; 4102 << 10]).unwrap();
+        let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default());
+        let engine = engine.unwrap();
+        perform(&engine, Op::Write, 4098 << 10, 7);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        let bytes = std::fs::read(&store).unwrap();
+        assert_eq!(bytes.len(), 4102 << 10, "the store has grown");
+        let (old, new) = bytes.split_at(4098 << 10);
+        assert!(old.iter().all(|&b| b == 1) && new.iter().all(|&b| b == 7));
+    }
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,14 +23,34 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
 }
 
-/// The file of a unix socket, removed when this is dropped.
+/// The file of a unix socket, removed when this is dropped, unless it is another's by then.
+///
+/// Its listener may be closed a moment before: whoever comes next finds a socket that nobody serves,
+/// and puts its own in the place.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode of the file that was made.
+    made: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        let made = Self::identity(&path);
+        Self { path, made }
+    }
+
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed by hand; nothing depends on it.
-        let _ = fs::remove_file(&self.0);
+        if self.made.is_some() && Self::identity(&self.path) == self.made {
+            // It may have been removed by hand; nothing depends on it.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -75,7 +95,7 @@ impl Listener {
             Address::Unix(path) => {
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
-                Ok(Listener::Unix(listener, SocketFile(path.clone())))
+                Ok(Listener::Unix(listener, SocketFile::new(path.clone())))
             }
         }
     }
@@ -83,7 +103,7 @@ impl Listener {
     /// Where it listens; for TCP with the port that port 0 became.
     pub fn address(&self) -> String {
         match self {
-            Listener::Unix(_, file) => format!("unix:{}", file.0.display()),
+            Listener::Unix(_, file) => format!("unix:{}", file.path.display()),
             Listener::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => format!("tcp:{address}"),
                 Err(_) => "tcp:unknown".to_owned(),
@@ -237,6 +257,36 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         assert!(matches!(Listener::bind(&address), Err(ServeError::NotASocket { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_successors_socket_stays_when_its_predecessor_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = Address::Unix(path.clone());
+        let Listener::Unix(socket, file) = Listener::bind(&address).unwrap() else { panic!() };
+        // Held, so that the next file cannot have the same inode.
+        let held = directory.path().join("held");
+        fs::hard_link(&path, held).unwrap();
+        drop(socket);
+        let successor = Listener::bind(&address).unwrap();
+        drop(file);
+        assert!(UnixStream::connect(&path).is_ok(), "the successor cannot be reached");
+        drop(successor);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_address_is_had_when_its_owner_leaves_soon() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Unix(directory.path().join("socket"));
+        let owner = Listener::bind(&address).unwrap();
+        let leaving = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(owner);
+        });
+        Listener::bind(&address).unwrap();
+        leaving.join().unwrap();
     }
 
     #[test]
