@@ -202,6 +202,50 @@ fn three_tiers_and_a_catalogue_of_ones_own_are_planned() {
 }
 
 #[test]
+fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let devices = dir.path().join("devices.toml");
+    let printed = String::from_utf8(forebay(&["plan", "--print-devices"]).stdout).unwrap();
+    let (devices_only, _) = printed.split_once("\n[[combination]]").unwrap();
+    let three = "\n[[combination]]\ntiers = ['FastDRAM', 'SlowDRAM', 'SlowSSD']\n\
+                 backing = ['FastHDD', 'SlowHDD']\n";
+    std::fs::write(&devices, format!("{devices_only}{three}")).unwrap();
+    let trace = trace(&dir);
+    let (html, parquet) = (dir.path().join("x.html"), dir.path().join("x.parquet"));
+    let given = ["--devices", devices.to_str().unwrap(), "--budget", "0.06", "--pareto"];
+    let with = |more: &[&str]| json(&[&[&trace[..]], &given[..], more].concat());
+    let files = ["--html", html.to_str().unwrap(), "--parquet", parquet.to_str().unwrap()];
+    let answer = with(&files);
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 2);
+    for choice in choices {
+        assert_eq!(choice["hit_ratio"].as_array().unwrap().len(), 3);
+        assert_eq!(answer["metadata_bytes_per_block"].as_array().unwrap().len(), 3);
+        // Never slower than with one of the tiers left out.
+        let us = choice["mean_latency_us"].as_f64().unwrap();
+        for two in ["FastDRAM,SlowDRAM", "FastDRAM,SlowSSD"] {
+            let backing = choice["backing"].as_str().unwrap();
+            let two = with(&["--tiers", two, "--backing", backing]);
+            assert!(us <= two["choices"][0]["mean_latency_us"].as_f64().unwrap() * (1.0 + 1e-9));
+        }
+    }
+    let full = |row: &Value| {
+        let tiers = row["tiers"].as_array().unwrap();
+        tiers.len() == 3 && tiers.iter().all(|t| t["bytes"].as_u64().unwrap() > 0)
+    };
+    assert!(answer["pareto"].as_array().unwrap().iter().any(full));
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("Plan against budget: FastDRAM + SlowDRAM + SlowSSD"));
+    let arguments = [&["plan", &trace, "--sweep", "3"], &given[..]].concat();
+    let text = String::from_utf8(forebay(&arguments).stdout).unwrap();
+    assert!(text.contains("By budget") && text.contains("MiB SlowDRAM + "), "{text}");
+    // What only knows two tiers says so, before the trace is read.
+    let refused = [&["/nonexistent", "--method", "cydonia"], &given[..]].concat();
+    let message = refusal(&refused);
+    assert!(message.contains("3 tiers") && message.contains("exhaustive"), "{message}");
+}
+
+#[test]
 fn finalists_are_simulated_and_come_first() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

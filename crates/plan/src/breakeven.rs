@@ -6,41 +6,43 @@ use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::hierarchy::Hierarchy;
 
-/// Compares a second tier with growing the first until it is as fast (Bhandari 2024, section
-/// 4.3.6).
+/// Compares the tiers below the first with growing the first until it is as fast (Bhandari 2024,
+/// section 4.3.6, of two tiers).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct BreakEven {
     /// The smallest single tier that is as fast, in bytes.
     pub single_tier_bytes: u64,
-    /// How many times as much a byte of tier 1 must cost as one of tier 2 for the second tier
-    /// to be the cheaper way: tier 2's size over the growth of tier 1 that it spares.
+    /// How many times as much a byte of tier 1 must cost as one of the tiers below for these to be
+    /// the cheaper way: their size over the growth of tier 1 that they spare.
     pub price_ratio_needed: f64,
-    /// How many times as much it does cost, metadata included.
+    /// How many times as much it does cost, metadata included; of several tiers below, as one of
+    /// these in the mean.
     pub price_ratio: f64,
-    /// Whether the second tier is the cheaper way.
+    /// Whether the tiers below are the cheaper way.
     pub second_tier_is_cheaper: bool,
 }
 
 impl BreakEven {
-    /// For tiers of `sizes`, of which the first two count. `None` without a second tier, or
-    /// where the first tier alone is as fast, or where no single tier is.
+    /// For tiers of `sizes`. `None` without a tier below the first, or where the first tier alone
+    /// is as fast, or where no single tier is.
     pub fn of<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
         cost: &CostModel,
         sizes: &[Units],
     ) -> Option<Self> {
-        let ([first, second, ..], [tier1, tier2, ..]) = (hierarchy.tiers.as_slice(), sizes) else {
+        let ([first, ..], [tier1, below @ ..]) = (hierarchy.tiers.as_slice(), sizes) else {
             return None;
         };
         let blocks = |units: u64| units * cost.unit_blocks();
-        let us = |tier1: u64, tier2: u64| {
-            hierarchy.mean_latency_us(counts, &[blocks(tier1), blocks(tier2)])
+        let all: Vec<u64> = sizes.iter().map(|s| blocks(s.0)).collect();
+        let target_us = hierarchy.mean_latency_us(counts, &all);
+        let as_fast = |units: u64| {
+            hierarchy.mean_latency_us(counts, &[blocks(units)]) <= target_us * (1.0 + 1e-12)
         };
-        let target_us = us(tier1.0, tier2.0);
-        let as_fast = |units: u64| us(units, 0) <= target_us * (1.0 + 1e-12);
         let (mut low, mut high) = (tier1.0, cost.units_for(counts.useful_blocks()).0);
-        if tier2.0 == 0 || as_fast(low) || !as_fast(high) {
+        let below: u64 = below.iter().map(|s| s.0).sum();
+        if below == 0 || as_fast(low) || !as_fast(high) {
             return None;
         }
         // Latency never rises with the size of a single tier: halve the interval.
@@ -48,8 +50,9 @@ impl BreakEven {
             let middle = low + (high - low) / 2;
             if as_fast(middle) { high = middle } else { low = middle }
         }
-        let price_ratio_needed = tier2.0 as f64 / (high - tier1.0) as f64;
-        let price_ratio = cost.unit_usd(0, first, first) / cost.unit_usd(1, second, first);
+        let price_ratio_needed = below as f64 / (high - tier1.0) as f64;
+        let below_usd = cost.usd(&hierarchy.tiers, sizes) - cost.usd(&hierarchy.tiers, &sizes[..1]);
+        let price_ratio = cost.unit_usd(0, first, first) / (below_usd / below as f64);
         Some(Self {
             single_tier_bytes: high * cost.unit_bytes,
             price_ratio_needed,
@@ -81,5 +84,22 @@ mod tests {
         assert!((b.price_ratio - 0.007_923_84 / 0.003_191_267_6).abs() < 1e-6);
         assert!(!b.second_tier_is_cheaper);
         assert_eq!(BreakEven::of(&counts, &h, &cost, &[Units(5), Units(0)]), None);
+    }
+
+    #[test]
+    fn of_three_tiers_all_below_the_first_count() {
+        let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (30 * 256, 801, 0)];
+        let counts = Steps { reads: 1000, writes: 0, at, footprint: 30 * 256 };
+        let names = ["FastDRAM", "SlowDRAM", "FastSSD"];
+        let h = hierarchy(names, "FastHDD", WritePolicy::WriteThrough);
+        let cost = CostModel::default();
+        let b = BreakEven::of(&counts, &h, &cost, &[Units(5), Units(5), Units(20)]).unwrap();
+        assert_eq!((b.single_tier_bytes, b.price_ratio_needed), (10 << 20, 5.0));
+        let of = |tier: usize| cost.unit_usd(tier, &h.tiers[tier], &h.tiers[0]);
+        let mean = (5.0 * of(1) + 20.0 * of(2)) / 25.0;
+        assert!((b.price_ratio - of(0) / mean).abs() < 1e-9);
+        // A tier between that is not bought does not matter.
+        let without = BreakEven::of(&counts, &h, &cost, &[Units(5), Units(0), Units(20)]).unwrap();
+        assert_eq!(without.price_ratio_needed, 4.0);
     }
 }

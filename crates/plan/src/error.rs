@@ -51,7 +51,7 @@ pub enum PlanError {
     #[error("no combination of devices is left to choose from: {0}")]
     NoCombination(String),
     /// Cydonia is defined for two tiers.
-    #[error("Cydonia searches two tiers, but {0} tiers are combined; use exhaustive search")]
+    #[error("Cydonia searches two tiers, but {0} tiers are combined")]
     CydoniaTiers(usize),
     /// Growing tier 1 is compared with adding a second tier.
     #[error(

@@ -6,8 +6,10 @@ use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::hierarchy::Hierarchy;
 
-/// Sizes per tier that a front is drawn from.
+/// Sizes per tier that a front is drawn from, at most.
 const SIZES_PER_TIER: usize = 64;
+/// Combinations of sizes that one hierarchy adds to it, about.
+const POINTS: f64 = 40_000.0;
 
 /// One plan of the front. Lower is better in cost, latency and flash writes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -26,29 +28,52 @@ pub struct ParetoPoint {
 
 /// The plans within `budget_usd`, over all `hierarchies` (which should have the same backing
 /// store), that no other plan beats in one of cost, latency and flash writes without losing in
-/// another. By ascending cost. Sizes are taken from a logarithmic grid per tier, of two tiers at
-/// most; further tiers stay empty.
+/// another. By ascending cost. Sizes are taken from a logarithmic grid per tier.
 pub fn pareto_front<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchies: &[Hierarchy],
     cost: &CostModel,
     budget_usd: f64,
 ) -> Vec<ParetoPoint> {
-    let grid = grid(cost.units_for(counts.useful_blocks()).0);
+    let useful = cost.units_for(counts.useful_blocks()).0;
     let mut points = Vec::new();
     for (index, hierarchy) in hierarchies.iter().enumerate() {
-        let second: &[u64] = if hierarchy.tiers.len() > 1 { &grid } else { &[0] };
-        for &tier1 in grid.iter().filter(|&&units| units > 0) {
-            for &tier2 in second {
-                let sizes = [Units(tier1), Units(tier2)];
-                let cost_usd = cost.usd(&hierarchy.tiers, &sizes);
-                if cost_usd <= budget_usd {
-                    points.push(point(counts, index, hierarchy, cost, &sizes, cost_usd));
-                }
+        let tiers = hierarchy.tiers.len();
+        let each = (POINTS.powf(1.0 / tiers as f64) as usize).min(SIZES_PER_TIER);
+        let grid: Vec<Units> = grid(useful, each).into_iter().map(Units).collect();
+        let mut sizes = vec![Units(0); tiers];
+        choose(&grid, 0, &mut sizes, &mut |sizes| {
+            let cost_usd = cost.usd(&hierarchy.tiers, sizes);
+            let affordable = cost_usd <= budget_usd;
+            if affordable {
+                points.push(point(counts, index, hierarchy, cost, sizes, cost_usd));
             }
-        }
+            affordable
+        });
     }
     front(points)
+}
+
+/// Goes through all sizes of the tiers from `tier` on, of which tier 1 is never empty. `look` says
+/// whether larger ones need to be looked at.
+fn choose(
+    grid: &[Units],
+    tier: usize,
+    sizes: &mut [Units],
+    look: &mut impl FnMut(&[Units]) -> bool,
+) -> bool {
+    if tier == sizes.len() {
+        return look(sizes);
+    }
+    for (at, &size) in grid.iter().filter(|size| tier > 0 || size.0 > 0).enumerate() {
+        sizes[tier] = size;
+        if !choose(grid, tier + 1, sizes, look) {
+            sizes[tier] = Units(0);
+            return at > 0;
+        }
+    }
+    sizes[tier] = Units(0);
+    true
 }
 
 fn point<H: HitCounts + ?Sized>(
@@ -59,25 +84,22 @@ fn point<H: HitCounts + ?Sized>(
     sizes: &[Units],
     cost_usd: f64,
 ) -> ParetoPoint {
-    let tiers = hierarchy.tiers.len();
-    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).take(tiers).collect();
+    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
     let evaluation = hierarchy.evaluate(counts, &blocks);
-    let size = |tier: usize| sizes.get(tier).map_or(0, |s| s.0 * cost.unit_bytes);
     ParetoPoint {
         hierarchy: index,
-        tier_bytes: (0..tiers).map(size).collect(),
+        tier_bytes: sizes.iter().map(|s| s.0 * cost.unit_bytes).collect(),
         cost_usd,
         mean_latency_us: evaluation.mean_latency_us,
         flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
     }
 }
 
-/// 0, 1, and on to `most` in steps that grow with the size.
-fn grid(most: u64) -> Vec<u64> {
+/// 0, 1, and on to `most` in steps that grow with the size: at most `count` sizes.
+fn grid(most: u64, count: usize) -> Vec<u64> {
     let most = most.max(1);
-    let ratio = (most as f64).powf(1.0 / (SIZES_PER_TIER - 2) as f64);
-    let mut sizes: Vec<u64> =
-        (0..SIZES_PER_TIER - 1).map(|k| ratio.powi(k as i32).round() as u64).collect();
+    let ratio = (most as f64).powf(1.0 / (count - 2) as f64);
+    let mut sizes: Vec<u64> = (0..count - 1).map(|k| ratio.powi(k as i32).round() as u64).collect();
     sizes.extend([0, most]);
     sizes.sort_unstable();
     sizes.dedup();
@@ -111,6 +133,8 @@ fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WritePolicy;
+    use crate::testing::{Steps, hierarchy};
     use proptest::prelude::*;
 
     fn dominates(a: &ParetoPoint, b: &ParetoPoint) -> bool {
@@ -141,9 +165,46 @@ mod tests {
     }
 
     #[test]
+    fn all_tiers_of_a_hierarchy_are_drawn_from() {
+        let at = vec![(5 * 256, 500, 0), (20 * 256, 800, 0), (60 * 256, 900, 0)];
+        let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
+        let names = ["FastDRAM", "FastSSD", "SlowSSD"];
+        let h = [hierarchy(names, "SlowHDD", WritePolicy::WriteBack)];
+        let cost = CostModel::default();
+        let points = pareto_front(&counts, &h, &cost, 0.2);
+        assert!(points.iter().any(|p| p.tier_bytes.iter().all(|&bytes| bytes > 0)));
+        assert!(points.iter().all(|p| p.cost_usd <= 0.2 && p.tier_bytes[0] > 0));
+        // One that is not larger than any other costs the least.
+        assert_eq!(points[0].tier_bytes, [1 << 20, 0, 0]);
+        let dear = pareto_front(&counts, &h, &cost, 0.01);
+        assert!(dear.iter().all(|p| p.cost_usd <= 0.01) && !dear.is_empty());
+    }
+
+    #[test]
+    fn every_affordable_point_of_the_grid_is_looked_at_and_no_other() {
+        let grid = [0, 1, 3, 9].map(Units);
+        let price =
+            |sizes: &[Units]| sizes.iter().zip([5, 3, 1]).map(|(s, p)| s.0 * p).sum::<u64>();
+        let mut seen = Vec::new();
+        choose(&grid, 0, &mut [Units(0); 3], &mut |sizes| {
+            let affordable = price(sizes) <= 20;
+            seen.extend(affordable.then(|| sizes.to_vec()));
+            affordable
+        });
+        let mut all = Vec::new();
+        for one in &grid[1..] {
+            for two in &grid {
+                all.extend(grid.iter().map(|three| vec![*one, *two, *three]));
+            }
+        }
+        all.retain(|sizes| price(sizes) <= 20);
+        assert_eq!(seen, all);
+    }
+
+    #[test]
     fn the_grid_has_nothing_and_everything() {
         for most in [1, 2, 63, 64, 1052, 1 << 30] {
-            let sizes = grid(most);
+            let sizes = grid(most, SIZES_PER_TIER);
             assert_eq!((sizes[0], *sizes.last().unwrap()), (0, most));
             assert!(sizes.len() <= SIZES_PER_TIER && sizes.windows(2).all(|w| w[0] < w[1]));
         }

@@ -10,6 +10,9 @@ use crate::space::Space;
 /// Latencies this close, relative to each other, are the same but for rounding.
 const SAME: f64 = 1e-9;
 
+/// So many times closer an exhaustive search looks each time that it looks around.
+const CLOSER: u64 = 8;
+
 /// The best sizes that a search found.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
@@ -42,7 +45,8 @@ impl Default for CydoniaOptions {
 }
 
 /// Evaluates every point of the budget (every `step`-th size of all tiers but the last) and
-/// takes the fastest; among equally fast ones, the cheapest.
+/// takes the fastest; among equally fast ones, the cheapest. With a `step` above 1 it then looks
+/// around that one, ever closer, which finds the best of its neighbourhood.
 ///
 /// # Errors
 /// As soon as an evaluation fails.
@@ -52,14 +56,22 @@ pub fn exhaustive(
     evaluator: &mut dyn Evaluator,
 ) -> Result<Found, PlanError> {
     let mut best: Option<Best> = None;
-    let points = space.visit(step, |sizes| {
+    let mut look = |best: &mut Option<Best>, sizes: &[Units]| {
         let us = evaluate(space, evaluator, sizes)?;
-        match &mut best {
-            None => best = Some(Best::new(space, sizes, us)),
+        match best {
+            None => *best = Some(Best::new(space, sizes, us)),
             Some(best) => best.consider(space, sizes, us),
         }
         Ok::<_, PlanError>(())
-    })?;
+    };
+    let mut points = space.visit(step, |sizes| look(&mut best, sizes))?;
+    let mut reach = step;
+    while reach > 1 {
+        let near = best.as_ref().expect("the single tier is always visited").found.sizes.clone();
+        let closer = (reach / CLOSER).max(1);
+        points += space.visit_near(&near, reach, closer, |sizes| look(&mut best, sizes))?;
+        reach = closer;
+    }
     let best = best.expect("the single tier is always visited");
     Ok(Found { evaluations: points - 1, ..best.found })
 }
@@ -194,6 +206,58 @@ mod tests {
             }
         }
         lowest
+    }
+
+    /// Four different devices of the default catalogue, faster ones first.
+    fn three_tiers() -> impl Strategy<Value = crate::Hierarchy> {
+        let devices = prop::sample::subsequence((0..7usize).collect::<Vec<_>>(), 4);
+        let policy = prop_oneof![Just(WritePolicy::WriteThrough), Just(WritePolicy::WriteBack)];
+        (devices, policy).prop_map(|(chosen, policy)| {
+            let catalogue = crate::Catalogue::default();
+            let device = |at: usize| catalogue.devices()[chosen[at]].clone();
+            let tiers = (0..3).map(device).collect();
+            crate::Hierarchy { tiers, backing: device(3), policy }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn exhaustive_search_of_three_tiers_finds_what_brute_force_finds(
+            counts in steps(16), h in three_tiers(), budget in 0.01..0.12f64,
+        ) {
+            let space = Space::new(&counts, &h, &COST, budget).unwrap();
+            let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
+            let mut lowest = f64::INFINITY;
+            for (tier1, tier2) in (1..=16).flat_map(|one| (0..=16).map(move |two| (one, two))) {
+                for tier3 in 0..=16 {
+                    let sizes = [tier1, tier2, tier3];
+                    if COST.usd(&h.tiers, &sizes.map(Units)) <= budget {
+                        let blocks = sizes.map(|units| units * 256);
+                        lowest = lowest.min(h.mean_latency_us(&counts, &blocks));
+                    }
+                }
+            }
+            prop_assert!((found.mean_latency_us - lowest).abs() <= 1e-8 * lowest,
+                "{} against {}: {:?} of {}", found.mean_latency_us, lowest, found.sizes, h.label());
+            prop_assert!(COST.usd(&h.tiers, &found.sizes) <= budget * (1.0 + 1e-9));
+        }
+    }
+
+    #[test]
+    fn a_coarse_search_looks_closer_around_what_it_finds() {
+        // The more a cache holds the less a further unit brings, and no size is on the grid.
+        let jump = |k: u64| (k * 5 * 256, (100_000.0 * (k as f64 / 60.0).sqrt()) as u64, 0);
+        let at = (1..=60).map(jump).collect();
+        let counts = Steps { reads: 110_000, writes: 0, at, footprint: 300 * 256 };
+        let h = hierarchy(["FastDRAM", "FastSSD", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let space = Space::new(&counts, &h, &COST, 0.4).unwrap();
+        let mut analytic = Analytic::new(&counts, &COST);
+        let fine = exhaustive(&space, 1, &mut analytic).unwrap();
+        let grid = space.visit(13, |_| Ok::<_, PlanError>(())).unwrap();
+        let coarse = exhaustive(&space, 13, &mut analytic).unwrap();
+        assert!(coarse.evaluations > grid);
+        assert!(coarse.mean_latency_us <= fine.mean_latency_us * 1.001, "{coarse:?}, {fine:?}");
+        assert!(coarse.evaluations * 5 < fine.evaluations, "{coarse:?}, {fine:?}");
     }
 
     proptest! {

@@ -19,6 +19,13 @@ pub struct Space<'a> {
     useful: u64,
 }
 
+/// Which of the sizes are visited.
+struct Grid<'a> {
+    /// Only those within a distance of these.
+    near: Option<(&'a [Units], u64)>,
+    step: u64,
+}
+
 impl<'a> Space<'a> {
     /// What `budget_usd` buys for a workload with these `counts`.
     ///
@@ -94,7 +101,8 @@ impl<'a> Space<'a> {
     }
 
     /// Visits every point, the single tier first: sizes of all tiers but the last `step` units
-    /// apart, and the rest of the money for the last. Returns how many points there were.
+    /// apart, and the rest of the money for the last; of three tiers and more also all the rest for
+    /// a tier between, with none below. Returns how many points there were.
     ///
     /// # Errors
     /// As soon as `visit` fails.
@@ -108,7 +116,7 @@ impl<'a> Space<'a> {
         let tiers = self.hierarchy.tiers.len();
         let (mut sizes, mut points) = (vec![Units(0); tiers], 1);
         if tiers > 1 {
-            self.descend(0, step.max(1), &mut sizes, &mut |sizes| {
+            self.descend(0, &Grid { near: None, step }, &mut sizes, &mut |sizes| {
                 // All for tier 1 is the single tier, seen already.
                 if sizes != single {
                     points += 1;
@@ -117,6 +125,26 @@ impl<'a> Space<'a> {
                 Ok(())
             })?;
         }
+        Ok(points)
+    }
+
+    /// Visits the points of which no tier but the last is more than `reach` units larger or smaller
+    /// than in `near`. Returns how many there were.
+    ///
+    /// # Errors
+    /// As soon as `visit` fails.
+    pub fn visit_near<E>(
+        &self,
+        near: &[Units],
+        reach: u64,
+        step: u64,
+        mut visit: impl FnMut(&[Units]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let (mut sizes, mut points) = (vec![Units(0); self.hierarchy.tiers.len()], 0);
+        self.descend(0, &Grid { near: Some((near, reach)), step }, &mut sizes, &mut |sizes| {
+            points += 1;
+            visit(sizes)
+        })?;
         Ok(points)
     }
 
@@ -135,7 +163,7 @@ impl<'a> Space<'a> {
     fn descend<E>(
         &self,
         tier: usize,
-        step: u64,
+        grid: &Grid<'_>,
         sizes: &mut [Units],
         visit: &mut impl FnMut(&[Units]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -144,11 +172,24 @@ impl<'a> Space<'a> {
             sizes[tier] = most;
             return visit(sizes);
         }
-        let mut size = u64::from(tier == 0);
-        while size <= most.0 {
+        let least = u64::from(tier == 0);
+        let (mut size, end) = match grid.near {
+            None => (least, most.0),
+            Some((near, reach)) => {
+                let near = near[tier].0;
+                (near.saturating_sub(reach).max(least), near.saturating_add(reach).min(most.0))
+            }
+        };
+        while size <= end {
             sizes[tier] = Units(size);
-            self.descend(tier + 1, step, sizes, visit)?;
-            size += step;
+            self.descend(tier + 1, grid, sizes, visit)?;
+            size += grid.step.max(1);
+        }
+        if tier > 0 && most.0 > 0 {
+            // The change would buy a little of the tiers below, which may be too little to gain.
+            sizes[tier] = most;
+            sizes[tier + 1..].fill(Units(0));
+            visit(sizes)?;
         }
         Ok(())
     }
@@ -173,8 +214,9 @@ mod tests {
             let usd = cost.usd(&h.tiers, sizes);
             assert!(usd <= 0.1 + 1e-12, "{sizes:?} costs {usd}");
             let bought: u64 = sizes.iter().map(|s| s.0).sum();
+            let rest = space.rest(&sizes[..1]);
             assert!(
-                sizes[2].0 == 0 && bought == space.tier1_max().0
+                sizes[2].0 == 0 && (bought == space.tier1_max().0 || sizes[1] == rest)
                     || usd + cost.unit_usd(2, &h.tiers[2], &h.tiers[0]) > 0.1
             );
             Ok::<_, ()>(())

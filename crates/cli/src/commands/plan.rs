@@ -199,6 +199,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let catalogue = args.catalogue()?;
     let combinations = args.combinations(&catalogue)?;
     let mut options = args.options();
+    if let (Method::Cydonia, Some(more)) =
+        (args.method, combinations.iter().find(|c| c.tiers.len() > 2))
+    {
+        return Err(CliError::usage(PlanError::CydoniaTiers(more.tiers.len()))
+            .next("--method exhaustive searches any number of tiers"));
+    }
     for budget in args.budget.iter().filter(|_| args.have.is_none()) {
         if let Budget::Usd(usd) = budget {
             check_budget(&catalogue, &combinations, *usd, &options.cost)

@@ -242,6 +242,7 @@ impl<'a> Answer<'a> {
             .integers("tier1_bytes", bytes(0))
             .integers("tier2_bytes", bytes(1))
             .integers("tier3_bytes", bytes(2))
+            .integers("tier4_bytes", bytes(3))
             .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
             .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
             .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))

@@ -228,17 +228,20 @@ pub fn advice(choice: &Choice) -> Option<String> {
     let p = &choice.purchase;
     let mut text = match &choice.break_even {
         Some(b) => {
-            let [first, second, ..] = p.tiers.as_slice() else { return None };
+            let first = &p.tiers.first()?.device;
+            let below: Vec<&str> =
+                p.tiers[1..].iter().filter(|t| t.bytes > 0).map(|t| t.device.as_str()).collect();
+            let (what, is, one) = match below.as_slice() {
+                [second] => ("second tier", "is", (*second).to_owned()),
+                _ => ("further tiers", "are", format!("{} in the mean", below.join(" and "))),
+            };
             let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "dearer" };
             format!(
-                "{} alone would need {} to be as fast as the first of these: the second tier is \
-                 the {verdict} way, since a byte of {} costs {:.2} times as much as one of {} and \
-                 the two ways cost the same at {:.2}.",
-                first.device,
+                "{first} alone would need {} to be as fast as the first of these: the {what} {is} \
+                 the {verdict} way, since a byte of {first} costs {:.2} times as much as one of \
+                 {one} and the two ways cost the same at {:.2}.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
-                first.device,
                 b.price_ratio,
-                second.device,
                 b.price_ratio_needed
             )
         }
