@@ -59,6 +59,10 @@ fn every_combination_is_answered_within_the_budget() {
         assert_eq!(class == "single", second == 0, "{choice}");
         assert_eq!(choice["hit_ratio"].as_array().unwrap().len(), 2);
         assert!(choice["flash_bytes_written_per_day"].is_number());
+        assert!(choice["drive_writes_per_day"].is_number());
+        let [p99, p999] =
+            ["p99_latency_us", "p999_latency_us"].map(|key| choice[key].as_f64().unwrap());
+        assert!(0.0 < p99 && p99 <= p999, "{choice}");
     }
     assert_eq!(answer["baseline"], choices[0]["baseline"]);
     assert!(answer["evaluations"].as_u64().unwrap() > 17);
@@ -161,7 +165,11 @@ fn several_budgets_give_a_plan_each_and_percentages_are_of_all_data_in_dram() {
     assert!((answer["budget_usd"].as_f64().unwrap() - full / 2.0).abs() < 1e-12);
     assert_eq!(plans[1]["budget_usd"], 0.02);
     assert_eq!(answer["sweep"].as_array().unwrap().len(), 5);
-    assert!(!answer["pareto"].as_array().unwrap().is_empty());
+    let pareto = answer["pareto"].as_array().unwrap();
+    assert!(!pareto.is_empty());
+    for key in ["mean_latency_us", "p99_latency_us", "drive_writes_per_day", "cost_usd"] {
+        assert!(pareto.iter().all(|row| row[key].is_number()), "{key}");
+    }
 }
 
 #[test]

@@ -11,6 +11,10 @@ use crate::plan::{Class, Plan, PlanOptions, Purchase};
 pub struct Judged {
     /// Mean latency per block access, in microseconds.
     pub mean_latency_us: f64,
+    /// 99 % of requests take no longer, in microseconds.
+    pub p99_latency_us: f64,
+    /// The same of 99.9 %.
+    pub p999_latency_us: f64,
     /// Share of all block accesses that hit in each tier.
     pub hit_ratio: Vec<f64>,
     /// Bytes written to flash tiers per day; none where the duration is not known.
@@ -22,8 +26,17 @@ impl Judged {
         purchase.judged_by = judged_by;
         purchase.mean_latency_us = self.mean_latency_us;
         purchase.mean_latency_us_bounds = None;
+        purchase.p99_latency_us = self.p99_latency_us;
+        purchase.p999_latency_us = self.p999_latency_us;
         purchase.hit_ratio = self.hit_ratio;
         purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
+        // At most one of two tiers is flash, so that its wear is in proportion.
+        let before = purchase.flash_bytes_written_per_day.filter(|&bytes| bytes > 0.0);
+        if let (Some(before), Some(now)) = (before, self.flash_bytes_written_per_day) {
+            for wear in [&mut purchase.drive_writes_per_day, &mut purchase.endurance_used] {
+                *wear = wear.map(|wear| wear * now / before);
+            }
+        }
         purchase.flash_bytes_written_per_day = self.flash_bytes_written_per_day;
     }
 }

@@ -43,6 +43,11 @@ pub struct Evaluation {
     pub read_latency_us: f64,
     /// Mean latency of writes, in microseconds, without write-backs; 0 without writes.
     pub write_latency_us: f64,
+    /// 99 % of all accesses take no longer, in microseconds, without write-backs; 0 without
+    /// accesses.
+    pub p99_latency_us: f64,
+    /// The same of 99.9 %.
+    pub p999_latency_us: f64,
     /// Read hits per tier.
     pub read_hits: Vec<u64>,
     /// Write hits per tier.
@@ -97,7 +102,10 @@ impl Hierarchy {
             ..Evaluation::default()
         };
         let (mut read_us, mut write_us) = (0.0, 0.0);
+        let mut times = Times::default();
         let walk = self.walk(counts, blocks, |part| {
+            times.add(part.read_us, part.reads);
+            times.add(part.write_us, part.writes);
             read_us += part.reads as f64 * part.read_us;
             write_us += part.writes as f64 * part.write_us;
             if let Some(tier) = part.tier {
@@ -112,6 +120,9 @@ impl Hierarchy {
         e.write_latency_us = mean(write_us, writes);
         let write_back_us = walk.write_backs as f64 * walk.write_back_us;
         e.mean_latency_us = mean(read_us + write_us + write_back_us, reads + writes);
+        times.0.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        e.p99_latency_us = times.at(0.99, reads + writes);
+        e.p999_latency_us = times.at(0.999, reads + writes);
         e
     }
 
@@ -185,6 +196,17 @@ impl Hierarchy {
         }
     }
 
+    /// How often the size of the most written flash tier is written, over the whole workload, of
+    /// tiers of `sizes`; 0 without flash.
+    pub fn drive_writes(&self, evaluation: &Evaluation, sizes: &[Units], cost: &CostModel) -> f64 {
+        let tiers = self.tiers.iter().zip(sizes).zip(&evaluation.blocks_written);
+        let flash = tiers.filter(|((d, size), _)| d.kind == DeviceKind::Flash && size.0 > 0);
+        let writes = |((_, size), &blocks): ((_, &Units), &u64)| {
+            blocks as f64 / (size.0 * cost.unit_blocks()) as f64
+        };
+        flash.map(writes).fold(0.0, f64::max)
+    }
+
     /// Bytes written to flash, of blocks of `cost`'s size.
     pub fn flash_bytes_written(&self, evaluation: &Evaluation, cost: &CostModel) -> u64 {
         let flash = |(device, _): &(&Device, &u64)| device.kind == DeviceKind::Flash;
@@ -215,6 +237,29 @@ struct Part {
     writes: u64,
     read_us: f64,
     write_us: f64,
+}
+
+/// How long accesses take, and how many of them.
+#[derive(Default)]
+struct Times(Vec<(f64, u64)>);
+
+impl Times {
+    fn add(&mut self, us: f64, accesses: u64) {
+        if accesses > 0 {
+            self.0.push((us, accesses));
+        }
+    }
+
+    /// The time within which a share of all accesses ends. Must be sorted.
+    fn at(&self, share: f64, accesses: u64) -> f64 {
+        let wanted = (accesses as f64 * share).ceil() as u64;
+        let mut ended = 0;
+        let within = self.0.iter().find(|(_, n)| {
+            ended += n;
+            ended >= wanted
+        });
+        within.or(self.0.last()).map_or(0.0, |(us, _)| *us)
+    }
 }
 
 #[derive(Default)]
@@ -265,6 +310,39 @@ mod tests {
         assert!((h.mean_latency_us(&counts(), &[256, 0]) - one / 150.0).abs() < 1e-9);
         let none = (100.0 * rs + 50.0 * ws) / 150.0;
         assert!((h.mean_latency_us(&counts(), &[0, 0]) - none).abs() < 1e-9);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_accesses_one_by_one() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteBack);
+        // 1000 reads, of which 15 miss and 2 hit tier 2; 200 writes, of which 1 misses.
+        let at = vec![(256, 983, 199), (1024, 985, 199)];
+        let counts = Steps { reads: 1000, writes: 200, at, footprint: 2000 };
+        let e = h.evaluate(&counts, &[256, 768]);
+        let (hit1, hit2) = (0.0619, 0.0619 + 1.82 + 0.0619 + 2.0);
+        let miss = 1661.1 + 0.0619 + 0.0619 + 2.0;
+        // 15 of 1,200 are more than 1 %.
+        assert!((e.p99_latency_us - miss).abs() < 1e-9, "{e:?}");
+        let few = Steps { reads: 10_000, ..counts };
+        let few = Steps { at: vec![(256, 9983, 199), (1024, 9995, 199)], ..few };
+        let e = h.evaluate(&few, &[256, 768]);
+        assert_eq!(e.p99_latency_us, hit1);
+        // Of 10,200 the slowest 10 may be slower: 5 misses, the write miss, 12 hits in tier 2.
+        assert!((e.p999_latency_us - hit2).abs() < 1e-9, "{e:?}");
+        let none = Steps { reads: 0, writes: 0, at: vec![], footprint: 0 };
+        assert_eq!(h.evaluate(&none, &[256]).p99_latency_us, 0.0);
+    }
+
+    #[test]
+    fn drive_writes_are_of_the_flash_tier_that_is_written_most() {
+        let h = hierarchy(["FastDRAM", "FastSSD", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let (cost, sizes) = (CostModel::default(), [1, 1, 2].map(Units));
+        let e = h.evaluate(&counts(), &[256, 256, 512]);
+        assert_eq!(e.blocks_written[1..], [90, 90]);
+        assert_eq!(h.drive_writes(&e, &sizes, &cost), 90.0 / 256.0);
+        let dram = hierarchy(["FastDRAM", "SlowDRAM"], "SlowHDD", WritePolicy::WriteBack);
+        let e = dram.evaluate(&counts(), &[256, 256]);
+        assert_eq!(dram.drive_writes(&e, &sizes[..2], &cost), 0.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const SIZES_PER_TIER: usize = 64;
 /// Combinations of sizes that one hierarchy adds to it, about.
 const POINTS: f64 = 40_000.0;
 
-/// One plan of the front. Lower is better in cost, latency and flash writes.
+/// One plan of the front. Lower is better in cost, mean and tail latency, and drive writes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ParetoPoint {
     /// Index of the hierarchy among those given.
@@ -22,13 +22,17 @@ pub struct ParetoPoint {
     pub cost_usd: f64,
     /// Mean latency per block access, in microseconds.
     pub mean_latency_us: f64,
+    /// 99 % of block accesses take no longer, in microseconds.
+    pub p99_latency_us: f64,
+    /// How often the size of the most written flash tier is written over the whole workload.
+    pub drive_writes: f64,
     /// Bytes written to flash over the whole workload.
     pub flash_bytes_written: u64,
 }
 
 /// The plans within `budget_usd`, over all `hierarchies` (which should have the same backing
-/// store), that no other plan beats in one of cost, latency and flash writes without losing in
-/// another. By ascending cost. Sizes are taken from a logarithmic grid per tier.
+/// store), that no other plan beats in one of cost, mean latency, 99th percentile and drive writes
+/// without losing in another. By ascending cost. Sizes are taken from a logarithmic grid per tier.
 pub fn pareto_front<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchies: &[Hierarchy],
@@ -91,6 +95,8 @@ fn point<H: HitCounts + ?Sized>(
         tier_bytes: sizes.iter().map(|s| s.0 * cost.unit_bytes).collect(),
         cost_usd,
         mean_latency_us: evaluation.mean_latency_us,
+        p99_latency_us: evaluation.p99_latency_us,
+        drive_writes: hierarchy.drive_writes(&evaluation, sizes, cost),
         flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
     }
 }
@@ -107,24 +113,38 @@ fn grid(most: u64, count: usize) -> Vec<u64> {
     sizes
 }
 
-/// The points that no other dominates. In order of cost, a point is dominated iff a cheaper one
-/// is at most as slow and writes at most as much; `stairs` holds, of the cheaper ones, those
-/// that matter: by ascending latency, writes descend.
+/// The points that no other dominates. In order of cost, a point is dominated iff a cheaper one is
+/// at most as slow, in the mean and in the tail, and writes at most as much. `stairs` holds, of the
+/// cheaper ones, those that matter, by their tail (of which there are few different ones): by
+/// ascending mean, writes descend.
 fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
     points.sort_by(|a, b| {
         let by_cost = a.cost_usd.total_cmp(&b.cost_usd);
         by_cost
             .then(a.mean_latency_us.total_cmp(&b.mean_latency_us))
-            .then(a.flash_bytes_written.cmp(&b.flash_bytes_written))
+            .then(a.p99_latency_us.total_cmp(&b.p99_latency_us))
+            .then(a.drive_writes.total_cmp(&b.drive_writes))
     });
-    let mut stairs: Vec<(f64, u64)> = Vec::new();
+    let mut stairs: Vec<(f64, Vec<(f64, f64)>)> = Vec::new();
     points.retain(|p| {
-        let slower = stairs.partition_point(|s| s.0 <= p.mean_latency_us);
-        if slower > 0 && stairs[slower - 1].1 <= p.flash_bytes_written {
+        let (mean, writes) = (p.mean_latency_us, p.drive_writes);
+        let no_slower = |stair: &[(f64, f64)]| stair.partition_point(|s| s.0 <= mean);
+        let below = |(_, stair): &(f64, Vec<(f64, f64)>)| {
+            let at = no_slower(stair);
+            at > 0 && stair[at - 1].1 <= writes
+        };
+        let same = stairs.partition_point(|(tail, _)| *tail < p.p99_latency_us);
+        let is_there = stairs.get(same).is_some_and(|(tail, _)| *tail == p.p99_latency_us);
+        if stairs[..same + usize::from(is_there)].iter().any(below) {
             return false;
         }
-        let covered = stairs[slower..].iter().take_while(|s| s.1 >= p.flash_bytes_written).count();
-        stairs.splice(slower..slower + covered, [(p.mean_latency_us, p.flash_bytes_written)]);
+        if !is_there {
+            stairs.insert(same, (p.p99_latency_us, Vec::new()));
+        }
+        let stair = &mut stairs[same].1;
+        let at = no_slower(stair);
+        let covered = stair[at..].iter().take_while(|s| s.1 >= writes).count();
+        stair.splice(at..at + covered, [(mean, writes)]);
         true
     });
     points
@@ -140,18 +160,20 @@ mod tests {
     fn dominates(a: &ParetoPoint, b: &ParetoPoint) -> bool {
         let no_worse = a.cost_usd <= b.cost_usd
             && a.mean_latency_us <= b.mean_latency_us
-            && a.flash_bytes_written <= b.flash_bytes_written;
+            && a.p99_latency_us <= b.p99_latency_us
+            && a.drive_writes <= b.drive_writes;
         no_worse && a != b
     }
 
     proptest! {
         #[test]
         fn the_front_is_what_nothing_dominates(
-            raw in prop::collection::vec((0u8..12, 0u8..12, 0u64..12), 1..80)
+            raw in prop::collection::vec((0u8..9, 0u8..9, 0u8..4, 0u8..9), 1..120)
         ) {
-            let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, writes)| ParetoPoint {
+            let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, tail, writes)| ParetoPoint {
                 hierarchy: 0, tier_bytes: vec![], cost_usd: cost.into(),
-                mean_latency_us: us.into(), flash_bytes_written: writes,
+                mean_latency_us: us.into(), p99_latency_us: tail.into(),
+                drive_writes: writes.into(), flash_bytes_written: 0,
             }).collect();
             let kept = front(points.clone());
             points.retain(|p| !raw.is_empty() && !kept.contains(p));

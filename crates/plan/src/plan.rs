@@ -109,6 +109,11 @@ pub struct Purchase {
     /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
     /// with a confidence of about 95 %.
     pub mean_latency_us_bounds: Option<Bounds>,
+    /// 99 % take no longer, in microseconds: of block accesses by the formulas, of requests by what
+    /// judged it afterwards.
+    pub p99_latency_us: f64,
+    /// The same of 99.9 %.
+    pub p999_latency_us: f64,
     /// By the formulas: mean latency of reads, in microseconds.
     pub read_latency_us: f64,
     /// By the formulas: mean latency of writes, in microseconds, without write-backs.
@@ -123,6 +128,9 @@ pub struct Purchase {
     pub write_hit_ratio: Vec<f64>,
     /// Bytes written to flash tiers per day; none where the duration is not known.
     pub flash_bytes_written_per_day: Option<f64>,
+    /// How often per day the size of the most written flash tier is written; 0 without flash, none
+    /// where the duration is not known.
+    pub drive_writes_per_day: Option<f64>,
     /// The share of its rated endurance at which the most worn flash tier is written; above 1
     /// it wears out before its time. None where the duration or the rating is not known.
     pub endurance_used: Option<f64>,
@@ -342,6 +350,8 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         analytic_latency_us: mean_latency_us,
         judged_by: "analytic",
         mean_latency_us_bounds: Bounds::of_latency(counts, hierarchy, &blocks),
+        p99_latency_us: evaluation.p99_latency_us,
+        p999_latency_us: evaluation.p999_latency_us,
         read_latency_us: evaluation.read_latency_us,
         write_latency_us: evaluation.write_latency_us,
         class: Class::of(&units),
@@ -351,6 +361,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         flash_bytes_written_per_day: per_day(
             hierarchy.flash_bytes_written(&evaluation, cost) as f64
         ),
+        drive_writes_per_day: per_day(hierarchy.drive_writes(&evaluation, sizes, cost)),
         endurance_used: wear.reduce(f64::max),
     }
 }
@@ -399,6 +410,8 @@ mod tests {
         assert!((daily - missed_tier1 * 4096.0 * 24.0).abs() < 1e-3, "{daily}");
         let rated = bought.tiers[1].bytes as f64;
         assert!((bought.endurance_used.unwrap() - daily / rated).abs() < 1e-9);
+        // It is rated for one a day.
+        assert_eq!(bought.drive_writes_per_day, bought.endurance_used);
         let dram = plan(&counts(), &c, &[of(["FastDRAM", "SlowDRAM"])], 0.5, &options()).unwrap();
         assert_eq!(dram.choices[0].purchase.flash_bytes_written_per_day, Some(0.0));
         assert_eq!(dram.choices[0].purchase.endurance_used, None);

@@ -204,16 +204,18 @@ impl<'a> Answer<'a> {
                     tiers: tiers.map(|(d, &bytes)| ParetoTier { device: &d.name, bytes }).collect(),
                     cost_usd: p.cost_usd,
                     mean_latency_us: p.mean_latency_us,
-                    flash_bytes_written_per_day: self.per_day(p.flash_bytes_written),
+                    p99_latency_us: p.p99_latency_us,
+                    drive_writes_per_day: self.per_day(p.drive_writes),
+                    flash_bytes_written_per_day: self.per_day(p.flash_bytes_written as f64),
                 }
             })
         });
         rows.collect()
     }
 
-    pub fn per_day(&self, bytes: u64) -> Option<f64> {
+    pub fn per_day(&self, amount: f64) -> Option<f64> {
         let days = self.profile.duration().as_secs_f64() / 86_400.0;
-        (days > 0.0).then(|| bytes as f64 / days)
+        (days > 0.0).then(|| amount / days)
     }
 
     /// One row per budget and combination, of the budgets asked for and of the sweep.
@@ -255,6 +257,12 @@ impl<'a> Answer<'a> {
                 "flash_bytes_written_per_day",
                 real(|_, c| c.purchase.flash_bytes_written_per_day.unwrap_or(f64::NAN)),
             )
+            .optional_reals(
+                "drive_writes_per_day",
+                rows.iter().map(|(_, c)| c.purchase.drive_writes_per_day),
+            )
+            .reals("p99_latency_us", real(|_, c| c.purchase.p99_latency_us))
+            .reals("p999_latency_us", real(|_, c| c.purchase.p999_latency_us))
             .integers("evaluations", rows.iter().map(|(_, c)| c.evaluations))
     }
 }
@@ -331,6 +339,8 @@ pub struct ParetoRow<'a> {
     pub backing: &'a str,
     pub cost_usd: f64,
     pub mean_latency_us: f64,
+    pub p99_latency_us: f64,
+    pub drive_writes_per_day: Option<f64>,
     pub flash_bytes_written_per_day: Option<f64>,
 }
 

@@ -1,6 +1,6 @@
 //! What a plan says, as pictures.
 
-use forebay_plan::{Choice, Plan, Tradeoff, hit_miss_curve};
+use forebay_plan::{Choice, ParetoPoint, Plan, Tradeoff, hit_miss_curve};
 use forebay_report::{
     Axis, BudgetChart, BudgetPoint, Figure, HeatMap, Lines, Report, Section, Shape, Unit,
 };
@@ -122,7 +122,7 @@ impl Answer<'_> {
             .figure(self.latency_by_budget(backing, &labels))
             .figure(self.reduction_map(backing, &labels));
         if let Some(front) = self.pareto.iter().find(|f| f.backing == backing) {
-            section = section.figure(self.front_figure(front));
+            section = self.front_figures(front).into_iter().fold(section, Section::figure);
         }
         section
     }
@@ -199,42 +199,74 @@ impl Answer<'_> {
         labels.iter().fold(map, |map, name| map.row(row(name))).figure()
     }
 
-    /// The lowest latency that an amount of money buys, with limits on flash writes.
-    fn front_figure(&self, front: &Front) -> Figure {
-        let mut lines = Lines::new("What money buys, with limits on flash writes")
-            .x(Axis::new("cost", Unit::Dollars).log())
-            .y(Axis::new("mean latency", Unit::Micros).log());
-        let most = front.points.iter().map(|p| p.flash_bytes_written).max().unwrap_or(0);
-        for (name, share) in
-            [("no limit", 1.0), ("half as much", 0.5), ("a tenth", 0.1), ("none", 0.0)]
-        {
-            let allowed = (most as f64 * share) as u64;
-            let mut lowest_us = f64::INFINITY;
-            let mut points = Vec::new();
-            for p in front.points.iter().filter(|p| p.flash_bytes_written <= allowed) {
-                if p.mean_latency_us < lowest_us {
-                    lowest_us = p.mean_latency_us;
-                    points.push((p.cost_usd, lowest_us));
-                }
-            }
-            // The last step lasts to the end of the picture.
-            points.extend(front.points.last().map(|p| (p.cost_usd, lowest_us)));
-            let (x, y) = (points.iter().map(|p| p.0), points.iter().map(|p| p.1));
-            lines = lines.shaped(name, Shape::Steps, x, y);
-            if most == 0 {
-                break;
-            }
+    /// The lowest mean latency that an amount of money buys, with limits on drive writes, and the
+    /// lowest 99th percentile.
+    fn front_figures(&self, front: &Front) -> [Figure; 2] {
+        let most = front.points.iter().map(|p| p.drive_writes).fold(0.0, f64::max);
+        let axis = |what: &str| Axis::new(what, Unit::Micros).log();
+        let cost = || Axis::new("cost", Unit::Dollars).log();
+        let mut mean = Lines::new("What money buys, with limits on flash writes")
+            .x(cost())
+            .y(axis("mean latency"));
+        for (name, allowed) in self.limits(most) {
+            let (x, y) =
+                lowest(front, |p| (p.drive_writes <= allowed).then_some(p.mean_latency_us));
+            mean = mean.shaped(name, Shape::Steps, x, y);
         }
-        let daily = self.per_day(most).map_or(String::new(), |bytes| {
-            format!(" No plan here writes more than {} to flash per day.", Unit::Bytes.show(bytes))
+        let daily = self.per_day(most).map_or(String::new(), |n| {
+            format!(" No plan here writes its flash more than {n:.2} times a day.")
         });
-        lines.figure().caption(format!(
-            "From the {} plans of which no other is at once as cheap, as fast and as gentle on \
-             flash, over every combination in front of {}.{daily}",
+        let mean = mean.figure().caption(format!(
+            "From the {} plans of which no other is at once as cheap, as fast in the mean and in \
+             99 of 100 accesses, and as gentle on flash, over every combination in front of \
+             {}.{daily}",
             front.points.len(),
             front.backing
-        ))
+        ));
+        let (x, y) = lowest(front, |p| Some(p.p99_latency_us));
+        let tail = Lines::new("What money buys: 99 of 100 accesses take no longer")
+            .x(cost())
+            .y(axis("99th percentile"))
+            .shaped("lowest 99th percentile", Shape::Steps, x, y)
+            .figure()
+            .caption(
+                "By the formulas an access takes one of a few times, so this goes down in steps: \
+                 it stays at that of a miss until fewer than one access in a hundred misses.",
+            );
+        [mean, tail]
     }
+
+    /// Limits on drive writes over the workload, by name.
+    fn limits(&self, most: f64) -> Vec<(&'static str, f64)> {
+        let mut limits = vec![("no limit", f64::INFINITY)];
+        match self.per_day(1.0) {
+            Some(per_day) => limits.extend([
+                ("10 drive writes a day", 10.0 / per_day),
+                ("1 drive write a day", 1.0 / per_day),
+            ]),
+            None => limits.extend([("half of the most", most / 2.0), ("a tenth", most / 10.0)]),
+        }
+        limits.retain(|(_, allowed)| most > 0.0 || allowed.is_infinite());
+        if most > 0.0 {
+            limits.push(("none", 0.0));
+        }
+        limits
+    }
+}
+
+/// The lowest that each amount of money buys, as steps.
+fn lowest(front: &Front, of: impl Fn(&ParetoPoint) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
+    let mut lowest_us = f64::INFINITY;
+    let mut points = Vec::new();
+    for p in &front.points {
+        if let Some(us) = of(p).filter(|&us| us < lowest_us) {
+            lowest_us = us;
+            points.push((p.cost_usd, lowest_us));
+        }
+    }
+    // The last step lasts to the end of the picture.
+    points.extend(front.points.last().map(|p| (p.cost_usd, lowest_us)));
+    points.into_iter().unzip()
 }
 
 fn label(choice: &Choice) -> String {

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use forebay_block::{Nanos, Request};
 use forebay_config::Config;
 use forebay_model::Profile;
-use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units, WritePolicy};
+use forebay_plan::{
+    BoxError, CostModel, Device, DeviceKind, Hierarchy, Judged, Units, WritePolicy,
+};
 use forebay_simulate::{Defaults, Memory, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, open_all};
 
@@ -72,13 +74,17 @@ impl Simulator<'_> {
         let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
         let days = self.duration.as_secs_f64() / 86_400.0;
         let total_us = run.latency_us.all.mean * run.requests as f64;
+        // Whatever the second tier is made of, the simulator keeps a log on it.
+        let is_flash = hierarchy.tiers.iter().any(|d| d.kind == DeviceKind::Flash);
+        let flash_bytes = if is_flash { cache.tier2_bytes_written as f64 } else { 0.0 };
         let mut hit_ratio = vec![share(cache.hits.tier1.sum()), share(cache.hits.tier2.sum())];
         hit_ratio.truncate(sizes.len());
         Ok(Some(Judged {
             mean_latency_us: total_us / accesses.max(1) as f64,
+            p99_latency_us: run.latency_us.all.p99,
+            p999_latency_us: run.latency_us.all.p999,
             hit_ratio,
-            flash_bytes_written_per_day: (days > 0.0)
-                .then(|| cache.tier2_bytes_written as f64 / days),
+            flash_bytes_written_per_day: (days > 0.0).then(|| flash_bytes / days),
         }))
     }
 

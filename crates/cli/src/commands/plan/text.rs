@@ -8,6 +8,9 @@ use forebay_report::{Table, Unit};
 use super::answer::{Answer, method_name, policy_name};
 use crate::format::{count, percent};
 
+/// Plans of a front that the text shows, at most.
+const PARETO_ROWS: usize = 60;
+
 impl Answer<'_> {
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for (name, value) in self.facts() {
@@ -40,7 +43,12 @@ impl Answer<'_> {
                 let table = table.to_text();
                 writeln!(
                     out,
-                    "\nNot beaten in cost, latency and flash writes at once, in front of {backing}:\n{}",
+                    "\nNot beaten in cost, mean latency, 99th percentile and drive writes at once, in \
+                     front of {backing}{}:\n{}",
+                    match self.pareto_step(backing) {
+                        1 => String::new(),
+                        step => format!(" (one of {step} shown; --json has all)"),
+                    },
                     table.trim_end()
                 )?;
             }
@@ -71,19 +79,30 @@ impl Answer<'_> {
         })
     }
 
+    /// The text shows every so many-th plan of the front.
+    fn pareto_step(&self, backing: &str) -> usize {
+        let front = self.pareto.iter().find(|front| front.backing == backing);
+        front.map_or(1, |front| front.points.len().div_ceil(PARETO_ROWS).max(1))
+    }
+
     fn pareto_table(&self, backing: &str) -> Table {
         let table = Table::new()
             .number("cost")
             .column("buy")
             .number("mean latency")
+            .number("p99")
+            .number("drive writes/day")
             .number("flash writes/day");
         let rows = self.pareto_rows().into_iter().filter(|row| row.backing == backing);
-        rows.fold(table, |table, row| {
+        rows.step_by(self.pareto_step(backing)).fold(table, |table, row| {
             let writes = row.flash_bytes_written_per_day;
+            let drive = row.drive_writes_per_day;
             table.row([
                 Unit::Dollars.show(row.cost_usd),
                 row.buy(),
                 Unit::Micros.show(row.mean_latency_us),
+                Unit::Micros.show(row.p99_latency_us),
+                drive.map_or_else(|| "-".into(), |n| format!("{n:.2}")),
                 writes.map_or_else(|| "-".into(), |bytes| Unit::Bytes.show(bytes)),
             ])
         })
@@ -147,16 +166,18 @@ impl Answer<'_> {
             .column("class")
             .number("cost")
             .number("mean latency")
+            .number("p99")
             .number("same tier 1 alone")
             .number("gained")
             .number("hits by tier")
             .number("flash writes/day")
+            .number("drive writes/day")
             .number("wear");
         Some(choices.into_iter().fold(table, |table, c| table.row(row(c))))
     }
 }
 
-fn row(choice: &Choice) -> [String; 9] {
+fn row(choice: &Choice) -> [String; 11] {
     let p = &choice.purchase;
     let bought = p.hit_ratio.iter().zip(&p.tiers).filter(|(_, tier)| tier.bytes > 0);
     let hits: Vec<String> = bought.map(|(&h, _)| percent(h)).collect();
@@ -166,10 +187,12 @@ fn row(choice: &Choice) -> [String; 9] {
         p.class.name().into(),
         Unit::Dollars.show(p.cost_usd),
         latency(p),
+        Unit::Micros.show(p.p99_latency_us),
         Unit::Micros.show(choice.baseline.mean_latency_us),
         percent(choice.latency_reduction),
         hits.join(", "),
         or_unknown(p.flash_bytes_written_per_day.map(|b| Unit::Bytes.show(b))),
+        or_unknown(p.drive_writes_per_day.map(|n| format!("{n:.2}"))),
         or_unknown(p.endurance_used.map(|used| Unit::Fraction.show(used))),
     ]
 }
