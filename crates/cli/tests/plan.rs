@@ -294,7 +294,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "0.001"], "buys nothing"),
         (&["--budget", "ten"], "no budget"),
         (&["--budget", "-5"], "budget"),
-        (&["--budget", "5", "--evaluate", "replay"], "--evaluate simulate"),
+        (&["--budget", "5", "--evaluate", "replay"], "--config"),
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
         (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
         (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),

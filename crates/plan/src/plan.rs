@@ -101,7 +101,7 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency per block access in microseconds, as the evaluator judged it.
     pub mean_latency_us: f64,
-    /// The same by the search's evaluator, whoever judged it afterwards.
+    /// The same by the formulas, whoever judged it.
     pub analytic_latency_us: f64,
     /// Who judged it last: `analytic`, or what [`judge_finalists`](crate::judge_finalists) was
     /// given.
@@ -347,7 +347,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         backing: hierarchy.backing.name.clone(),
         cost_usd: cost.usd(&hierarchy.tiers, sizes),
         mean_latency_us,
-        analytic_latency_us: mean_latency_us,
+        analytic_latency_us: evaluation.mean_latency_us,
         judged_by: "analytic",
         mean_latency_us_bounds: Bounds::of_latency(counts, hierarchy, &blocks),
         p99_latency_us: evaluation.p99_latency_us,

@@ -3,8 +3,10 @@
 mod answer;
 mod growth;
 mod pictures;
+mod replayed;
 mod simulated;
 mod text;
+mod tiers;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,8 +25,10 @@ use crate::output::{OutputArgs, write_stdout};
 use crate::reading::read_traces;
 use answer::Answer;
 use forebay_config::Size;
+use forebay_replay::{Survey, VolumeSurvey};
 use forebay_simulate::TracedVolume;
 use growth::Growths;
+use replayed::Replayer;
 use simulated::Simulator;
 
 /// Points per combination of more than two tiers.
@@ -53,9 +57,9 @@ pub enum Method {
 pub enum Evaluate {
     /// From the curves and the devices' latencies
     Analytic,
-    /// The best of those by simulating the cache
+    /// By simulating the cache
     Simulate,
-    /// By replaying the trace
+    /// By replaying the trace on real files and devices
     Replay,
 }
 
@@ -96,13 +100,25 @@ pub struct Args {
     /// How one choice is judged
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// How many of the best choices of each budget are simulated under --evaluate simulate
+    /// How many of the best choices of each budget are simulated or replayed after an exhaustive
+    /// search; Cydonia has every evaluation simulated or replayed
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub finalists: u64,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
     /// each tier; Forebay's own cache takes 76,48 with a flash log and 76,69 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
+    /// The configuration of the cache to replay against under --evaluate replay: its devices are
+    /// those of --tiers and --backing, its sizes and write policy are the plan's
+    #[arg(long, value_name = "FILE", help_heading = "Replaying")]
+    pub config: Option<PathBuf>,
+    /// Allow replays to destroy what is on devices and files of --config that are there already
+    #[arg(long, requires = "config", help_heading = "Replaying")]
+    pub write: bool,
+    /// Requests on their way in a replay
+    #[arg(long, value_name = "N", default_value = "1", requires = "config")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
+    pub queue_depth: u32,
     /// Look at this fraction of the blocks only
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
@@ -186,14 +202,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
-    if args.evaluate == Evaluate::Replay {
-        return Err(CliError::usage("--evaluate replay is not available in this version")
-            .next("use --evaluate simulate, then forebay replay with the sizes that it finds"));
-    }
-    let simulates = args.evaluate == Evaluate::Simulate;
-    if simulates && args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
-        let what = "a trace from standard input can be read only once, and a simulation of each \
-                    finalist reads it again";
+    let formulas = args.evaluate == Evaluate::Analytic;
+    if !formulas && args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
+        let what = "a trace from standard input can be read only once, and each simulation or \
+                    replay reads it again";
         return Err(CliError::usage(what).next("write it to a file first"));
     }
     let catalogue = args.catalogue()?;
@@ -205,6 +217,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return Err(CliError::usage(PlanError::CydoniaTiers(more.tiers.len()))
             .next("--method exhaustive searches any number of tiers"));
     }
+    let devices = match args.evaluate {
+        Evaluate::Replay => Some(replayed::configuration(&args, &combinations)?),
+        _ => None,
+    };
     for budget in args.budget.iter().filter(|_| args.have.is_none()) {
         if let Budget::Usd(usd) = budget {
             check_budget(&catalogue, &combinations, *usd, &options.cost)
@@ -216,12 +232,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         sample_rate: args.sample.unwrap_or(1.0),
         write_back: options.policy == WritePolicy::WriteBack,
     })?;
-    let mut ends: Vec<u64> = Vec::new();
+    let mut survey = Survey::default();
     let traces = read_traces(&args.traces, ctx, |request| {
-        if simulates {
-            let at = request.volume.0 as usize;
-            ends.resize(ends.len().max(at + 1), 0);
-            ends[at] = ends[at].max(request.offset.saturating_add(request.length));
+        if !formulas {
+            survey.add(request);
         }
         Ok(profile.add(request)?)
     })?;
@@ -240,20 +254,24 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return args.output.emit(&growths.document(), |out| growths.print(out));
     }
     let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
-    if simulates {
+    let duration = profile.duration();
+    if args.evaluate == Evaluate::Simulate {
         let number = |at: usize| forebay_block::Volume(at as u32);
-        let volume = |(at, &bytes): (usize, &u64)| TracedVolume {
+        let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {
             name: traces.volume_name(number(at)),
-            bytes: bytes.next_multiple_of(cost.block_size.bytes()),
+            bytes: volume.end_bytes.next_multiple_of(cost.block_size.bytes()),
         };
-        answer.simulate(&Simulator {
-            traces: &args.traces,
-            ctx,
-            cost,
-            volumes: ends.iter().enumerate().map(volume).collect(),
-            requests: traces.requests,
-            duration: profile.duration(),
-        })?;
+        let volumes = survey.volumes.iter().enumerate().map(volume).collect();
+        let requests = traces.requests;
+        let simulator = Simulator { traces: &args.traces, ctx, cost, volumes, requests, duration };
+        answer.judge(&mut |hierarchy, sizes| simulator.judge(hierarchy, sizes))?;
+    }
+    if let Some(base) = devices {
+        survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
+        let (traces, queue_depth) = (&args.traces, args.queue_depth);
+        let replayer = Replayer { traces, ctx, cost, base, survey, queue_depth, duration };
+        let replayer = replayer.with_sizes();
+        answer.judge(&mut |hierarchy, sizes| replayer.judge(hierarchy, sizes))?;
     }
     if let Some(path) = &args.output.parquet {
         answer.rows().write(path)?;

@@ -1,13 +1,12 @@
 //! What a plan says, as data.
 
 use forebay_plan::{
-    Budget, Catalogue, Choice, Combination, Hierarchy, HitCounts, ParetoPoint, Plan, PlanError,
-    PlanOptions, Profile, Space, Units, budget_range, full_usd, judge_finalists, pareto_front,
-    plan,
+    Budget, Catalogue, Choice, Combination, Hierarchy, HitCounts, Judge, Judged, ParetoPoint, Plan,
+    PlanError, PlanOptions, Profile, Space, Units, budget_range, full_usd, judge_finalists,
+    pareto_front, plan, plan_with,
 };
 use serde::Serialize;
 
-use super::simulated::Simulator;
 use super::{Args, Evaluate, Method, Policy};
 use crate::context::Context;
 use crate::error::CliError;
@@ -29,8 +28,8 @@ pub struct Answer<'a> {
     pub plans: Vec<Plan>,
     /// One per budget of the sweep, ascending.
     pub sweep: Vec<Plan>,
-    /// Purchases that were simulated.
-    pub simulations: u64,
+    /// Purchases that were simulated or replayed.
+    pub judgements: u64,
     /// One per backing store, with the hierarchies that its points index.
     pub pareto: Vec<Front>,
 }
@@ -88,21 +87,50 @@ impl<'a> Answer<'a> {
             full_usd,
             plans: Vec::new(),
             sweep: Vec::new(),
-            simulations: 0,
+            judgements: 0,
             pareto: Vec::new(),
         }
     }
 
-    /// Has the finalists of the budgets asked for simulated.
-    pub fn simulate(&mut self, simulator: &Simulator<'_>) -> Result<(), CliError> {
-        let finalists = usize::try_from(self.args.finalists).unwrap_or(usize::MAX);
-        for plan in &mut self.plans {
-            let mut judge =
-                |hierarchy: &Hierarchy, sizes: &[Units]| simulator.judge(hierarchy, sizes);
-            let how = (finalists, "simulate");
-            self.simulations +=
-                judge_finalists(plan, &self.catalogue, &self.options, how, &mut judge)?;
+    /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
+    /// search its finalists, and of Cydonia every evaluation.
+    pub fn judge(&mut self, judge: &mut Judge<'_>) -> Result<(), CliError> {
+        let by = evaluate_name(self.args.evaluate);
+        let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
+        let mut once = |hierarchy: &Hierarchy, sizes: &[Units]| {
+            let seen = known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
+            if let Some((.., judged)) = seen {
+                return Ok(judged.clone());
+            }
+            let judged = judge(hierarchy, sizes)?;
+            known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
+            Ok(judged)
+        };
+        let mut plans = std::mem::take(&mut self.plans);
+        for plan in &mut plans {
+            let finalists = match self.args.method {
+                Method::Exhaustive => usize::try_from(self.args.finalists).unwrap_or(usize::MAX),
+                Method::Cydonia => {
+                    let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
+                        let (hierarchy, sizes) = bought(hierarchy, sizes);
+                        // What there is no such cache for is not to be found.
+                        Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
+                    };
+                    *plan = plan_with(
+                        self.profile,
+                        &self.catalogue,
+                        &self.combinations,
+                        plan.budget_usd,
+                        &self.options,
+                        &mut evaluator,
+                    )?;
+                    usize::MAX
+                }
+            };
+            judge_finalists(plan, &self.catalogue, &self.options, (finalists, by), &mut once)?;
         }
+        self.plans = plans;
+        self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
         Ok(())
     }
 
@@ -164,6 +192,10 @@ impl<'a> Answer<'a> {
         Ok(work(&space))
     }
 
+    fn judged_by(&self, evaluate: Evaluate) -> u64 {
+        if self.args.evaluate == evaluate { self.judgements } else { 0 }
+    }
+
     pub fn document(&self) -> Document<'_> {
         let profile = self.profile;
         let block = self.options.cost.block_size.bytes();
@@ -171,7 +203,8 @@ impl<'a> Answer<'a> {
             policy: policy_name(self.args.policy),
             method: method_name(self.args.method),
             evaluate: evaluate_name(self.args.evaluate),
-            simulations: self.simulations,
+            simulations: self.judged_by(Evaluate::Simulate),
+            replays: self.judged_by(Evaluate::Replay),
             block_size: block,
             metadata_bytes_per_block: self.metadata_bytes(),
             requests: profile.requests(),
@@ -267,6 +300,15 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// The tiers that have a size.
+fn bought(hierarchy: &Hierarchy, sizes: &[Units]) -> (Hierarchy, Vec<Units>) {
+    let there = |tier: &usize| sizes.get(*tier).is_some_and(|size| size.0 > 0);
+    let kept: Vec<usize> = (0..hierarchy.tiers.len()).filter(there).collect();
+    let tiers = kept.iter().map(|&tier| hierarchy.tiers[tier].clone()).collect();
+    let sizes = kept.iter().map(|&tier| sizes[tier]).collect();
+    (Hierarchy { tiers, ..hierarchy.clone() }, sizes)
+}
+
 /// A budget that was given as a percentage is refused only once its amount is known.
 pub fn refused(error: PlanError, budget: Budget) -> CliError {
     match error {
@@ -313,6 +355,8 @@ pub struct Document<'a> {
     evaluate: &'static str,
     /// Purchases that were simulated, single tiers among them.
     simulations: u64,
+    /// Purchases that were replayed, single tiers among them.
+    replays: u64,
     block_size: u64,
     /// By tier, as far as combinations have tiers.
     metadata_bytes_per_block: Vec<u64>,

@@ -1,19 +1,15 @@
 //! The finalists of a plan, simulated.
 
-use std::fmt::Write;
-
 use forebay_block::{Nanos, Request};
 use forebay_config::Config;
 use forebay_model::Profile;
-use forebay_plan::{
-    BoxError, CostModel, Device, DeviceKind, Hierarchy, Judged, Units, WritePolicy,
-};
+use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units};
 use forebay_simulate::{Defaults, Memory, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, open_all};
 
+use super::tiers::{judged, label, sized};
 use crate::args::TraceArgs;
 use crate::context::Context;
-use crate::format::count;
 use crate::progress::Unit;
 use crate::reading::options;
 
@@ -69,46 +65,13 @@ impl Simulator<'_> {
         }
         let run = simulation.finish()?.run;
         progress.finish();
-        let cache = run.cache.unwrap_or_default();
-        let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
-        let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
-        let days = self.duration.as_secs_f64() / 86_400.0;
-        let total_us = run.latency_us.all.mean * run.requests as f64;
-        // Whatever the second tier is made of, the simulator keeps a log on it.
-        let is_flash = hierarchy.tiers.iter().any(|d| d.kind == DeviceKind::Flash);
-        let flash_bytes = if is_flash { cache.tier2_bytes_written as f64 } else { 0.0 };
-        let mut hit_ratio = vec![share(cache.hits.tier1.sum()), share(cache.hits.tier2.sum())];
-        hit_ratio.truncate(sizes.len());
-        Ok(Some(Judged {
-            mean_latency_us: total_us / accesses.max(1) as f64,
-            p99_latency_us: run.latency_us.all.p99,
-            p999_latency_us: run.latency_us.all.p999,
-            hit_ratio,
-            flash_bytes_written_per_day: (days > 0.0).then(|| flash_bytes / days),
-        }))
+        Ok(Some(judged(&run, hierarchy, sizes.len(), self.duration)))
     }
 
-    /// The cache of these tiers. The first is where blocks are copied to and from, whatever it is
-    /// made of; the second is the log.
+    /// The cache of these tiers on devices as the catalogue has them.
     fn scenario(&self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<Scenario, BoxError> {
-        let bytes = |at: usize| sizes[at].0 * self.cost.unit_bytes;
-        let policy = match hierarchy.policy {
-            WritePolicy::WriteThrough => "write-through",
-            WritePolicy::WriteBack => "write-back",
-        };
-        let block = self.cost.block_size.bytes();
-        let mut text = format!(
-            "[cache]\nblock_size = {block}\ndram = {}\nwrite_policy = '{policy}'\n",
-            bytes(0)
-        );
-        if hierarchy.policy == WritePolicy::WriteBack {
-            // As the formulas: a write is answered by the first tier.
-            text += "acknowledge = 'dram'\n";
-        }
-        if sizes.len() > 1 {
-            write!(text, "[flash]\npath = 'simulated'\nsize = {}\n", bytes(1))?;
-        }
-        let config = Config::from_toml(&text)?;
+        let base = Config::from_toml("[flash]\npath = 'simulated'\n")?;
+        let config = sized(&base, hierarchy, sizes, &self.cost)?;
         let mut scenario = Scenario::new(&config, &self.volumes, &Defaults::default())?;
         let tier1 = &hierarchy.tiers[0];
         scenario.memory =
@@ -116,10 +79,8 @@ impl Simulator<'_> {
         if let Some(tier2) = hierarchy.tiers.get(1) {
             scenario.flash = profile(tier2, &self.cost);
         }
-        scenario
-            .volumes
-            .iter_mut()
-            .for_each(|v| v.backing = profile(&hierarchy.backing, &self.cost));
+        let backing = profile(&hierarchy.backing, &self.cost);
+        scenario.volumes.iter_mut().for_each(|v| v.backing = backing.clone());
         Ok(scenario)
     }
 }
@@ -146,13 +107,4 @@ fn within(request: &Request, volumes: &[TracedVolume]) -> Request {
     let size = volumes.get(request.volume.0 as usize).map_or(0, |v| v.bytes);
     let offset = request.offset.min(size);
     Request { offset, length: request.length.min(size - offset), ..*request }
-}
-
-fn label(hierarchy: &Hierarchy, sizes: &[Units], cost: &CostModel) -> String {
-    let tier = |(device, units): (&Device, &Units)| {
-        let mib = (units.0 * cost.unit_bytes) >> 20;
-        format!("{} MiB {}", count(mib), device.name)
-    };
-    let tiers: Vec<String> = hierarchy.tiers.iter().zip(sizes).map(tier).collect();
-    format!("{} + {}", tiers.join(" + "), hierarchy.backing.name)
 }

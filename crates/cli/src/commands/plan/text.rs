@@ -6,6 +6,7 @@ use forebay_plan::{Choice, HitCounts, Metadata, Plan, Purchase};
 use forebay_report::{Table, Unit};
 
 use super::answer::{Answer, method_name, policy_name};
+use super::{Evaluate, Method};
 use crate::format::{count, percent};
 
 /// Plans of a front that the text shows, at most.
@@ -135,16 +136,28 @@ impl Answer<'_> {
         facts
     }
 
+    fn how_judged(&self) -> &'static str {
+        match self.args.evaluate {
+            Evaluate::Analytic => "judged by formulas",
+            Evaluate::Simulate => "simulated",
+            Evaluate::Replay => "replayed",
+        }
+    }
+
     pub fn budget_line(&self, plan: &Plan) -> String {
         let share = plan.budget_usd / self.full_usd;
         format!(
-            "Budget {}, {} of what all data would cost in DRAM; {} sizes tried by formulas{}",
+            "Budget {}, {} of what all data would cost in DRAM; {} sizes {}{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
             count(plan.evaluations),
-            match plan.choices.iter().filter(|c| c.purchase.judged_by == "simulate").count() {
+            match self.args.method {
+                Method::Cydonia if self.args.evaluate != Evaluate::Analytic => self.how_judged(),
+                _ => "tried by formulas",
+            },
+            match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
                 0 => String::new(),
-                n => format!("; the first {n} simulated, marked *"),
+                n => format!("; the first {n} {}, marked *", self.how_judged()),
             }
         )
     }
@@ -199,7 +212,7 @@ fn row(choice: &Choice) -> [String; 11] {
 
 /// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
 fn latency(purchase: &Purchase) -> String {
-    let mark = if purchase.judged_by == "simulate" { " *" } else { "" };
+    let mark = if purchase.judged_by == "analytic" { "" } else { " *" };
     let text = Unit::Micros.show(purchase.mean_latency_us) + mark;
     match purchase.mean_latency_us_bounds {
         None => text,

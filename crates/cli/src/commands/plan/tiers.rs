@@ -1,0 +1,70 @@
+//! The cache that a plan means, as a configuration: for the simulator and for a replay.
+
+use forebay_block::Nanos;
+use forebay_config::{Acknowledge, Config, Size, WritePolicy as Written};
+use forebay_plan::{
+    BoxError, CostModel, Device, DeviceKind, Hierarchy, Judged, Units, WritePolicy,
+};
+use forebay_report::Unit;
+use forebay_results::RunResult;
+
+/// `base` with tiers of these sizes. The first is memory, whatever it is made of; the second is
+/// the flash tier.
+pub fn sized(
+    base: &Config,
+    hierarchy: &Hierarchy,
+    sizes: &[Units],
+    cost: &CostModel,
+) -> Result<Config, BoxError> {
+    let bytes = |at: usize| Size(sizes[at].0 * cost.unit_bytes);
+    let mut config = base.clone();
+    config.cache.block_size = Size(cost.block_size.bytes());
+    config.cache.dram = bytes(0);
+    config.cache.write_policy = match hierarchy.policy {
+        WritePolicy::WriteThrough => Written::WriteThrough,
+        WritePolicy::WriteBack => Written::WriteBack,
+    };
+    if hierarchy.policy == WritePolicy::WriteBack && config.cache.acknowledge.is_none() {
+        // As the formulas: a write is answered by the first tier.
+        config.cache.acknowledge = Some(Acknowledge::Dram);
+    }
+    match (&mut config.flash, sizes.len()) {
+        (flash, 0 | 1) => *flash = None,
+        (Some(flash), _) => flash.size = Some(bytes(1)),
+        (None, _) => return Err("the configuration has no [flash] for the second tier".into()),
+    }
+    // What cannot be built is told apart from what fails.
+    let flash_bytes = config.flash.as_ref().and_then(|flash| flash.size).map(Size::bytes);
+    forebay_engine::cache_config(&config, flash_bytes)?;
+    Ok(config)
+}
+
+/// What a run of the cache of these tiers says about them.
+pub fn judged(run: &RunResult, hierarchy: &Hierarchy, tiers: usize, duration: Nanos) -> Judged {
+    let cache = run.cache.clone().unwrap_or_default();
+    let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
+    let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
+    let days = duration.as_secs_f64() / 86_400.0;
+    let total_us = run.latency_us.all.mean * run.requests as f64;
+    // Whatever the second tier is made of, the cache keeps a log on it.
+    let is_flash = hierarchy.tiers.iter().any(|d| d.kind == DeviceKind::Flash);
+    let flash_bytes = if is_flash { cache.tier2_bytes_written as f64 } else { 0.0 };
+    let mut hit_ratio = vec![share(cache.hits.tier1.sum()), share(cache.hits.tier2.sum())];
+    hit_ratio.truncate(tiers);
+    Judged {
+        mean_latency_us: total_us / accesses.max(1) as f64,
+        p99_latency_us: run.latency_us.all.p99,
+        p999_latency_us: run.latency_us.all.p999,
+        hit_ratio,
+        flash_bytes_written_per_day: (days > 0.0).then(|| flash_bytes / days),
+    }
+}
+
+/// For messages: `16 MiB FastDRAM + 64 MiB SlowSSD + SlowHDD`.
+pub fn label(hierarchy: &Hierarchy, sizes: &[Units], cost: &CostModel) -> String {
+    let tier = |(device, units): (&Device, &Units)| {
+        format!("{} {}", Unit::Bytes.show((units.0 * cost.unit_bytes) as f64), device.name)
+    };
+    let tiers: Vec<String> = hierarchy.tiers.iter().zip(sizes).map(tier).collect();
+    format!("{} + {}", tiers.join(" + "), hierarchy.backing.name)
+}

@@ -1,0 +1,139 @@
+//! `forebay plan --evaluate replay` and `simulate` under Cydonia, as users run them.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Memory and flash in front of a disk; the plan says how large.
+const TIERS: [&str; 4] = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD"];
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+fn planned(args: &[&str]) -> Value {
+    let output = forebay(&[&["plan", "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refusal(args: &[&str]) -> String {
+    let output = forebay(&[&["plan"], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A skewed workload over 40 MiB, and a configuration with devices in the same directory.
+fn workload(dir: &Path, requests: u64, shape: &str) -> [String; 2] {
+    let trace = dir.join("w.parquet").to_str().unwrap().to_owned();
+    let spec = format!("zipf:blocks=10k,requests={requests},write=0.3,theta=0.8,seed=5");
+    assert!(forebay(&["trace", "synth", &spec, "-q", "-o", &trace]).status.success());
+    let config = dir.join("cache.toml");
+    let (flash, disk) = (dir.join("flash.img"), dir.join("disk.img"));
+    let text = format!(
+        "[flash]\npath = '{}'\n[[volume]]\nname = 'disk'\nbacking = '{}'\n{shape}",
+        flash.display(),
+        disk.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    [trace, config.to_str().unwrap().to_owned()]
+}
+
+#[test]
+fn each_evaluation_of_cydonia_is_a_replay_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, config] = workload(dir.path(), 20_000, "");
+    let common = [&[&trace[..], "--budget", "40%"], &TIERS[..]].concat();
+    let cydonia = ["--method", "cydonia", "--evaluations", "3", "--policy", "write-back"];
+    let how = ["--evaluate", "replay", "--config", &config];
+    let answer = planned(&[&common[..], &cydonia, &how].concat());
+    let evaluations = answer["evaluations"].as_u64().unwrap();
+    assert!((1..=3).contains(&evaluations), "{answer}");
+    // The single tier is replayed too, and nothing twice.
+    assert_eq!(answer["replays"].as_u64().unwrap(), evaluations + 1);
+    let choice = &answer["choices"][0];
+    for judged in [choice, &choice["baseline"]] {
+        assert_eq!(judged["judged_by"], "replay");
+        assert!(judged["mean_latency_us"].as_f64().unwrap() > 0.0);
+        assert!(judged["analytic_latency_us"].as_f64().unwrap() > 0.0);
+    }
+    let names: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+
+    // Of sizes that both judge, the simulator counts the same hits, but for what is on its way.
+    let simulated = planned(&[&common[..], &cydonia, &["--evaluate", "simulate"]].concat());
+    assert_eq!(simulated["simulations"], simulated["evaluations"].as_u64().unwrap() + 1);
+    let hits = |answer: &Value| answer["choices"][0]["baseline"]["hit_ratio"][0].as_f64().unwrap();
+    assert!((hits(&answer) / hits(&simulated) - 1.0).abs() < 0.01);
+    let size = |answer: &Value| answer["choices"][0]["baseline"]["tiers"][0]["bytes"].clone();
+    assert_eq!(size(&answer), size(&simulated));
+}
+
+#[test]
+fn after_an_exhaustive_search_the_finalist_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, config] = workload(dir.path(), 20_000, "");
+    let how = ["--budget", "40%", "--evaluate", "replay", "--config", &config];
+    let answer = planned(&[&[&trace[..]], &TIERS[..], &how].concat());
+    assert!(answer["evaluations"].as_u64().unwrap() > 3);
+    assert!((1..=2).contains(&answer["replays"].as_u64().unwrap()));
+    assert_eq!(answer["choices"][0]["judged_by"], "replay");
+}
+
+#[test]
+fn what_is_there_is_replayed_over_only_if_that_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, config] = workload(dir.path(), 2_000, "");
+    let disk = dir.path().join("disk.img");
+    std::fs::write(&disk, vec![7; 48 << 20]).unwrap();
+    let how = ["--budget", "40%", "--evaluate", "replay", "--config", &config];
+    let given = [&[&trace[..]], &TIERS[..], &how].concat();
+    let message = refusal(&given);
+    assert!(message.contains("disk.img is there already") && message.contains("--write"));
+    assert!(std::fs::read(&disk).unwrap().iter().all(|&byte| byte == 7));
+    let answer = planned(&[&given[..], &["--write"]].concat());
+    assert_eq!(answer["choices"][0]["judged_by"], "replay");
+    assert!(disk.exists() && !dir.path().join("flash.img").exists());
+}
+
+#[test]
+fn a_replay_that_cannot_be_is_refused_before_anything_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, config] = workload(dir.path(), 10, "");
+    let replay = ["/nonexistent", "--budget", "1", "--evaluate", "replay"];
+    let message = refusal(&[&replay[..], &TIERS].concat());
+    assert!(message.contains("needs --config"), "{message}");
+    let message = refusal(&[&replay[..], &["--config", &config]].concat());
+    assert!(message.contains("one combination") && message.contains("--tiers"), "{message}");
+    std::fs::write(&config, "[[volume]]\nname = 'd'\nbacking = '/nowhere/d'\n").unwrap();
+    let message = refusal(&[&replay[..], &TIERS, &["--config", &config]].concat());
+    assert!(message.contains("no [flash]"), "{message}");
+}
+
+#[test]
+fn a_signal_ends_a_replay_and_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, config] = workload(dir.path(), 200_000, "shape = 'SlowHDD'\n");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["plan", &trace, "--budget", "20%", "--method", "cydonia", "--evaluate", "replay"])
+        .args(["--config", &config])
+        .args(TIERS)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let disk = dir.path().join("disk.img");
+    while !disk.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("stopped by a signal"), "{stderr}");
+    assert!(!disk.exists() && !dir.path().join("flash.img").exists());
+}
