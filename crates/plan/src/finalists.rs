@@ -165,7 +165,10 @@ mod tests {
         let by: Vec<&str> = after.choices.iter().map(|c| c.purchase.judged_by).collect();
         assert_eq!((&by[..3], by[3]), (&["simulate"; 3][..], "analytic"));
         let first = &after.choices[0];
-        assert_eq!(first.purchase.analytic_latency_us, before.choices[2].purchase.mean_latency_us);
+        assert_eq!(
+            first.purchase.analytic_latency_us,
+            before.choices[2].purchase.analytic_latency_us
+        );
         assert!(
             (first.latency_reduction - (1.0 - first.purchase.mean_latency_us / 5000.0)).abs()
                 < 1e-9

@@ -41,7 +41,7 @@ pub fn sized(
 
 /// What a run of the cache of these tiers says about them.
 pub fn judged(run: &RunResult, hierarchy: &Hierarchy, tiers: usize, duration: Nanos) -> Judged {
-    let cache = run.cache.clone().unwrap_or_default();
+    let cache = run.cache.unwrap_or_default();
     let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
     let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
     let days = duration.as_secs_f64() / 86_400.0;
