@@ -16,6 +16,7 @@
 
 mod filter;
 mod moments;
+mod nearest;
 mod reduce;
 mod regions;
 mod spatial;
