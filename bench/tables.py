@@ -6,6 +6,8 @@
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py formulas TRACE...
                                      the planner's formulas beside the simulator, by layout
+    bench/tables.py info TRACE...    what is in traces with content hashes
+    bench/tables.py contents TRACE... reuse of contents beside that of sectors
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
@@ -234,6 +236,79 @@ def sampling(trace):
         row(f"`{' '.join(options)}`", f"{mean:.4f}", f"{most:.3f}", f"{rate:.3g}")
 
 
+def info(*traces):
+    """A line for each trace."""
+    row(
+        "",
+        "requests",
+        "reads, writes, flushes",
+        "read, written",
+        "blocks touched",
+        "contents",
+        "written again",
+        "duplicates at the end",
+        "minutes",
+        "file",
+    )
+    row("---", *["---:"] * 9)
+    for trace in traces:
+        found = ask("trace", "info", trace)
+        held = found["contents"]
+        ops = [found[op] / found["requests"] for op in ("reads", "writes", "flushes")]
+        blocks = [found["footprint_blocks"]["all"], held["distinct"]["all"]]
+        duplicates = held["blocks_at_end"] - held["contents_at_end"]
+        row(
+            Path(trace).name.split(".")[0],
+            f"{found['requests']:,}",
+            ", ".join(f"{share:.0%}" for share in ops),
+            ", ".join(
+                f"{found[k] / MIB:,.0f} MiB" for k in ("read_bytes", "write_bytes")
+            ),
+            *(f"{count * BLOCK / MIB:,.0f} MiB" for count in blocks),
+            f"{held['rewritten'] / max(held['accesses']['write'], 1):.0%}",
+            f"{duplicates / max(held['blocks_at_end'], 1):.0%}",
+            f"{found['duration_s'] / 60:.1f}",
+            f"{Path(trace).stat().st_size / MIB:.1f} MiB",
+        )
+
+
+def contents(*traces):
+    """What caches of some sizes miss of the reads, and what is there twice."""
+    shares = [1 / 64, 1 / 16, 1 / 4, 1]
+    row(
+        "",
+        "sectors at the end",
+        "contents",
+        "reads missed: cache",
+        "by sector",
+        "by content",
+    )
+    row("---", "---:", "---:", "---:", "---:", "---:")
+    for trace in traces:
+        found = ask("trace", "info", trace)
+        at_end = found["contents"]
+        end = found["footprint_blocks"]["all"]
+        sizes = [max(1, int(end * share)) for share in shares]
+        names = [Path(trace).name.split(".")[0]] + [""] * len(shares)
+        held = [
+            f"{at_end[key] * BLOCK / MIB:.0f} MiB"
+            for key in ("blocks_at_end", "contents_at_end")
+        ]
+        curves = [
+            curve(trace, "--distance", "urd", "--key", key, at=sizes)[0]
+            for key in ("sector", "content")
+        ]
+        for size, name in zip(sizes, names, strict=False):
+            missed = [at_or_last(points, size)["read_miss_ratio"] for points in curves]
+            cells = held if name else ["", ""]
+            row(
+                name,
+                *cells,
+                f"{size * BLOCK / MIB:.1f} MiB",
+                *(f"{m:.1%}" for m in missed),
+            )
+
+
 def memory():
     """Bookkeeping of memory alone, and what flash adds to it."""
     trace = "small.parquet"
@@ -453,6 +528,8 @@ def main():
         "lru": lru,
         "pod": pod,
         "sampling": sampling,
+        "info": info,
+        "contents": contents,
         "memory": memory,
         "backing": backing,
         "formulas": formulas,

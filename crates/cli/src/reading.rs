@@ -106,8 +106,9 @@ fn read(
         let next = match reader.read_batch(&mut batch) {
             Ok(0) => break,
             Ok(_) => {
-                if metadata.volumes.len() != reader.metadata().volumes.len() {
-                    metadata = Arc::new(reader.metadata().clone());
+                let now = reader.metadata();
+                if metadata.volumes.len() != now.volumes.len() || metadata.hashes != now.hashes {
+                    metadata = Arc::new(now.clone());
                 }
                 Ok((batch, Arc::clone(&metadata)))
             }

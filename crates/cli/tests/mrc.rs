@@ -58,6 +58,49 @@ fn the_answer_has_the_curve_of_each_volume_and_of_all() {
 }
 
 #[test]
+fn equal_contents_count_once_where_blocks_are_found_by_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hashed.csv");
+    let mut csv = "# hashes md5 4096 16\ntime_ns,op,offset,length,hashes\n".to_owned();
+    // Three blocks with one content, read in turn; a fourth with another is written in between.
+    for n in 0..9u64 {
+        csv += &format!("{n},read,{},4096,{:032x}\n", n % 3 * 4096, 7);
+        csv += &format!("{n},write,{},4096,{:032x}\n", 1 << 20, 8);
+    }
+    std::fs::write(&path, csv).unwrap();
+    let path = path.to_str().unwrap();
+    let sectors = json(&[path, "--key", "sector"]);
+    let contents = json(&[path, "--key", "content"]);
+    assert_eq!((&sectors["key"], &contents["key"]), (&"sector".into(), &"content".into()));
+    assert_eq!((&sectors["distinct_blocks"], &contents["distinct_blocks"]), (&4.into(), &2.into()));
+    assert_eq!((&sectors["max_distance"], &contents["max_distance"]), (&3.into(), &1.into()));
+    assert_eq!(point(&contents, 2)["read_miss_ratio"], 3.0 / 9.0);
+    assert_eq!(point(&contents, 2)["write_miss_ratio"], 1.0 / 9.0);
+
+    let info = forebay(&["-q", "trace", "info", "--json", path]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    let contents = &info["contents"];
+    assert_eq!((&contents["blocks_at_end"], &contents["contents_at_end"]), (&4.into(), &2.into()));
+    assert_eq!(contents["rewritten"], 8);
+}
+
+#[test]
+fn contents_need_hashes_and_a_cache_that_keeps_every_access() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for (arguments, status, words) in [
+        (&["--key", "content"][..], 1, "no content hashes"),
+        (&["--key", "content", "--distance", "pod-ro"], 2, "trd or urd"),
+        (&["--key", "content", "--sample", "0.1"], 2, "--sample"),
+    ] {
+        let output = forebay(&[&["mrc", &trace], arguments].concat());
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn options_reach_the_measurement() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

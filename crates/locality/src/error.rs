@@ -31,6 +31,8 @@ pub enum LocalityError {
     TooManyWorkloads,
     /// A migration period of no time at all.
     NoMigrationPeriod,
+    /// Contents together with a distance of a policy that forgets blocks on some accesses.
+    NoContentDistance,
     /// A bound on sampled blocks below the smallest that gives a usable curve.
     TooFewSampledBlocks {
         /// The bound asked for.
@@ -69,6 +71,10 @@ impl fmt::Display for LocalityError {
                 write!(f, "more than 65,536 workloads in one cache cannot be told apart")
             }
             Self::NoMigrationPeriod => write!(f, "a migration period must be longer than 0"),
+            Self::NoContentDistance => write!(
+                f,
+                "distances of contents are those of caches that keep every access: use trd or urd"
+            ),
             Self::TooFewSampledBlocks { blocks, least } => {
                 write!(f, "a sample of {blocks} blocks is too small: allow at least {least}")
             }

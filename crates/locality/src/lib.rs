@@ -11,6 +11,7 @@
 //!   [`MissRatioCurve`] is a histogram drawn as points.
 //! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
 //!   so often, as in a cache beside the data path.
+//! - [`ContentLocality`] measures contents in the place of blocks.
 //! - [`ReuseStack`] gives the distance of each access.
 //! - [`PhaseTree`] finds the phases of a workload and what each needs, from a [`SharedRecorder`]
 //!   of one workload or of several that share a cache.
@@ -19,6 +20,7 @@
 //! are looked at (all, a rate, a bound). Everything here is pure: no I/O, no clock, no threads,
 //! no randomness; the same accesses give the same numbers on every machine.
 
+mod contents;
 mod cpu;
 mod curve;
 mod distance;
@@ -34,6 +36,7 @@ mod table;
 mod timeline;
 mod workload;
 
+pub use contents::ContentLocality;
 pub use curve::{CurvePoint, MissRatioCurve};
 pub use distance::{Distance, UnknownDistance};
 pub use error::LocalityError;

@@ -55,7 +55,7 @@ fn main() -> Result<(), Any> {
     Synth::new(&spec)?.take(5_000_000).for_each(|r| memory.push(r));
     let started = Instant::now();
     let mut collector = Collector::new(BlockSize::KIB_4);
-    collector.add(&memory);
+    collector.add(&memory, None);
     rate("counting what is in it", 5e6, started);
     let started = Instant::now();
     let mut writer =

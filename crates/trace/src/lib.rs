@@ -22,6 +22,7 @@
 //! fits an `i64` and reads and writes are of 4 GiB at most; no input makes a reader panic.
 
 mod batch;
+mod contents;
 mod error;
 mod features;
 mod formats;
@@ -36,8 +37,9 @@ mod synth;
 mod write;
 
 pub use batch::{Batch, Record};
+pub use contents::BlockContents;
 pub use error::{Position, Result, TraceError};
-pub use features::{ByOp, Collector, Distribution, Features, TraceInfo, VolumeUse};
+pub use features::{ByOp, Collector, ContentUse, Distribution, Features, TraceInfo, VolumeUse};
 pub use formats::{FORMATS, Format};
 pub use merged::Merged;
 pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};

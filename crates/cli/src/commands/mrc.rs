@@ -6,9 +6,11 @@ use clap::ValueEnum;
 use forebay_block::{BlockSize, Op};
 use forebay_config::{Size, TimeSpan};
 use forebay_locality::{
-    CurvePoint, LocalityOptions, MissRatioCurve, ReuseHistogram, Sampling, Scope, WorkloadLocality,
+    ContentLocality, CurvePoint, LocalityOptions, MissRatioCurve, ReuseHistogram, Sampling, Scope,
+    WorkloadHistograms, WorkloadLocality,
 };
 use forebay_report::{Axis, Lines, Report, Section, Unit};
+use forebay_trace::BlockContents;
 use serde::Serialize;
 
 use crate::args::{TraceArgs, block_size, rate};
@@ -16,7 +18,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
-use crate::reading::{Traces, read_traces};
+use crate::reading::{Traces, options, read_described, read_traces};
 use crate::rows::Rows;
 
 /// Points of a curve unless the user says otherwise.
@@ -52,6 +54,16 @@ impl From<Distance> for forebay_locality::Distance {
     }
 }
 
+/// What a cache finds its blocks by.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Key {
+    /// Where they lie: an ordinary cache
+    Sector,
+    /// What is in them: a content-addressed cache, which holds equal blocks once
+    Content,
+}
+
 /// Arguments of `forebay mrc`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:
@@ -63,6 +75,9 @@ pub struct Args {
     /// Which reuse distance to use
     #[arg(long, value_enum, default_value = "trd")]
     pub distance: Distance,
+    /// What the cache finds blocks by; `content` needs a trace with content hashes
+    #[arg(long, value_enum, default_value = "sector")]
+    pub key: Key,
     /// Look at this fraction of the blocks only (SHARDS)
     #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "max_blocks")]
     pub sample: Option<f64>,
@@ -99,6 +114,17 @@ impl Args {
             let what = "--request-level and --migration-period need all blocks, not a sample";
             return Err(CliError::usage(what).next("leave --sample and --max-blocks out"));
         }
+        let every = by_request || self.sample.is_some() || self.max_blocks.is_some();
+        if self.key == Key::Content && every {
+            let what = "--key content measures all blocks, one by one";
+            let next = "leave --sample, --max-blocks, --request-level and --migration-period out";
+            return Err(CliError::usage(what).next(next));
+        }
+        if self.key == Key::Content && matches!(self.distance, Distance::PodRo | Distance::PodWbwo)
+        {
+            let what = "--key content is for caches that keep every access";
+            return Err(CliError::usage(what).next("use --distance trd or urd"));
+        }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return Err(CliError::usage("--migration-period must be longer than 0"));
         }
@@ -120,18 +146,12 @@ impl Args {
 /// Computes and prints the curves.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
-    let options = args.options()?;
-    let mut workload = WorkloadLocality::new(options)?;
-    let mut without_data = 0;
-    let traces = read_traces(&args.traces, ctx, |request| {
-        without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
-        Ok(workload.add(request)?)
-    })?;
-    if without_data > 0 {
-        let n = count(without_data);
-        ctx.note(format_args!("{n} trims and flushes are no accesses and were left out"));
-    }
-    let answer = Answer::new(&args, workload, traces)?;
+    let locality = args.options()?;
+    let (traces, histograms) = match args.key {
+        Key::Sector => sectors(&args, locality, ctx)?,
+        Key::Content => contents(&args, locality, ctx)?,
+    };
+    let answer = Answer::new(&args, histograms, traces)?;
     if let Some(path) = &args.output.parquet {
         answer.rows(args.block_size).write(path)?;
     }
@@ -139,6 +159,62 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         answer.report(&args).write_html(path)?;
     }
     args.output.emit(&answer.document(&args), |out| answer.print(&args, out))
+}
+
+fn sectors(
+    args: &Args,
+    options: LocalityOptions,
+    ctx: &Context,
+) -> Result<(Traces, WorkloadHistograms), CliError> {
+    let mut workload = WorkloadLocality::new(options)?;
+    let mut without_data = 0;
+    let traces = read_traces(&args.traces, ctx, |request| {
+        without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+        Ok(workload.add(request)?)
+    })?;
+    tell_without_data(without_data, ctx);
+    Ok((traces, workload.finish()?))
+}
+
+fn contents(
+    args: &Args,
+    locality: LocalityOptions,
+    ctx: &Context,
+) -> Result<(Traces, WorkloadHistograms), CliError> {
+    let LocalityOptions { block_size, distance, scope, .. } = locality;
+    let mut workload = ContentLocality::new(block_size, distance, scope)?;
+    let (mut of_blocks, mut without_data, mut unknown) = (Vec::new(), 0, 0);
+    let traces = read_described(&args.traces, &options(&args.traces), ctx, |batch, metadata| {
+        let Some(info) = &metadata.hashes else {
+            let error = CliError::failed("the trace has no content hashes");
+            return Err(error.next("record one with `forebay serve --record X.parquet --hash`"));
+        };
+        let contents = BlockContents::new(info, block_size).ok_or_else(|| {
+            CliError::failed(format!("its hashes are of {} bytes each", info.unit_bytes))
+                .next("choose a --block-size that is a multiple of that")
+        })?;
+        for i in 0..batch.len() {
+            let record = batch.record(i);
+            without_data += u64::from(matches!(record.request.op, Op::Trim | Op::Flush));
+            contents.of(&record, &mut of_blocks);
+            unknown += of_blocks.iter().filter(|content| content.is_none()).count() as u64;
+            workload.add(&record.request, &of_blocks)?;
+        }
+        Ok(())
+    })?;
+    tell_without_data(without_data, ctx);
+    if unknown > 0 {
+        let n = count(unknown);
+        ctx.note(format_args!("{n} block accesses have no hash; nothing equals what they access"));
+    }
+    Ok((traces, workload.finish()?))
+}
+
+fn tell_without_data(requests: u64, ctx: &Context) {
+    if requests > 0 {
+        let n = count(requests);
+        ctx.note(format_args!("{n} trims and flushes are no accesses and were left out"));
+    }
 }
 
 /// The histograms under the names that the user knows.
@@ -149,8 +225,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(args: &Args, workload: WorkloadLocality, traces: Traces) -> Result<Self, CliError> {
-        let histograms = workload.finish()?;
+    fn new(args: &Args, histograms: WorkloadHistograms, traces: Traces) -> Result<Self, CliError> {
         let all = histograms.all.unwrap_or_default();
         if all.accesses() == 0 {
             let what = "there is not one read or write to measure";
@@ -170,6 +245,7 @@ impl Answer {
         };
         Document {
             distance: forebay_locality::Distance::from(args.distance).name(),
+            key: args.key,
             block_size: args.block_size.bytes(),
             requests: self.requests,
             curve: Curve::new(&self.all, args),
@@ -255,7 +331,10 @@ impl Answer {
             ("requests", count(self.requests)),
             (if args.request_level { "accesses" } else { "block accesses" }, count(all.accesses())),
             ("of these writes", percent(all.write.accesses() as f64 / all.accesses() as f64)),
-            ("distinct data", Size(all.distinct_blocks * bytes).to_string()),
+            (
+                if args.key == Key::Sector { "distinct data" } else { "distinct contents" },
+                Size(all.distinct_blocks * bytes).to_string(),
+            ),
             ("every reuse fits in", Size(reused * bytes).to_string()),
             ("miss ratio then", percent(CurvePoint::at(all, reused).miss_ratio)),
             ("reuse distance", forebay_locality::Distance::from(args.distance).to_string()),
@@ -329,6 +408,7 @@ fn points(histogram: &ReuseHistogram, args: &Args) -> Vec<CurvePoint> {
 #[derive(Serialize)]
 struct Document {
     distance: &'static str,
+    key: Key,
     block_size: u64,
     requests: u64,
     #[serde(flatten)]

@@ -2,10 +2,11 @@
 
 use super::{
     Distribution,
+    contents::ContentCounter,
     footprint::Footprint,
     info::{ByOp, Features, TraceInfo, VolumeUse},
 };
-use crate::{Batch, Clock, Result, TraceReader};
+use crate::{Batch, BlockContents, Clock, HashInfo, Result, TraceReader};
 use forebay_block::{BlockSize, Flags, Op, Request};
 
 /// Counts what is in a trace.
@@ -23,6 +24,7 @@ pub struct Collector {
     block_size: BlockSize,
     info: TraceInfo,
     volumes: Vec<VolumeState>,
+    contents: Option<ContentCounter>,
     reads: OpState,
     writes: OpState,
     all: OpState,
@@ -63,6 +65,7 @@ impl Collector {
             block_size,
             info: TraceInfo { block_size: block_size.bytes(), ..TraceInfo::default() },
             volumes: Vec::new(),
+            contents: None,
             reads: OpState::default(),
             writes: OpState::default(),
             all: OpState::default(),
@@ -81,15 +84,21 @@ impl Collector {
         let mut collector = Collector::new(block_size);
         let mut batch = Batch::default();
         while trace.read_batch(&mut batch)? > 0 {
-            collector.add(&batch);
+            collector.add(&batch, trace.metadata().hashes.as_ref());
         }
         Ok(collector.finish(&trace))
     }
 
-    /// Counts the requests of `batch`.
-    pub fn add(&mut self, batch: &Batch) {
+    /// Counts the requests of `batch`, whose hashes are as `hashes` says.
+    pub fn add(&mut self, batch: &Batch, hashes: Option<&HashInfo>) {
         for request in batch.requests() {
             self.add_request(&request);
+        }
+        let contents = hashes.and_then(|info| BlockContents::new(info, self.block_size));
+        let Some(contents) = contents else { return };
+        let counter = self.contents.get_or_insert_default();
+        for i in 0..batch.len() {
+            counter.add(&batch.record(i), &contents, self.block_size.bytes());
         }
     }
 
@@ -177,6 +186,7 @@ impl Collector {
                 info.per_volume.push(usage);
             }
         }
+        info.contents = self.contents.map(ContentCounter::finish);
         info.format = metadata.format.clone();
         info.volumes = info.per_volume.len() as u64;
         info.reads = self.reads.requests;

@@ -1,5 +1,6 @@
 //! The answer: what is in a trace.
 
+use super::ContentUse;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 /// A figure for reads, for writes, and for both together.
@@ -54,6 +55,9 @@ pub struct TraceInfo {
     pub footprint_blocks: ByOp<u64>,
     /// Reads and writes that do not begin and end on the bounds of blocks.
     pub misaligned: ByOp<u64>,
+    /// Contents, if the trace has hashes of whole blocks or of parts that blocks are made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<ContentUse>,
     /// Bad lines or records passed over.
     pub bad_lines: u64,
     /// Requests that came with a time before their predecessor's.

@@ -10,10 +10,12 @@
 //! trace's length.
 
 mod collect;
+mod contents;
 mod distribution;
 mod footprint;
 mod info;
 
 pub use collect::Collector;
+pub use contents::ContentUse;
 pub use distribution::Distribution;
 pub use info::{ByOp, Features, TraceInfo, VolumeUse};

@@ -41,8 +41,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
     let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
     let mut collector = Collector::new(args.block_size);
-    each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, _| {
-        collector.add(batch);
+    each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, reader| {
+        collector.add(batch, reader.metadata().hashes.as_ref());
         Ok(())
     })?;
     let info = collector.finish(&reader);
@@ -90,6 +90,20 @@ fn facts(info: &TraceInfo) -> Vec<(&'static str, String)> {
         if n > 0 {
             facts.push((name, count(n)));
         }
+    }
+    if let Some(contents) = &info.contents {
+        let shared = contents.blocks_at_end - contents.contents_at_end;
+        let share = |n: u64, of: u64| percent(n as f64 / of.max(1) as f64);
+        facts.push(("contents", both(contents.distinct, &blocks)));
+        facts.push(("written again", share(contents.rewritten, contents.accesses.write)));
+        facts.push((
+            "duplicates",
+            format!(
+                "{} ({} of the blocks known at the end)",
+                blocks(shared),
+                share(shared, contents.blocks_at_end)
+            ),
+        ));
     }
     facts
 }

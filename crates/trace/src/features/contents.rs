@@ -1,0 +1,113 @@
+//! How much of what is read and written is the same.
+
+use std::collections::HashMap;
+
+use forebay_block::{Op, Volume};
+use serde::Serialize;
+
+use super::info::ByOp;
+use crate::{BlockContents, Record};
+
+/// What lies in the blocks of a trace that carries content hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ContentUse {
+    /// Accesses to blocks whose content is known.
+    pub accesses: ByOp<u64>,
+    /// Distinct contents.
+    pub distinct: ByOp<u64>,
+    /// Writes of a content that was read or written before, wherever.
+    pub rewritten: u64,
+    /// Blocks whose content is known at the end of the trace.
+    pub blocks_at_end: u64,
+    /// The distinct contents of those: as many blocks hold them all.
+    pub contents_at_end: u64,
+}
+
+/// Counts contents: some 130 bytes for each distinct block and content.
+#[derive(Default)]
+pub(super) struct ContentCounter {
+    counts: ContentUse,
+    seen: HashMap<u128, Seen>,
+    blocks: HashMap<(Volume, u64), u128>,
+    scratch: Vec<Option<u128>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    read: bool,
+    written: bool,
+    /// Blocks that hold it now.
+    blocks: u32,
+}
+
+impl ContentCounter {
+    pub fn add(&mut self, record: &Record<'_>, contents: &BlockContents, block_bytes: u64) {
+        let request = record.request;
+        let mut of_blocks = std::mem::take(&mut self.scratch);
+        contents.of(record, &mut of_blocks);
+        let first = request.offset / block_bytes;
+        for (block, content) in (first..).zip(&of_blocks) {
+            self.access((request.volume, block), request.op != Op::Read, *content);
+        }
+        self.scratch = of_blocks;
+    }
+
+    fn access(&mut self, block: (Volume, u64), write: bool, content: Option<u128>) {
+        let before = match content {
+            Some(content) => self.blocks.insert(block, content),
+            None => self.blocks.remove(&block),
+        };
+        if let Some(seen) = before.and_then(|content| self.seen.get_mut(&content)) {
+            seen.blocks -= 1;
+            self.counts.contents_at_end -= u64::from(seen.blocks == 0);
+        }
+        let Some(content) = content else { return };
+        let (accesses, distinct) = (&mut self.counts.accesses, &mut self.counts.distinct);
+        let seen = self.seen.entry(content).or_default();
+        distinct.all += u64::from(!seen.read && !seen.written);
+        accesses.all += 1;
+        if write {
+            self.counts.rewritten += u64::from(seen.read || seen.written);
+            distinct.write += u64::from(!seen.written);
+            accesses.write += 1;
+            seen.written = true;
+        } else {
+            distinct.read += u64::from(!seen.read);
+            accesses.read += 1;
+            seen.read = true;
+        }
+        self.counts.contents_at_end += u64::from(seen.blocks == 0);
+        seen.blocks += 1;
+    }
+
+    pub fn finish(self) -> ContentUse {
+        ContentUse { blocks_at_end: self.blocks.len() as u64, ..self.counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_overwritten_or_becomes_unknown_is_not_there_at_the_end() {
+        let mut counter = ContentCounter::default();
+        for (block, write, content) in [
+            (1, true, Some(7)),
+            (2, true, Some(7)),
+            (3, false, Some(8)),
+            (1, true, Some(9)), // 7 still lies in 2
+            (3, true, None),    // 8 is gone
+            (4, false, Some(9)),
+            (5, true, Some(8)),
+        ] {
+            counter.access((Volume(0), block), write, content);
+        }
+        let counts = counter.finish();
+        assert_eq!(counts.accesses, ByOp { read: 2, write: 4, all: 6 });
+        assert_eq!(counts.distinct, ByOp { read: 2, write: 3, all: 3 });
+        assert_eq!(counts.rewritten, 2);
+        assert_eq!((counts.blocks_at_end, counts.contents_at_end), (4, 3));
+    }
+}
