@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Records traces of real applications on ext4 on Forebay, with hashes of all contents.
+#
+#   scripts/record-traces.sh [LOAD ...]      of database, mail, machines, build; all by default
+#
+# Traces go to the directory TRACES, traces/ by default, as LOAD.parquet. Needs root, loop devices and
+# FUSE; missing packages are installed on Debian. FOREBAY=path uses that binary instead of building one.
+# SEED (1) seeds what is random, SHAPE=NAME gives the volumes the times of a device of the catalogue; the
+# sizes of each load are at the head of its file in scripts/traces. docs/recorded-traces.md says more.
+set -euo pipefail
+invoked_from="$PWD"
+. "$(dirname "$0")/common.sh"
+
+LOADS=(database mail machines build)
+SEED=${SEED:-1}
+SHAPE=${SHAPE:-}
+CACHE_MEMORY=${CACHE_MEMORY:-64MiB}
+
+fail() {
+    say "record-traces: $*" >&2
+    exit 1
+}
+
+case "${TRACES:=traces}" in /*) ;; *) TRACES="$invoked_from/$TRACES" ;; esac
+[ $# = 0 ] || LOADS=("$@")
+for load in "${LOADS[@]}"; do
+    [ -e "scripts/traces/$load.sh" ] && [ "$load" != disks ] || fail "there is no load $load"
+done
+
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-traces.XXXXXX")"
+chmod 711 "$scratch"
+. scripts/demo/server.sh
+. scripts/traces/disks.sh
+for load in "${LOADS[@]}"; do . "scripts/traces/$load.sh"; done
+
+# However this ends: nothing running, nothing mounted, no files but the traces.
+cleanup() {
+    local status=$?
+    trap - EXIT INT TERM
+    set +e
+    end_limited
+    detach_disks 2>/dev/null
+    if [ -n "$SERVER" ]; then
+        kill -TERM "$SERVER" 2>/dev/null
+        wait "$SERVER" 2>/dev/null
+    fi
+    [ $status = 0 ] || rm -f "${recording:-}"
+    rm -rf --one-file-system "$scratch"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Installs what loads need, or says what is missing.
+set_up() {
+    [ "$(id -u)" = 0 ] || fail "mounting file systems needs root"
+    local load pair program packages="nbdfuse:libnbd-bin fusermount3:fuse3 losetup:mount mkfs.ext4:e2fsprogs"
+    for load in "${LOADS[@]}"; do packages+=" $("${load}_packages")"; done
+    local wanted=()
+    for pair in $packages; do
+        has "${pair%%:*}" || wanted+=("${pair##*:}")
+    done
+    if [ ${#wanted[@]} != 0 ] && [ -e /etc/debian_version ]; then
+        say "installing: ${wanted[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        { apt-get -qq update && apt-get -qq -y install --no-install-recommends "${wanted[@]}"; } \
+            >"$scratch/install.log" 2>&1 || say "installing failed: $(tail -n 1 "$scratch/install.log")"
+    fi
+    for pair in $packages; do
+        program="${pair%%:*}"
+        has "$program" || fail "$program is missing; on Debian it is in the package ${pair##*:}"
+    done
+    [ -e /dev/fuse ] || fail "there is no /dev/fuse"
+    losetup --find >/dev/null 2>&1 || fail "there is no free loop device"
+    [ -n "$(cgroup_parent)" ] || fail "there are no control groups for memory, to limit the page cache by"
+    if [ -n "${FOREBAY:-}" ]; then
+        case "$FOREBAY" in /*) ;; *) FOREBAY="$invoked_from/$FOREBAY" ;; esac
+        [ -x "$FOREBAY" ] || fail "$FOREBAY is no program"
+    else
+        cargo build --release --quiet -p forebay
+        FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"
+    fi
+}
+
+# volume NAME SIZE: one more volume, for LOAD_configure to call.
+volume() {
+    VOLUMES+=("$1")
+    {
+        say '[[volume]]'
+        say "name = \"$1\""
+        say "backing = \"$scratch/$1.img\""
+        say "size = \"$2\""
+        [ -z "$SHAPE" ] || say "shape = \"$SHAPE\""
+    } >>"$scratch/serve.toml"
+}
+
+# Fills the volumes, then records what the load asks of them.
+record() {
+    local load=$1 started=$SECONDS
+    recording="$TRACES/$load.parquet"
+    say "$load: $("${load}_about")"
+    if type -t "${load}_fetch" >/dev/null; then "${load}_fetch"; fi
+    VOLUMES=()
+    {
+        say '[cache]'
+        say "dram = \"$CACHE_MEMORY\""
+        say 'write_policy = "write-back"'
+        say '[serve]'
+        say "nbd = \"unix:$scratch/nbd.sock\""
+        say "control = \"unix:$scratch/control.sock\""
+    } >"$scratch/serve.toml"
+    "${load}_configure"
+    serve "$scratch/serve.toml" -q
+    attach_file_systems new
+    "${load}_prepare"
+    detach_disks
+    stop_server
+    say "    filled in $((SECONDS - started)) s"
+    started=$SECONDS
+    rm -f "$recording"
+    drop_page_cache
+    serve "$scratch/serve.toml" -q --record "$recording" --hash
+    attach_file_systems
+    "${load}_run"
+    detach_disks
+    stop_server
+    rm -f "$scratch"/*.img
+    say "    recorded in $((SECONDS - started)) s: $recording, $(du -h "$recording" | cut -f 1)"
+    recording=
+    "$FOREBAY" -q trace info "$TRACES/$load.parquet" | sed -n '2,7s/^/    /p'
+}
+
+set_up
+mkdir -p "$TRACES"
+for load in "${LOADS[@]}"; do record "$load"; done
