@@ -9,6 +9,7 @@
     bench/tables.py info TRACE...    what is in traces with content hashes
     bench/tables.py contents TRACE... reuse of contents beside that of sectors
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
+    bench/tables.py study TRACE...   which shape of cache wins, by trace and by combination
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
     bench/tables.py consolidate [TRACE VOLUME...]
@@ -512,6 +513,53 @@ def cydonia(*traces):
         row(policy, f"{mean:.2f} %", f"{missed:,} of {two_tiers:,}")
 
 
+def study(*traces):
+    """Shares of budgets in percent, with write-through / with write-back."""
+
+    def both(key, of, of_all=None):
+        cells = []
+        for summary in of:
+            value = summary[key]
+            if of_all:
+                value = value / summary[of_all]
+            cells.append("-" if value is None else f"{100 * value:.1f}")
+        return " / ".join(cells)
+
+    def shares(of):
+        keys = ["single", "pyramidal", "non_pyramidal"]
+        return [both(key, of, "points") for key in keys]
+
+    document = ask("plan", *traces, "--study")
+    row("trace", "distinct data", "single", "pyramidal", "non-pyramidal", "Cydonia")
+    row("---", *["---:"] * 5)
+    for trace in document["traces"]:
+        of = trace["policies"]
+        size = f"{trace['footprint_bytes'] / MIB:,.0f} MiB"
+        row(trace["trace"], size, *shares(of), both("cydonia_excess", of))
+    row(
+        "all",
+        "",
+        *shares(document["policies"]),
+        both("cydonia_excess", document["policies"]),
+    )
+    print()
+    row(
+        "combination",
+        "single",
+        "pyramidal",
+        "non-pyramidal",
+        "faster, pyramidal",
+        "faster, non-pyramidal",
+        "faster at most",
+        "Cydonia",
+    )
+    row("---", *["---:"] * 7)
+    for of in zip(*(p["combinations"] for p in document["policies"]), strict=True):
+        name = f"{' + '.join(of[0]['tiers'])} / {of[0]['backing']}"
+        gains = ["pyramidal_reduction", "non_pyramidal_reduction", "reduction_max"]
+        row(name, *shares(of), *(both(key, of) for key in [*gains, "cydonia_excess"]))
+
+
 def choices(document):
     """(Latency, whether it is a single tier) of each budget and combination."""
     found = {}
@@ -535,6 +583,7 @@ def main():
         "formulas": formulas,
         "cydonia": cydonia,
         "consolidate": consolidate,
+        "study": study,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in tables:
         sys.exit(__doc__)

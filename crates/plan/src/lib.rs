@@ -35,6 +35,7 @@ mod profile;
 mod ratio;
 mod search;
 mod space;
+mod study;
 #[cfg(test)]
 mod testing;
 
@@ -59,3 +60,4 @@ pub use profile::{Profile, ProfileBuilder, ProfileOptions};
 pub use ratio::{HitMiss, Tradeoff, hit_miss_curve};
 pub use search::{CydoniaOptions, Found, cydonia, exhaustive};
 pub use space::Space;
+pub use study::{StudyPoint, StudySummary};

@@ -1,7 +1,7 @@
 //! Plans: the best purchase for a budget, over every combination of a catalogue.
 
 use forebay_block::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
 use crate::breakeven::BreakEven;
@@ -146,7 +146,7 @@ pub struct Tier {
 }
 
 /// The shape of a hierarchy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// One tier only.

@@ -5,6 +5,7 @@ mod growth;
 mod pictures;
 mod replayed;
 mod simulated;
+mod study;
 mod text;
 mod tiers;
 
@@ -30,6 +31,7 @@ use forebay_simulate::TracedVolume;
 use growth::Growths;
 use replayed::Replayer;
 use simulated::Simulator;
+use study::Study;
 
 /// Points per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
@@ -73,7 +75,8 @@ pub struct Args {
     pub traces: TraceArgs,
     /// What may be spent on tiers: dollars, or a percentage of what DRAM for all data would cost;
     /// several give a plan each
-    #[arg(long, value_name = "USD,...", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "USD,...", value_delimiter = ',')]
+    #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
     /// So much of tier 1 is there already: says whether --budget is better spent on more of it or
     /// on a second tier
@@ -132,6 +135,15 @@ pub struct Args {
     /// Also give the plans that are not beaten in cost, latency and flash writes at once
     #[arg(long)]
     pub pareto: bool,
+    /// Study each trace by itself instead, under N budgets up to what all data in DRAM would cost:
+    /// which shape of cache wins, what it gains, and how near Cydonia comes
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
+    pub study: Option<u64>,
+    /// Keep the traces that --study has finished in FILE, and go on from there
+    #[arg(long, value_name = "FILE", requires = "study")]
+    pub resume: Option<PathBuf>,
     /// Print the built-in catalogue of devices, to be edited, and do nothing else
     #[arg(long, exclusive = true)]
     pub print_devices: bool,
@@ -210,6 +222,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let catalogue = args.catalogue()?;
     let combinations = args.combinations(&catalogue)?;
+    if args.study.is_some() {
+        let study = Study::new(&args, &catalogue, combinations, ctx)?;
+        if let Some(path) = &args.output.parquet {
+            study.rows().write(path)?;
+        }
+        if let Some(path) = &args.output.html {
+            study.report().write_html(path)?;
+        }
+        return args.output.emit(&study.document(), |out| study.print(out));
+    }
     let mut options = args.options();
     if let (Method::Cydonia, Some(more)) =
         (args.method, combinations.iter().find(|c| c.tiers.len() > 2))

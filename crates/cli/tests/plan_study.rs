@@ -1,0 +1,142 @@
+//! `forebay plan --study` as users run it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+/// The JSON answer, and what was said beside it.
+fn planned(args: &[&str]) -> (Value, String) {
+    let output = forebay(&[&["plan", "--json"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    (serde_json::from_slice(&output.stdout).unwrap(), stderr)
+}
+
+fn refusal(args: &[&str]) -> String {
+    let output = forebay(&[&["plan"], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn traces(dir: &Path) -> [String; 2] {
+    let specs = [
+        "zipf:blocks=8k,requests=30k,write=0.3,theta=0.9,seed=3",
+        "zoned:zones=0.1@0.8/0.9@0.2,blocks=12k,requests=30k,write=0.1,seed=4",
+    ];
+    [0, 1].map(|at| {
+        let path = dir.join(format!("trace-{at}.parquet")).to_str().unwrap().to_owned();
+        assert!(forebay(&["trace", "synth", specs[at], "-q", "-o", &path]).status.success());
+        path
+    })
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
+}
+
+#[test]
+fn a_study_finds_for_each_trace_what_plans_of_it_find() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = traces(dir.path());
+    let (study, _) = planned(&[&one, &two, "--study=4"]);
+    assert_eq!(study["traces"].as_array().unwrap().len(), 2);
+    assert_eq!(study["scaled_budgets"], serde_json::json!([0.25, 0.5, 0.75, 1.0]));
+    for (policy, of) in ["write-through", "write-back"].iter().zip(0..) {
+        let summary = &study["policies"][of];
+        assert_eq!(summary["policy"], *policy);
+        assert_eq!(summary["combinations"].as_array().unwrap().len(), 17);
+        assert_eq!(number(summary, "points"), 2 * 17 * 4);
+        let classes = ["single", "pyramidal", "non_pyramidal"];
+        assert_eq!(classes.iter().map(|c| number(summary, c)).sum::<u64>(), 2 * 17 * 4);
+        // The same budgets, asked for one trace at a time.
+        let (mut single, mut reduction) = (0, 0.0_f64);
+        for trace in [&one, &two] {
+            let (plan, _) = planned(&[trace, "--policy", policy, "--budget", "25%,50%,75%,100%"]);
+            for choice in plan["plans"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|p| p["choices"].as_array().unwrap())
+            {
+                single += u64::from(choice["class"] == "single");
+                reduction = reduction.max(choice["latency_reduction"].as_f64().unwrap());
+            }
+        }
+        assert_eq!(number(summary, "single"), single);
+        assert!((summary["reduction_max"].as_f64().unwrap() - reduction).abs() < 1e-6);
+        assert!(summary["cydonia_excess"].as_f64().unwrap() >= 0.0);
+    }
+}
+
+#[test]
+fn a_study_goes_on_where_it_was_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = traces(dir.path());
+    let file = dir.path().join("study.jsonl");
+    let resume = ["--study=3", "--resume", file.to_str().unwrap()];
+    let (first, _) = planned(&[&[&one[..]], &resume[..]].concat());
+    // A run that was ended while it wrote.
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{whole}{}", &whole[..100])).unwrap();
+    let (both, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
+    assert!(said.contains("trace-0.parquet: taken from --resume"), "{said}");
+    assert!(!said.contains("trace-1.parquet: taken"), "{said}");
+    // (Numbers that were kept as text may differ in their last digit.)
+    let close = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-12;
+    for policy in [0, 1] {
+        let [a, b] = [&both, &first].map(|study| &study["traces"][0]["policies"][policy]);
+        assert!(close(&a["cydonia_excess"], &b["cydonia_excess"]), "{a} {b}");
+        assert_eq!([&a["single"], &a["pyramidal"]], [&b["single"], &b["pyramidal"]]);
+    }
+    let (again, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
+    assert_eq!(said.matches("taken from").count(), 2, "{said}");
+    assert_eq!(again["policies"][1]["single"], both["policies"][1]["single"]);
+    // Of other budgets nothing is taken.
+    let other = ["--study=2", "--resume", file.to_str().unwrap()];
+    let (_, said) = planned(&[&[&one[..]], &other[..]].concat());
+    assert!(!said.contains("taken from"), "{said}");
+    std::fs::write(&file, "not ours\n").unwrap();
+    let message = refusal(&[&[&one[..]], &resume[..]].concat());
+    assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not ours\n");
+}
+
+#[test]
+fn a_study_has_text_rows_and_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = traces(dir.path());
+    let (html, rows) = (dir.path().join("s.html"), dir.path().join("s.parquet"));
+    let files = ["--html", html.to_str().unwrap(), "--parquet", rows.to_str().unwrap()];
+    let output = forebay(&[&["plan", &one, &two, "--study=3"], &files[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["With write-back:", "Cydonia's latency is", "trace-1", "exhaustive searches"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = std::fs::read_to_string(html).unwrap();
+    for part in
+        ["Latency below a single tier", "Cydonia above exhaustive search", "SlowDRAM / FastHDD"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(std::fs::metadata(rows).unwrap().len() > 0);
+}
+
+#[test]
+fn what_a_study_does_not_take_is_refused() {
+    for more in [&["--budget", "1"][..], &["--have", "1MiB"], &["--policy", "write-back"]] {
+        let message = refusal(&[&["no-such-trace.csv", "--study"], more].concat());
+        assert!(message.contains("cannot be used with"), "{message}");
+    }
+    let message = refusal(&["no-such-trace.csv", "--resume", "x"]);
+    assert!(message.contains("--study"), "{message}");
+    let one = ["--tiers", "FastDRAM", "--backing", "SlowHDD"];
+    let message = refusal(&[&["no-such-trace.csv", "--study"], &one[..]].concat());
+    assert!(message.contains("two tiers"), "{message}");
+    let missing = forebay(&["plan", "no-such-trace.csv", "--study"]);
+    assert_eq!(missing.status.code(), Some(1));
+}
