@@ -8,6 +8,9 @@
                                      the planner's formulas beside the simulator, by layout
     bench/tables.py info TRACE...    what is in traces with content hashes
     bench/tables.py contents TRACE... reuse of contents beside that of sectors
+    bench/tables.py sample TRACE...  errors of samples of a tenth, by size of the regions
+    bench/tables.py sample-runs TRACE...
+                                     simulations of such samples beside those of the whole
     bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
     bench/tables.py study TRACE...   which shape of cache wins, by trace and by combination
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
@@ -310,6 +313,99 @@ def contents(*traces):
             )
 
 
+BEST = ["--bits", "4,5,6,7,8", "--best-of", "8"]
+
+
+def sample(*traces):
+    """Errors of a tenth: of all features, without misalignment below a byte, and of hits."""
+    ways = [
+        ("4 KiB", ["--bits", "0"]),
+        ("64 KiB", ["--bits", "4"]),
+        ("the best of 40", BEST),
+        ("and reduced", [*BEST, "--target-rate", "0.07"]),
+    ]
+    heads = [
+        "regions of",
+        "requests kept",
+        "features",
+        "but misalignment below a byte",
+        "hits",
+    ]
+    row("", *heads)
+    row("---", *["---:"] * len(heads))
+    for trace in traces:
+        label = Path(trace).name.split(".")[0]
+        for name, options in ways:
+            words = ["--rate", "0.1", *options, "-o", "tenth.parquet"]
+            found = ask("sample", trace, *words)
+            if options[:2] == BEST[:2]:
+                name += f": {4 << found['bits']} KiB"
+            # The means, without quantiles.
+            large = [
+                f["error"]
+                for key, f in found["features"].items()
+                if "_p" not in key and not ("misalignment" in key and f["full"] < 1)
+            ]
+            errors = [found["mean_error"], sum(large) / len(large)]
+            row(
+                label,
+                name,
+                f"{found['request_ratio']:.1%}",
+                *(f"{error:.1%}" for error in errors),
+                f"{found['hit_ratio_error']['all']:.1%}",
+            )
+            label = ""
+
+
+def sample_runs(*traces):
+    """Median and largest error over sixteen pairs of tiers, of the whole trace's footprint."""
+    closed, gaps = ["--queue-depth", "8"], ["--follow-gaps"]
+    ways = [
+        ("eight in flight", closed, "64 KiB", [], ["throughput"]),
+        ("eight in flight", closed, "the best of 40", BEST, ["throughput"]),
+        ("by gaps", gaps, "64 KiB", [], ["mean latency", "p99"]),
+    ]
+    row("", "requests arrive", "regions of", "", "median error", "largest")
+    row("---", "---", "---", "---", "---:", "---:")
+    shares = [(m, f) for m in (0.01, 0.02, 0.05, 0.1) for f in (0.05, 0.1, 0.2, 0.4)]
+    for trace in traces:
+        label = Path(trace).name.split(".")[0]
+        blocks = ask("trace", "info", trace)["footprint_blocks"]["all"]
+        tiers = [[int(blocks * share) for share in pair] for pair in shares]
+        wholes = {}
+        for arrive, pace, name, options, figures in ways:
+            whole = wholes.setdefault(
+                arrive,
+                [run_of(trace, t, pace if pace == closed else []) for t in tiers],
+            )
+            words = ["--rate", "0.1", *options, "-o", "tenth.parquet"]
+            rate = ask("sample", trace, *words)["rate"]
+            parts = [
+                run_of("tenth.parquet", [max(64, int(n * rate)) for n in t], pace)
+                for t in tiers
+            ]
+            for what in figures:
+                pairs = zip(parts, whole, strict=True)
+                errors = sorted(
+                    abs(part[what] / full[what] - 1) for part, full in pairs
+                )
+                median = (errors[7] + errors[8]) / 2
+                row(label, arrive, name, what, f"{median:.0%}", f"{errors[-1]:.0%}")
+
+
+def run_of(trace, blocks, pace):
+    """What a simulation says of speed."""
+    dram, flash = (size * BLOCK for size in blocks)
+    # A log takes regions of a megabyte; slots take any size.
+    found = simulate(trace, dram, "write-back", flash, "slots", pace=pace)
+    latency = found["latency_us"]["all"]
+    return {
+        "throughput": found["throughput"]["bytes_per_s"],
+        "mean latency": latency["mean"],
+        "p99": latency["p99"],
+    }
+
+
 def memory():
     """Bookkeeping of memory alone, and what flash adds to it."""
     trace = "small.parquet"
@@ -576,6 +672,8 @@ def main():
         "lru": lru,
         "pod": pod,
         "sampling": sampling,
+        "sample": sample,
+        "sample-runs": sample_runs,
         "info": info,
         "contents": contents,
         "memory": memory,

@@ -90,6 +90,7 @@ pub fn options(args: &TraceArgs) -> OpenOptions {
         skip_bad_lines: args.skip_bad_lines,
         volumes: args.volumes.clone(),
         limit: args.limit,
+        follow_gaps: args.follow_gaps,
         ..OpenOptions::default()
     }
 }

@@ -66,6 +66,53 @@ fn a_reduction_is_no_worse_and_what_it_reports_is_in_the_file() {
 }
 
 #[test]
+fn of_several_samples_the_closest_is_kept() {
+    let dir = trace();
+    let args = ["sample", "all.parquet", "--rate", "0.1", "--bits", "0,4", "--best-of", "3"];
+    let answer = json(dir.path(), &[&args[..], &["--seed", "7", "-o", "b.parquet"]].concat());
+    let candidates = answer["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 6);
+    let total = |c: &Value| c["total_error"].as_f64().unwrap();
+    let lowest = candidates.iter().min_by(|a, b| total(a).total_cmp(&total(b))).unwrap();
+    assert_eq!((&lowest["bits"], &lowest["seed"]), (&answer["bits"], &answer["seed"]));
+    assert_eq!(lowest["mean_error"], answer["mean_error"]);
+    assert_eq!(answer["bits"], 4);
+    // It is the sample that those bits and that seed make by themselves.
+    let seed = answer["seed"].to_string();
+    let args = ["sample", "all.parquet", "--rate", "0.1", "--seed", &seed, "-o", "alone.parquet"];
+    assert_eq!(json(dir.path(), &args)["requests"], answer["requests"]);
+    let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(bytes("b.parquet") == bytes("alone.parquet"));
+    // And it can be reduced.
+    let args = ["sample", "all.parquet", "--rate", "0.2", "--best-of", "2", "--target-rate", "0.1"];
+    let reduced = json(dir.path(), &[&args[..], &["-o", "r.parquet"]].concat());
+    let info = json(dir.path(), &["trace", "info", "r.parquet"]);
+    assert_eq!(info["requests"], reduced["requests"]);
+    let left = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, 4, "nothing but the trace and three samples");
+}
+
+#[test]
+fn a_sample_comes_at_the_rate_of_its_trace_if_gaps_are_followed() {
+    let dir = trace();
+    json(dir.path(), &["sample", "all.parquet", "--rate", "0.1", "-o", "s.parquet"]);
+    let rate = |args: &[&str]| {
+        let info = json(dir.path(), &[&["trace", "info"], args].concat());
+        info["requests"].as_f64().unwrap() / info["duration_s"].as_f64().unwrap()
+    };
+    let whole = rate(&["all.parquet"]);
+    assert!((rate(&["s.parquet", "--follow-gaps"]) / whole - 1.0).abs() < 0.05);
+    assert!(rate(&["s.parquet"]) < whole / 3.0);
+    std::fs::write(dir.path().join("c.toml"), "[cache]\ndram = \"4MiB\"\n").unwrap();
+    let simulate = ["simulate", "s.parquet", "--config", "c.toml", "--follow-gaps"];
+    let simulated = json(dir.path(), &simulate);
+    assert!(simulated["requests"].as_u64().unwrap() > 1000);
+    let output = forebay(dir.path(), &["trace", "info", "all.parquet", "--follow-gaps"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && message.contains("no gaps"), "{message}");
+}
+
+#[test]
 fn samples_are_disjoint_and_the_same_again() {
     let dir = trace();
     let args = ["sample", "all.parquet", "--rate", "0.3", "--samples", "3", "-o", "d.parquet"];

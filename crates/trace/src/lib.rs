@@ -26,6 +26,7 @@ mod contents;
 mod error;
 mod features;
 mod formats;
+mod gaps;
 mod merged;
 mod metadata;
 mod open;

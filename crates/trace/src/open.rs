@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::{Merged, Result, TraceError, TraceReader, formats, reader::Selected, source::Source};
+use crate::{
+    Merged, Result, TraceError, TraceReader, formats, gaps::FollowGaps, reader::Selected,
+    source::Source,
+};
 
 /// How to read traces. The default detects the format and reads everything.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,9 @@ pub struct OpenOptions {
     /// Whether several traces have nothing to do with one another, so that volumes of the same
     /// name are several ([`Merged::apart`]).
     pub apart: bool,
+    /// Of samples: requests come by their gaps, at the rate of the trace that they were taken of,
+    /// and not at their times. Traces without gaps are refused.
+    pub follow_gaps: bool,
 }
 
 /// How the times of several traces relate to one another.
@@ -51,7 +57,8 @@ pub fn open_all<P: AsRef<Path>>(
 ) -> Result<Box<dyn TraceReader>> {
     let mut readers = Vec::new();
     for path in paths {
-        readers.push(open_whole(Source::open(path.as_ref())?, options)?);
+        let reader = open_whole(Source::open(path.as_ref())?, options)?;
+        readers.push(if options.follow_gaps { Box::new(FollowGaps::new(reader)) } else { reader });
     }
     let reader: Box<dyn TraceReader> = match readers.pop() {
         None => return Err(TraceError::Options("no trace was given".to_owned())),

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{check_files, directory_of, write_stdout};
 use crate::reading::{Traces, read_trace_batches};
-use answer::{Answer, Compared, Sampled};
+use answer::{Answer, Candidate, Compared, Sampled};
 use measure::{Measure, Measured};
 
 /// Bits of the samples that `--compare` takes.
@@ -28,6 +28,7 @@ const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
 #[command(after_help = "Example:
   $ forebay trace synth 'zipf:blocks=100k,requests=100k' -o zipf.parquet
   $ forebay sample zipf.parquet --rate 0.1 -o tenth.parquet
+  $ forebay sample zipf.parquet --rate 0.1 --bits 4,5,6 --best-of 4 -o best.parquet
   $ forebay sample zipf.parquet --rate 0.1 --target-rate 0.09 -o ninth.parquet")]
 pub struct Args {
     #[command(flatten)]
@@ -35,10 +36,15 @@ pub struct Args {
     /// The share of regions to keep
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
-    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling
-    #[arg(long, value_name = "BITS", default_value_t = 4,
+    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling. Of several the best is taken
+    #[arg(long, value_name = "BITS,...", default_value = "4", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
-    pub bits: u32,
+    pub bits: Vec<u32>,
+    /// Take N samples for each BITS, of seeds from SEED on, and keep the one whose features and hit
+    /// ratios are closest
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub best_of: u32,
     /// Remove further regions, down to this rate, while that brings the features closer
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
@@ -74,17 +80,35 @@ pub struct Args {
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check(&args)?;
     let outputs = outputs(&args);
-    let directory = args.target_rate.map(|_| scratch(&args.output)).transpose()?;
-    // Where the samples go first: reduced ones are read again.
-    let first: Vec<PathBuf> = match &directory {
+    let specs = specs(&args);
+    let choice = specs.len() > outputs.len();
+    let scratch = (choice || args.target_rate.is_some()).then(|| scratch(&args.output));
+    let scratch = scratch.transpose()?;
+    // Where the samples go first: reduced ones are read again, and of several one is taken.
+    let first: Vec<PathBuf> = match &scratch {
         Some(directory) => {
-            (0..outputs.len()).map(|i| directory.path().join(format!("{i}.parquet"))).collect()
+            (0..specs.len()).map(|i| directory.path().join(format!("{i}.parquet"))).collect()
         }
         None => outputs.clone(),
     };
-    let taken = take(&args, ctx, &first)?;
+    let mut taken = take(&args, ctx, &specs, &first)?;
+    let mut first: Vec<(SampleSpec, PathBuf)> = specs.into_iter().zip(first).collect();
+    let candidates = if choice {
+        let candidates = candidates(&args, &first, &taken);
+        let best = answer::best(&candidates);
+        taken.samples = vec![taken.samples.swap_remove(best)];
+        first = vec![first.swap_remove(best)];
+        if args.target_rate.is_none() {
+            std::fs::rename(&first[0].1, &args.output)
+                .map_err(|e| CliError::file("cannot write", &args.output, e))?;
+        }
+        candidates
+    } else {
+        Vec::new()
+    };
+    let spec = first[0].0;
     let mut samples = Vec::new();
-    for ((output, first), measured) in outputs.iter().zip(&first).zip(taken.samples) {
+    for ((output, (spec, first)), measured) in outputs.iter().zip(&first).zip(taken.samples) {
         let unreduced = Sampled::new(output, args.rate, &taken.full, measured);
         samples.push(match args.target_rate {
             None => unreduced,
@@ -92,7 +116,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
                 let job = reduction::Job {
                     sample: first,
                     output,
-                    region_bytes: PAGE_BYTES << args.bits,
+                    region_bytes: PAGE_BYTES << spec.bits,
                     rate: args.rate,
                     target,
                 };
@@ -103,7 +127,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let compared = taken.compared.into_iter();
     let compared = compared.map(|(bits, m)| Compared::new(bits, args.rate, &taken.full, m));
     let compared = compared.collect();
-    let answer = Answer::new(&args, taken.full, samples, compared);
+    let answer = Answer::new(&args, spec, taken.full, samples, compared, candidates);
     if let Some(path) = &args.parquet {
         answer.rows().write(path)?;
     }
@@ -122,8 +146,13 @@ fn check(args: &Args) -> Result<(), CliError> {
     if let Some(target) = args.target_rate.filter(|target| *target >= args.rate) {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
     }
-    // Also says whether there are that many.
-    sampler(args, args.bits, args.samples - 1).map_err(|e| CliError::usage(e.to_string()))?;
+    if args.samples > 1 && (args.best_of > 1 || args.bits.len() > 1) {
+        return usage("--samples takes several; --best-of and several --bits keep one".to_owned());
+    }
+    for spec in specs(args) {
+        // Also says whether there are that many.
+        Sampler::new(spec).map_err(|e| CliError::usage(e.to_string()))?;
+    }
     let samples = outputs(args);
     check_files(samples.iter().chain(&args.parquet).chain(&args.html), &args.traces.traces)
 }
@@ -143,8 +172,21 @@ fn scratch(output: &Path) -> Result<tempfile::TempDir, CliError> {
     made.map_err(|e| CliError::file("cannot make a directory in", parent, e))
 }
 
-fn sampler(args: &Args, bits: u32, number: u32) -> Result<Sampler, forebay_trace::TraceError> {
-    Sampler::new(SampleSpec { rate: args.rate, bits, seed: args.seed, number })
+/// The samples to take: all that are asked for, or those to choose one of.
+fn specs(args: &Args) -> Vec<SampleSpec> {
+    let spec = SampleSpec { rate: args.rate, bits: 0, seed: args.seed, number: 0 };
+    let of_bits = |&bits: &u32| {
+        (0..args.best_of).flat_map(move |n| {
+            let seed = args.seed.wrapping_add(n.into());
+            (0..args.samples).map(move |number| SampleSpec { bits, seed, number, ..spec })
+        })
+    };
+    args.bits.iter().flat_map(of_bits).collect()
+}
+
+fn candidates(args: &Args, first: &[(SampleSpec, PathBuf)], taken: &Taken) -> Vec<Candidate> {
+    let each = first.iter().zip(&taken.samples);
+    each.map(|((spec, _), m)| Candidate::new(*spec, args.rate, &taken.full, m)).collect()
 }
 
 /// What the first pass over the trace gives.
@@ -156,16 +198,22 @@ struct Taken {
 }
 
 /// Reads the trace once, measures it, and writes the samples.
-fn take(args: &Args, ctx: &Context, paths: &[PathBuf]) -> Result<Taken, CliError> {
+fn take(
+    args: &Args,
+    ctx: &Context,
+    specs: &[SampleSpec],
+    paths: &[PathBuf],
+) -> Result<Taken, CliError> {
     let mut full = Measure::new(args.max_blocks)?;
     let mut samples = Vec::new();
-    for (number, path) in paths.iter().enumerate() {
+    for (spec, path) in specs.iter().zip(paths) {
         let writer = ParquetTraceWriter::create(path)?;
-        samples.push((sampler(args, args.bits, number as u32)?, Measure::new(None)?, writer));
+        samples.push((Sampler::new(*spec)?, Measure::new(None)?, writer));
     }
     let mut compared = Vec::new();
     for bits in COMPARED_BITS.into_iter().filter(|_| args.compare) {
-        compared.push((bits, sampler(args, bits, 0)?, Measure::new(None)?));
+        let spec = SampleSpec { rate: args.rate, bits, seed: args.seed, number: 0 };
+        compared.push((bits, Sampler::new(spec)?, Measure::new(None)?));
     }
     let (mut last, mut part) = (None, Batch::default());
     let traces = read_trace_batches(&args.traces, ctx, |batch| {
@@ -197,10 +245,9 @@ fn take(args: &Args, ctx: &Context, paths: &[PathBuf]) -> Result<Taken, CliError
     if full.requests == 0 {
         return Err(CliError::failed("there is not one request to sample").kept("no file was made"));
     }
-    let metadata = provenance(args, &traces);
     let mut measured = Vec::new();
-    for (_, measure, writer) in samples {
-        writer.finish(&metadata)?;
+    for ((_, measure, writer), spec) in samples.into_iter().zip(specs) {
+        writer.finish(&provenance(args, *spec, &traces))?;
         measured.push(measure.finish()?);
     }
     let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
@@ -208,7 +255,7 @@ fn take(args: &Args, ctx: &Context, paths: &[PathBuf]) -> Result<Taken, CliError
 }
 
 /// What is known of a sample is what is known of its trace, and where it comes from.
-fn provenance(args: &Args, traces: &Traces) -> Metadata {
+fn provenance(args: &Args, spec: SampleSpec, traces: &Traces) -> Metadata {
     let mut metadata = traces.metadata.clone();
     let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
     metadata.provenance.push(format!(
@@ -217,8 +264,8 @@ fn provenance(args: &Args, traces: &Traces) -> Metadata {
         names.join(", "),
         traces.requests,
         args.rate,
-        PAGE_BYTES << args.bits,
-        args.seed,
+        PAGE_BYTES << spec.bits,
+        spec.seed,
     ));
     metadata
 }

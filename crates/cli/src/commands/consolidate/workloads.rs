@@ -138,6 +138,7 @@ mod tests {
             volumes: Vec::new(),
             limit: None,
             skip_bad_lines: false,
+            follow_gaps: false,
         };
         assert_eq!(Workloads::new(&traces, By::File, &[]).names(), ["x", "x#2", "y"]);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forebay_trace::FeatureError;
+use forebay_trace::{FeatureError, SampleSpec};
 use serde::Serialize;
 
 use super::Args;
@@ -15,10 +15,45 @@ use crate::rows::Rows;
 pub struct Answer {
     /// The trace's name.
     pub name: String,
-    pub bits: u32,
+    /// How the (first) sample was taken.
+    pub spec: SampleSpec,
     pub full: Measured,
     pub samples: Vec<Sampled>,
     pub compared: Vec<Compared>,
+    /// What it was chosen of, if it was.
+    pub candidates: Vec<Candidate>,
+}
+
+/// A sample that might have been taken.
+#[derive(Serialize)]
+pub struct Candidate {
+    pub bits: u32,
+    pub seed: u64,
+    pub request_ratio: f64,
+    pub mean_error: f64,
+    pub hit_ratio_error: HitRatioError,
+    /// The mean over features and hit ratios.
+    pub total_error: f64,
+}
+
+impl Candidate {
+    pub fn new(spec: SampleSpec, rate: f64, full: &Measured, m: &Measured) -> Self {
+        Candidate {
+            bits: spec.bits,
+            seed: spec.seed,
+            request_ratio: m.requests as f64 / full.requests as f64,
+            mean_error: m.mean_error(full),
+            hit_ratio_error: m.hit_ratio_error(full, rate),
+            total_error: m.total_error(full, rate),
+        }
+    }
+}
+
+/// The place of the one with the lowest total error.
+pub fn best(candidates: &[Candidate]) -> usize {
+    let by_error =
+        |&a: &usize, &b: &usize| candidates[a].total_error.total_cmp(&candidates[b].total_error);
+    (0..candidates.len()).min_by(by_error).unwrap_or(0)
 }
 
 /// A sample.
@@ -152,12 +187,15 @@ struct Document<'a> {
     trace: &'a str,
     trace_requests: u64,
     bits: u32,
+    seed: u64,
     #[serde(flatten)]
     first: SampleDocument<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     samples: Vec<SampleDocument<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     comparison: &'a [Compared],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    candidates: &'a [Candidate],
 }
 
 #[derive(Serialize)]
@@ -184,12 +222,14 @@ struct Value {
 impl Answer {
     pub fn new(
         args: &Args,
+        spec: SampleSpec,
         full: Measured,
         samples: Vec<Sampled>,
         compared: Vec<Compared>,
+        candidates: Vec<Candidate>,
     ) -> Self {
         let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
-        Answer { name: names.join(", "), bits: args.bits, full, samples, compared }
+        Answer { name: names.join(", "), spec, full, samples, compared, candidates }
     }
 
     /// One document: the first sample, and all of them if there are several.
@@ -198,10 +238,12 @@ impl Answer {
         let document = Document {
             trace: &self.name,
             trace_requests: self.full.requests,
-            bits: self.bits,
+            bits: self.spec.bits,
+            seed: self.spec.seed,
             first: self.samples[0].document(),
             samples: several.iter().map(Sampled::document).collect(),
             comparison: &self.compared,
+            candidates: &self.candidates,
         };
         let mut text = serde_json::to_string_pretty(&document)?;
         text.push('\n');

@@ -45,6 +45,20 @@ impl Answer {
                 percent(h.all),
             );
         }
+        if !self.candidates.is_empty() {
+            let rows = self.candidates.iter().map(|c| {
+                let chosen = (c.bits, c.seed) == (self.spec.bits, self.spec.seed);
+                vec![
+                    Size(PAGE_BYTES << c.bits).to_string(),
+                    c.seed.to_string(),
+                    percent(c.mean_error),
+                    percent(c.hit_ratio_error.all),
+                    if chosen { "taken" } else { "" }.to_owned(),
+                ]
+            });
+            let header = ["regions of", "seed", "mean error", "hit ratios off by", ""];
+            text += &format!("\nChosen of:\n{}", table(&header, &rows.collect::<Vec<_>>()));
+        }
         if !self.compared.is_empty() {
             let rows: Vec<Vec<String>> = (self.compared.iter())
                 .map(|c| {

@@ -1,0 +1,93 @@
+//! Samples at the rate of the trace that they were taken of.
+
+use crate::{Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader};
+
+/// Replaces the times of a sample's requests by the sums of their gaps: each comes as long after the one
+/// before it as its request did in the whole trace.
+///
+/// As many requests a second as in the whole trace, in a shorter time; by the times that are recorded it
+/// is the other way about. The parts of a request that was cut follow each other by its gap, too.
+pub(crate) struct FollowGaps<R> {
+    inner: R,
+    now_ns: u64,
+    begun: bool,
+}
+
+impl<R> FollowGaps<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        FollowGaps { inner, now_ns: 0, begun: false }
+    }
+}
+
+impl<R: TraceReader> TraceReader for FollowGaps<R> {
+    fn metadata(&self) -> &Metadata {
+        self.inner.metadata()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    fn progress(&self) -> Progress {
+        self.inner.progress()
+    }
+
+    fn read_batch(&mut self, batch: &mut Batch) -> Result<usize> {
+        let requests = self.inner.read_batch(batch)?;
+        for i in 0..requests {
+            let Some(gap) = batch.gap(i) else {
+                let what = "requests have no gaps to follow: only samples have them";
+                return Err(TraceError::Options(what.to_owned()));
+            };
+            // The first is where time begins.
+            if std::mem::replace(&mut self.begun, true) {
+                self.now_ns = self.now_ns.saturating_add(gap.0);
+            }
+            batch.time_ns[i] = self.now_ns;
+        }
+        Ok(requests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{OpenOptions, ParquetTraceWriter, Record, open_all};
+    use forebay_block::{Flags, Nanos, Op, Request, Volume};
+
+    fn sample(name: &str, gaps: &[Option<u64>]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        let mut writer = ParquetTraceWriter::create(&path).unwrap();
+        for (n, gap) in (0..).zip(gaps) {
+            let (time, volume, flags) = (Nanos(n * 1000), Volume(0), Flags::NONE);
+            let request =
+                Request { time, volume, op: Op::Read, flags, offset: n * 4096, length: 512 };
+            writer.push(Record { gap: gap.map(Nanos), ..request.into() }).unwrap();
+        }
+        writer.finish(&crate::Metadata::default()).unwrap();
+        (directory, path)
+    }
+
+    const FOLLOW: fn() -> OpenOptions =
+        || OpenOptions { follow_gaps: true, ..OpenOptions::default() };
+
+    #[test]
+    fn times_are_sums_of_gaps_before_traces_are_merged() {
+        let (_a, one) = sample("a.parquet", &[Some(900), Some(7), Some(5)]);
+        let (_b, other) = sample("b.parquet", &[Some(3), Some(10)]);
+        let mut reader = open_all(&[&one, &other], &FOLLOW()).unwrap();
+        let mut batch = crate::Batch::default();
+        assert_eq!(reader.read_batch(&mut batch).unwrap(), 5);
+        assert_eq!(batch.time_ns, [0, 0, 7, 10, 12]);
+        let mut plain = open_all(&[&one], &OpenOptions::default()).unwrap();
+        plain.read_batch(&mut batch).unwrap();
+        assert_eq!(batch.time_ns, [0, 1000, 2000]);
+    }
+
+    #[test]
+    fn a_trace_without_gaps_is_refused() {
+        let (_directory, path) = sample("a.parquet", &[Some(1), None]);
+        let error = open_all(&[&path], &FOLLOW()).unwrap().read_batch(&mut crate::Batch::default());
+        assert!(error.unwrap_err().to_string().contains("no gaps"));
+    }
+}
