@@ -160,23 +160,29 @@ def lru():
 
 
 def pod(trace):
-    """LRU caches that take one block after another, beside what the curves say of them."""
+    """Curves of write policies, beside LRU caches that take one block after another, and beside
+    the cache itself under one request after another."""
     sizes = [16, 128, 256, 512, 1024]
     blocks = [mib * MIB // BLOCK for mib in sizes]
-    curves = {
-        d: curve(trace, "--distance", d, at=blocks)[0] for d in ["pod-ro", "pod-wbwo"]
+    policies = {
+        "read-only": ["lru-ro", "pod-ro"],
+        "write-only": ["lru-wbwo", "pod-wbwo"],
     }
+    names = [name for both in policies.values() for name in both]
+    curves = {d: curve(trace, "--distance", d, at=blocks)[0] for d in names}
     accesses = list(block_accesses(trace))
-    row("cache", "read-only LRU", "`pod-ro`", "write-only LRU", "`pod-wbwo`")
-    row(*["---"] * 5)
+    heads = [[f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated"] for p, d in policies.items()]
+    row("cache", *sum(heads, []))
+    row(*["---"] * 7)
     for mib, count in zip(sizes, blocks, strict=True):
         cells = []
-        for policy, distance in [("read-only", "pod-ro"), ("write-only", "pod-wbwo")]:
-            hits = read_hits(accesses, policy, count)
-            cells += [
-                f"{hits:,}",
-                f"{at_or_last(curves[distance], count)['read_hits']:,}",
-            ]
+        for policy, distances in policies.items():
+            exact, paper = (at_or_last(curves[d], count)["read_hits"] for d in distances)
+            counted = read_hits(accesses, policy, count)
+            if exact != counted:
+                sys.exit(f"{policy}, {mib} MiB: {exact} by the curve, {counted} by LRU")
+            simulated = simulate(trace, mib * MIB, policy)["hits"]["tier1"]["read"]
+            cells += [f"{exact:,}", f"{paper:,}", f"{simulated:,}"]
         row(f"{mib} MiB" if mib < 1024 else "1 GiB", *cells)
 
 

@@ -173,3 +173,59 @@ fn the_cloudphysics_sample_has_its_known_footprint() {
         assert_eq!(answer["accesses"], 1_141_869, "{name}");
     }
 }
+
+#[test]
+fn curves_have_exactly_the_hits_of_the_cache_under_every_write_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (trace, config) = (at("zipf.parquet"), at("cache.toml"));
+    let spec = "zipf:blocks=3k,theta=0.7,requests=20k,seed=1,write=0.4";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace, "--quiet"]).status.success());
+    let policies = [
+        ("read-only", "lru-ro", false),
+        ("write-only", "lru-wbwo", true),
+        ("write-through", "trd", true),
+        ("write-back", "trd", true),
+    ];
+    for (policy, distance, hits_writes) in policies {
+        for blocks in [64, 500, 2000] {
+            let text = format!("[cache]\ndram = {}\nwrite_policy = '{policy}'\n", blocks * 4096);
+            std::fs::write(&config, text).unwrap();
+            let run = ["simulate", &trace, "--config", &config, "--untimed", "--json", "--quiet"];
+            let simulated: Value = serde_json::from_slice(&forebay(&run).stdout).unwrap();
+            let size = (blocks * 4096).to_string();
+            let curve = json(&[&trace, "--distance", distance, "--at", &size]);
+            let hits = |of: &str, ratio: &str| {
+                let of = curve[of].as_u64().unwrap() as f64;
+                (of * (1.0 - point(&curve, blocks)[ratio].as_f64().unwrap())).round() as u64
+            };
+            let simulated = &simulated["hits"]["tier1"];
+            assert_eq!(simulated["read"], hits("reads", "read_miss_ratio"), "{policy}, {blocks}");
+            if hits_writes {
+                let writes = hits("writes", "write_miss_ratio");
+                assert_eq!(simulated["write"], writes, "{policy}, {blocks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_say_how_far_the_curve_may_be_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("zipf.parquet").to_str().unwrap().to_string();
+    let spec = "zipf:blocks=20k,theta=0.7,requests=100k,seed=1,write=0.4";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace, "--quiet"]).status.success());
+    let exact = json(&[&trace, "--at", "16MiB"]);
+    let sliced = json(&[&trace, "--at", "16MiB", "--slices"]);
+    for count in ["accesses", "reads", "writes", "distinct_blocks"] {
+        assert_eq!(sliced[count], exact[count], "{count}");
+    }
+    let ratio = |curve: &Value| point(curve, 4096)["miss_ratio"].as_f64().unwrap();
+    let bounds = &point(&sliced, 4096)["miss_ratio_bounds"];
+    let [low, high] = ["low", "high"].map(|end| bounds[end].as_f64().unwrap());
+    assert!(low <= ratio(&exact) && ratio(&exact) <= high, "{} within {bounds}", ratio(&exact));
+    assert!(low < ratio(&sliced) && ratio(&sliced) < high && high - low < 0.05, "{bounds}");
+    assert!(point(&exact, 4096)["miss_ratio_bounds"].is_null());
+    let both = forebay(&["mrc", &trace, "--slices", "--per-volume"]);
+    assert_eq!(both.status.code(), Some(2));
+}

@@ -145,6 +145,8 @@ fn main() {
         (Distance::Urd, Sampling::All),
         (Distance::PodReadOnly, Sampling::All),
         (Distance::PodWriteOnly, Sampling::All),
+        (Distance::LruReadOnly, Sampling::All),
+        (Distance::LruWriteOnly, Sampling::All),
         (Distance::Trd, Sampling::Rate(0.1)),
         (Distance::Trd, Sampling::Rate(0.01)),
         (Distance::Trd, Sampling::MaxBlocks(8192)),

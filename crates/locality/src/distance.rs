@@ -34,17 +34,27 @@ pub enum Distance {
     /// Policy-optimised for write-through with allocation on writes, which holds the same
     /// blocks as write-back: equal to [`Distance::Urd`].
     PodWriteThrough,
+    /// What an LRU cache needs in which only reads allocate and writes invalidate: as
+    /// [`Distance::PodReadOnly`], but an invalidated block leaves room that the next one takes. The curve
+    /// is that of the cache at every size.
+    LruReadOnly,
+    /// What an LRU cache needs in which only writes allocate: as [`Distance::PodWriteOnly`], but a read
+    /// moves its block up only in caches that still hold it; writes of held blocks are measured, too. The
+    /// curve is that of the cache at every size.
+    LruWriteOnly,
 }
 
 impl Distance {
     /// Every kind, in the order of the command line's help.
-    pub const ALL: [Distance; 6] = [
+    pub const ALL: [Distance; 8] = [
         Self::Trd,
         Self::Urd,
         Self::PodReadOnly,
         Self::PodWriteOnly,
         Self::PodWriteBack,
         Self::PodWriteThrough,
+        Self::LruReadOnly,
+        Self::LruWriteOnly,
     ];
 
     /// The name used on the command line and in results.
@@ -56,12 +66,14 @@ impl Distance {
             Self::PodWriteOnly => "pod-wbwo",
             Self::PodWriteBack => "pod-wb",
             Self::PodWriteThrough => "pod-wt",
+            Self::LruReadOnly => "lru-ro",
+            Self::LruWriteOnly => "lru-wbwo",
         }
     }
 
     /// Whether reuses by writes are measured; if not, no write ever counts as a hit.
     pub const fn measures_writes(self) -> bool {
-        matches!(self, Self::Trd)
+        matches!(self, Self::Trd | Self::LruWriteOnly)
     }
 }
 
@@ -120,6 +132,8 @@ const IGNORED: Effect = Effect { measured: false, keep: Keep::Nothing };
 pub(crate) trait Rule {
     const READ: Effect;
     const WRITE: Effect;
+    /// Whether a dropped block leaves a hole in the stack.
+    const HOLES: bool = false;
 
     /// Trims and flushes move no data and are no accesses: a trimmed block stays where it is.
     #[inline(always)]
@@ -153,6 +167,14 @@ impl Rule for ReadOnly {
     const WRITE: Effect = Effect { measured: false, keep: Keep::Drop };
 }
 
+/// [`Distance::LruReadOnly`].
+pub(crate) struct LruReadOnly;
+impl Rule for LruReadOnly {
+    const READ: Effect = ReadOnly::READ;
+    const WRITE: Effect = ReadOnly::WRITE;
+    const HOLES: bool = true;
+}
+
 /// [`Distance::PodWriteOnly`].
 pub(crate) struct WriteOnly;
 impl Rule for WriteOnly {
@@ -174,10 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_traditional_distance_measures_writes() {
+    fn writes_are_measured_as_said() {
         for d in Distance::ALL {
             let rule = match d {
                 Distance::Trd => All::WRITE,
+                Distance::LruReadOnly => LruReadOnly::WRITE,
+                // Has no rule: it is not ordered by recency.
+                Distance::LruWriteOnly => continue,
                 Distance::PodReadOnly => ReadOnly::WRITE,
                 Distance::PodWriteOnly => WriteOnly::WRITE,
                 _ => Useful::WRITE,

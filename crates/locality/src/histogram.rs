@@ -222,6 +222,12 @@ impl HistogramBuilder {
         })
     }
 
+    /// Adds what another has counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.read.merge(&other.read);
+        self.write.merge(&other.write);
+    }
+
     /// The histogram of what was counted. Takes no further memory.
     pub fn finish(self, distinct_blocks: u64) -> ReuseHistogram {
         ReuseHistogram {
@@ -247,6 +253,16 @@ impl Counters {
         }
         self.counts[counter] += weight;
         self.max_distance = self.max_distance.max(Some(distance));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.cold += other.cold;
+        self.unmeasured += other.unmeasured;
+        self.max_distance = self.max_distance.max(other.max_distance);
     }
 
     fn correct(&mut self, weight: i128) {

@@ -13,6 +13,8 @@
 //!   so often, as in a cache beside the data path.
 //! - [`ContentLocality`] measures contents in the place of blocks.
 //! - [`ReuseStack`] gives the distance of each access.
+//! - [`Slicer`] splits a large workload into [`Slice`]s, to be measured by threads of the caller's, and
+//!   merged with bounds on the error.
 //! - [`PhaseTree`] finds the phases of a workload and what each needs, from a [`SharedRecorder`]
 //!   of one workload or of several that share a cache.
 //!
@@ -20,22 +22,29 @@
 //! are looked at (all, a rate, a bound). Everything here is pure: no I/O, no clock, no threads,
 //! no randomness; the same accesses give the same numbers on every machine.
 
+mod bounds;
 mod contents;
 mod cpu;
 mod curve;
 mod distance;
 mod error;
 mod histogram;
+mod holes;
 mod keys;
 mod phases;
+mod positions;
 mod requests;
 mod reuse;
 mod sample;
+mod slices;
 mod stack;
 mod table;
 mod timeline;
+mod times;
 mod workload;
+mod write_only;
 
+pub use bounds::Interval;
 pub use contents::ContentLocality;
 pub use curve::{CurvePoint, MissRatioCurve};
 pub use distance::{Distance, UnknownDistance};
@@ -49,5 +58,6 @@ pub use phases::{
 pub use requests::RequestDistances;
 pub use reuse::ReuseDistances;
 pub use sample::Sampling;
+pub use slices::{Slice, SliceBatch, SlicedHistogram, Slicer, merge_slices};
 pub use stack::{Reuse, ReuseStack};
 pub use workload::{LocalityOptions, Scope, WorkloadHistograms, WorkloadLocality};

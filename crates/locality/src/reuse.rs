@@ -86,7 +86,8 @@ fn finish(
     sample: Option<&Sample>,
 ) -> ReuseHistogram {
     let Some(sample) = sample else { return counts.finish(blocks) };
-    sample.correct(distance, &mut counts);
+    let (reads, writes) = sample.seen();
+    Sample::correct(distance, reads, writes, &mut counts);
     let rate = sample.rate();
     let mut histogram = counts.finish((blocks as f64 / rate).round() as u64);
     histogram.sampled_rate = SampledRate(rate);

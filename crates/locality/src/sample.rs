@@ -24,7 +24,7 @@ use crate::{Distance, LocalityError, ReuseStack};
 /// The fewest sampled blocks that a bound may allow.
 const BLOCKS_MIN: u64 = 256;
 /// Hashes are this many bits wide; a threshold of all of them samples every block.
-const HASH_BITS: u32 = 32;
+pub(crate) const HASH_BITS: u32 = 32;
 const HASHES: f64 = (1u64 << HASH_BITS) as f64;
 
 /// Which blocks to look at.
@@ -44,8 +44,10 @@ pub enum Sampling {
 pub(crate) struct Sample {
     /// Hashes below this are sampled.
     threshold: u64,
-    /// The share of blocks that this is.
+    /// The share of blocks that this is, of those in its slice.
     rate: f64,
+    /// Of how many slices this samples one.
+    slices: f64,
     blocks_max: u64,
     /// Accesses seen, sampled or not.
     reads: u64,
@@ -67,12 +69,19 @@ impl Sample {
                 return Err(LocalityError::TooFewSampledBlocks { blocks, least: BLOCKS_MIN });
             }
         };
-        let threshold = ((rate * HASHES).round() as u64).max(1);
+        let threshold = threshold(rate);
         let (keys, ops) = (Vec::new(), Vec::new());
-        Ok(Some(Self { threshold, rate, blocks_max, reads: 0, writes: 0, keys, ops }))
+        let (slices, reads, writes) = (1.0, 0, 0);
+        Ok(Some(Self { threshold, rate, slices, blocks_max, reads, writes, keys, ops }))
     }
 
-    /// The share of blocks looked at, now.
+    /// The same of one of so many slices: distances grow by as much, but accesses weigh as before, since
+    /// the slices are added up.
+    pub(crate) fn of_slices(self, slices: usize) -> Self {
+        Self { slices: slices as f64, ..self }
+    }
+
+    /// The share of blocks looked at, now, of those in its slice.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }
@@ -96,8 +105,8 @@ impl Sample {
         let step = (self.blocks_max / 8).min(4096) as usize;
         for (keys, ops) in keys.chunks(step).zip(ops.chunks(step)) {
             self.filter(keys, ops);
-            let scale = 1.0 / self.rate();
-            let weight = (WEIGHT_ONE as f64 * scale).round() as u64;
+            let scale = self.slices / self.rate();
+            let weight = (WEIGHT_ONE as f64 / self.rate()).round() as u64;
             stack.for_each_chunk(&self.keys, &self.ops, |ops, reuses| {
                 for (&op, &reuse) in ops.iter().zip(reuses) {
                     counts.add_weighted(op, reuse, scale, weight);
@@ -110,17 +119,26 @@ impl Sample {
         Ok(())
     }
 
-    /// Makes the weights of reads and writes add up to the accesses seen.
-    pub(crate) fn correct(&self, distance: Distance, counts: &mut HistogramBuilder) {
+    /// The accesses seen, sampled or not: reads, writes.
+    pub(crate) fn seen(&self) -> (u64, u64) {
+        (self.reads, self.writes)
+    }
+
+    /// Makes the weights of reads and writes add up to so many accesses.
+    pub(crate) fn correct(
+        distance: Distance,
+        reads: u64,
+        writes: u64,
+        counts: &mut HistogramBuilder,
+    ) {
         let missing =
             |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
         let [read, write] = counts.weights();
-        let (read, write) = (missing(self.reads, read), missing(self.writes, write));
-        counts.correct_reads(read);
+        counts.correct_reads(missing(reads, read));
         if distance.measures_writes() {
-            counts.correct_writes(write);
+            counts.correct_writes(missing(writes, write));
         } else {
-            counts.set_unmeasured_writes(self.writes);
+            counts.set_unmeasured_writes(writes);
         }
     }
 
@@ -133,7 +151,7 @@ impl Sample {
                 Op::Write | Op::WriteZeroes => self.writes += 1,
                 Op::Trim | Op::Flush => continue,
             }
-            if sample_hash(key) < self.threshold {
+            if sample_hash(key).0 < self.threshold {
                 self.keys.push(key);
                 self.ops.push(op);
             }
@@ -143,24 +161,31 @@ impl Sample {
     /// Lowers the threshold so that seven eighths of the bound remain.
     fn shrink(&mut self, stack: &mut ReuseStack) {
         let mut hashes = Vec::with_capacity(stack.blocks_known() as usize);
-        stack.for_each_key(|key| hashes.push(sample_hash(key) as u32));
+        stack.for_each_key(|key| hashes.push(sample_hash(key).0 as u32));
         let remain = (self.blocks_max / 8 * 7) as usize;
         let (_, &mut threshold, _) = hashes.select_nth_unstable(remain);
         drop(hashes);
         self.threshold = u64::from(threshold).max(1);
         self.rate = self.threshold as f64 / HASHES;
-        stack.retain(|key| sample_hash(key) < self.threshold);
+        stack.retain(|key| sample_hash(key).0 < self.threshold);
     }
 }
 
-/// A hash `HASH_BITS` wide, independent of the one that places blocks in the table: the finaliser
-/// of SplitMix64. Which blocks are sampled must not follow from how they are numbered.
+/// The bound on hashes that lets a share of the blocks pass.
+pub(crate) fn threshold(rate: f64) -> u64 {
+    ((rate * HASHES).round() as u64).max(1)
+}
+
+/// A hash `HASH_BITS` wide, and another, both independent of the one that places blocks in the table: the
+/// halves of the finaliser of SplitMix64. Which blocks are sampled must not follow from how they are
+/// numbered.
 #[inline(always)]
-fn sample_hash(key: u64) -> u64 {
+pub(crate) fn sample_hash(key: u64) -> (u64, u64) {
     let mut hash = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (hash ^ (hash >> 31)) >> (64 - HASH_BITS)
+    hash ^= hash >> 31;
+    (hash >> (64 - HASH_BITS), hash & 0xffff_ffff)
 }
 
 #[cfg(test)]
@@ -228,7 +253,7 @@ mod tests {
         let rate = 0.02;
         let threshold = Sample::new(Sampling::Rate(rate)).unwrap().unwrap().threshold;
         for sampled in [true, false] {
-            let hot = (1 << 40..).find(|&key| (sample_hash(key) < threshold) == sampled).unwrap();
+            let hot = (1 << 40..).find(|&key| (sample_hash(key).0 < threshold) == sampled).unwrap();
             let (mut keys, ops) = accesses(600_000, 100_000);
             keys.iter_mut().step_by(3).for_each(|key| *key = hot);
             let measure = |sampling| {
@@ -274,7 +299,7 @@ mod tests {
             for rate in [0.001, 0.01, 0.1, 0.5] {
                 let sample = Sample::new(Sampling::Rate(rate)).unwrap().unwrap();
                 let blocks = 1_000_000;
-                let sampled = (1..=blocks).filter(|&n| sample_hash(key(n)) < sample.threshold);
+                let sampled = (1..=blocks).filter(|&n| sample_hash(key(n)).0 < sample.threshold);
                 let expected = blocks as f64 * rate;
                 // Five standard deviations of a fair coin.
                 let bound = 5.0 * (expected * (1.0 - rate)).sqrt();

@@ -121,3 +121,30 @@ fn a_write_only_cache_that_evicts_nothing_has_all_hits_of_its_curve() {
     }
     assert_eq!(pod.hits(Read, pod.max_distance().unwrap() + 1), hits);
 }
+
+#[test]
+fn caches_of_reads_only_and_of_writes_only_have_exactly_the_hits_of_their_curves() {
+    let accesses = accesses(200_000);
+    let read_only = histogram(Distance::LruReadOnly, &accesses);
+    let write_only = histogram(Distance::LruWriteOnly, &accesses);
+    for size in SIZES {
+        let (mut reads, mut writes) = (Lru::new(size), Lru::new(size));
+        let (mut read_hits, mut hits_of_written, mut write_hits) = (0, 0, 0);
+        for &(key, op) in &accesses {
+            if op == Read {
+                read_hits += u64::from(reads.touch(key));
+                if writes.used.contains_key(&key) {
+                    hits_of_written += u64::from(writes.touch(key));
+                }
+            } else {
+                reads.remove(key);
+                write_hits += u64::from(writes.touch(key));
+            }
+        }
+        let size = size as u64;
+        assert_eq!(read_only.hits(Read, size), read_hits, "read-only, {size} blocks");
+        assert_eq!(read_only.hits(Write, size), 0);
+        assert_eq!(write_only.hits(Read, size), hits_of_written, "write-only, {size} blocks");
+        assert_eq!(write_only.hits(Write, size), write_hits, "write-only, {size} blocks");
+    }
+}

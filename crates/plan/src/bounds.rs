@@ -1,5 +1,6 @@
 //! How far a latency estimated from a sample may be off.
 
+use forebay_locality::Interval;
 use serde::Serialize;
 
 use crate::counts::HitCounts;
@@ -13,9 +14,6 @@ pub struct Bounds {
     /// Its upper end.
     pub high: f64,
 }
-
-/// The 97.5th percentile of Student's t distribution with 1, 2, 3 ... degrees of freedom.
-const STUDENT_T: [f64; 9] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
 
 impl Bounds {
     /// Of the mean latency of tiers of `blocks` blocks, in microseconds; `None` where the counts
@@ -34,16 +32,9 @@ impl Bounds {
             .into_iter()
             .map(|part| hierarchy.mean_latency_us(part, blocks))
             .collect();
-        let n = parts.len() as f64;
-        let t = match parts.len() {
-            0 | 1 => return None,
-            n => STUDENT_T[(n - 2).min(STUDENT_T.len() - 1)],
-        };
-        let mean = parts.iter().sum::<f64>() / n;
-        let variance = parts.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let off = t * (variance / n).sqrt();
         let middle = hierarchy.mean_latency_us(counts, blocks);
-        Some(Self { low: (middle - off).max(0.0), high: middle + off })
+        let interval = Interval::around(middle, &parts)?;
+        Some(Self { low: interval.low.max(0.0), high: interval.high })
     }
 }
 

@@ -1,13 +1,16 @@
 //! `forebay mrc`: miss-ratio curves.
 
+mod sliced;
+
 use std::io::Write;
+use std::thread;
 
 use clap::ValueEnum;
 use forebay_block::{BlockSize, Op};
 use forebay_config::{Size, TimeSpan};
 use forebay_locality::{
-    ContentLocality, CurvePoint, LocalityOptions, MissRatioCurve, ReuseHistogram, Sampling, Scope,
-    WorkloadHistograms, WorkloadLocality,
+    ContentLocality, CurvePoint, Interval, LocalityOptions, MissRatioCurve, ReuseHistogram,
+    Sampling, Scope, SlicedHistogram, WorkloadHistograms, WorkloadLocality,
 };
 use forebay_report::{Axis, Lines, Report, Section, Unit};
 use forebay_trace::BlockContents;
@@ -20,6 +23,7 @@ use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
 use crate::reading::{Traces, options, read_described, read_traces};
 use crate::rows::Rows;
+use sliced::Sliced;
 
 /// Points of a curve unless the user says otherwise.
 const POINTS: usize = 200;
@@ -39,6 +43,10 @@ pub enum Distance {
     PodWb,
     /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
     PodWt,
+    /// What an LRU cache of reads needs that writes invalidate, exactly
+    LruRo,
+    /// What an LRU cache of writes needs that reads hit, exactly
+    LruWbwo,
 }
 
 impl From<Distance> for forebay_locality::Distance {
@@ -50,6 +58,8 @@ impl From<Distance> for forebay_locality::Distance {
             Distance::PodWbwo => Self::PodWriteOnly,
             Distance::PodWb => Self::PodWriteBack,
             Distance::PodWt => Self::PodWriteThrough,
+            Distance::LruRo => Self::LruReadOnly,
+            Distance::LruWbwo => Self::LruWriteOnly,
         }
     }
 }
@@ -84,6 +94,11 @@ pub struct Args {
     /// Look at N blocks at most (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
+    /// Measure the blocks, or the sample, in N slices, on all processors, and say how far the curve
+    /// may be off
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
+          value_parser = clap::value_parser!(u64).range(2..=256))]
+    pub slices: Option<u64>,
     /// Count requests, not blocks: one hits only if all its blocks do
     #[arg(long)]
     pub request_level: bool,
@@ -114,16 +129,25 @@ impl Args {
             let what = "--request-level and --migration-period need all blocks, not a sample";
             return Err(CliError::usage(what).next("leave --sample and --max-blocks out"));
         }
-        let every = by_request || self.sample.is_some() || self.max_blocks.is_some();
-        if self.key == Key::Content && every {
+        let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
+        if self.key == Key::Content && (by_request || sampled) {
             let what = "--key content measures all blocks, one by one";
-            let next = "leave --sample, --max-blocks, --request-level and --migration-period out";
+            let next = "leave --sample, --max-blocks, --slices, --request-level and \
+                        --migration-period out";
             return Err(CliError::usage(what).next(next));
         }
-        if self.key == Key::Content && matches!(self.distance, Distance::PodRo | Distance::PodWbwo)
-        {
+        let keeps_all = matches!(
+            self.distance,
+            Distance::Trd | Distance::Urd | Distance::PodWb | Distance::PodWt
+        );
+        if self.key == Key::Content && !keeps_all {
             let what = "--key content is for caches that keep every access";
             return Err(CliError::usage(what).next("use --distance trd or urd"));
+        }
+        if self.slices.is_some() && (by_request || self.per_volume) {
+            let what = "--slices measures blocks, of all volumes together";
+            let next = "leave --request-level, --migration-period and --per-volume out";
+            return Err(CliError::usage(what).next(next));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return Err(CliError::usage("--migration-period must be longer than 0"));
@@ -147,11 +171,12 @@ impl Args {
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
     let locality = args.options()?;
-    let (traces, histograms) = match args.key {
-        Key::Sector => sectors(&args, locality, ctx)?,
-        Key::Content => contents(&args, locality, ctx)?,
+    let (traces, measured) = match (args.key, args.slices) {
+        (Key::Content, _) => contents(&args, locality, ctx)?,
+        (Key::Sector, None) => sectors(&args, locality, ctx)?,
+        (Key::Sector, Some(slices)) => slices_of_sectors(&args, locality, slices as usize, ctx)?,
     };
-    let answer = Answer::new(&args, histograms, traces)?;
+    let answer = Answer::new(&args, measured, traces)?;
     if let Some(path) = &args.output.parquet {
         answer.rows(args.block_size).write(path)?;
     }
@@ -165,7 +190,7 @@ fn sectors(
     args: &Args,
     options: LocalityOptions,
     ctx: &Context,
-) -> Result<(Traces, WorkloadHistograms), CliError> {
+) -> Result<(Traces, Measured), CliError> {
     let mut workload = WorkloadLocality::new(options)?;
     let mut without_data = 0;
     let traces = read_traces(&args.traces, ctx, |request| {
@@ -173,14 +198,32 @@ fn sectors(
         Ok(workload.add(request)?)
     })?;
     tell_without_data(without_data, ctx);
-    Ok((traces, workload.finish()?))
+    Ok((traces, Measured::Whole(workload.finish()?)))
+}
+
+fn slices_of_sectors(
+    args: &Args,
+    options: LocalityOptions,
+    slices: usize,
+    ctx: &Context,
+) -> Result<(Traces, Measured), CliError> {
+    thread::scope(|scope| {
+        let mut sliced = Sliced::new(scope, &options, slices)?;
+        let mut without_data = 0;
+        let traces = read_traces(&args.traces, ctx, |request| {
+            without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+            sliced.add(request)
+        })?;
+        tell_without_data(without_data, ctx);
+        Ok((traces, Measured::Sliced(sliced.finish()?)))
+    })
 }
 
 fn contents(
     args: &Args,
     locality: LocalityOptions,
     ctx: &Context,
-) -> Result<(Traces, WorkloadHistograms), CliError> {
+) -> Result<(Traces, Measured), CliError> {
     let LocalityOptions { block_size, distance, scope, .. } = locality;
     let mut workload = ContentLocality::new(block_size, distance, scope)?;
     let (mut of_blocks, mut without_data, mut unknown) = (Vec::new(), 0, 0);
@@ -207,7 +250,7 @@ fn contents(
         let n = count(unknown);
         ctx.note(format_args!("{n} block accesses have no hash; nothing equals what they access"));
     }
-    Ok((traces, workload.finish()?))
+    Ok((traces, Measured::Whole(workload.finish()?)))
 }
 
 fn tell_without_data(requests: u64, ctx: &Context) {
@@ -217,16 +260,29 @@ fn tell_without_data(requests: u64, ctx: &Context) {
     }
 }
 
+/// What came of it.
+enum Measured {
+    Whole(WorkloadHistograms),
+    Sliced(SlicedHistogram),
+}
+
 /// The histograms under the names that the user knows.
 struct Answer {
     requests: u64,
     all: ReuseHistogram,
+    /// Where `all` comes from, if from slices.
+    sliced: Option<SlicedHistogram>,
     volumes: Vec<(String, ReuseHistogram)>,
 }
 
 impl Answer {
-    fn new(args: &Args, histograms: WorkloadHistograms, traces: Traces) -> Result<Self, CliError> {
-        let all = histograms.all.unwrap_or_default();
+    fn new(args: &Args, measured: Measured, traces: Traces) -> Result<Self, CliError> {
+        let (histograms, sliced) = match measured {
+            Measured::Whole(histograms) => (histograms, None),
+            Measured::Sliced(sliced) => (WorkloadHistograms::default(), Some(sliced)),
+        };
+        let merged = || sliced.as_ref().map(|sliced| sliced.merged.clone());
+        let all = histograms.all.or_else(merged).unwrap_or_default();
         if all.accesses() == 0 {
             let what = "there is not one read or write to measure";
             let error = CliError::failed(what).kept("nothing was written");
@@ -235,22 +291,27 @@ impl Answer {
         }
         let volumes = histograms.volumes.into_iter();
         let volumes = volumes.map(|(v, h)| (traces.volume_name(v), h)).collect();
-        Ok(Self { requests: traces.requests, all, volumes })
+        Ok(Self { requests: traces.requests, all, sliced, volumes })
     }
 
     fn document(&self, args: &Args) -> Document {
         let volume = |(name, h): &(String, _)| VolumeCurve {
             volume: name.clone(),
-            curve: Curve::new(h, args),
+            curve: Curve::new(h, None, args),
         };
         Document {
             distance: forebay_locality::Distance::from(args.distance).name(),
             key: args.key,
             block_size: args.block_size.bytes(),
             requests: self.requests,
-            curve: Curve::new(&self.all, args),
+            curve: Curve::new(&self.all, self.sliced.as_ref(), args),
             volumes: args.per_volume.then(|| self.volumes.iter().map(volume).collect()),
         }
+    }
+
+    /// Where the miss ratio of all volumes is at a size, if it comes from slices.
+    fn bounds(&self, size_blocks: u64) -> Option<Interval> {
+        self.sliced.as_ref()?.bounds(size_blocks)
     }
 
     /// Every step of every curve.
@@ -262,6 +323,7 @@ impl Answer {
             .flat_map(|(name, h)| h.breakpoints().map(move |size| (name, h, size)))
             .collect();
         let points: Vec<CurvePoint> = rows.iter().map(|&(_, h, c)| CurvePoint::at(h, c)).collect();
+        let bounds: Vec<Option<Interval>> = rows.iter().map(|row| self.bounds(row.2)).collect();
         Rows::default()
             .texts("volume", rows.iter().map(|row| row.0))
             .integers("size_blocks", rows.iter().map(|row| row.2))
@@ -271,6 +333,8 @@ impl Answer {
             .integers("reads", rows.iter().map(|row| row.1.read.accesses()))
             .integers("writes", rows.iter().map(|row| row.1.write.accesses()))
             .reals("miss_ratio", points.iter().map(|p| p.miss_ratio))
+            .optional_reals("miss_ratio_low", bounds.iter().map(|b| b.map(|b| b.low)))
+            .optional_reals("miss_ratio_high", bounds.iter().map(|b| b.map(|b| b.high)))
             .reals("read_miss_ratio", points.iter().map(|p| p.read_miss_ratio))
             .reals("write_miss_ratio", points.iter().map(|p| p.write_miss_ratio))
     }
@@ -290,6 +354,11 @@ impl Answer {
             sizes(),
             points.iter().map(|p| p.miss_ratio),
         );
+        let bounds: Option<Vec<Interval>> =
+            points.iter().map(|p| self.bounds(p.size_blocks)).collect();
+        if let Some(bounds) = bounds {
+            curve = curve.band(bounds.iter().map(|b| b.low), bounds.iter().map(|b| b.high));
+        }
         if self.all.read.accesses() > 0 {
             curve = curve.line("reads", sizes(), points.iter().map(|p| p.read_miss_ratio));
         }
@@ -343,6 +412,9 @@ impl Answer {
         if all.sampled_rate.0 < 1.0 {
             facts.push(("sampled", percent(all.sampled_rate.0)));
         }
+        if let Some(sliced) = &self.sliced {
+            facts.push(("measured in", format!("{} slices", sliced.slices.len())));
+        }
         facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
@@ -350,16 +422,16 @@ impl Answer {
         for (name, value) in self.facts(args) {
             writeln!(out, "{name:<20} {value}")?;
         }
-        writeln!(out, "\n{}", text_curve(&self.all, args).trim_end())?;
+        writeln!(out, "\n{}", text_curve(&self.all, self.sliced.as_ref(), args).trim_end())?;
         for (name, histogram) in &self.volumes {
-            writeln!(out, "\nvolume {name}\n{}", text_curve(histogram, args).trim_end())?;
+            writeln!(out, "\nvolume {name}\n{}", text_curve(histogram, None, args).trim_end())?;
         }
         Ok(())
     }
 }
 
 /// A curve as a table: powers of two, the sizes asked for, and the size at which it ends.
-fn text_curve(histogram: &ReuseHistogram, args: &Args) -> String {
+fn text_curve(histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>, args: &Args) -> String {
     let full = histogram.max_distance().map_or(1, |max| max + 1);
     let shift = args.block_size.shift();
     // Not below 1 MiB, where a curve is about the trace's last few requests.
@@ -380,16 +452,25 @@ fn text_curve(histogram: &ReuseHistogram, args: &Args) -> String {
                 true => histogram.write.accesses(),
                 false => 0,
             };
-            vec![
+            let mut cells = vec![
                 Size(size * args.block_size.bytes()).to_string()
                     + if size == full { " (all reuses)" } else { "" },
                 ratio(p.miss_ratio, histogram.accesses()),
-                ratio(p.read_miss_ratio, histogram.read.accesses()),
-                ratio(p.write_miss_ratio, writes),
-            ]
+            ];
+            if let Some(bounds) = sliced.and_then(|sliced| sliced.bounds(size)) {
+                cells.push(format!("{:.4} to {:.4}", bounds.low, bounds.high));
+            }
+            cells.push(ratio(p.read_miss_ratio, histogram.read.accesses()));
+            cells.push(ratio(p.write_miss_ratio, writes));
+            cells
         })
         .collect();
-    table(&["cache size", "miss ratio", "of reads", "of writes"], &rows)
+    match sliced {
+        None => table(&["cache size", "miss ratio", "of reads", "of writes"], &rows),
+        Some(_) => {
+            table(&["cache size", "miss ratio", "with 95 %", "of reads", "of writes"], &rows)
+        }
+    }
 }
 
 /// The sizes that the user asked for, in blocks.
@@ -440,15 +521,26 @@ struct Curve {
 struct Point {
     size_blocks: u64,
     miss_ratio: f64,
+    /// At a confidence of 95 %, if measured in slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    miss_ratio_bounds: Option<Bounds>,
     read_miss_ratio: f64,
     write_miss_ratio: f64,
 }
 
+#[derive(Serialize)]
+struct Bounds {
+    low: f64,
+    high: f64,
+}
+
 impl Curve {
-    fn new(histogram: &ReuseHistogram, args: &Args) -> Self {
+    fn new(histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>, args: &Args) -> Self {
+        let bounds = |size| sliced.and_then(|sliced| sliced.bounds(size));
         let point = |p: CurvePoint| Point {
             size_blocks: p.size_blocks,
             miss_ratio: p.miss_ratio,
+            miss_ratio_bounds: bounds(p.size_blocks).map(|b| Bounds { low: b.low, high: b.high }),
             read_miss_ratio: p.read_miss_ratio,
             write_miss_ratio: p.write_miss_ratio,
         };

@@ -1,0 +1,117 @@
+//! Measuring slices of a workload by threads of their own.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, ScopedJoinHandle};
+
+use forebay_block::Request;
+use forebay_locality::{
+    LocalityError, LocalityOptions, Slice, SliceBatch, SlicedHistogram, Slicer, merge_slices,
+};
+
+use crate::error::CliError;
+
+/// Batches that may wait for a thread.
+const WAITING: usize = 16;
+
+/// Splits requests among threads, which measure a share of the slices each.
+pub struct Sliced<'scope> {
+    slicer: Slicer,
+    threads: Vec<Measurer<'scope>>,
+}
+
+struct Measurer<'scope> {
+    batches: SyncSender<(usize, SliceBatch)>,
+    thread: ScopedJoinHandle<'scope, Result<Vec<Slice>, LocalityError>>,
+}
+
+/// A thread has ended before its time; what it says when it is joined tells why.
+struct Gone;
+
+impl From<LocalityError> for Gone {
+    fn from(_: LocalityError) -> Self {
+        Self
+    }
+}
+
+impl<'scope> Sliced<'scope> {
+    /// So many slices on as many threads as there are processors.
+    pub fn new<'env>(
+        scope: &'scope thread::Scope<'scope, 'env>,
+        options: &LocalityOptions,
+        slices: usize,
+    ) -> Result<Self, CliError> {
+        let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let count = processors.min(slices);
+        let mut threads = Vec::with_capacity(count);
+        for first in 0..count {
+            let own = (first..slices).step_by(count);
+            let own = own.map(|_| Slice::new(options.distance, slices, options.sampling));
+            let mut own = own.collect::<Result<Vec<Slice>, LocalityError>>()?;
+            let (batches, receiver) = sync_channel::<(usize, SliceBatch)>(WAITING);
+            let thread = scope.spawn(move || {
+                for (slice, batch) in receiver {
+                    own[slice / count].measure(&batch)?;
+                }
+                Ok(own)
+            });
+            threads.push(Measurer { batches, thread });
+        }
+        Ok(Self { slicer, threads })
+    }
+
+    /// Measures one request.
+    ///
+    /// # Errors
+    /// If a thread has met more than it can measure.
+    pub fn add(&mut self, request: &Request) -> Result<(), CliError> {
+        let threads = &self.threads;
+        let added = self.slicer.add(request, |slice, batch| send(threads, slice, batch));
+        added.map_err(|Gone| self.why())
+    }
+
+    /// Waits for all threads and merges what they have measured.
+    ///
+    /// # Errors
+    /// As [`Sliced::add`].
+    pub fn finish(mut self) -> Result<SlicedHistogram, CliError> {
+        let threads = &self.threads;
+        if self.slicer.finish(|slice, batch| send(threads, slice, batch)).is_err() {
+            return Err(self.why());
+        }
+        let count = self.threads.len();
+        let mut by_thread = Vec::with_capacity(count);
+        for Measurer { batches, thread } in self.threads {
+            drop(batches);
+            by_thread.push(join(thread)?.into_iter());
+        }
+        // Slice `n` is with thread `n` modulo their number.
+        let mut slices = Vec::new();
+        while let Some(slice) = by_thread[slices.len() % count].next() {
+            slices.push(slice);
+        }
+        Ok(merge_slices(&self.slicer, slices))
+    }
+
+    /// Why a thread has ended.
+    fn why(&mut self) -> CliError {
+        for Measurer { batches, thread } in self.threads.drain(..) {
+            drop(batches);
+            if let Err(error) = join(thread) {
+                return error;
+            }
+        }
+        CliError::failed("a measuring thread has ended too soon")
+    }
+}
+
+fn join(
+    thread: ScopedJoinHandle<'_, Result<Vec<Slice>, LocalityError>>,
+) -> Result<Vec<Slice>, CliError> {
+    let joined = thread.join().map_err(|_| CliError::failed("a measuring thread panicked"))?;
+    Ok(joined?)
+}
+
+fn send(threads: &[Measurer<'_>], slice: usize, batch: SliceBatch) -> Result<(), Gone> {
+    threads[slice % threads.len()].batches.send((slice, batch)).map_err(|_| Gone)
+}

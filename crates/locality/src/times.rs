@@ -1,0 +1,309 @@
+//! When blocks were used last, in line or fixed, and which fixed ones may have come in line: the tree over
+//! time of [`crate::write_only`].
+//!
+//! One slot for each time, 16 slots to a bucket, a binary tree over buckets. Nodes hold sums, and the least
+//! slack beneath; an access changes a few slots and the nodes above them.
+
+use crate::table::FIRST_TIME;
+
+const BUCKET: usize = 16;
+/// The fewest times.
+const TIMES_MIN: u32 = 1 << 10;
+
+/// How a block lies in the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seat {
+    /// Older than all above it.
+    InLine,
+    /// Newer than something above it: at least so many blocks in line are above it and older.
+    Fixed { position: u32, slack: u32 },
+}
+
+const EMPTY: u32 = u32::MAX;
+const IN_LINE: u32 = u32::MAX - 1;
+
+/// What lies below a node of the tree.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Blocks in line.
+    line: u32,
+    /// Accesses counted.
+    accesses: u32,
+    /// The least, over fixed blocks, of slack less the accesses counted at earlier times within the node.
+    least: i64,
+}
+
+impl Node {
+    const NOTHING: Node = Node { line: 0, accesses: 0, least: i64::MAX };
+
+    fn join(left: Node, right: Node) -> Node {
+        let least = match right.least {
+            i64::MAX => left.least,
+            right => left.least.min(right - i64::from(left.accesses)),
+        };
+        let (line, accesses) = (left.line + right.line, left.accesses + right.accesses);
+        Node { line, accesses, least }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    /// [`EMPTY`], [`IN_LINE`], or the position of the fixed block used last at this time.
+    seats: Vec<u32>,
+    /// Of fixed blocks: the slack, and the accesses that had been counted before their time when it was
+    /// right.
+    slacks: Vec<u32>,
+    /// Accesses counted at this time: each takes one off the slack of fixed blocks of later times.
+    accesses: Vec<u32>,
+    /// The root is node 1; the buckets are the second half.
+    nodes: Vec<Node>,
+    held: u32,
+    now: u32,
+    times_max: u32,
+}
+
+impl Times {
+    pub(crate) fn new(times_max: u32) -> Self {
+        let mut times = Self {
+            seats: Vec::new(),
+            slacks: Vec::new(),
+            accesses: Vec::new(),
+            nodes: Vec::new(),
+            held: 0,
+            now: FIRST_TIME,
+            times_max,
+        };
+        times.allocate();
+        times
+    }
+
+    pub(crate) fn held(&self) -> u32 {
+        self.held
+    }
+
+    pub(crate) fn remaining(&self) -> u32 {
+        self.seats.len() as u32 - self.now
+    }
+
+    /// Whether renumbering would gain nothing worth its cost.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.held > self.times_max / 8 * 7
+    }
+
+    /// Puts a block at the next time, and returns that.
+    pub(crate) fn record(&mut self, seat: Seat) -> u32 {
+        let time = self.now;
+        self.now += 1;
+        self.put(time, seat);
+        time
+    }
+
+    /// Puts a block at a time that has none.
+    pub(crate) fn put(&mut self, time: u32, seat: Seat) {
+        let at = time as usize;
+        match seat {
+            Seat::InLine => self.seats[at] = IN_LINE,
+            Seat::Fixed { position, slack } => {
+                self.seats[at] = position;
+                self.slacks[at] = slack + self.accesses_before(time);
+            }
+        }
+        self.held += 1;
+        self.refresh(at);
+    }
+
+    /// Takes the block of `time` out.
+    pub(crate) fn remove(&mut self, time: u32) -> Seat {
+        let seat = self.seat(time);
+        self.seats[time as usize] = EMPTY;
+        self.held -= 1;
+        self.refresh(time as usize);
+        seat
+    }
+
+    /// How the block of `time` lies; slack as it was when it was last set.
+    pub(crate) fn seat(&self, time: u32) -> Seat {
+        match self.seats[time as usize] {
+            EMPTY => unreachable!("no block was used last at time {time}"),
+            IN_LINE => Seat::InLine,
+            position => Seat::Fixed { position, slack: self.slacks[time as usize] },
+        }
+    }
+
+    /// The fixed block of `time` is in line from now on.
+    pub(crate) fn fall_in(&mut self, time: u32) {
+        self.seats[time as usize] = IN_LINE;
+        self.refresh(time as usize);
+    }
+
+    /// The slack of the fixed block of `time` has been counted anew.
+    pub(crate) fn set_slack(&mut self, time: u32, slack: u32) {
+        self.slacks[time as usize] = slack + self.accesses_before(time);
+        self.refresh(time as usize);
+    }
+
+    /// Takes one off the slack of all fixed blocks used after `time`.
+    pub(crate) fn count_older_than(&mut self, time: u32) {
+        self.accesses[time as usize] += 1;
+        self.refresh(time as usize);
+    }
+
+    /// Takes one off the slack of all fixed blocks.
+    pub(crate) fn count_older_than_all(&mut self) {
+        self.count_older_than(0);
+    }
+
+    /// Whether a fixed block may have no slack left.
+    pub(crate) fn any_due(&self) -> bool {
+        self.nodes[1].least <= 0
+    }
+
+    /// Visits the fixed blocks that may have no slack left, with time and position.
+    pub(crate) fn for_each_due(&self, mut visit: impl FnMut(u32, u32)) {
+        self.visit_due(1, 0, &mut visit);
+    }
+
+    fn visit_due(&self, node: usize, accesses: i64, visit: &mut impl FnMut(u32, u32)) {
+        if self.nodes[node].least.saturating_sub(accesses) > 0 {
+            return;
+        }
+        if let Some(bucket) = node.checked_sub(self.buckets()) {
+            let mut accesses = accesses;
+            for at in bucket * BUCKET..(bucket + 1) * BUCKET {
+                let seat = self.seats[at];
+                if seat < IN_LINE && i64::from(self.slacks[at]) - accesses <= 0 {
+                    visit(at as u32, seat);
+                }
+                accesses += i64::from(self.accesses[at]);
+            }
+            return;
+        }
+        self.visit_due(2 * node, accesses, visit);
+        let right = accesses + i64::from(self.nodes[2 * node].accesses);
+        self.visit_due(2 * node + 1, right, visit);
+    }
+
+    /// Blocks in line that were used after `time`.
+    pub(crate) fn newer(&self, time: u32) -> u32 {
+        let at = time as usize;
+        let end = (at / BUCKET + 1) * BUCKET;
+        let mut newer =
+            self.seats[at + 1..end].iter().filter(|&&seat| seat == IN_LINE).count() as u32;
+        let mut node = self.buckets() + at / BUCKET;
+        while node > 1 {
+            if node.is_multiple_of(2) {
+                newer += self.nodes[node + 1].line;
+            }
+            node /= 2;
+        }
+        newer
+    }
+
+    /// The new time of every time, without gaps. The slacks are freed from what was counted.
+    pub(crate) fn renumber(&mut self) -> Vec<u32> {
+        let (mut next, mut counted) = (FIRST_TIME, 0);
+        let mut renumbered = vec![0; self.now as usize];
+        for (at, new) in renumbered.iter_mut().enumerate() {
+            *new = next;
+            if self.seats[at] != EMPTY {
+                self.seats[next as usize] = self.seats[at];
+                self.slacks[next as usize] = self.slacks[at].wrapping_sub(counted);
+                next += 1;
+            }
+            counted += self.accesses[at];
+        }
+        self.now = next;
+        renumbered
+    }
+
+    /// Ends what [`Times::renumber`] began.
+    pub(crate) fn start_over(&mut self, renumbered: Vec<u32>) {
+        drop(renumbered);
+        self.allocate();
+        for bucket in 0..self.buckets() {
+            let node = self.buckets() + bucket;
+            self.nodes[node] = self.bucket(bucket);
+        }
+        for node in (1..self.buckets()).rev() {
+            self.nodes[node] = Node::join(self.nodes[2 * node], self.nodes[2 * node + 1]);
+        }
+    }
+
+    /// Forgets all blocks; times go on.
+    pub(crate) fn clear(&mut self) {
+        self.held = 0;
+        self.seats.fill(EMPTY);
+        self.accesses.fill(0);
+        self.nodes.fill(Node::NOTHING);
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let times = self.seats.capacity() + self.slacks.capacity() + self.accesses.capacity();
+        (4 * times + size_of::<Node>() * self.nodes.capacity()) as u64
+    }
+
+    /// Room for twice the blocks held, of which none is beyond `now`.
+    fn allocate(&mut self) {
+        let wanted = (u64::from(self.held) * 2).max(u64::from(TIMES_MIN));
+        let end = wanted.next_multiple_of(BUCKET as u64).min(u64::from(self.times_max)) as usize;
+        let end = end.max(self.seats.len()) / BUCKET * BUCKET;
+        (self.accesses, self.nodes) = (Vec::new(), Vec::new());
+        self.seats.truncate(self.now as usize);
+        for (times, value) in [(&mut self.seats, EMPTY), (&mut self.slacks, 0)] {
+            times.reserve_exact(end - times.len());
+            times.resize(end, value);
+        }
+        self.accesses = vec![0; end];
+        self.nodes = vec![Node::NOTHING; 2 * (end / BUCKET).next_power_of_two()];
+    }
+
+    fn buckets(&self) -> usize {
+        self.nodes.len() / 2
+    }
+
+    fn accesses_before(&self, time: u32) -> u32 {
+        let at = time as usize;
+        let begin = at / BUCKET * BUCKET;
+        let mut accesses: u32 = self.accesses[begin..at].iter().sum();
+        let mut node = self.buckets() + at / BUCKET;
+        while node > 1 {
+            if !node.is_multiple_of(2) {
+                accesses += self.nodes[node - 1].accesses;
+            }
+            node /= 2;
+        }
+        accesses
+    }
+
+    fn bucket(&self, bucket: usize) -> Node {
+        let mut node = Node::NOTHING;
+        let Some(seats) = self.seats.get(bucket * BUCKET..(bucket + 1) * BUCKET) else {
+            return node;
+        };
+        for (at, &seat) in (bucket * BUCKET..).zip(seats) {
+            match seat {
+                EMPTY => {}
+                IN_LINE => node.line += 1,
+                _ => {
+                    let left = i64::from(self.slacks[at]) - i64::from(node.accesses);
+                    node.least = node.least.min(left);
+                }
+            }
+            node.accesses += self.accesses[at];
+        }
+        node
+    }
+
+    /// Brings the nodes above a time up to date.
+    fn refresh(&mut self, at: usize) {
+        let bucket = at / BUCKET;
+        let mut node = self.buckets() + bucket;
+        self.nodes[node] = self.bucket(bucket);
+        while node > 1 {
+            node /= 2;
+            self.nodes[node] = Node::join(self.nodes[2 * node], self.nodes[2 * node + 1]);
+        }
+    }
+}
