@@ -160,26 +160,24 @@ def lru():
 
 
 def pod(trace):
-    """Curves of write policies, beside LRU caches that take one block after another, and beside
-    the cache itself under one request after another."""
+    """Curves of write policies, which are those of LRU caches, beside the cache itself."""
     sizes = [16, 128, 256, 512, 1024]
     blocks = [mib * MIB // BLOCK for mib in sizes]
     policies = {
         "read-only": ["lru-ro", "pod-ro"],
         "write-only": ["lru-wbwo", "pod-wbwo"],
     }
-    names = [name for both in policies.values() for name in both]
+    names = (name for both in policies.values() for name in both)
     curves = {d: curve(trace, "--distance", d, at=blocks)[0] for d in names}
     accesses = list(block_accesses(trace))
-    heads = [[f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated"] for p, d in policies.items()]
-    row("cache", *sum(heads, []))
+    heads = ([f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated"] for p, d in policies.items())
+    row("cache", *(cell for head in heads for cell in head))
     row(*["---"] * 7)
     for mib, count in zip(sizes, blocks, strict=True):
         cells = []
         for policy, distances in policies.items():
             exact, paper = (at_or_last(curves[d], count)["read_hits"] for d in distances)
-            counted = read_hits(accesses, policy, count)
-            if exact != counted:
+            if exact != (counted := read_hits(accesses, policy, count)):
                 sys.exit(f"{policy}, {mib} MiB: {exact} by the curve, {counted} by LRU")
             simulated = simulate(trace, mib * MIB, policy)["hits"]["tier1"]["read"]
             cells += [f"{exact:,}", f"{paper:,}", f"{simulated:,}"]
