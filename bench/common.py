@@ -1,0 +1,62 @@
+"""What the programs here share: how the binary is asked, and how a table is printed."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+FOREBAY = os.environ.get(
+    "FOREBAY", str(Path(__file__).parent.parent / "target/release/forebay")
+)
+FOREBAY = str(Path(FOREBAY).resolve())
+BLOCK = 4096
+MIB = 1 << 20
+
+
+def ask(*words):
+    """What a command answers with --json."""
+    done = subprocess.run(
+        [FOREBAY, "-q", *words, "--json"], check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout)
+
+
+def curve(trace, *options, at=()):
+    """Points of a curve by blocks, and the whole document."""
+    sizes = ["--at", ",".join(str(blocks * BLOCK) for blocks in at)] if at else []
+    document = ask("mrc", trace, *options, *sizes)
+    points = {}
+    for point in document["points"]:
+        point["hits"] = round(document["accesses"] * (1 - point["miss_ratio"]))
+        point["read_hits"] = round(document["reads"] * (1 - point["read_miss_ratio"]))
+        points[point["size_blocks"]] = point
+    return points, document
+
+
+def simulate(
+    trace,
+    dram_bytes,
+    policy,
+    flash_bytes=0,
+    layout="log",
+    pace=("--untimed",),
+    volatile=False,
+):
+    config = Path("cache.toml")
+    text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
+    if volatile and policy == "write-back":
+        text += 'acknowledge = "dram"\n'
+    if flash_bytes:
+        text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
+        text += f'layout = "{layout}"\n'
+    config.write_text(text)
+    return ask("simulate", trace, "--config", str(config), *pace)
+
+
+def row(*cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def at_or_last(points, blocks):
+    """The point at a size; a curve ends where nothing more hits."""
+    return points[max(size for size in points if size <= blocks)]

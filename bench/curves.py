@@ -1,0 +1,109 @@
+"""The tables of docs/miss-ratio-curves.md and docs/simulation.md; see tables.py."""
+
+import csv
+import subprocess
+import sys
+from collections import OrderedDict
+
+from common import BLOCK, FOREBAY, MIB, at_or_last, curve, row, simulate
+
+
+def lru():
+    trace = "zipf.parquet"
+    spec = "zipf:blocks=60k,theta=1,requests=400k,write=0.25,seed=1"
+    subprocess.run(
+        [FOREBAY, "-q", "trace", "synth", spec, "-o", trace], check=True, stdout=2
+    )
+    rows = [(1000, 4096), (1000, 16384), (5000, 16384), (1000, 32768)]
+    points, _ = curve(trace, at=[dram + flash for dram, flash in rows])
+    row("memory + flash, blocks", "write-through", "write-back")
+    row("---", "---", "---")
+    for dram, flash in rows:
+        shares = []
+        for policy in ["write-through", "write-back"]:
+            hits = simulate(trace, dram * BLOCK, policy, flash * BLOCK)["hits"]
+            both = sum(sum(hits[tier].values()) for tier in ["tier1", "tier2"])
+            shares.append(f"{both / points[dram + flash]['hits']:.2f}")
+        row(f"{dram:,} + {flash:,}", *shares)
+
+
+def pod(trace):
+    """Curves of write policies, which are those of LRU caches, beside the cache itself."""
+    sizes = [16, 128, 256, 512, 1024]
+    blocks = [mib * MIB // BLOCK for mib in sizes]
+    policies = {
+        "read-only": ["lru-ro", "pod-ro"],
+        "write-only": ["lru-wbwo", "pod-wbwo"],
+    }
+    names = (name for both in policies.values() for name in both)
+    curves = {d: curve(trace, "--distance", d, at=blocks)[0] for d in names}
+    accesses = list(block_accesses(trace))
+    heads = ([f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated"] for p, d in policies.items())
+    row("cache", *(cell for head in heads for cell in head))
+    row(*["---"] * 7)
+    for mib, count in zip(sizes, blocks, strict=True):
+        cells = []
+        for policy, distances in policies.items():
+            exact, paper = (
+                at_or_last(curves[d], count)["read_hits"] for d in distances
+            )
+            if exact != (counted := read_hits(accesses, policy, count)):
+                sys.exit(f"{policy}, {mib} MiB: {exact} by the curve, {counted} by LRU")
+            simulated = simulate(trace, mib * MIB, policy)["hits"]["tier1"]["read"]
+            cells += [f"{exact:,}", f"{paper:,}", f"{simulated:,}"]
+        row(f"{mib} MiB" if mib < 1024 else "1 GiB", *cells)
+
+
+def block_accesses(trace):
+    """(volume and block, whether it is written), in the trace's order."""
+    run = [FOREBAY, "-q", "trace", "convert", trace, "-o", "trace.csv"]
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+    with open("trace.csv") as lines:
+        for line in csv.DictReader(lines):
+            offset, length = int(line["offset"]), int(line["length"])
+            if line["op"] not in ("read", "write") or length == 0:
+                continue
+            for block in range(offset // BLOCK, (offset + length - 1) // BLOCK + 1):
+                yield (line["volume"], block), line["op"] == "write"
+
+
+def read_hits(accesses, policy, size):
+    held, hits = OrderedDict(), 0
+    for block, written in accesses:
+        found = block in held
+        hits += found and not written
+        if written and policy == "read-only":
+            held.pop(block, None)
+        elif found or written == (policy == "write-only"):
+            held[block] = True
+            held.move_to_end(block)
+            if len(held) > size:
+                held.popitem(last=False)
+    return hits
+
+
+def sampling(trace):
+    """Mean and largest absolute difference in miss ratio over 100 evenly spaced sizes."""
+    exact, _ = curve(trace)
+    end = max(exact)
+    sizes = [end * n // 100 for n in range(1, 101)]
+    exact, _ = curve(trace, at=sizes)
+    row("", "mean error", "largest error", "rate")
+    row(*["---"] * 4)
+    for options in [
+        ("--sample", "0.1"),
+        ("--sample", "0.01"),
+        ("--max-blocks", "8192"),
+        ("--max-blocks", "1024"),
+    ]:
+        sampled, document = curve(trace, *options, at=sizes)
+        errors = [
+            abs(
+                at_or_last(exact, size)["miss_ratio"]
+                - at_or_last(sampled, size)["miss_ratio"]
+            )
+            for size in sizes
+        ]
+        mean, most = sum(errors) / len(errors), max(errors)
+        rate = document["sampled_rate"]
+        row(f"`{' '.join(options)}`", f"{mean:.4f}", f"{most:.3f}", f"{rate:.3g}")
