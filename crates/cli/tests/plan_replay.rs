@@ -108,6 +108,9 @@ fn a_replay_that_cannot_be_is_refused_before_anything_is_read() {
     assert!(message.contains("needs --config"), "{message}");
     let message = refusal(&[&replay[..], &["--config", &config]].concat());
     assert!(message.contains("one combination") && message.contains("--tiers"), "{message}");
+    let ssds = ["--tiers", "FastSSD,SlowSSD", "--backing", "SlowHDD"];
+    let message = refusal(&[&replay[..], &ssds, &["--config", &config]].concat());
+    assert!(message.contains("this machine's memory"), "{message}");
     std::fs::write(&config, "[[volume]]\nname = 'd'\nbacking = '/nowhere/d'\n").unwrap();
     let message = refusal(&[&replay[..], &TIERS, &["--config", &config]].concat());
     assert!(message.contains("no [flash]"), "{message}");

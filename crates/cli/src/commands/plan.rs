@@ -240,7 +240,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             .next("--method exhaustive searches any number of tiers"));
     }
     let devices = match args.evaluate {
-        Evaluate::Replay => Some(replayed::configuration(&args, &combinations)?),
+        Evaluate::Replay => Some(replayed::configuration(&args, &catalogue, &combinations)?),
         _ => None,
     };
     for budget in args.budget.iter().filter(|_| args.have.is_none()) {

@@ -7,7 +7,9 @@ use forebay_block::Nanos;
 use forebay_config::{Config, Size};
 use forebay_device::Backend;
 use forebay_engine::{EngineOptions, StopMode};
-use forebay_plan::{BoxError, Combination, CostModel, Hierarchy, Judged, Units};
+use forebay_plan::{
+    BoxError, Catalogue, Combination, CostModel, DeviceKind, Hierarchy, Judged, Units,
+};
 use forebay_replay::{
     EngineHost, Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
     SystemClock, Writes,
@@ -30,7 +32,11 @@ const VOLUME_STEP: u64 = 1 << 20;
 ///
 /// # Errors
 /// If the command line does not say which devices a replay is on, or may not be.
-pub fn configuration(args: &Args, combinations: &[Combination]) -> Result<Config, CliError> {
+pub fn configuration(
+    args: &Args,
+    catalogue: &Catalogue,
+    combinations: &[Combination],
+) -> Result<Config, CliError> {
     debug_assert_eq!(args.evaluate, Evaluate::Replay);
     let Some(file) = &args.config else {
         let what = "--evaluate replay needs --config FILE, which names the files or devices of \
@@ -45,6 +51,12 @@ pub fn configuration(args: &Args, combinations: &[Combination]) -> Result<Config
     };
     if combination.tiers.len() > 2 {
         return Err(CliError::usage("the cache that is replayed against has two tiers at most"));
+    }
+    let first = catalogue.device(&combination.tiers[0]).map_err(CliError::usage)?;
+    if first.kind != DeviceKind::Dram {
+        let name = &first.name;
+        let what = format_args!("tier 1 of a replay is this machine's memory, which {name} is not");
+        return Err(CliError::usage(what).next("--evaluate simulate takes any device for tier 1"));
     }
     let mut config = load_config(file)?;
     config.check_volumes().map_err(CliError::usage)?;
