@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `serve --record` and `--record --hash` cost: three servers alike, of which one records and
-# one records with hashes, under the same load of hits, in turns; the processor time of each for a
-# request, that of the recording thread alone, and the ratios of each round. Prints a Markdown table
+# What `serve --record` and `--record --hash` and `--record --sample 0.1` cost: four servers alike, of
+# which one records, one records with hashes and one a sample, under the same load of hits, in turns; the
+# processor time of each for a request, that of the recording thread alone, and the ratios of each round. Prints a Markdown table
 # and the median ratios.
 #
 #   cargo build --release -p forebay && bench/record-cost.sh
@@ -16,7 +16,7 @@ cd "$work"
 declare -A pid_of
 trap 'kill "${pid_of[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 
-servers=(plain recording hashing)
+servers=(plain recording hashing sampling)
 for server in "${servers[@]}"; do
     mkdir "$server"
     cat >"$server.toml" <<TOML
@@ -34,6 +34,7 @@ TOML
     record=()
     [ "$server" = plain ] || record=(--record "$work/$server/trace.parquet")
     [ "$server" != hashing ] || record+=(--hash)
+    [ "$server" != sampling ] || record+=(--sample 0.1)
     "$forebay" -q serve --config "$server.toml" "${record[@]}" >"$server/ready" &
     pid_of[$server]=$!
 done
@@ -64,12 +65,12 @@ for server in "${servers[@]}"; do
     load "$server" 200k # brings the volume into memory
 done
 echo "| round | plain, CPU ns | recording, CPU ns | ratio | its thread, CPU ns | share | \
-with hashes, CPU ns | ratio | its thread, CPU ns |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+with hashes, CPU ns | ratio | its thread, CPU ns | sampling, CPU ns | ratio | its thread, CPU ns |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for round in $(seq "$rounds"); do
     # Who is first changes, so that whatever drifts helps nobody.
-    for turn in 0 1 2; do
-        server=${servers[$(((round + turn) % 3))]}
+    for turn in 0 1 2 3; do
+        server=${servers[$(((round + turn) % 4))]}
         before=$(nanos "$server") thread_before=$(thread_nanos "$server")
         load "$server" "$requests"
         sleep 0.3 # the recording thread takes up what is left
@@ -77,21 +78,23 @@ for round in $(seq "$rounds"); do
         echo "$(($(thread_nanos "$server") - thread_before))" >"$server/thread"
     done
     python3 - "$round" "$requests" "$(cat plain/ns)" "$(cat recording/ns)" "$(cat recording/thread)" \
-        "$(cat hashing/ns)" "$(cat hashing/thread)" \
+        "$(cat hashing/ns)" "$(cat hashing/thread)" "$(cat sampling/ns)" "$(cat sampling/thread)" \
         <<'PYTHON' | tee -a rounds
 import sys
 number, requests, *nanos = sys.argv[1:]
 unit = {"k": 10**3, "M": 10**6}
 n = int(requests[:-1]) * unit[requests[-1]] if requests[-1] in unit else int(requests)
-plain, recording, thread, hashing, hasher = (int(ns) / n for ns in nanos)
+plain, recording, thread, hashing, hasher, sampling, sampler = (int(ns) / n for ns in nanos)
 print(f"| {number} | {plain:.0f} | {recording:.0f} | {recording / plain:.3f} "
-      f"| {thread:.0f} | {thread / plain:.3f} | {hashing:.0f} | {hashing / plain:.3f} | {hasher:.0f} |")
+      f"| {thread:.0f} | {thread / plain:.3f} | {hashing:.0f} | {hashing / plain:.3f} | {hasher:.0f} "
+      f"| {sampling:.0f} | {sampling / plain:.3f} | {sampler:.0f} |")
 PYTHON
 done
 python3 - <<'PYTHON'
 import statistics
 rows = [line.split("|") for line in open("rounds")]
-for what, column in [("recording", 4), ("its thread alone", 6), ("with hashes", 8)]:
+for what, column in [("recording", 4), ("its thread alone", 6), ("with hashes", 8),
+                     ("a sample", 11)]:
     ratios = [float(row[column]) for row in rows]
     median = statistics.median(ratios)
     print(f"{what}: median ratio {median:.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")

@@ -39,6 +39,9 @@ fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     assert!(by_bits[0]["request_ratio"].as_f64().unwrap() > 0.5, "{answer:#}");
     let info = json(dir.path(), &["trace", "info", "s.parquet"]);
     assert_eq!(info["requests"], answer["requests"]);
+    // The file says itself how close it is.
+    assert_eq!(info["sample"]["of_requests"], 60_000);
+    assert_eq!(info["sample"]["mean_error"], answer["mean_error"]);
     let write_size = &answer["features"]["write_size"];
     assert_eq!(
         info["write_bytes"].as_f64().unwrap() / info["writes"].as_f64().unwrap(),

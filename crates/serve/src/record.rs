@@ -7,6 +7,9 @@
 //! With hashes, each 4 KiB of a read's or write's data is hashed by its connection's thread with
 //! XXH3-128, which finds equal contents but is no protection against malice: anybody can make
 //! two blocks with one hash.
+//!
+//! Of a sample, requests are noted all the same: the thread counts them and the time between
+//! them, and writes what the sampler of `forebay sample` keeps of each. Only what is kept is hashed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +21,8 @@ use forebay_block::{Nanos, Request};
 use forebay_effect::{IoError, Outcome};
 use forebay_engine::{Clock as EngineClock, Done, VolumeDescription};
 use forebay_trace::{
-    Clock, HashInfo, Metadata, ParquetTraceWriter, Record, TraceError, VolumeInfo,
+    Batch, Clock, HashInfo, Metadata, ParquetTraceWriter, Record, SampleInfo, SampleSpec, Sampler,
+    TraceError, VolumeInfo,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -39,18 +43,20 @@ const EMPTY_MAX: usize = 64;
 const CHECKPOINT_PERIOD: Nanos = Nanos(60_000_000_000);
 
 /// How to record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct RecordOptions {
     /// The trace to write.
     pub path: PathBuf,
     /// Whether to hash contents.
     pub hash: bool,
+    /// Which part to record, if not all. What is beside it is counted.
+    pub sample: Option<SampleSpec>,
 }
 
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recorded {
-    /// Requests written.
+    /// Requests that came. Of a sample, as many or fewer were written, or more where they were cut.
     pub requests: u64,
     /// Of those, requests so slow that their time had to be their predecessor's.
     pub late: u64,
@@ -97,7 +103,7 @@ impl Notes {
             },
             latency: now.saturating_sub(d.arrived),
             result: errno(d.result),
-            hashes: if hash { hashes(d) } else { Box::default() },
+            hashes: if hash { self.shared.hashes(d) } else { Box::default() },
         };
         if hash {
             // Hashed before the list is locked.
@@ -124,6 +130,7 @@ pub(crate) struct Recording {
 struct Shared {
     lists: Mutex<Vec<List>>,
     hash: bool,
+    sampler: Option<Sampler>,
     over: AtomicBool,
     /// Writing has failed: nobody collects the lists any more.
     dead: AtomicBool,
@@ -140,11 +147,13 @@ impl Recording {
         volumes: &[VolumeDescription],
         oldest: impl Fn() -> Option<Nanos> + Send + 'static,
     ) -> Result<Recording, TraceError> {
+        let sampler = options.sample.map(Sampler::new).transpose()?;
         let writer = ParquetTraceWriter::create(&options.path)?;
         let metadata = metadata(options, volumes);
         let shared = Arc::new(Shared {
             lists: Mutex::default(),
             hash: options.hash,
+            sampler,
             over: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         });
@@ -161,6 +170,7 @@ impl Recording {
             last: Nanos(0),
             checkpoint_at: clock.now(),
             recorded: Recorded::default(),
+            part: Batch::default(),
         };
         let thread = std::thread::Builder::new().name("forebay-record".into());
         let thread = thread.spawn(move || {
@@ -237,6 +247,8 @@ struct Scribe {
     last: Nanos,
     checkpoint_at: Nanos,
     recorded: Recorded,
+    /// What of a request is in the sample.
+    part: Batch,
 }
 
 impl Scribe {
@@ -332,15 +344,26 @@ impl Scribe {
         if entry.request.time < self.last {
             self.recorded.late += 1;
         }
-        self.last = self.last.max(entry.request.time);
+        let before = self.last.max(first);
+        self.last = before.max(entry.request.time);
         self.recorded.requests += 1;
-        self.writer.push(Record {
+        let record = Record {
             request: Request { time: self.last.saturating_sub(first), ..entry.request },
             latency: Some(entry.latency),
             result: Some(entry.result),
             gap: None,
             hashes: &entry.hashes,
-        })
+        };
+        let (Some(sampler), Some(sample)) = (&self.shared.sampler, &mut self.metadata.sample)
+        else {
+            return self.writer.push(record);
+        };
+        let gap = self.last.saturating_sub(before);
+        sample.requests += 1;
+        sample.whole.add(&record.request, gap);
+        self.part.clear();
+        sampler.sample(&record, gap, &mut self.part);
+        (0..self.part.len()).try_for_each(|i| self.writer.push(self.part.record(i)))
     }
 }
 
@@ -361,8 +384,33 @@ fn metadata(options: &RecordOptions, volumes: &[VolumeDescription]) -> Metadata 
             unit_bytes: UNIT_BYTES as u32,
             digest_bytes: DIGEST_BYTES as u32,
         }),
+        sample: options.sample.map(|spec| SampleInfo {
+            rate: spec.rate,
+            bits: spec.bits,
+            seed: spec.seed,
+            ..SampleInfo::default()
+        }),
         provenance: vec![format!("recorded by forebay {} serve", env!("CARGO_PKG_VERSION"))],
         ..Metadata::default()
+    }
+}
+
+impl Shared {
+    /// The hashes that the trace keeps: a sample has those of the requests that are wholly in it.
+    fn hashes(&self, done: &Done) -> Box<[u8]> {
+        let submitted = &done.request;
+        let request = Request {
+            time: done.arrived,
+            volume: submitted.volume,
+            op: submitted.op,
+            flags: submitted.flags,
+            offset: submitted.offset,
+            length: submitted.length,
+        };
+        match &self.sampler {
+            Some(sampler) if !sampler.keeps_whole(&request) => Box::default(),
+            _ => hashes(done),
+        }
     }
 }
 
@@ -418,19 +466,62 @@ mod tests {
         }
     }
 
-    #[test]
-    fn requests_of_all_connections_are_recorded_in_the_order_of_arrival() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.parquet");
-        let options = RecordOptions { path: path.clone(), hash: true };
+    fn start(path: &Path, sample: Option<SampleSpec>) -> Recording {
+        let options = RecordOptions { path: path.to_owned(), hash: true, sample };
         let volumes = [VolumeDescription {
             name: "vm1".into(),
             volume: Volume(0),
             size_bytes: 1 << 20,
             read_only: false,
         }];
-        let recording =
-            Recording::start(&options, EngineClock::start(), &volumes, || None).unwrap();
+        Recording::start(&options, EngineClock::start(), &volumes, || None).unwrap()
+    }
+
+    #[test]
+    fn a_recorded_sample_is_the_sample_of_what_is_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let spec = SampleSpec { rate: 0.3, bits: 1, seed: 0, number: 0 };
+        for (name, sample) in [("all.parquet", None), ("sample.parquet", Some(spec))] {
+            let recording = start(&path(name), sample);
+            let notes = recording.notes();
+            for n in 0..500u64 {
+                let op = if n % 3 == 0 { Op::Write } else { Op::Read };
+                let mut done = done(100 + n * n, op, n as u8);
+                done.request.offset = n % 70 * 4096;
+                notes.note(Nanos(1 << 20), [done].iter());
+            }
+            assert_eq!(recording.finish().unwrap().requests, 500);
+        }
+        let read = |name: &str| {
+            let mut trace = forebay_trace::open(path(name), &Default::default()).unwrap();
+            let mut batch = Batch::default();
+            trace.read_batch(&mut batch).unwrap();
+            (batch, trace.metadata().sample)
+        };
+        let ((all, none), (sample, info)) = (read("all.parquet"), read("sample.parquet"));
+        let (mut expected, mut whole) = (Batch::default(), forebay_trace::Moments::default());
+        let sampler = Sampler::new(spec).unwrap();
+        for n in 0..all.len() {
+            let gap = Nanos(all.time_ns[n] - all.time_ns[n.saturating_sub(1)]);
+            whole.add(&all.request(n), gap);
+            sampler.sample(&all.record(n), gap, &mut expected);
+        }
+        assert!((50..450).contains(&sample.len()), "{}", sample.len());
+        assert_eq!(sample.len(), expected.len());
+        for n in 0..sample.len() {
+            assert_eq!(sample.record(n), expected.record(n), "request {n}");
+        }
+        let info = info.unwrap();
+        assert_eq!((none, info.requests, info.whole), (None, 500, whole));
+        assert_eq!((info.rate, info.bits), (0.3, 1));
+    }
+
+    #[test]
+    fn requests_of_all_connections_are_recorded_in_the_order_of_arrival() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        let recording = start(&path, None);
         let (a, b) = (recording.notes(), recording.notes());
         a.note(Nanos(500), [done(100, Op::Read, 1), done(300, Op::Write, 2)].iter());
         b.note(Nanos(600), [done(200, Op::Write, 1)].iter());

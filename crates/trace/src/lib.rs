@@ -40,16 +40,18 @@ mod write;
 pub use batch::{Batch, Record};
 pub use contents::BlockContents;
 pub use error::{Position, Result, TraceError};
-pub use features::{ByOp, Collector, ContentUse, Distribution, Features, TraceInfo, VolumeUse};
+pub use features::{
+    ByOp, Collector, ContentUse, Distribution, Features, SampleUse, TraceInfo, VolumeUse,
+};
 pub use formats::{FORMATS, Format};
 pub use merged::Merged;
-pub use metadata::{Clock, Counters, HashInfo, Metadata, VolumeInfo};
+pub use metadata::{Clock, Counters, HashInfo, Metadata, SampleInfo, VolumeInfo};
 pub use open::{Align, OpenOptions, open, open_all, open_bytes};
 pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
 pub use reader::{Requests, TraceReader};
 pub use sample::{
-    BITS_MAX, FEATURES, FeatureError, Filter, Moments, PAGE_BYTES, Quantiles, Reduction, RegionKey,
-    RegionSet, RegionTable, SampleSpec, Sampler, Step, mean_error, reduce,
+    BITS_MAX, FEATURES, FeatureError, Filter, Moments, OpMoments, PAGE_BYTES, Quantiles, Reduction,
+    RegionKey, RegionSet, RegionTable, SampleSpec, Sampler, Step, mean_error, reduce,
 };
 pub use source::{Progress, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};

@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
+use crate::Moments;
+
 /// What the times of a trace count from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Clock {
@@ -33,6 +37,8 @@ pub struct Metadata {
     pub volume_traces: Vec<usize>,
     /// The content hashes, if it has any.
     pub hashes: Option<HashInfo>,
+    /// Of a sample: which part of what it is.
+    pub sample: Option<SampleInfo>,
     /// Where the trace comes from, a line for each step.
     pub provenance: Vec<String>,
 }
@@ -55,6 +61,22 @@ pub struct HashInfo {
     pub unit_bytes: u32,
     /// Bytes of each hash.
     pub digest_bytes: u32,
+}
+
+/// What a sample was taken of, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleInfo {
+    /// The share of regions that is in it.
+    pub rate: f64,
+    /// A region is `4 KiB << bits`.
+    pub bits: u32,
+    /// Which regions those are.
+    pub seed: u64,
+    /// Requests of the whole.
+    pub requests: u64,
+    /// Sums over the reads and the writes of the whole.
+    #[serde(flatten)]
+    pub whole: Moments,
 }
 
 /// What happened while reading.

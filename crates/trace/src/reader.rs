@@ -132,6 +132,7 @@ impl<R: Raw> Rebased<R> {
             names_volumes: about.names_volumes,
             volume_traces: Vec::new(),
             hashes: about.hashes,
+            sample: None,
             provenance: Vec::new(),
         };
         Rebased { raw, metadata, last_ns: 0, out_of_order: 0 }

@@ -23,6 +23,16 @@ fn metadata() -> Metadata {
         names_volumes: true,
         volume_traces: Vec::new(),
         hashes: Some(HashInfo { algorithm: "md5".into(), unit_bytes: 512, digest_bytes: 16 }),
+        sample: Some(SampleInfo {
+            rate: 0.1,
+            bits: 4,
+            seed: u64::MAX,
+            requests: 12,
+            whole: Moments {
+                read: OpMoments { requests: 3, bytes: 1 << 40, gap_ns: 5, misaligned_bytes: 7 },
+                ..Moments::default()
+            },
+        }),
         provenance: vec!["recorded".into(), "converted".into()],
     }
 }

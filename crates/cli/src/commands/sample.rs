@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_block::Nanos;
 use forebay_trace::{
-    BITS_MAX, Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleSpec, Sampler, TraceReader,
+    BITS_MAX, Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleInfo, SampleSpec, Sampler,
+    TraceReader,
 };
 
 use crate::args::{TraceArgs, rate};
@@ -247,7 +248,15 @@ fn take(
     }
     let mut measured = Vec::new();
     for ((_, measure, writer), spec) in samples.into_iter().zip(specs) {
-        writer.finish(&provenance(args, *spec, &traces))?;
+        let mut metadata = provenance(args, *spec, &traces);
+        metadata.sample = Some(SampleInfo {
+            rate: spec.rate,
+            bits: spec.bits,
+            seed: spec.seed,
+            requests: full.requests,
+            whole: full.moments,
+        });
+        writer.finish(&metadata)?;
         measured.push(measure.finish()?);
     }
     let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));

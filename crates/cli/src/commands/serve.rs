@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use forebay_config::{Config, OnStop};
 use forebay_engine::{EngineOptions, StopMode, Told};
 use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, usual_stop};
+use forebay_trace::{SampleSpec, Sampler};
 
+use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::write_stdout;
@@ -46,6 +48,10 @@ pub struct Args {
     /// Record a hash (XXH3-128) of each 4 KiB of data, too
     #[arg(long, requires = "record")]
     pub hash: bool,
+    /// Record a sample of that: the share of all regions, and how many bits a region of 4 KiB is
+    /// shifted by (4 if not given)
+    #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
+    pub sample: Option<SampleSpec>,
     /// Record every call into the cache and a hash of its answers
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
@@ -61,7 +67,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let signals = StopSignals::install()?;
     end_on_faults();
     let record = args.record.map(|path| unused(path, ctx));
-    let record = record.map(|path| RecordOptions { path, hash: args.hash });
+    let record = record.map(|path| RecordOptions { path, hash: args.hash, sample: args.sample });
     let options = EngineOptions {
         format: args.format,
         discard_dirty_data: args.discard_dirty_data,
@@ -100,6 +106,14 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
     }
     Ok(())
+}
+
+/// What `--sample` says.
+fn sample(text: &str) -> Result<SampleSpec, String> {
+    let (share, bits) = text.split_once(':').unwrap_or((text, "4"));
+    let bits = bits.parse().map_err(|_| format!("`{bits}` is no number of bits"))?;
+    let spec = SampleSpec { rate: rate(share)?, bits, seed: 0, number: 0 };
+    Sampler::new(spec).map(|_| spec).map_err(|e| e.to_string())
 }
 
 /// The path, or if something is there, with the next free number: a server that starts again with

@@ -4,9 +4,9 @@ use super::{
     Distribution,
     contents::ContentCounter,
     footprint::Footprint,
-    info::{ByOp, Features, TraceInfo, VolumeUse},
+    info::{ByOp, Features, SampleUse, TraceInfo, VolumeUse},
 };
-use crate::{Batch, BlockContents, Clock, HashInfo, Result, TraceReader};
+use crate::{Batch, BlockContents, Clock, HashInfo, Moments, Result, TraceReader};
 use forebay_block::{BlockSize, Flags, Op, Request};
 
 /// Counts what is in a trace.
@@ -25,6 +25,8 @@ pub struct Collector {
     info: TraceInfo,
     volumes: Vec<VolumeState>,
     contents: Option<ContentCounter>,
+    /// Of the requests with gaps, which are those of samples.
+    sampled: Moments,
     reads: OpState,
     writes: OpState,
     all: OpState,
@@ -66,6 +68,7 @@ impl Collector {
             info: TraceInfo { block_size: block_size.bytes(), ..TraceInfo::default() },
             volumes: Vec::new(),
             contents: None,
+            sampled: Moments::default(),
             reads: OpState::default(),
             writes: OpState::default(),
             all: OpState::default(),
@@ -91,8 +94,11 @@ impl Collector {
 
     /// Counts the requests of `batch`, whose hashes are as `hashes` says.
     pub fn add(&mut self, batch: &Batch, hashes: Option<&HashInfo>) {
-        for request in batch.requests() {
+        for (i, request) in batch.requests().enumerate() {
             self.add_request(&request);
+            if let Some(gap) = batch.gap(i) {
+                self.sampled.add(&request, gap);
+            }
         }
         let contents = hashes.and_then(|info| BlockContents::new(info, self.block_size));
         let Some(contents) = contents else { return };
@@ -186,6 +192,7 @@ impl Collector {
                 info.per_volume.push(usage);
             }
         }
+        info.sample = metadata.sample.as_ref().map(|s| SampleUse::new(s, &self.sampled));
         info.contents = self.contents.map(ContentCounter::finish);
         info.format = metadata.format.clone();
         info.volumes = info.per_volume.len() as u64;

@@ -1,6 +1,7 @@
 //! The answer: what is in a trace.
 
 use super::ContentUse;
+use crate::{FeatureError, Moments, SampleInfo, mean_error};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 /// A figure for reads, for writes, and for both together.
@@ -58,6 +59,9 @@ pub struct TraceInfo {
     /// Contents, if the trace has hashes of whole blocks or of parts that blocks are made of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
+    /// Of a sample, how close it is to the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<SampleUse>,
     /// Bad lines or records passed over.
     pub bad_lines: u64,
     /// Requests that came with a time before their predecessor's.
@@ -66,6 +70,34 @@ pub struct TraceInfo {
     pub per_volume: Vec<VolumeUse>,
     /// The features.
     pub features: Features,
+}
+
+/// A sample, by the features that samples are compared by ([`crate::FEATURES`]).
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SampleUse {
+    /// The share of regions that is in it.
+    pub rate: f64,
+    /// A region is `4 KiB << bits`.
+    pub bits: u32,
+    /// Requests of the whole.
+    pub of_requests: u64,
+    /// Each feature of the whole and of what was read of the sample.
+    pub features: Vec<FeatureError>,
+    /// The mean of their errors, a fraction.
+    pub mean_error: f64,
+}
+
+impl SampleUse {
+    pub(super) fn new(info: &SampleInfo, sample: &Moments) -> SampleUse {
+        SampleUse {
+            rate: info.rate,
+            bits: info.bits,
+            of_requests: info.requests,
+            features: info.whole.compare(sample),
+            mean_error: mean_error(&info.whole.features(), &sample.features()),
+        }
+    }
 }
 
 /// What is in a trace for one volume.

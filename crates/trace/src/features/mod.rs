@@ -18,4 +18,4 @@ mod info;
 pub use collect::Collector;
 pub use contents::ContentUse;
 pub use distribution::Distribution;
-pub use info::{ByOp, Features, TraceInfo, VolumeUse};
+pub use info::{ByOp, Features, SampleUse, TraceInfo, VolumeUse};

@@ -11,6 +11,7 @@ const CLOCK: &str = "forebay.trace.clock";
 const EPOCH: &str = "forebay.trace.epoch_ns";
 const VOLUMES: &str = "forebay.trace.volumes";
 const HASHES: &str = "forebay.trace.hashes";
+const SAMPLE: &str = "forebay.trace.sample";
 const PROVENANCE: &str = "forebay.trace.provenance";
 
 /// More volumes than this in a file's metadata are taken for damage.
@@ -57,6 +58,9 @@ pub(super) fn to_pairs(m: &Metadata) -> Vec<KeyValue> {
         };
         pairs.push(KeyValue::new(HASHES.to_owned(), json(serde_json::to_string(&entry))));
     }
+    if let Some(sample) = &m.sample {
+        pairs.push(KeyValue::new(SAMPLE.to_owned(), json(serde_json::to_string(sample))));
+    }
     pairs
 }
 
@@ -102,6 +106,9 @@ pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), 
             unit_bytes: e.unit_bytes,
             digest_bytes: e.digest_bytes,
         });
+    }
+    if let Some(text) = get(SAMPLE) {
+        m.sample = Some(serde_json::from_str(text).map_err(|_| bad(SAMPLE, text))?);
     }
     if let Some(text) = get(PROVENANCE) {
         m.provenance = serde_json::from_str(text).map_err(|_| bad(PROVENANCE, text))?;

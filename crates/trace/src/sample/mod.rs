@@ -22,7 +22,7 @@ mod regions;
 mod spatial;
 
 pub use filter::{Filter, RegionSet};
-pub use moments::{FEATURES, FeatureError, Moments, Quantiles, mean_error};
+pub use moments::{FEATURES, FeatureError, Moments, OpMoments, Quantiles, mean_error};
 pub use reduce::{Reduction, Step, reduce};
 pub use regions::{RegionKey, RegionTable};
 pub use spatial::{BITS_MAX, SampleSpec, Sampler};

@@ -1,6 +1,7 @@
 //! What a sample is compared by: means of features, and their quantiles.
 
 use forebay_block::{Nanos, Op, Request};
+use serde::{Deserialize, Serialize};
 
 use super::PAGE_BYTES;
 use crate::Distribution;
@@ -18,7 +19,7 @@ pub const FEATURES: [&str; 7] = [
 ];
 
 /// Sums over the reads and over the writes of a trace; trims and flushes are neither.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Moments {
     /// Of reads.
     pub read: OpMoments,
@@ -27,7 +28,7 @@ pub struct Moments {
 }
 
 /// Sums over requests. Signed, so that differences have the same form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct OpMoments {
     /// Requests.
     pub requests: i64,
@@ -99,7 +100,7 @@ impl Moments {
 }
 
 /// A feature of the full trace and of a sample.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FeatureError {
     /// Its name.
     pub name: String,
@@ -115,6 +116,14 @@ impl FeatureError {
     /// Of two values.
     pub fn new(name: impl Into<String>, full: f64, sample: f64) -> FeatureError {
         FeatureError { name: name.into(), full, sample, error: relative_error(full, sample) }
+    }
+}
+
+impl Moments {
+    /// The features of this, the whole, and of a sample.
+    pub fn compare(&self, sample: &Moments) -> Vec<FeatureError> {
+        let each = FEATURES.iter().zip(self.features().into_iter().zip(sample.features()));
+        each.map(|(name, (full, sample))| FeatureError::new(*name, full, sample)).collect()
     }
 }
 

@@ -108,6 +108,22 @@ impl Sampler {
         });
     }
 
+    /// Whether all of a request is in the sample, which then keeps its content hashes.
+    pub fn keeps_whole(&self, request: &Request) -> bool {
+        let mut parts = 0;
+        let mut whole = false;
+        runs(
+            request,
+            self.region_bytes,
+            |key| self.keeps_region(key),
+            |_, length| {
+                parts += 1;
+                whole = length == request.length;
+            },
+        );
+        whole && parts == 1
+    }
+
     fn keeps_region(&self, key: RegionKey) -> bool {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&key.volume.0.to_le_bytes());

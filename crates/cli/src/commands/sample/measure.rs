@@ -79,9 +79,7 @@ pub struct HitRatioError {
 impl Measured {
     /// The mean features, each with its error against the full trace.
     pub fn features(&self, full: &Measured) -> Vec<FeatureError> {
-        let (f, s) = (full.moments.features(), self.moments.features());
-        let each = FEATURES.iter().zip(f.iter().zip(s));
-        each.map(|(name, (full, sample))| FeatureError::new(*name, *full, sample)).collect()
+        full.moments.compare(&self.moments)
     }
 
     /// The mean of those errors, a fraction.

@@ -65,7 +65,7 @@ pub fn reduce(
         .min_by(|&a, &b| checkpoints[a].total_error.total_cmp(&checkpoints[b].total_error))
         .unwrap_or(0);
     let (length, measured) = tried.swap_remove(best);
-    write(job, &removed, length, ctx)?;
+    write(job, &removed, (length, rate_of(length)), ctx)?;
     Ok(Sampled::new(job.output, rate_of(length), full, measured).reduced(
         unreduced,
         regions,
@@ -106,7 +106,12 @@ fn try_lengths(
     tried.into_iter().map(|(first, measure)| Ok((first, measure.finish()?))).collect()
 }
 
-fn write(job: &Job<'_>, removed: &RegionSet, first: usize, ctx: &Context) -> Result<(), CliError> {
+fn write(
+    job: &Job<'_>,
+    removed: &RegionSet,
+    (first, rate): (usize, f64),
+    ctx: &Context,
+) -> Result<(), CliError> {
     let filter = Filter { removed, first, region_bytes: job.region_bytes };
     let (mut left, mut writer) = (Batch::default(), ParquetTraceWriter::create(job.output)?);
     let mut metadata = each_part(job.sample, ctx, |batch| {
@@ -114,6 +119,9 @@ fn write(job: &Job<'_>, removed: &RegionSet, first: usize, ctx: &Context) -> Res
         (0..batch.len()).for_each(|i| filter.filter(&batch.record(i), &mut left));
         Ok(writer.push_batch(&left)?)
     })?;
+    if let Some(sample) = &mut metadata.sample {
+        sample.rate = rate;
+    }
     metadata.provenance.push(format!(
         "forebay {}: {first} further regions removed, towards rate {}",
         env!("CARGO_PKG_VERSION"),

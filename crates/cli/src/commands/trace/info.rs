@@ -91,6 +91,11 @@ fn facts(info: &TraceInfo) -> Vec<(&'static str, String)> {
             facts.push((name, count(n)));
         }
     }
+    if let Some(sample) = &info.sample {
+        let (rate, of) = (percent(sample.rate), count(sample.of_requests));
+        facts.push(("sample", format!("{rate} of the regions of {of} requests")));
+        facts.push(("features off by", format!("{} on average", percent(sample.mean_error))));
+    }
     if let Some(contents) = &info.contents {
         let shared = contents.blocks_at_end - contents.contents_at_end;
         let share = |n: u64, of: u64| percent(n as f64 / of.max(1) as f64);
