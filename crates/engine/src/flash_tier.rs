@@ -59,7 +59,10 @@ impl FlashTier {
         };
         let (target, notice) = patience::open(&options)?;
         let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
-        if let Some(size) = flash.size.filter(|size| size.bytes() > target.size()) {
+        // Whole logical blocks are usable, of the size in the configuration as of the file's.
+        let block = u64::from(target.capabilities().logical_block);
+        let whole = |bytes: u64| bytes - bytes % block;
+        if let Some(size) = flash.size.filter(|size| whole(size.bytes()) > target.size()) {
             return Err(EngineError::FlashTooSmall {
                 path: flash.path.clone(),
                 size: target.size(),

@@ -467,3 +467,28 @@ fn destages_asked_for_at_the_same_time_all_end() {
     assert_eq!(engine.status().total.dirty_blocks, 0);
     drop(session);
 }
+
+#[test]
+fn a_flash_tier_of_a_size_that_is_no_whole_block_is_made_and_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path(), true);
+    let odd = (16 << 20) + 4505;
+    config.flash.as_mut().unwrap().size = Some(forebay_config::Size(odd));
+    for byte in [1, 2] {
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 0, byte);
+        drop(session);
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+    }
+    assert_eq!(directory.path().join("flash.img").metadata().unwrap().len(), odd);
+    // Smaller by a block is too small.
+    File::options()
+        .write(true)
+        .open(directory.path().join("flash.img"))
+        .unwrap()
+        .set_len(16 << 20)
+        .unwrap();
+    let error = Engine::open(&config, EngineOptions::default()).err().unwrap();
+    assert!(matches!(error, EngineError::FlashTooSmall { .. }), "{error}");
+}
