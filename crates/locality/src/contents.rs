@@ -65,14 +65,15 @@ impl ContentLocality {
     /// Nothing measured yet.
     ///
     /// # Errors
-    /// For distances of policies that forget blocks on some accesses (`pod-ro`, `pod-wbwo`): what such a
-    /// policy does to a content that other blocks share is not defined.
+    /// For distances of policies that do not keep every access (those of read-only and of write-only
+    /// caches): what such a policy does to a content that other blocks share is not defined.
     pub fn new(
         block_size: BlockSize,
         distance: Distance,
         scope: Scope,
     ) -> Result<Self, LocalityError> {
-        if matches!(distance, Distance::PodReadOnly | Distance::PodWriteOnly) {
+        use Distance::{PodWriteBack, PodWriteThrough, Trd, Urd};
+        if !matches!(distance, Trd | Urd | PodWriteBack | PodWriteThrough) {
             return Err(LocalityError::NoContentDistance);
         }
         Ok(Self {

@@ -165,7 +165,8 @@ fn each_volume_has_contents_of_its_own() {
 
 #[test]
 fn distances_of_policies_that_forget_blocks_are_refused() {
-    for distance in [Distance::PodReadOnly, Distance::PodWriteOnly] {
+    use Distance::{LruReadOnly, LruWriteOnly, PodReadOnly, PodWriteOnly};
+    for distance in [PodReadOnly, PodWriteOnly, LruReadOnly, LruWriteOnly] {
         let refused = ContentLocality::new(BlockSize::KIB_4, distance, Scope::Together);
         assert_eq!(refused.unwrap_err(), LocalityError::NoContentDistance);
     }
