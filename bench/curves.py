@@ -3,9 +3,11 @@
 import csv
 import subprocess
 import sys
+import time
 from collections import OrderedDict
+from pathlib import Path
 
-from common import BLOCK, FOREBAY, MIB, at_or_last, curve, row, simulate
+from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
 
 
 def lru():
@@ -107,3 +109,41 @@ def sampling(trace):
         mean, most = sum(errors) / len(errors), max(errors)
         rate = document["sampled_rate"]
         row(f"`{' '.join(options)}`", f"{mean:.4f}", f"{most:.3f}", f"{rate:.3g}")
+
+
+def miniature(trace):
+    """Miniature simulations beside whole ones: memory alone, and tiers with both layouts."""
+    memory = [16, 64, 128, 256]
+    flash = [128, 256, 512, 1024]
+    sizes = {
+        "memory": ("", ["--at", ",".join(f"{mib}MiB" for mib in [*memory, 512, 1024])])
+    }
+    for layout in ["log", "slots"]:
+        section = f'[flash]\npath = "/flash"\nlayout = "{layout}"\n'
+        words = ["--at", ",".join(f"{mib}MiB" for mib in memory[:3])]
+        words += ["--flash", ",".join(f"{mib}MiB" for mib in flash)]
+        sizes[f"memory and flash, {layout}"] = (section, words)
+    row("tiers", "of the blocks", "mean error", "largest", "time to all blocks'")
+    row("---", "---:", "---:", "---:", "---:")
+    for name, (section, words) in sizes.items():
+        Path("cache.toml").write_text(
+            f'[cache]\nwrite_policy = "write-back"\n{section}'
+        )
+        whole, seconds = miss_ratios(trace, words, "1")
+        for rate in ["0.3", "0.1", "0.03"]:
+            part, taken = miss_ratios(trace, words, rate)
+            errors = [abs(part[at] - whole[at]) for at in part]
+            mean, most = sum(errors) / len(errors), max(errors)
+            share = taken / seconds
+            row(name, rate, f"{mean:.4f}", f"{most:.4f}", f"{share:.2f}")
+
+
+def miss_ratios(trace, words, rate):
+    started = time.monotonic()
+    document = ask("mrc", trace, "--config", "cache.toml", "--sample", rate, *words)
+    taken = time.monotonic() - started
+    points = {
+        (point["size_bytes"], point["flash_bytes"]): point.get("miss_ratio")
+        for point in document["points"]
+    }
+    return {at: ratio for at, ratio in points.items() if ratio is not None}, taken

@@ -4,6 +4,7 @@
     bench/tables.py lru              what two tiers hit, beside LRU of their sum
     bench/tables.py pod TRACE        read-only and write-only caches beside their curves
     bench/tables.py sampling TRACE   errors of sampled curves
+    bench/tables.py miniature TRACE  errors of miniature simulations
     bench/tables.py formulas TRACE...
                                      the planner's formulas beside the simulator, by layout
     bench/tables.py info TRACE...    what is in traces with content hashes
@@ -30,7 +31,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
-from curves import block_accesses, lru, pod, sampling
+from curves import block_accesses, lru, miniature, pod, sampling
 
 # Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
 # 2012, figure 4.5: what is popular, and a flood that is never read again.
@@ -525,6 +526,7 @@ def main():
         "lru": lru,
         "pod": pod,
         "sampling": sampling,
+        "miniature": miniature,
         "sample": sample,
         "sample-runs": sample_runs,
         "info": info,

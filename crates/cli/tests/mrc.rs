@@ -229,3 +229,63 @@ fn slices_say_how_far_the_curve_may_be_off() {
     let both = forebay(&["mrc", &trace, "--slices", "--per-volume"]);
     assert_eq!(both.status.code(), Some(2));
 }
+
+#[test]
+fn a_miniature_of_everything_is_the_simulation_and_one_of_a_part_is_close() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (trace, config) = (at("zipf.parquet"), at("cache.toml"));
+    let spec = "zipf:blocks=20k,theta=0.5,requests=60k,seed=1,write=0.3";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace, "--quiet"]).status.success());
+    let tiers = |dram: &str, flash: &str| {
+        format!(
+            "[cache]\ndram = '{dram}'\nwrite_policy = 'write-back'\n\
+             [flash]\npath = '/simulated'\nsize = '{flash}'\nlayout = 'slots'\n"
+        )
+    };
+    std::fs::write(&config, tiers("1MiB", "16MiB")).unwrap();
+    let surface = |rate: &str| {
+        let sizes = ["--at", "4MiB,16MiB", "--flash", "16MiB,32MiB"];
+        json(&[&[&trace, "--config", &config, "--sample", rate][..], &sizes].concat())
+    };
+    let (all, part) = (surface("1"), surface("0.6"));
+    let points = |answer: &Value| answer["points"].as_array().unwrap().clone();
+    assert_eq!((points(&all).len(), &all["write_policy"]), (4, &"write-back".into()));
+    for (all, part) in points(&all).iter().zip(&points(&part)) {
+        let sizes = ["size_bytes", "flash_bytes"].map(|key| all[key].as_u64().unwrap());
+        std::fs::write(&config, tiers(&sizes[0].to_string(), &sizes[1].to_string())).unwrap();
+        let run = ["simulate", &trace, "--config", &config, "--untimed", "--json", "--quiet"];
+        let simulated: Value = serde_json::from_slice(&forebay(&run).stdout).unwrap();
+        let count = |tier: &Value| tier["read"].as_u64().unwrap() + tier["write"].as_u64().unwrap();
+        let hits = ["tier1", "tier2"].map(|tier| count(&simulated["hits"][tier]));
+        let misses = count(&simulated["misses"]);
+        let accesses = (hits[0] + hits[1] + misses) as f64;
+        let ratio = |point: &Value, key: &str| point[key].as_f64().unwrap();
+        assert!((ratio(all, "miss_ratio") - misses as f64 / accesses).abs() < 1e-12, "{sizes:?}");
+        assert!((ratio(all, "tier2_hit_ratio") - hits[1] as f64 / accesses).abs() < 1e-12);
+        assert_eq!(all["backing_write_bytes"], simulated["backing"]["write_bytes"]);
+        let off = (ratio(part, "miss_ratio") - ratio(all, "miss_ratio")).abs();
+        // Spare cells of the slots weigh more in a miniature.
+        assert!(off < 0.05, "{sizes:?}: off by {off}");
+    }
+}
+
+#[test]
+fn a_miniature_needs_sizes_that_it_can_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let config = dir.path().join("cache.toml").to_str().unwrap().to_string();
+    std::fs::write(&config, "[cache]\ndram = '1MiB'\n").unwrap();
+    for (arguments, status, words) in [
+        (&["--flash", "1GiB"][..], 2, "[flash]"),
+        (&["--distance", "urd"], 2, "--distance"),
+        (&["--at", "16KiB"], 1, "no size is left"),
+    ] {
+        let output = forebay(&[&["mrc", &trace, "--config", &config], arguments].concat());
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
+        assert!(message.contains(words), "{message}");
+    }
+    let output = forebay(&["mrc", &trace, "--flash", "1GiB"]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,8 +1,10 @@
 //! `forebay mrc`: miss-ratio curves.
 
+mod miniature;
 mod sliced;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::thread;
 
 use clap::ValueEnum;
@@ -108,6 +110,16 @@ pub struct Args {
     /// One more curve for each volume by itself
     #[arg(long)]
     pub per_volume: bool,
+    /// The curve of the cache that this file configures, whatever its policies, by simulating it in
+    /// miniature; sizes of memory are those of --at, or powers of two
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
+        "per_volume", "block_size", "points",
+    ])]
+    pub config: Option<PathBuf>,
+    /// With --config: sizes of the flash tier, each with each of memory
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', requires = "config")]
+    pub flash: Vec<Size>,
     /// Size of a block
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -169,7 +181,10 @@ impl Args {
 
 /// Computes and prints the curves.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check(&args.traces.traces)?;
+    args.output.check(args.traces.traces.iter().chain(&args.config))?;
+    if let Some(config) = &args.config {
+        return miniature::run(&args, config, ctx);
+    }
     let locality = args.options()?;
     let (traces, measured) = match (args.key, args.slices) {
         (Key::Content, _) => contents(&args, locality, ctx)?,
