@@ -8,7 +8,7 @@
 mod request;
 mod units;
 
-pub use request::{BlockSpan, Flags, Op, Request};
+pub use request::{BlockSpan, Flags, Op, Request, RequestColumns};
 pub use units::{
     BlockAddr, BlockIndex, BlockSize, BlockSizeError, ByteCount, ByteOffset, Extent, Nanos, Volume,
 };

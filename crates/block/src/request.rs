@@ -115,6 +115,41 @@ impl Request {
     }
 }
 
+/// A run of requests in columns of equal length: what work on many at a time takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestColumns<'a> {
+    /// Arrival times in nanoseconds.
+    pub time_ns: &'a [u64],
+    /// Volume numbers.
+    pub volume: &'a [u32],
+    /// Operations.
+    pub op: &'a [Op],
+    /// Flags.
+    pub flags: &'a [Flags],
+    /// First bytes addressed.
+    pub offset: &'a [u64],
+    /// Numbers of bytes.
+    pub length: &'a [u64],
+}
+
+impl RequestColumns<'_> {
+    /// Request `i`.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    #[inline]
+    pub fn request(&self, i: usize) -> Request {
+        Request {
+            time: Nanos(self.time_ns[i]),
+            volume: Volume(self.volume[i]),
+            op: self.op[i],
+            flags: self.flags[i],
+            offset: self.offset[i],
+            length: self.length[i],
+        }
+    }
+}
+
 /// The part of one block that a request addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BlockSpan {

@@ -1,6 +1,6 @@
 //! Requests in columns: what readers fill and writers take.
 
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, RequestColumns};
 
 /// A run of requests, one `Vec` per column.
 ///
@@ -104,6 +104,49 @@ impl Batch {
         self.length.push(request.length);
     }
 
+    /// Appends requests, by runs: the columns grow once for each. Returns how many they were.
+    #[inline]
+    pub(crate) fn extend(&mut self, mut requests: impl Iterator<Item = Request>) -> usize {
+        const RUN: usize = 128;
+        let (mut time_ns, mut offset, mut length) = ([0; RUN], [0; RUN], [0; RUN]);
+        let (mut volume, mut op, mut flags) = ([0; RUN], [Op::Read; RUN], [Flags::NONE; RUN]);
+        let before = self.len();
+        loop {
+            let mut n = 0;
+            while n < RUN {
+                let Some(request) = requests.next() else { break };
+                time_ns[n] = request.time.0;
+                volume[n] = request.volume.0;
+                op[n] = request.op;
+                flags[n] = request.flags;
+                offset[n] = request.offset;
+                length[n] = request.length;
+                n += 1;
+            }
+            self.time_ns.extend_from_slice(&time_ns[..n]);
+            self.volume.extend_from_slice(&volume[..n]);
+            self.op.extend_from_slice(&op[..n]);
+            self.flags.extend_from_slice(&flags[..n]);
+            self.offset.extend_from_slice(&offset[..n]);
+            self.length.extend_from_slice(&length[..n]);
+            if n < RUN {
+                return self.len() - before;
+            }
+        }
+    }
+
+    /// The mandatory columns.
+    pub fn columns(&self) -> RequestColumns<'_> {
+        RequestColumns {
+            time_ns: &self.time_ns,
+            volume: &self.volume,
+            op: &self.op,
+            flags: &self.flags,
+            offset: &self.offset,
+            length: &self.length,
+        }
+    }
+
     /// Appends a request with what else is known about it.
     pub fn push_record(&mut self, record: Record<'_>) {
         self.push(record.request);
@@ -127,14 +170,7 @@ impl Batch {
     /// # Panics
     /// If there are not that many.
     pub fn request(&self, i: usize) -> Request {
-        Request {
-            time: Nanos(self.time_ns[i]),
-            volume: Volume(self.volume[i]),
-            op: self.op[i],
-            flags: self.flags[i],
-            offset: self.offset[i],
-            length: self.length[i],
-        }
+        self.columns().request(i)
     }
 
     /// Request `i` with what else is known about it.
@@ -260,6 +296,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
 
     fn request(n: u64) -> Request {
         Request {

@@ -159,13 +159,16 @@ impl<R: Raw> TraceReader for Rebased<R> {
         let filled = self.raw.fill(batch, BATCH_REQUESTS);
         if let Some(&first) = batch.time_ns.first() {
             let epoch = *self.metadata.epoch_ns.get_or_insert(first);
+            let (mut last_ns, mut out_of_order) = (self.last_ns, 0);
             for time in &mut batch.time_ns {
                 let since = time.saturating_sub(epoch);
-                let early = *time < epoch || since < self.last_ns;
-                self.out_of_order += u64::from(early);
-                self.last_ns = self.last_ns.max(since);
-                *time = self.last_ns;
+                let early = *time < epoch || since < last_ns;
+                out_of_order += u64::from(early);
+                last_ns = last_ns.max(since);
+                *time = last_ns;
             }
+            self.last_ns = last_ns;
+            self.out_of_order += out_of_order;
         }
         let about = self.raw.about();
         if about.volumes.len() != self.metadata.volumes.len() {

@@ -9,9 +9,9 @@
 use super::{
     Format, open_records,
     records::{RecordParser, le32, le64},
-    text::Out,
 };
-use forebay_block::{Op, SECTOR_BYTES};
+use crate::metadata::VolumeTable;
+use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Registration.
 pub(crate) const FORMAT: Format = Format {
@@ -25,11 +25,11 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
+pub(super) const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
 
-struct Lcs {
-    unit: u64,
-    version: u64,
+pub(super) struct Lcs {
+    pub(super) unit: u64,
+    pub(super) version: u64,
 }
 
 impl RecordParser for Lcs {
@@ -45,6 +45,7 @@ impl RecordParser for Lcs {
         Err("the header of an lcs trace of version 1 to 8".to_owned())
     }
 
+    #[inline]
     fn record_bytes(&self) -> usize {
         match self.version {
             1 => 24,
@@ -54,8 +55,9 @@ impl RecordParser for Lcs {
         }
     }
 
-    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
-        let time_ns = u64::from(le32(r, 0)) * 1_000_000_000;
+    #[inline]
+    fn request(&mut self, r: &[u8], volumes: &mut VolumeTable) -> Option<Request> {
+        let time = Nanos(u64::from(le32(r, 0)) * 1_000_000_000);
         let offset = le64(r, 4).checked_mul(self.unit)?;
         let (length, kind) = match self.version {
             1 => (le32(r, 12).into(), 0),
@@ -71,9 +73,9 @@ impl RecordParser for Lcs {
         let volume = if self.version == 1 {
             0
         } else {
-            out.volumes.id(&(kind >> 8).to_le_bytes(), |_| format!("tenant{}", kind >> 8))
+            volumes.id(&(kind >> 8).to_le_bytes(), |_| format!("tenant{}", kind >> 8))
         };
-        out.push(time_ns, volume, op, offset, length)?;
-        Some(true)
+        let (volume, flags) = (Volume(volume), Flags::NONE);
+        Some(Request { time, volume, op, flags, offset, length })
     }
 }

@@ -9,9 +9,9 @@
 use super::{
     Format, Head, open_records,
     records::{RecordParser, le32, le64},
-    text::Out,
 };
-use forebay_block::{Op, SECTOR_BYTES};
+use crate::metadata::VolumeTable;
+use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Registration.
 pub(crate) const FORMAT: Format = Format {
@@ -25,24 +25,25 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-struct OracleGeneral {
-    unit: u64,
+pub(super) struct OracleGeneral {
+    pub(super) unit: u64,
 }
 
 impl RecordParser for OracleGeneral {
     const NAME: &'static str = "oracleGeneral";
     const EXPECTED: &'static str = "a record whose object times the unit is an address";
 
+    #[inline]
     fn record_bytes(&self) -> usize {
         24
     }
 
     #[inline]
-    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
-        let time_ns = u64::from(le32(r, 0)) * 1_000_000_000;
+    fn request(&mut self, r: &[u8], _: &mut VolumeTable) -> Option<Request> {
+        let time = Nanos(u64::from(le32(r, 0)) * 1_000_000_000);
+        let (volume, op, flags) = (Volume(0), Op::Read, Flags::NONE);
         let offset = le64(r, 4).checked_mul(self.unit)?;
-        out.push(time_ns, 0, Op::Read, offset, le32(r, 12).into())?;
-        Some(true)
+        Some(Request { time, volume, op, flags, offset, length: le32(r, 12).into() })
     }
 }
 

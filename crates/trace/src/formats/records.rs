@@ -2,13 +2,18 @@
 
 use std::io::Read;
 
-use super::text::Out;
+use forebay_block::Request;
+
+use super::text::{Out, is_possible};
 use crate::{
     Batch, Clock, Counters, OpenOptions, Position, Progress, Result, TraceError,
     metadata::VolumeTable,
     reader::{About, Raw},
     source::Source,
 };
+
+/// Records that are read at once.
+const BUFFER_RECORDS: usize = 2048;
 
 /// Parses the records of one format. Must not panic on anything.
 pub(crate) trait RecordParser {
@@ -39,9 +44,22 @@ pub(crate) trait RecordParser {
         0
     }
 
+    /// The request that a record of exactly that many bytes is, if it is one, of which nothing else is
+    /// known and after which no bytes are passed over. Any other record is one for
+    /// [`RecordParser::record`], as is one whose range is impossible.
+    #[inline]
+    fn request(&mut self, _record: &[u8], _volumes: &mut VolumeTable) -> Option<Request> {
+        None
+    }
+
     /// Parses one record, of exactly that many bytes, and pushes at most one request: whether it
     /// did, or `None` if the record is bad.
-    fn record(&mut self, record: &[u8], out: &mut Out<'_>) -> Option<bool>;
+    #[inline]
+    fn record(&mut self, record: &[u8], out: &mut Out<'_>) -> Option<bool> {
+        let request = self.request(record, out.volumes)?;
+        out.push_request(request)?;
+        Some(true)
+    }
 }
 
 /// The records of a file as requests.
@@ -49,8 +67,10 @@ pub(crate) struct Records<P> {
     source: Source,
     parser: P,
     volumes: VolumeTable,
+    /// Of these bytes, those from `taken` to `filled` are still to be parsed.
     buffer: Vec<u8>,
     taken: usize,
+    filled: usize,
     ended: bool,
     record_bytes: usize,
     record: u64,
@@ -83,6 +103,7 @@ impl<P: RecordParser> Records<P> {
             parser,
             buffer: Vec::new(),
             taken: 0,
+            filled: 0,
             ended: false,
             record: 0,
             offset: P::HEADER_BYTES as u64,
@@ -93,33 +114,43 @@ impl<P: RecordParser> Records<P> {
     }
 
     fn refill(&mut self) -> Result<()> {
-        self.buffer.drain(..self.taken);
+        // Kept at its length, so that it is zeroed once. Less than a record is left in it.
+        self.buffer.resize(self.record_bytes * BUFFER_RECORDS, 0);
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
         self.taken = 0;
-        let old = self.buffer.len();
-        self.buffer.resize(old + self.record_bytes * 8192, 0);
-        let mut len = old;
-        while len < self.buffer.len() && !self.ended {
-            match self.source.read(&mut self.buffer[len..]) {
+        while self.filled < self.buffer.len() && !self.ended {
+            match self.source.read(&mut self.buffer[self.filled..]) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    self.buffer.truncate(len);
-                    return Err(self.source.error(e));
-                }
+                Err(e) => return Err(self.source.error(e)),
                 Ok(0) => self.ended = true,
-                Ok(n) => len += n,
+                Ok(n) => self.filled += n,
             }
         }
-        self.buffer.truncate(len);
         Ok(())
     }
 
+    /// Takes as many records in a row as are nothing but requests, `max` at most.
+    fn take_requests(&mut self, batch: &mut Batch, max: usize) {
+        let record_bytes = self.parser.record_bytes();
+        let requests = self.buffer[self.taken..self.filled]
+            .chunks_exact(record_bytes)
+            .take(max)
+            .map_while(|record| self.parser.request(record, &mut self.volumes))
+            .take_while(|r| is_possible(r.op, r.offset, r.length));
+        let taken = batch.extend(requests);
+        self.taken += taken * record_bytes;
+        self.offset += (taken * record_bytes) as u64;
+        self.record += taken as u64;
+    }
+
     fn end(&mut self) -> Result<()> {
-        let trailing = (self.buffer.len() - self.taken) as u64;
+        let trailing = (self.filled - self.taken) as u64;
         if trailing == 0 && self.following == 0 {
             return Ok(());
         }
         self.following = 0;
-        self.taken = self.buffer.len();
+        self.taken = self.filled;
         if self.skip_bad {
             self.counters.bad += 1;
             return Ok(());
@@ -137,14 +168,20 @@ impl<P: RecordParser + Send> Raw for Records<P> {
     fn fill(&mut self, batch: &mut Batch, max: usize) -> Result<()> {
         let target = batch.len() + max;
         while batch.len() < target {
-            let passed = self.following.min(self.buffer.len() - self.taken);
+            let passed = self.following.min(self.filled - self.taken);
             self.following -= passed;
             self.taken += passed;
-            let Some(record) = self.buffer.get(self.taken..self.taken + self.record_bytes) else {
+            if self.filled - self.taken < self.record_bytes {
                 if self.ended {
                     return self.end();
                 }
                 self.refill()?;
+                continue;
+            }
+            self.take_requests(batch, target - batch.len());
+            let left = &self.buffer[self.taken..self.filled];
+            let Some(record) = left.get(..self.record_bytes).filter(|_| batch.len() < target)
+            else {
                 continue;
             };
             let before = batch.len();
@@ -214,4 +251,106 @@ pub(crate) fn le32(record: &[u8], at: usize) -> u32 {
 #[inline]
 pub(crate) fn le16(record: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([record[at], record[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::{lcs::Lcs, oracle_general::OracleGeneral, vscsi::Binary};
+    use proptest::prelude::*;
+
+    /// A format without [`RecordParser::request`]: every record is looked at by itself.
+    struct OneByOne<P>(P);
+
+    impl<P: RecordParser> RecordParser for OneByOne<P> {
+        const NAME: &'static str = P::NAME;
+        const CLOCK: Clock = P::CLOCK;
+        const EXPECTED: &'static str = P::EXPECTED;
+        const NUMBERED_VOLUMES: bool = P::NUMBERED_VOLUMES;
+        const HEADER_BYTES: usize = P::HEADER_BYTES;
+
+        fn header(&mut self, header: &[u8]) -> Result<(), String> {
+            self.0.header(header)
+        }
+
+        fn record_bytes(&self) -> usize {
+            self.0.record_bytes()
+        }
+
+        fn record(&mut self, record: &[u8], out: &mut Out<'_>) -> Option<bool> {
+            self.0.record(record, out)
+        }
+    }
+
+    /// All that comes of reading: each batch, and what ended it.
+    fn read<P: RecordParser + Send>(
+        parser: P,
+        bytes: &[u8],
+        skip_bad_lines: bool,
+    ) -> (Vec<Batch>, Option<String>, Counters, Vec<crate::VolumeInfo>) {
+        let source = Source::from_bytes(bytes.to_vec()).unwrap();
+        let options = OpenOptions { skip_bad_lines, ..OpenOptions::default() };
+        let mut records = match Records::new(source, &options, parser) {
+            Ok(records) => records,
+            Err(e) => return (Vec::new(), Some(e.to_string()), Counters::default(), Vec::new()),
+        };
+        let mut batches = Vec::new();
+        loop {
+            let mut batch = Batch::default();
+            let done = records.fill(&mut batch, 300);
+            let ended = batch.is_empty();
+            batches.push(batch);
+            if done.is_err() || ended {
+                let error = done.err().map(|e| e.to_string());
+                return (batches, error, records.counters, records.volumes.volumes);
+            }
+        }
+    }
+
+    /// Records whose bytes are mostly those of a good one, so that good and bad ones take turns.
+    fn damaged(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+        let n = good.len();
+        let damage = prop::collection::vec((0usize..900, 0..n, any::<u8>()), 0..6);
+        (0usize..900, 0..n, damage).prop_map(move |(records, trailing, damage)| {
+            let mut bytes = good.repeat(records);
+            for (number, at, byte) in damage {
+                if let Some(place) = bytes.get_mut(number * n + at) {
+                    *place = byte;
+                }
+            }
+            bytes.extend(&good[..trailing]);
+            bytes
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn runs_of_records_read_as_the_records_do_one_by_one(
+            oracle in damaged(vec![1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]),
+            lcs in damaged(vec![1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 2, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            vscsi in damaged([&[1u8, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0x28, 0, 5, 1][..], &[7, 0, 0, 0, 0, 0, 0, 0], &[9, 0, 0, 0, 0, 0, 0, 0]].concat()),
+            skip_bad: bool,
+        ) {
+            let oracle_general = || OracleGeneral { unit: 512 };
+            prop_assert_eq!(
+                read(oracle_general(), &oracle, skip_bad),
+                read(OneByOne(oracle_general()), &oracle, skip_bad)
+            );
+            let mut header = vec![0; Lcs::HEADER_BYTES];
+            header[..8].copy_from_slice(&crate::formats::lcs::MAGIC);
+            header[8] = 2;
+            let lcs = [header, lcs].concat();
+            let parser = || Lcs { unit: 512, version: 1 };
+            prop_assert_eq!(
+                read(parser(), &lcs, skip_bad),
+                read(OneByOne(parser()), &lcs, skip_bad)
+            );
+            prop_assert_eq!(
+                read(Binary::<1>, &vscsi, skip_bad),
+                read(OneByOne(Binary::<1>), &vscsi, skip_bad)
+            );
+        }
+    }
 }

@@ -93,18 +93,14 @@ impl Out<'_> {
         offset: u64,
         length: u64,
     ) -> Option<()> {
-        if !is_possible(op, offset, length) {
-            return None;
-        }
-        self.batch.push(Request {
-            time: Nanos(time_ns),
-            volume: Volume(volume),
-            op,
-            flags: Flags::NONE,
-            offset,
-            length,
-        });
-        Some(())
+        let (time, volume, flags) = (Nanos(time_ns), Volume(volume), Flags::NONE);
+        self.push_request(Request { time, volume, op, flags, offset, length })
+    }
+
+    /// The same of a request made elsewhere.
+    #[inline]
+    pub(crate) fn push_request(&mut self, request: Request) -> Option<()> {
+        is_possible(request.op, request.offset, request.length).then(|| self.batch.push(request))
     }
 }
 

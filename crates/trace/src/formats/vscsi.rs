@@ -15,7 +15,8 @@ use super::{
     scan::Scan,
     text::{Line, LineParser, Out},
 };
-use forebay_block::{Nanos, Op, SECTOR_BYTES};
+use crate::metadata::VolumeTable;
+use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Registration of the older binary layout.
 pub(crate) const V1: Format = Format {
@@ -71,29 +72,23 @@ enum Scsi {
     Other,
 }
 
-/// Pushes one command: whether it is a request.
+/// What one command is: a request, another command, or (the outer `None`) impossible.
 #[inline]
-fn push(out: &mut Out<'_>, code: u64, time_ns: u64, lbn: u64, length: u64) -> Option<bool> {
-    let Scsi::Block(op) = scsi_op(code)? else { return Some(false) };
+fn command(code: u64, time_ns: u64, lbn: u64, length: u64) -> Option<Option<Request>> {
+    let Scsi::Block(op) = scsi_op(code)? else { return Some(None) };
     let offset = lbn.checked_mul(SECTOR_BYTES)?;
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
-    out.push(time_ns, 0, op, offset, length)?;
-    Some(true)
+    let (time, volume, flags) = (Nanos(time_ns), Volume(0), Flags::NONE);
+    Some(Some(Request { time, volume, op, flags, offset, length }))
 }
 
-struct Binary<const VERSION: u8>;
+pub(super) struct Binary<const VERSION: u8>;
 
-impl<const VERSION: u8> RecordParser for Binary<VERSION> {
-    const NAME: &'static str = if VERSION == 1 { "vscsi-v1" } else { "vscsi-v2" };
-    const EXPECTED: &'static str = "a vscsi record: its version, a SCSI command, an LBN, a time";
-
-    fn record_bytes(&self) -> usize {
-        if VERSION == 1 { 32 } else { 40 }
-    }
-
+impl<const VERSION: u8> Binary<VERSION> {
+    /// As [`command`].
     #[inline]
-    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
-        let (command, version, length) = if VERSION == 1 {
+    fn parse(r: &[u8]) -> Option<Option<Request>> {
+        let (code, version, length) = if VERSION == 1 {
             (le16(r, 12), le16(r, 14), le32(r, 4))
         } else {
             (le16(r, 0), le16(r, 2), le32(r, 8))
@@ -102,11 +97,33 @@ impl<const VERSION: u8> RecordParser for Binary<VERSION> {
             return None;
         }
         let time_ns = le64(r, 24).checked_mul(1_000)?;
-        let pushed = push(out, command.into(), time_ns, le64(r, 16), length.into())?;
-        if VERSION == 2 && pushed {
+        command(code.into(), time_ns, le64(r, 16), length.into())
+    }
+}
+
+impl<const VERSION: u8> RecordParser for Binary<VERSION> {
+    const NAME: &'static str = if VERSION == 1 { "vscsi-v1" } else { "vscsi-v2" };
+    const EXPECTED: &'static str = "a vscsi record: its version, a SCSI command, an LBN, a time";
+
+    #[inline]
+    fn record_bytes(&self) -> usize {
+        if VERSION == 1 { 32 } else { 40 }
+    }
+
+    #[inline]
+    fn request(&mut self, r: &[u8], _: &mut VolumeTable) -> Option<Request> {
+        // Version 2 has latencies.
+        if VERSION == 1 { Self::parse(r)? } else { None }
+    }
+
+    #[inline]
+    fn record(&mut self, r: &[u8], out: &mut Out<'_>) -> Option<bool> {
+        let Some(request) = Self::parse(r)? else { return Some(false) };
+        out.push_request(request)?;
+        if VERSION == 2 {
             out.batch.set_latency_of_last(Nanos(le64(r, 32).saturating_mul(1_000)));
         }
-        Some(pushed)
+        Some(true)
     }
 }
 
@@ -146,6 +163,8 @@ impl LineParser for Text {
         if !s.at_end() {
             return None;
         }
-        Some(if push(out, code, time_ns, lbn, length)? { Line::Request } else { Line::Other })
+        let Some(request) = command(code, time_ns, lbn, length)? else { return Some(Line::Other) };
+        out.push_request(request)?;
+        Some(Line::Request)
     }
 }
