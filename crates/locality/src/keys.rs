@@ -11,6 +11,9 @@ use forebay_block::{BlockAddr, BlockIndex, Volume};
 
 use crate::LocalityError;
 
+/// A region is `1 << REGION_BITS` consecutive blocks of a volume, whose keys are consecutive too.
+pub(crate) const REGION_BITS: u32 = 32;
+
 /// Entries of the cache in front of the map; workloads use few regions at a time.
 const RECENT: usize = 64;
 

@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
-use crate::reading::{Traces, options, read_described, read_traces};
+use crate::reading::{Traces, options, read_described, read_trace_batches, read_traces};
 use crate::rows::Rows;
 use sliced::Sliced;
 
@@ -208,9 +208,10 @@ fn sectors(
 ) -> Result<(Traces, Measured), CliError> {
     let mut workload = WorkloadLocality::new(options)?;
     let mut without_data = 0;
-    let traces = read_traces(&args.traces, ctx, |request| {
-        without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
-        Ok(workload.add(request)?)
+    let traces = read_trace_batches(&args.traces, ctx, |batch| {
+        let ops = batch.op.iter();
+        without_data += ops.filter(|op| matches!(op, Op::Trim | Op::Flush)).count() as u64;
+        Ok(workload.add_columns(&batch.columns())?)
     })?;
     tell_without_data(without_data, ctx);
     Ok((traces, Measured::Whole(workload.finish()?)))
