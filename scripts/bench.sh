@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 # The shell's own measurements of the binary, Criterion's of single crates, and small programs.
-BENCHES="hits record simulate reuse codec plan partition read-rate device model replay"
+BENCHES="hits record simulate reuse curves-peer codec plan partition read-rate device model replay"
 SKIPPED=77
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"
 export FOREBAY="${FOREBAY:-$built/forebay}" RAMSERVER="${RAMSERVER:-$built/ramserver}"
@@ -49,6 +49,13 @@ bench_reuse() { cargo bench -p forebay-locality --bench reuse; }
 bench_codec() { cargo bench -p forebay-nbd --bench codec; }
 bench_plan() { cargo bench -p forebay-plan --bench plan; }
 bench_partition() { cargo bench -p forebay-plan --bench partition; }
+
+# Miss-ratio curves beside those of libCacheSim; MRC_PROFILER says where its mrcProfiler is.
+bench_curves-peer() {
+    local peer="${MRC_PROFILER:-mrcProfiler}"
+    needs "$peer" python3
+    release -p forebay && bench/curves-peer.sh "$(command -v "$peer")"
+}
 
 # Reading traces; the executor and its devices; device models; sending and measuring.
 bench_read-rate() { example forebay-trace read_rate; }
