@@ -94,7 +94,7 @@ step_python() {
 
 # Shows what matters of a step's output while it runs; the log has all of it.
 filter() {
-    grep --line-buffered -vE \
+    grep --line-buffered --text -vE \
         '^ *(Compiling|Downloaded|Downloading|Checking|Documenting|Adding|Updating|Locking|Blocking|Doc-tests) |^test .*(\.\.\. ok|\.\.\. ignored)$|^running [0-9]+ tests?$|^$' \
         || true
 }

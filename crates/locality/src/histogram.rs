@@ -8,6 +8,9 @@
 //! larger ones share one by sixteen: about 1 byte per distinct block and 1 MiB. Nothing is
 //! estimated: counts are exact, and hits are exact for every cache size up to 65,536 blocks and
 //! for multiples of 16 blocks (64 KiB at 4 KiB) beyond, finer than any allocation unit.
+//!
+//! Distances of a sample are estimates, in steps of 1/rate; a quarter of such a step, rounded to a power of
+//! two, is counted as one there, so that a bounded sample has a bounded histogram.
 
 use forebay_block::Op;
 
@@ -17,6 +20,8 @@ use crate::Reuse;
 const FINE_END: u64 = 1 << 16;
 /// log2 of the number of larger distances that share a counter.
 const COARSE_SHIFT: u32 = 4;
+/// Steps in which the distances of a sample are counted, to one block of the sample.
+const STEPS_PER_SAMPLED: f64 = 4.0;
 /// Counters are kept in sixty-four-thousandths, so that a sampled access can weigh 1/rate.
 const WEIGHT_SHIFT: u32 = 16;
 
@@ -63,6 +68,8 @@ impl Default for SampledRate {
 pub struct DistanceCounts {
     /// `sums[i]` counts the reuses whose distance lies in counters 0 to i.
     sums: Vec<u64>,
+    /// Distances are counted in steps of 2 to the power of this; the same for both operations.
+    shift: u32,
     /// Accesses to blocks that were not held by a cache of any size.
     pub cold: u64,
     /// Accesses of a kind that the distance does not measure; they never hit.
@@ -108,7 +115,7 @@ impl ReuseHistogram {
     pub fn breakpoints(&self) -> impl Iterator<Item = u64> + '_ {
         let counters = self.read.sums.len().max(self.write.sums.len());
         (0..counters).filter(|&i| self.read.count(i) + self.write.count(i) > 0).map(|i| {
-            let size = first_distance(i + 1);
+            let size = first_distance(i + 1) << self.read.shift;
             // The last counter ends where the last distance does.
             self.max_distance().map_or(size, |max| size.min(max + 1))
         })
@@ -125,13 +132,14 @@ impl DistanceCounts {
     /// smaller distance.
     ///
     /// Exact up to 65,536 blocks, at multiples of 16 beyond, and from one more than the largest
-    /// distance on; in between, the hits of the next smaller such size (a lower bound).
+    /// distance on; in between, the hits of the next smaller such size (a lower bound). Of a sample, at
+    /// multiples of a quarter of 1/rate.
     #[inline]
     pub fn hits(&self, cache_blocks: u64) -> u64 {
         if self.max_distance.is_none_or(|max| cache_blocks > max) {
             return self.reuses();
         }
-        match counter_of(cache_blocks) {
+        match counter_of(cache_blocks >> self.shift) {
             0 => 0,
             i => self.sums.get(i - 1).copied().unwrap_or(self.reuses()),
         }
@@ -164,6 +172,7 @@ pub struct HistogramBuilder {
 #[derive(Clone, Debug, Default)]
 struct Counters {
     counts: Vec<u64>,
+    shift: u32,
     cold: u64,
     unmeasured: u64,
     max_distance: Option<u64>,
@@ -222,6 +231,13 @@ impl HistogramBuilder {
         })
     }
 
+    /// Counts distances in steps that fit a sample whose distances are `scale` times too small.
+    pub(crate) fn fit(&mut self, scale: f64) {
+        let shift = (scale / STEPS_PER_SAMPLED).max(1.0).log2() as u32;
+        self.read.coarsen(shift);
+        self.write.coarsen(shift);
+    }
+
     /// Adds what another has counted.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.read.merge(&other.read);
@@ -247,7 +263,7 @@ impl HistogramBuilder {
 impl Counters {
     #[inline(always)]
     fn reuse(&mut self, distance: u64, weight: u64) {
-        let counter = counter_of(distance);
+        let counter = counter_of(distance >> self.shift);
         if counter >= self.counts.len() {
             self.grow(counter);
         }
@@ -255,7 +271,28 @@ impl Counters {
         self.max_distance = self.max_distance.max(Some(distance));
     }
 
+    /// Counts distances in steps of `1 << shift` from now on, if that is coarser than before.
+    fn coarsen(&mut self, shift: u32) {
+        if shift <= self.shift {
+            return;
+        }
+        for counter in 0..self.counts.len() {
+            let count = core::mem::take(&mut self.counts[counter]);
+            // Never a later one.
+            self.counts[counter_of(first_distance(counter) << self.shift >> shift)] += count;
+        }
+        self.shift = shift;
+        self.counts.truncate(self.max_distance.map_or(0, |max| counter_of(max >> shift) + 1));
+        self.counts.shrink_to_fit();
+    }
+
     fn merge(&mut self, other: &Self) {
+        self.coarsen(other.shift);
+        if other.shift < self.shift {
+            let mut other = other.clone();
+            other.coarsen(self.shift);
+            return self.merge(&other);
+        }
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
         }
@@ -287,7 +324,7 @@ impl Counters {
 
     fn finish(self) -> DistanceCounts {
         let mut sums = self.counts;
-        sums.truncate(self.max_distance.map_or(0, |max| counter_of(max) + 1));
+        sums.truncate(self.max_distance.map_or(0, |max| counter_of(max >> self.shift) + 1));
         let (mut weight, mut before) = (0, 0);
         for sum in &mut sums {
             weight += *sum;
@@ -295,7 +332,8 @@ impl Counters {
             before = *sum;
         }
         let (cold, unmeasured) = (rounded(self.cold), rounded(self.unmeasured));
-        DistanceCounts { sums, cold, unmeasured, max_distance: self.max_distance }
+        let (shift, max_distance) = (self.shift, self.max_distance);
+        DistanceCounts { sums, shift, cold, unmeasured, max_distance }
     }
 }
 
@@ -370,6 +408,31 @@ mod tests {
                 before = hits(size);
             }
             prop_assert_eq!(before, reuses.iter().filter(|r| r.1.is_some()).count() as u64);
+        }
+    }
+
+    #[test]
+    fn coarser_steps_keep_every_count_and_move_none_beyond_its_step() {
+        for (scale, step) in [(1.0, 1), (7.9, 1), (8.0, 2), (100.0, 16), (5000.0, 1024)] {
+            let distances = [0, 1, 5, 999, 65_535, 65_536, 70_001, 1_234_567];
+            let mut fine = HistogramBuilder::new();
+            distances.iter().for_each(|&distance| fine.add(Read, Reuse::at(distance)));
+            let mut coarse = fine.clone();
+            coarse.fit(scale);
+            distances.iter().for_each(|&distance| coarse.add(Read, Reuse::at(distance)));
+            let before = fine.memory_bytes();
+            let (fine, mut merged) = (fine.finish(8), coarse.clone());
+            merged.merge(&coarse);
+            assert!(merged.memory_bytes() <= if step < 1024 { before } else { 8 * 1300 });
+            let (coarse, merged) = (coarse.finish(8), merged.finish(8));
+            for size in [0, 1, 5, 6, 1000, 65_536, 65_552, 70_016, 1_234_568, 2_000_000] {
+                let hits = coarse.hits(Read, size);
+                assert_eq!(merged.hits(Read, size), 2 * hits);
+                let (least, most) = (size.saturating_sub(step.max(16)), size);
+                let bounds = 2 * fine.hits(Read, least)..=2 * fine.hits(Read, most);
+                assert!(bounds.contains(&hits), "{scale}, {size}: {hits} of {bounds:?}");
+            }
+            assert_eq!(coarse.max_distance(), Some(1_234_567));
         }
     }
 

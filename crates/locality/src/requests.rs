@@ -140,13 +140,13 @@ mod tests {
     /// The miss ratio at half the file's size, for requests of 64 blocks whose first block is a
     /// multiple of `align`.
     fn miss_ratio_at_half(align: u64) -> f64 {
-        let (file_blocks, mut seed) = (1 << 17, 9);
+        let (file_blocks, mut seed) = (1 << 19, 9);
         let mut distances = RequestDistances::new(Distance::Trd);
-        for n in 0..40_000 {
+        for n in 0..90_000 {
             let first = random(&mut seed, (file_blocks - 64) / align + 1) * align;
             let keys: Vec<u64> = (first..first + 64).collect();
             // Measured once every block has been touched: without the cold start.
-            if n == 20_000 {
+            if n == 60_000 {
                 distances.counts = HistogramBuilder::new();
             }
             distances.request_batch(&keys, &[Read; 64], &[64]).unwrap();

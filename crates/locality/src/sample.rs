@@ -111,6 +111,7 @@ impl Sample {
         for (keys, ops) in keys.chunks(step).zip(ops.chunks(step)) {
             self.filter(keys, ops);
             let scale = self.slices / self.rate();
+            counts.fit(scale);
             let weight = (WEIGHT_ONE as f64 / self.rate()).round() as u64;
             stack.for_each_chunk(&self.keys, &self.ops, |ops, reuses| {
                 for (&op, &reuse) in ops.iter().zip(reuses) {

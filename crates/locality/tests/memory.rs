@@ -3,10 +3,11 @@
 //! 200,000 on.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_block::Op;
-use forebay_locality::{Distance, ReuseDistances};
+use forebay_locality::{Distance, ReuseDistances, Sampling};
 
 struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -29,8 +30,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test at a time: there is one allocator.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_peak_stays_below_48_bytes_per_block_through_all_growth() {
+    let _alone = ALONE.lock();
     // Twice over all blocks so far at each size, so that distances are as large as can be.
     let start = LIVE.load(Relaxed);
     let mut distances = ReuseDistances::new(Distance::Trd);
@@ -62,4 +67,24 @@ fn the_peak_stays_below_48_bytes_per_block_through_all_growth() {
     let histogram = distances.into_histogram();
     assert_eq!(histogram.distinct_blocks, blocks);
     assert!(PEAK.load(Relaxed) <= before + 4096, "making the histogram took memory");
+}
+
+#[test]
+fn a_bounded_sample_of_millions_of_blocks_takes_less_than_two_megabytes() {
+    let _alone = ALONE.lock();
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let mut distances = ReuseDistances::sampled(Distance::Trd, Sampling::MaxBlocks(8192)).unwrap();
+    for pass in 0..2u64 {
+        for from in (0..4_000_000u64).step_by(512) {
+            let keys: [u64; 512] = std::array::from_fn(|i| (from + i as u64) << 3);
+            let op = if pass == 0 { Op::Write } else { Op::Read };
+            distances.access_batch(&keys, &[op; 512]).unwrap();
+        }
+    }
+    let histogram = distances.into_histogram();
+    let peak = PEAK.load(Relaxed) - before;
+    assert!(peak < 2 << 20, "{peak} bytes at the peak");
+    let reused = histogram.max_distance().unwrap() as f64;
+    assert!((reused / 4e6 - 1.0).abs() < 0.05, "{reused} blocks");
 }

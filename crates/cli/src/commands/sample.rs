@@ -29,7 +29,7 @@ const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
 #[command(after_help = "Example:
   $ forebay trace synth 'zipf:blocks=100k,requests=100k' -o zipf.parquet
   $ forebay sample zipf.parquet --rate 0.1 -o tenth.parquet
-  $ forebay sample zipf.parquet --rate 0.1 --bits 4,5,6 --best-of 4 -o best.parquet
+  $ forebay sample zipf.parquet --rate 0.1 --bits 4,6 --best-of 4 -o b.parquet
   $ forebay sample zipf.parquet --rate 0.1 --target-rate 0.09 -o ninth.parquet")]
 pub struct Args {
     #[command(flatten)]

@@ -29,7 +29,7 @@ pub struct Step {
 /// Removes the region whose removal lowers the mean error most, again and again, until `least`
 /// regions are left or none helps. `go_on` is asked before each removal, with the number so far.
 ///
-/// A removal looks at those regions only whose removal may be the best ([`Removals`]).
+/// A removal looks at those regions only whose removal may be the best (`Removals`).
 pub fn reduce(
     mut table: RegionTable,
     full: &Moments,
