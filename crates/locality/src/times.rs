@@ -200,26 +200,29 @@ impl Times {
         newer
     }
 
-    /// The new time of every time, without gaps. The slacks are freed from what was counted.
-    pub(crate) fn renumber(&mut self) -> Vec<u32> {
+    /// Begins to number times without gaps: [`Times::renumbered`] says how, until [`Times::start_over`].
+    pub(crate) fn renumber(&mut self) {
         let (mut next, mut counted) = (FIRST_TIME, 0);
-        let mut renumbered = vec![0; self.now as usize];
-        for (at, new) in renumbered.iter_mut().enumerate() {
-            *new = next;
+        for at in 0..self.now as usize {
+            // What was counted is taken off the slacks, and its place says the new time.
+            let accesses = core::mem::replace(&mut self.accesses[at], next);
             if self.seats[at] != EMPTY {
                 self.seats[next as usize] = self.seats[at];
                 self.slacks[next as usize] = self.slacks[at].wrapping_sub(counted);
                 next += 1;
             }
-            counted += self.accesses[at];
+            counted += accesses;
         }
         self.now = next;
-        renumbered
+    }
+
+    /// What a time has become.
+    pub(crate) fn renumbered(&self, time: u32) -> u32 {
+        self.accesses[time as usize]
     }
 
     /// Ends what [`Times::renumber`] began.
-    pub(crate) fn start_over(&mut self, renumbered: Vec<u32>) {
-        drop(renumbered);
+    pub(crate) fn start_over(&mut self) {
         self.allocate();
         for bucket in 0..self.buckets() {
             let node = self.buckets() + bucket;
@@ -244,9 +247,9 @@ impl Times {
         (4 * times + size_of::<Node>() * self.nodes.capacity()) as u64
     }
 
-    /// Room for twice the blocks held, of which none is beyond `now`.
+    /// Room for half as many times again as blocks are held, of which none is beyond `now`.
     fn allocate(&mut self) {
-        let wanted = (u64::from(self.held) * 2).max(u64::from(TIMES_MIN));
+        let wanted = (u64::from(self.held) / 2 * 3).max(u64::from(TIMES_MIN));
         let end = wanted.next_multiple_of(BUCKET as u64).min(u64::from(self.times_max)) as usize;
         let end = end.max(self.seats.len()) / BUCKET * BUCKET;
         (self.accesses, self.nodes) = (Vec::new(), Vec::new());

@@ -70,6 +70,30 @@ fn the_peak_stays_below_48_bytes_per_block_through_all_growth() {
 }
 
 #[test]
+fn the_stack_of_a_write_only_cache_stays_below_48_bytes_per_block() {
+    let _alone = ALONE.lock();
+    let start = LIVE.load(Relaxed);
+    let mut distances = ReuseDistances::new(Distance::LruWriteOnly);
+    let (mut worst, mut blocks) = (0.0_f64, 0u64);
+    while blocks < 3_000_000 {
+        let end = blocks + blocks / 50 + 1000;
+        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        for from in (blocks..end).step_by(512) {
+            let keys: [u64; 512] = std::array::from_fn(|i| (from + i as u64).min(end - 1) << 9);
+            distances.access_batch(&keys, &[Op::Write; 512]).unwrap();
+        }
+        blocks = end;
+        // Reads far down make blocks fixed.
+        let far: [u64; 512] = std::array::from_fn(|i| (i as u64 * blocks / 512) << 9);
+        distances.access_batch(&far, &[Op::Read; 512]).unwrap();
+        if blocks > 200_000 {
+            worst = worst.max((PEAK.load(Relaxed) - start) as f64 / blocks as f64);
+        }
+    }
+    assert!((20.0..48.0).contains(&worst), "{worst} bytes per block");
+}
+
+#[test]
 fn a_bounded_sample_of_millions_of_blocks_takes_less_than_two_megabytes() {
     let _alone = ALONE.lock();
     let before = LIVE.load(Relaxed);
