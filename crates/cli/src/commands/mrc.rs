@@ -384,7 +384,8 @@ impl Answer {
         let mut section =
             Section::new("All volumes").facts(self.facts(args)).figure(curve.figure().caption(
                 "The share of block accesses that an LRU cache of the size misses. The curve is \
-                 flat where more cache gains nothing.",
+                 flat where more cache gains nothing. A band, if there is one, holds the exact \
+                 curve with a confidence of about 95 %.",
             ));
         if args.per_volume {
             let mut figure = lines("Miss ratio of each volume with a cache of its own");
