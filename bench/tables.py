@@ -414,7 +414,7 @@ def by_simulation(policy, answer):
         "read_misses": misses["read"],
         "writes": sum(tier["write"] for tier in [*hits.values(), misses]),
         # Blocks that left memory with their record on flash; not all had to be written for it.
-        "demotions": events["demotions_free"],
+        "demotions": events["left_on_flash"],
         "written": answer["flash"]["payload_bytes"] / BLOCK,
         "write_backs": back if policy == "write-back" else 0,
     }

@@ -15,7 +15,6 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("corrupt flash reads", 600),
     ("cuts in recovery", 10_000),
     ("demotions", 200_000),
-    ("demotions without a flash write", 300_000),
     ("destage retries", 400),
     ("destaged", 90_000),
     ("destaged from memory, lost on flash", 30),
@@ -37,6 +36,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("injected: slow operation", 1000),
     ("injected: transient error", 1000),
     ("kills", 5000),
+    ("left on flash", 300_000),
     ("log batches", 200_000),
     ("log regions reclaimed", 70_000),
     ("log regions sealed with pages left", 80_000),
@@ -126,7 +126,7 @@ impl Coverage {
     fn add_cache(&mut self, s: &CacheStats) {
         for (name, n) in [
             ("demotions", s.demotions),
-            ("demotions without a flash write", s.demotions_free),
+            ("left on flash", s.left_on_flash),
             ("promotions", s.promotions),
             ("evictions", s.evictions),
             ("dropped with their region", s.reclaim_dropped),

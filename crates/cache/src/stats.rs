@@ -56,7 +56,7 @@ pub struct CacheStats {
     pub demotions: u64,
     /// Blocks that left DRAM while flash had a good record of them: one that was written for that,
     /// clean or dirty, or one that was still there.
-    pub demotions_free: u64,
+    pub left_on_flash: u64,
     /// Blocks moved from flash to DRAM.
     pub promotions: u64,
     /// Blocks that left the cache.

@@ -104,7 +104,7 @@ impl Counts {
             reads: first.read + second.read + cache.misses.read,
             writes: first.write + second.write + cache.misses.write,
             // All that left memory, whether their record was on flash already or not.
-            demotions: events.demotions_free,
+            demotions: events.left_on_flash,
             write_backs: if policy == WritePolicy::WriteBack { back } else { 0 },
         }
     }

@@ -64,7 +64,7 @@ pub struct Capacity {
 #[allow(missing_docs, reason = "the names are those of `forebay_cache::CacheStats`")]
 pub struct Events {
     pub demotions: u64,
-    pub demotions_free: u64,
+    pub left_on_flash: u64,
     pub promotions: u64,
     pub evictions: u64,
     pub reclaim_dropped: u64,
@@ -263,7 +263,7 @@ impl From<&CacheStats> for Events {
     fn from(s: &CacheStats) -> Self {
         Events {
             demotions: s.demotions,
-            demotions_free: s.demotions_free,
+            left_on_flash: s.left_on_flash,
             promotions: s.promotions,
             evictions: s.evictions,
             reclaim_dropped: s.reclaim_dropped,

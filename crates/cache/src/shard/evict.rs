@@ -76,7 +76,7 @@ impl Shard {
         }
         let recorded = e.position().is_some() && !self.is_unmapping(id);
         if recorded && e.valid & !e.flash_valid == 0 {
-            around.stats.demotions_free += 1;
+            around.stats.left_on_flash += 1;
             self.release_slot(id);
             return;
         }
