@@ -40,9 +40,13 @@ def pod(trace):
     names = (name for both in policies.values() for name in both)
     curves = {d: curve(trace, "--distance", d, at=blocks)[0] for d in names}
     accesses = list(block_accesses(trace))
-    heads = ([f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated"] for p, d in policies.items())
+    whole_blocks("trace.csv", "whole.csv")
+    heads = (
+        [f"{p}: `{d[0]}`", f"`{d[1]}`", "simulated", "whole blocks"]
+        for p, d in policies.items()
+    )
     row("cache", *(cell for head in heads for cell in head))
-    row(*["---"] * 7)
+    row(*["---"] * 9)
     for mib, count in zip(sizes, blocks, strict=True):
         cells = []
         for policy, distances in policies.items():
@@ -51,8 +55,11 @@ def pod(trace):
             )
             if exact != (counted := read_hits(accesses, policy, count)):
                 sys.exit(f"{policy}, {mib} MiB: {exact} by the curve, {counted} by LRU")
-            simulated = simulate(trace, mib * MIB, policy)["hits"]["tier1"]["read"]
-            cells += [f"{exact:,}", f"{paper:,}", f"{simulated:,}"]
+            simulated, whole = (
+                simulate(t, mib * MIB, policy)["hits"]["tier1"]["read"]
+                for t in [trace, "whole.csv"]
+            )
+            cells += [f"{exact:,}", f"{paper:,}", f"{simulated:,}", f"{whole:,}"]
         row(f"{mib} MiB" if mib < 1024 else "1 GiB", *cells)
 
 
@@ -67,6 +74,22 @@ def block_accesses(trace):
                 continue
             for block in range(offset // BLOCK, (offset + length - 1) // BLOCK + 1):
                 yield (line["volume"], block), line["op"] == "write"
+
+
+def whole_blocks(trace, output):
+    """The trace with requests rounded out to blocks."""
+    with open(trace) as lines, open(output, "w") as out:
+        reader = csv.DictReader(lines)
+        writer = csv.DictWriter(out, reader.fieldnames)
+        writer.writeheader()
+        for line in reader:
+            offset, length = int(line["offset"]), int(line["length"])
+            if length == 0:
+                continue
+            end = -(-(offset + length) // BLOCK) * BLOCK
+            line["offset"] = offset // BLOCK * BLOCK
+            line["length"] = end - line["offset"]
+            writer.writerow(line)
 
 
 def read_hits(accesses, policy, size):

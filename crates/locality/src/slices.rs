@@ -302,8 +302,7 @@ mod tests {
                 }
             }
         }
-        // Expected 274 of 288; the sizes and samplings of one seed go together. Of a hundred seeds, 94 to
-        // 99 % hold at each size.
+        // Expected 274 of 288; the sizes and samplings of one seed go together.
         assert!(held >= 250 && asked == 288, "{held} of {asked}");
         assert!(width / 288.0 < 0.05, "{}", width / 288.0);
     }
