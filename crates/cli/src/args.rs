@@ -31,6 +31,25 @@ pub struct TraceArgs {
     pub follow_gaps: bool,
 }
 
+impl TraceArgs {
+    /// Whether a trace comes from standard input, which can be read only once.
+    pub fn on_stdin(&self) -> bool {
+        self.traces.iter().any(|path| path.as_os_str() == "-")
+    }
+
+    /// Refuses standard input for work that reads its traces more than once.
+    ///
+    /// # Errors
+    /// If a trace comes from standard input; `why` goes on after "can be read only once".
+    pub fn check_rereadable(&self, why: &str) -> Result<(), CliError> {
+        if self.on_stdin() {
+            let what = format_args!("a trace from standard input can be read only once{why}");
+            return Err(CliError::usage(what).next("write it to a file first"));
+        }
+        Ok(())
+    }
+}
+
 /// Which configuration file to use.
 #[derive(clap::Args, Clone, Debug)]
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]

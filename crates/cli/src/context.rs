@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::CliError;
+use crate::error::{CliError, Interrupted};
 use crate::progress::{Progress, Unit};
 
 /// The surroundings of one run of a command.
@@ -52,7 +52,12 @@ impl Context {
 
     /// `Err` once the user asked to stop: `ctx.check()?` in a loop.
     pub fn check(&self) -> Result<(), CliError> {
-        if self.interrupted() { Err(CliError::interrupted()) } else { Ok(()) }
+        self.go_on().map_err(|Interrupted| CliError::interrupted())
+    }
+
+    /// [`check`](Self::check) in what a crate of the workspace calls, whose errors are of any type.
+    pub fn go_on(&self) -> Result<(), Interrupted> {
+        if self.interrupted() { Err(Interrupted) } else { Ok(()) }
     }
 
     /// Starts showing progress towards `total` units (`None`: the end is not known).

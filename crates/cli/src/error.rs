@@ -47,7 +47,7 @@ impl CliError {
 
     /// The user stopped the work.
     pub fn interrupted() -> Self {
-        Self::failed("stopped by a signal before the work was done")
+        Self::failed(Interrupted)
     }
 
     /// Says what was kept in spite of the failure.
@@ -88,6 +88,18 @@ impl CliError {
         }
     }
 }
+
+/// The user stopped the work: for closures that crates of the workspace call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stopped by a signal before the work was done")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,20 +1,16 @@
 //! `forebay consolidate` as users run it, on traces whose needs are known.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::Path;
+use std::process::Command;
+
+use common::forebay;
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    let output = forebay(&[&["consolidate", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("consolidate", args)
 }
 
 fn text(args: &[&str]) -> String {

@@ -1,19 +1,14 @@
 //! `forebay mrc` as users run it.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::PathBuf;
+
+use common::forebay;
 use serde_json::Value;
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    let output = forebay(&[&["mrc", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("mrc", args)
 }
 
 /// Two volumes: a loop over four blocks read eight times, and two blocks written thrice.
@@ -288,4 +283,6 @@ fn a_miniature_needs_sizes_that_it_can_have() {
     }
     let output = forebay(&["mrc", &trace, "--flash", "1GiB"]);
     assert_eq!(output.status.code(), Some(2));
+    let piped = common::refusal("mrc", &["-", "--format", "csv", "--config", &config]);
+    assert!(piped.contains("only once"), "{piped}");
 }

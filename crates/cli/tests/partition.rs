@@ -1,27 +1,19 @@
 //! `forebay partition` as users run it.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::forebay;
 use serde_json::Value;
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    let output = forebay(&[&["partition", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("partition", args)
 }
 
-/// What a command that must fail with status 2 says.
 fn refusal(args: &[&str]) -> String {
-    let output = forebay(&[&["partition"], args].concat());
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(output.stdout.is_empty());
-    String::from_utf8(output.stderr).unwrap()
+    common::refusal("partition", args)
 }
 
 /// Three volumes in one file, fifty minutes: `loop` reads 4 MiB over and over in order, `random`

@@ -1,27 +1,18 @@
 //! `forebay plan` as users run it.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::PathBuf;
+
+use common::forebay;
 use serde_json::Value;
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    let output = forebay(&[&["plan", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("plan", args)
 }
 
-/// What a command that must fail with status 2 says.
 fn refusal(args: &[&str]) -> String {
-    let output = forebay(&[&["plan"], args].concat());
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(output.stdout.is_empty());
-    String::from_utf8(output.stderr).unwrap()
+    common::refusal("plan", args)
 }
 
 /// Two loops of 3 MiB and 12 MiB, read eight times over, and writes that come back, in one hour.

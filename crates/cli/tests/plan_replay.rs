@@ -1,29 +1,23 @@
 //! `forebay plan --evaluate replay` and `simulate` under Cydonia, as users run them.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::forebay;
 use serde_json::Value;
 
 /// Memory and flash in front of a disk; the plan says how large.
 const TIERS: [&str; 4] = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD"];
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn planned(args: &[&str]) -> Value {
-    let output = forebay(&[&["plan", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("plan", args)
 }
 
 fn refusal(args: &[&str]) -> String {
-    let output = forebay(&[&["plan"], args].concat());
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    common::refusal("plan", args)
 }
 
 /// A skewed workload over 40 MiB, and a configuration with devices in the same directory.

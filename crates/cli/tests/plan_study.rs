@@ -1,13 +1,11 @@
 //! `forebay plan --study` as users run it.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output};
 
+use common::forebay;
 use serde_json::Value;
-
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
 
 /// The JSON answer, and what was said beside it.
 fn planned(args: &[&str]) -> (Value, String) {
@@ -18,9 +16,7 @@ fn planned(args: &[&str]) -> (Value, String) {
 }
 
 fn refusal(args: &[&str]) -> String {
-    let output = forebay(&[&["plan"], args].concat());
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    common::refusal("plan", args)
 }
 
 fn traces(dir: &Path) -> [String; 2] {

@@ -1,20 +1,16 @@
 //! `forebay simulate` as users run it.
 
+mod common;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::forebay;
 use serde_json::Value;
 
-fn forebay(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
-}
-
 fn json(args: &[&str]) -> Value {
-    let output = forebay(&[&["simulate", "--json", "--quiet"], args].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json("simulate", args)
 }
 
 fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> String {

@@ -215,10 +215,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
     let formulas = args.evaluate == Evaluate::Analytic;
-    if !formulas && args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
-        let what = "a trace from standard input can be read only once, and each simulation or \
-                    replay reads it again";
-        return Err(CliError::usage(what).next("write it to a file first"));
+    if !formulas {
+        args.traces.check_rereadable(", and each simulation or replay reads it again")?;
+    }
+    if args.study.is_some() {
+        args.traces.check_rereadable(", and a study names and resumes its traces")?;
     }
     let catalogue = args.catalogue()?;
     let combinations = args.combinations(&catalogue)?;

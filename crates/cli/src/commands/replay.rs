@@ -67,11 +67,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.target.config))?;
     args.intervals.iter().try_for_each(|path| check_file(path))?;
-    if args.traces.traces.iter().any(|path| path.as_os_str() == "-") {
-        let what = "a trace from standard input can be read only once; a replay reads it twice, \
-                    the first time to see whether it fits";
-        return Err(CliError::usage(what).next("write it to a file first"));
-    }
+    let why = "; a replay reads it twice, the first time to see whether it fits";
+    args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();
     let traces = read_traces(&args.traces, ctx, |request| {
         survey.add(request);

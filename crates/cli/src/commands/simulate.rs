@@ -3,7 +3,7 @@
 mod pictures;
 mod show;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, Request};
@@ -180,7 +180,7 @@ struct Measured {
 /// first reading.
 fn measure(args: &TraceArgs, ctx: &Context) -> Result<Measured, CliError> {
     let mut reader = open_all(&args.traces, &options(args))?;
-    let keeps = args.traces.iter().any(|path| path == Path::new("-"));
+    let keeps = args.on_stdin();
     let mut ends: Vec<u64> = Vec::new();
     let mut requests = Vec::new();
     let sizes_known = |r: &dyn forebay_trace::TraceReader| {

@@ -37,6 +37,8 @@ const CHECK_PERIOD: usize = 1 << 14;
 
 /// Computes and prints the curve, or the surface.
 pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), CliError> {
+    args.traces
+        .check_rereadable("; a miniature reads it twice, the first time to choose the sample")?;
     let loaded = load_config(config)?;
     let block_size = BlockSize::new(loaded.cache.block_size.bytes())
         .map_err(|error| CliError::usage(error).next("change cache.block_size"))?;

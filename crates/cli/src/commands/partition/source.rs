@@ -1,7 +1,5 @@
 //! Traces that are read several times: from their files, or kept if they can be read only once.
 
-use std::path::Path;
-
 use forebay_block::Request;
 use forebay_plan::BoxError;
 use forebay_trace::{Batch, open_all};
@@ -31,7 +29,7 @@ impl<'a> Source<'a> {
         ctx: &Context,
         mut work: impl FnMut(&Request) -> Result<(), CliError>,
     ) -> Result<Self, CliError> {
-        let mut kept = args.traces.iter().any(|p| p == Path::new("-")).then(Vec::new);
+        let mut kept = args.on_stdin().then(Vec::new);
         let mut ends: Vec<u64> = Vec::new();
         let traces = read_traces(args, ctx, |request| {
             let at = request.volume.0 as usize;
@@ -62,9 +60,7 @@ impl<'a> Source<'a> {
         let mut one = |request: &Request| -> Result<(), BoxError> {
             if done % CHECK_PERIOD == 0 {
                 progress.set(done);
-                if ctx.interrupted() {
-                    return Err("stopped by a signal before the work was done".into());
-                }
+                ctx.go_on()?;
             }
             done += 1;
             work(&self.within(request))

@@ -138,13 +138,6 @@ impl<'a> Replayer<'a> {
         self
     }
 
-    fn check(&self) -> Result<(), BoxError> {
-        match self.ctx.interrupted() {
-            true => Err("stopped by a signal before the work was done".into()),
-            false => Ok(()),
-        }
-    }
-
     /// What a hierarchy whose tiers have these sizes does; `None`, with a note, where there is no
     /// such cache.
     pub fn judge(
@@ -160,7 +153,7 @@ impl<'a> Replayer<'a> {
                 return Ok(None);
             }
         };
-        self.check()?;
+        self.ctx.go_on()?;
         let created = Created::by(&config);
         let clock = SystemClock::start();
         let how = EngineOptions {
@@ -202,7 +195,7 @@ impl<'a> Replayer<'a> {
         if let Some(error) = finished.error {
             return Err(error.into());
         }
-        self.check()?;
+        self.ctx.go_on()?;
         stopped?;
         let mut run = finished.result.run;
         if run.errors > 0 {

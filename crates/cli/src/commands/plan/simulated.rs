@@ -55,8 +55,8 @@ impl Simulator<'_> {
         let (mut batch, mut done) = (Batch::default(), 0);
         while reader.read_batch(&mut batch)? > 0 {
             for request in batch.requests() {
-                if done % CHECK_PERIOD == 0 && self.ctx.interrupted() {
-                    return Err("stopped by a signal before the work was done".into());
+                if done % CHECK_PERIOD == 0 {
+                    self.ctx.go_on()?;
                 }
                 simulation.add(&within(&request, &self.volumes))?;
                 done += 1;

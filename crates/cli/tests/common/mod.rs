@@ -1,0 +1,28 @@
+//! Running the command as users run it.
+
+#![allow(dead_code, reason = "each test of the command line uses a part of it")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// What a command line leads to.
+pub fn forebay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
+}
+
+/// The document that `command` answers with.
+pub fn json(command: &str, args: &[&str]) -> Value {
+    let output = forebay(&[&[command, "--json", "--quiet"], args].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command} {args:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What `command` says when it must fail with status 2, with nothing on standard output.
+pub fn refusal(command: &str, args: &[&str]) -> String {
+    let output = forebay(&[&[command], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
