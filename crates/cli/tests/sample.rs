@@ -37,6 +37,10 @@ fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     assert!(answer["hit_ratio_error"]["all"].as_f64().unwrap() < 0.05, "{answer:#}");
     // Plain spatial sampling cuts 32 KiB into single blocks.
     assert!(by_bits[0]["request_ratio"].as_f64().unwrap() > 0.5, "{answer:#}");
+    // Its errors come with what to try.
+    let plain = ["-q", "sample", "all.parquet", "--rate", "0.1", "--bits", "0", "-o", "p.parquet"];
+    let said = String::from_utf8(forebay(dir.path(), &plain).stdout).unwrap();
+    assert!(said.contains("--best-of 8 looks for a closer sample"), "{said}");
     let info = json(dir.path(), &["trace", "info", "s.parquet"]);
     assert_eq!(info["requests"], answer["requests"]);
     // The file says itself how close it is.

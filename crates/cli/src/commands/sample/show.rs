@@ -8,6 +8,9 @@ use forebay_trace::{FEATURES, PAGE_BYTES};
 use super::answer::{Answer, Reduced, Sampled, mean};
 use crate::format::{count, percent, table};
 
+/// A sample is to be this close on average over the features (Bhandari 2024, chapter 5, reports such errors for a tenth).
+const MEAN_ERROR_AIM: f64 = 0.1;
+
 impl Answer {
     /// For a terminal.
     pub fn text(&self) -> String {
@@ -43,6 +46,13 @@ impl Answer {
                 percent(h.read),
                 percent(h.write),
                 percent(h.all),
+            );
+        }
+        let alone = self.samples.len() == 1 && self.candidates.is_empty();
+        if alone && self.samples[0].mean_error > MEAN_ERROR_AIM {
+            text += &format!(
+                "more than the aim of {}: --bits 4,5,6,7,8 --best-of 8 looks for a closer sample\n",
+                percent(MEAN_ERROR_AIM)
             );
         }
         if !self.candidates.is_empty() {
