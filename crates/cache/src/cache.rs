@@ -485,6 +485,12 @@ impl Cache {
         self.shards.iter().map(Shard::dirty_in_memory).sum()
     }
 
+    /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
+    /// power cut. In the layout slots, flash has room for that many blocks less.
+    pub fn dirty_copies(&self) -> u64 {
+        self.shards.iter().map(Shard::dirty_copies).sum()
+    }
+
     /// Counters of the log.
     pub fn log_stats(&self) -> Option<&LogStats> {
         self.log.as_ref().map(Log::stats)

@@ -95,6 +95,11 @@ impl Second {
         held.saturating_sub(self.blocks)
     }
 
+    /// Dirty records of blocks in memory.
+    pub fn dirty_copies(&self) -> u32 {
+        self.dirty_copies.len
+    }
+
     /// Nobody can give way any more.
     pub fn is_exhausted(&self) -> bool {
         self.pinned.len >= self.blocks

@@ -61,6 +61,11 @@ impl Shard {
         }
     }
 
+    /// Blocks in memory whose dirty record is kept; 0 in other layouts.
+    pub fn dirty_copies(&self) -> u64 {
+        self.second.as_ref().map_or(0, |second| u64::from(second.dirty_copies()))
+    }
+
     pub(super) fn is_unmapping(&self, id: EntryId) -> bool {
         self.second.as_ref().is_some_and(|s| s.is_unmapping(id))
     }
