@@ -19,8 +19,8 @@
     bench/tables.py consolidate [TRACE VOLUME...]
                                      wastage by the number of workloads (synthetic ones without)
 
-FOREBAY=path of the binary (target/release/forebay). Everything is counted, nothing timed: the
-same figures come out on every machine.
+FOREBAY=path of the binary (target/release/forebay). Everything is counted but the times of
+`miniature`: the same figures come out on every machine.
 """
 
 import os

@@ -1,4 +1,5 @@
-//! Do workloads fit together in one cache? (Koller, *Consolidated caches*, 2012, section 4.2)
+//! Do workloads fit together in one cache? (Koller, *Improving Caches in
+//! Consolidated Environments*, 2012, section 4.2)
 //!
 //! What a workload needs is the effective reuse set of its largest phase
 //! ([`forebay_locality::PhaseTree`]). What several need together is more than the sum: blocks that

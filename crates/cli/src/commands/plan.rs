@@ -108,7 +108,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub finalists: u64,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
-    /// each tier; Forebay's own cache takes 76,48 with a flash log and 76,69 with slots
+    /// each tier; Forebay's own cache takes 76,48 with a flash log and 76,65 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
     /// The configuration of the cache to replay against under --evaluate replay: its devices are
@@ -132,7 +132,8 @@ pub struct Args {
     /// and --parquet do so anyway
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
     pub sweep: Option<usize>,
-    /// Also give the plans that are not beaten in cost, latency and flash writes at once
+    /// Also give the plans that no other beats in one of cost, mean latency, 99th percentile and
+    /// drive writes per day without losing in another
     #[arg(long)]
     pub pareto: bool,
     /// Study each trace by itself instead, under N budgets up to what all data in DRAM would cost:

@@ -10,7 +10,7 @@ section! {
         block_size: Size = "4KiB";
         /// Memory for cached data, the first tier. Bookkeeping comes on top: 76 bytes for each
         /// block in memory (80 below 256MiB), and for each block on flash 48 bytes (in the
-        /// layout slots 69).
+        /// layout slots 65).
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";

@@ -10,7 +10,7 @@
 //! Curves by request need not be convex, which is why nothing here follows convex minorants. The
 //! page `docs/partitioning.md` explains the idea.
 //!
-//! Source: R. Koller, *Optimizing Storage Performance for Consolidated Caches* (dissertation,
+//! Source: R. Koller, *Improving Caches in Consolidated Environments* (dissertation,
 //! Florida International University, 2012), chapter 5, cited below as Koller (2012); and S.
 //! Ahmadian and others, *ETICA*, for the goal [`Goal::Ppc`].
 
