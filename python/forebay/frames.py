@@ -122,6 +122,18 @@ def simulate(*traces: PathLike, config: PathLike, **options: Any) -> pl.DataFram
 def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
     """A replay on real devices: a row for each interval of the run.
 
-    ``config`` names a cache's configuration, ``target`` a device, a file or an NBD export.
+    ``config`` names a cache's configuration, ``target`` a device, a file or an NBD export. What the
+    trace writes is written: ``write=True`` allows it.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     disk = pathlib.Path(directory, "disk.img")
+    ...     path = disk.with_name("cache.toml")
+    ...     volume = f'[[volume]]\\nname = "demo"\\nbacking = "{disk}"\\nsize = "2GiB"\\n'
+    ...     _ = path.write_text('[cache]\\ndram = "64MiB"\\n' + volume)
+    ...     how = {"as_fast_as_possible": True, "queue_depth": 8, "write": True}
+    ...     rows = replay(EXAMPLE, config=path, limit=2000, **how)
+    >>> int(rows["requests"].sum())
+    2000
     """
     return _rows("replay", *traces, **options)
