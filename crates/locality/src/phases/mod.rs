@@ -11,8 +11,8 @@
 //! - [`PhaseTree`] finds phases from the hits and misses of caches of ever smaller sizes.
 //! - [`PhaseReuse`] says what a span of accesses reuses and what it floods a cache with.
 //!
-//! Source: Koller, *Consolidated caches* (2012), chapter 4, cited below by section. What it leaves
-//! open is decided here, and marked as decided.
+//! Source: Koller, *Improving Caches in Consolidated Environments* (2012), chapter 4, cited below by
+//! section. What it leaves open is decided here, and marked as decided.
 
 mod detect;
 mod record;
