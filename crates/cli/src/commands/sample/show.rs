@@ -51,7 +51,7 @@ impl Answer {
         let alone = self.samples.len() == 1 && self.candidates.is_empty();
         if alone && self.samples[0].mean_error > MEAN_ERROR_AIM {
             text += &format!(
-                "more than the aim of {}: --bits 4,5,6,7,8 --best-of 8 looks for a closer sample\n",
+                "a mean error above {}: --bits 4,5,6,7,8 --best-of 8 looks for a closer sample\n",
                 percent(MEAN_ERROR_AIM)
             );
         }
