@@ -15,6 +15,7 @@
 //! - [`ReuseStack`] gives the distance of each access.
 //! - [`Slicer`] splits a large workload into [`Slice`]s, to be measured by threads of the caller's, and
 //!   merged with bounds on the error.
+//! - [`BlockSample`] and [`SampleCounts`] are the sampling alone, for measurements of the caller's.
 //! - [`PhaseTree`] finds the phases of a workload and what each needs, from a [`SharedRecorder`]
 //!   of one workload or of several that share a cache.
 //!
@@ -31,6 +32,7 @@ mod error;
 mod histogram;
 mod holes;
 mod keys;
+mod parts;
 mod phases;
 mod positions;
 mod requests;
@@ -51,6 +53,7 @@ pub use distance::{Distance, UnknownDistance};
 pub use error::LocalityError;
 pub use histogram::{DistanceCounts, HistogramBuilder, ReuseHistogram, SampledRate};
 pub use keys::BlockKeys;
+pub use parts::{BlockSample, SampleCounts};
 pub use phases::{
     AccessRecord, MARK, Phase, PhaseOptions, PhaseReuse, PhaseState, PhaseTree, SharedRecord,
     SharedRecorder,

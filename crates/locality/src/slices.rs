@@ -14,8 +14,10 @@ use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request};
 
 use crate::bounds::Interval;
 use crate::histogram::HistogramBuilder;
-use crate::sample::{HASH_BITS, Sample, Sampling, sample_hash, threshold};
-use crate::{BlockKeys, CurvePoint, Distance, LocalityError, ReuseHistogram, ReuseStack};
+use crate::sample::{Sample, Sampling};
+use crate::{
+    BlockKeys, BlockSample, CurvePoint, Distance, LocalityError, ReuseHistogram, ReuseStack,
+};
 
 /// Accesses collected for a slice before they are handed on.
 const BATCH: usize = 4096;
@@ -50,8 +52,8 @@ pub struct Slicer {
     block_size: BlockSize,
     keys: BlockKeys,
     batches: Vec<SliceBatch>,
-    /// Hashes below this may be looked at.
-    threshold: u64,
+    /// Which may be looked at.
+    sample: BlockSample,
     reads: u64,
     writes: u64,
 }
@@ -85,13 +87,14 @@ impl Slicer {
         sampling: Sampling,
     ) -> Result<Self, LocalityError> {
         Slice::new(Distance::Trd, slices, sampling)?;
-        let threshold = match sampling {
-            Sampling::Rate(rate) => threshold(rate),
-            Sampling::All | Sampling::MaxBlocks(_) => 1 << HASH_BITS,
+        let rate = match sampling {
+            Sampling::Rate(rate) => rate,
+            Sampling::All | Sampling::MaxBlocks(_) => 1.0,
         };
+        let sample = BlockSample::new(rate, slices)?;
         let batches = vec![SliceBatch::default(); slices];
         let keys = BlockKeys::new();
-        Ok(Self { block_size, keys, batches, threshold, reads: 0, writes: 0 })
+        Ok(Self { block_size, keys, batches, sample, reads: 0, writes: 0 })
     }
 
     /// Splits one request; batches that are full are handed on with the number of their slice. Trims and
@@ -117,11 +120,7 @@ impl Slicer {
         for block in first..=last {
             let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
             let key = self.keys.key(addr)?;
-            let (sampled, rest) = sample_hash(key);
-            if sampled >= self.threshold {
-                continue;
-            }
-            let slice = ((rest * self.batches.len() as u64) >> 32) as usize;
+            let Some(slice) = self.sample.part_of(key) else { continue };
             let batch = &mut self.batches[slice];
             batch.keys.push(key);
             batch.ops.push(request.op);

@@ -1,17 +1,19 @@
 //! Measuring a workload for planning: hits by cache size, and how often blocks are dirtied anew.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
-use forebay_locality::{BlockKeys, Distance, HistogramBuilder, Reuse, ReuseHistogram, ReuseStack};
+use forebay_locality::{
+    BlockKeys, BlockSample, Distance, Reuse, ReuseHistogram, ReuseStack, SampleCounts,
+};
+use rustc_hash::FxHashMap;
 
 use crate::counts::HitCounts;
 use crate::error::PlanError;
 
 const BATCH: usize = 4096;
+/// Every access brings its block to the front of an LRU list.
+const DISTANCE: Distance = Distance::Trd;
 /// A sample consists of so many smaller ones, whose disagreement tells how good it is.
-const PARTS: u64 = 8;
+const PARTS: usize = 8;
 
 /// How to measure.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -33,11 +35,10 @@ impl Default for ProfileOptions {
 /// Collects requests into a [`Profile`].
 pub struct ProfileBuilder {
     options: ProfileOptions,
-    /// A block is looked at iff the hash of its key is at most this.
-    threshold: u64,
+    sample: BlockSample,
     keys: BlockKeys,
     whole: Measure,
-    /// Of a sample: its parts, by the hash's last bits.
+    /// Of a sample: its parts.
     parts: Vec<Measure>,
     requests: u64,
     reads: u64,
@@ -52,16 +53,15 @@ impl ProfileBuilder {
     /// If the sampling rate is not above 0 and at most 1.
     pub fn new(options: ProfileOptions) -> Result<Self, PlanError> {
         let rate = options.sample_rate;
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(PlanError::SampleRate(rate));
-        }
+        let sample = BlockSample::new(rate, PARTS).map_err(|_| PlanError::SampleRate(rate))?;
         let parts = if rate < 1.0 { PARTS } else { 0 };
+        let part_rate = rate / PARTS as f64;
         Ok(Self {
             options,
-            threshold: (rate * u64::MAX as f64) as u64,
+            sample,
             keys: BlockKeys::new(),
-            whole: Measure::new(options.write_back),
-            parts: (0..parts).map(|_| Measure::new(options.write_back)).collect(),
+            whole: Measure::new(options.write_back, rate),
+            parts: (0..parts).map(|_| Measure::new(options.write_back, part_rate)).collect(),
             requests: 0,
             reads: 0,
             writes: 0,
@@ -91,10 +91,9 @@ impl ProfileBuilder {
                 self.whole.access(key, op)?;
                 continue;
             }
-            let hash = mix(key);
-            if hash <= self.threshold {
+            if let Some(part) = self.sample.part_of(key) {
                 self.whole.access(key, op)?;
-                self.parts[(hash % PARTS) as usize].access(key, op)?;
+                self.parts[part].access(key, op)?;
             }
         }
         Ok(())
@@ -105,14 +104,13 @@ impl ProfileBuilder {
     /// # Errors
     /// As [`ProfileBuilder::add`].
     pub fn finish(self) -> Result<Profile, PlanError> {
-        let (reads, writes, rate) = (self.reads, self.writes, self.options.sample_rate);
-        let part_rate = rate / PARTS as f64;
-        let parts = self.parts.into_iter().map(|part| part.finish(reads, writes, part_rate));
+        let (reads, writes) = (self.reads, self.writes);
+        let parts = self.parts.into_iter().map(|part| part.finish(reads, writes));
         let (first, last) = self.span.unwrap_or_default();
         Ok(Profile {
             options: self.options,
             parts: parts.collect::<Result<_, _>>()?,
-            whole: self.whole.finish(reads, writes, rate)?,
+            whole: self.whole.finish(reads, writes)?,
             requests: self.requests,
             duration: last.saturating_sub(first),
         })
@@ -123,23 +121,24 @@ impl ProfileBuilder {
 struct Measure {
     write_back: bool,
     stack: ReuseStack,
-    histogram: HistogramBuilder,
-    rewrites: HistogramBuilder,
+    histogram: SampleCounts,
+    rewrites: SampleCounts,
     /// Per block written: its farthest reuse since, if it was read since.
-    since_write: HashMap<u64, Option<Reuse>, BuildHasherDefault<KeyHasher>>,
+    since_write: FxHashMap<u64, Option<Reuse>>,
     keys: Vec<u64>,
     ops: Vec<Op>,
     reuses: Vec<Reuse>,
 }
 
 impl Measure {
-    fn new(write_back: bool) -> Self {
+    /// Of blocks that are a share of all, `rate`.
+    fn new(write_back: bool, rate: f64) -> Self {
         Self {
             write_back,
-            stack: ReuseStack::new(Distance::Trd),
-            histogram: HistogramBuilder::new(),
-            rewrites: HistogramBuilder::new(),
-            since_write: HashMap::default(),
+            stack: ReuseStack::new(DISTANCE),
+            histogram: SampleCounts::new(rate),
+            rewrites: SampleCounts::new(rate),
+            since_write: FxHashMap::default(),
             keys: Vec::with_capacity(BATCH),
             ops: Vec::with_capacity(BATCH),
             reuses: Vec::with_capacity(BATCH),
@@ -181,18 +180,14 @@ impl Measure {
         }
     }
 
-    /// What was measured, for a workload of so many accesses of which a share was looked at.
-    fn finish(mut self, reads: u64, writes: u64, rate: f64) -> Result<Counted, PlanError> {
+    /// What was measured, for a workload of so many accesses in all.
+    fn finish(mut self, reads: u64, writes: u64) -> Result<Counted, PlanError> {
         self.measure()?;
         let distinct = self.stack.blocks_known();
-        let histogram = self.histogram.finish(distinct);
-        let weight = |seen: u64, all: u64| if seen == 0 { 0.0 } else { all as f64 / seen as f64 };
+        let rewrites = self.rewrites;
         Ok(Counted {
-            rate,
-            read_weight: weight(histogram.read.accesses(), reads),
-            write_weight: weight(histogram.write.accesses(), writes),
-            rewrites: self.write_back.then(|| self.rewrites.finish(distinct)),
-            histogram,
+            histogram: self.histogram.finish(DISTANCE, distinct, (reads, writes)),
+            rewrites: self.write_back.then(|| rewrites.finish(DISTANCE, distinct, (0, writes))),
             reads,
             writes,
         })
@@ -258,30 +253,10 @@ impl HitCounts for Profile {
 /// Hits as some of the blocks show them.
 #[derive(Clone, Debug)]
 struct Counted {
-    /// The share of blocks looked at.
-    rate: f64,
     histogram: ReuseHistogram,
     rewrites: Option<ReuseHistogram>,
-    /// All reads, and all writes, per one that was looked at.
-    read_weight: f64,
-    write_weight: f64,
     reads: u64,
     writes: u64,
-}
-
-impl Counted {
-    fn hits(&self, of: &ReuseHistogram, op: Op, blocks: u64, weight: f64) -> u64 {
-        if self.rate == 1.0 {
-            return of.hits(op, blocks);
-        }
-        // A cache of so many blocks holds this many of those looked at.
-        let share = (blocks as f64 * self.rate).round() as u64;
-        (of.hits(op, share) as f64 * weight) as u64
-    }
-
-    fn scaled(&self, blocks: u64) -> u64 {
-        (blocks as f64 / self.rate).ceil() as u64
-    }
 }
 
 impl HitCounts for Counted {
@@ -291,53 +266,30 @@ impl HitCounts for Counted {
     fn writes(&self) -> u64 {
         self.writes
     }
+    // Weights of a sample add up to all accesses but for rounding.
     fn read_hits(&self, blocks: u64) -> u64 {
-        self.hits(&self.histogram, Op::Read, blocks, self.read_weight)
+        self.histogram.hits(Op::Read, blocks).min(self.reads)
     }
     fn write_hits(&self, blocks: u64) -> u64 {
-        self.hits(&self.histogram, Op::Write, blocks, self.write_weight)
+        self.histogram.hits(Op::Write, blocks).min(self.writes)
     }
     fn rewrite_hits(&self, blocks: u64) -> u64 {
         let measured = self.rewrites.as_ref().unwrap_or(&self.histogram);
-        self.hits(measured, Op::Write, blocks, self.write_weight)
+        measured.hits(Op::Write, blocks).min(self.writes)
     }
     fn footprint_blocks(&self) -> u64 {
-        self.scaled(self.histogram.distinct_blocks)
+        self.histogram.distinct_blocks
     }
     fn useful_blocks(&self) -> u64 {
-        self.scaled(self.histogram.useful_blocks())
+        self.histogram.useful_blocks()
     }
-}
-
-/// Hashes keys that are small numbers; [`mix`] spreads them.
-#[derive(Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = mix(self.0 ^ u64::from(byte));
-        }
-    }
-    fn write_u64(&mut self, key: u64) {
-        self.0 = mix(key);
-    }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit depends on every bit.
-fn mix(key: u64) -> u64 {
-    let mut x = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::hierarchy;
+    use crate::{Bounds, WritePolicy};
     use forebay_block::{Flags, Volume};
     use proptest::prelude::*;
 
@@ -406,10 +358,18 @@ mod tests {
         assert_eq!(p.duration(), Nanos(1));
     }
 
+    fn uniform() -> impl Iterator<Item = f64> {
+        let mut state = 11u64;
+        std::iter::repeat_with(move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        })
+    }
+
     #[test]
     fn a_sample_estimates_the_hits_of_the_whole() {
         let accesses: Vec<(bool, u64)> =
-            (0..400_000u64).map(|i| (i % 3 == 0, mix(i) % 20_000)).collect();
+            uniform().zip(0..400_000).map(|(u, i)| (i % 3 == 0, (u * 20_000.0) as u64)).collect();
         let exact = profile(&accesses, ProfileOptions::default());
         let options = ProfileOptions { sample_rate: 0.1, ..ProfileOptions::default() };
         let sampled = profile(&accesses, options);
@@ -418,6 +378,60 @@ mod tests {
         for blocks in [2_000, 5_000, 10_000, 15_000] {
             let error = sampled.read_hits(blocks) as f64 - exact.read_hits(blocks) as f64;
             assert!(error.abs() / (exact.reads() as f64) < 0.03, "{blocks}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_hot_block_within_the_sample_or_outside_does_not_shift_latencies() {
+        let rate = 0.02;
+        let h = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let sample = BlockSample::new(rate, PARTS).unwrap();
+        // The first region's keys are its block numbers.
+        for sampled in [true, false] {
+            let hot = (1 << 20..).find(|&key| sample.part_of(key).is_some() == sampled).unwrap();
+            // Skewed, a third of all reads and of all writes to one block.
+            let accesses: Vec<(bool, u64)> = uniform()
+                .zip(0..600_000)
+                .map(|(u, i)| (i % 4 == 0, if i % 3 == 0 { hot } else { (u * u * 1e5) as u64 }))
+                .collect();
+            let [exact, sample] = [1.0, rate].map(|sample_rate| {
+                let write_back = ProfileOptions { write_back: true, ..ProfileOptions::default() };
+                profile(&accesses, ProfileOptions { sample_rate, ..write_back })
+            });
+            for sizes in [[0, 20_000], [2000, 30_000], [16_000, 0], [40_000, 40_000]] {
+                let blocks: u64 = sizes.iter().sum();
+                let parts = sample.parts();
+                // 2,000 sampled blocks, 250 of a part; uncorrected, the hot one counts 50 times or not.
+                let estimates = parts.iter().map(|&part| (part, 0.2));
+                for (counts, most) in estimates.chain([(&sample as &dyn HitCounts, 0.04)]) {
+                    for (of, estimated, hits, all) in [
+                        ("reads", counts.read_hits(blocks), exact.read_hits(blocks), exact.reads()),
+                        (
+                            "writes",
+                            counts.write_hits(blocks),
+                            exact.write_hits(blocks),
+                            exact.writes(),
+                        ),
+                        (
+                            "rewrites",
+                            counts.rewrite_hits(blocks),
+                            exact.rewrite_hits(blocks),
+                            exact.writes(),
+                        ),
+                    ] {
+                        let off = (estimated as f64 - hits as f64).abs() / all as f64;
+                        assert!(off < most, "{sampled}, {blocks}: {of} off by {off}");
+                    }
+                }
+                let truth = h.mean_latency_us(&exact, &sizes);
+                let bounds = Bounds::of_latency(&sample, &h, &sizes).unwrap();
+                let (middle, half) =
+                    ((bounds.low + bounds.high) / 2.0, (bounds.high - bounds.low) / 2.0);
+                let off = (middle - truth).abs();
+                assert!(half < 0.2 * truth, "{bounds:?} for {truth}");
+                // (One in twenty lies outside of the interval.)
+                assert!(off < 2.0 * half, "{sampled}, {sizes:?}: {bounds:?} for {truth}");
+            }
         }
     }
 
