@@ -77,6 +77,39 @@ fn after_an_exhaustive_search_the_finalist_is_replayed() {
     assert_eq!(answer["choices"][0]["judged_by"], "replay");
 }
 
+/// Goal: trims, which are no accesses to the formulas, are none to those who judge after them.
+#[test]
+fn trims_count_neither_as_accesses_nor_in_latencies() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, config] = workload(dir.path(), 10, "");
+    let write = |name: &str, trims: bool| {
+        let mut csv = String::from("time_ns,volume,op,offset,length\n");
+        for n in 0..4_000u64 {
+            let (block, op) = (n * n % 2_503, if n % 4 == 0 { "write" } else { "read" });
+            csv += &format!("{},disk,{op},{},4096\n", n * 1_000_000, block * 4096);
+            if trims && n % 1_000 == 0 {
+                csv += &format!("{},disk,trim,0,{}\n", n * 1_000_000, 64 << 20);
+            }
+        }
+        let path = dir.path().join(name);
+        std::fs::write(&path, csv + "4000000000,disk,read,67104768,4096\n").unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let traces = [write("without.csv", false), write("with.csv", true)];
+    for how in [&["simulate"][..], &["replay", "--config", &config]] {
+        let [plain, trimmed] = traces.each_ref().map(|trace| {
+            let asked = [&[&trace[..], "--budget", "40%"], &TIERS[..], &["--evaluate"], how];
+            planned(&asked.concat())["choices"][0]["baseline"].clone()
+        });
+        let hits = |judged: &Value| judged["hit_ratio"][0].as_f64().unwrap();
+        assert!(hits(&plain) > 0.1, "{plain}");
+        assert!((hits(&trimmed) / hits(&plain) - 1.0).abs() < 0.01, "{trimmed} {plain}");
+        if how.len() == 1 {
+            assert_eq!(trimmed, plain);
+        }
+    }
+}
+
 #[test]
 fn what_is_there_is_replayed_over_only_if_that_is_said() {
     let dir = tempfile::tempdir().unwrap();

@@ -165,7 +165,10 @@ impl<'a> Replayer<'a> {
         let mut target = host.target(clock)?;
         let allowed = PlacementOptions { writes: Writes::Allowed, ..PlacementOptions::default() };
         let limits = forebay_replay::Target::limits(&target);
-        let placement = Placement::new(&self.survey.volumes, host.volumes(), limits, allowed)?;
+        let mut volumes = host.volumes().to_vec();
+        // Trims access no block: for the formulas they are not there, nor are they here.
+        volumes.iter_mut().for_each(|volume| volume.able.trim = false);
+        let placement = Placement::new(&self.survey.volumes, &volumes, limits, allowed)?;
         let stop = self.ctx.interrupt_flag();
         let finished = {
             let requests = Some(self.survey.requests);

@@ -1,6 +1,6 @@
 //! The finalists of a plan, simulated.
 
-use forebay_block::{Nanos, Request};
+use forebay_block::{Nanos, Op, Request};
 use forebay_config::Config;
 use forebay_model::Profile;
 use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units};
@@ -58,8 +58,11 @@ impl Simulator<'_> {
                 if done % CHECK_PERIOD == 0 {
                     self.ctx.go_on()?;
                 }
-                simulation.add(&within(&request, &self.volumes))?;
                 done += 1;
+                // Trims access no block: for the formulas they are not there, nor are they here.
+                if request.op != Op::Trim {
+                    simulation.add(&within(&request, &self.volumes))?;
+                }
             }
             progress.set(done);
         }
