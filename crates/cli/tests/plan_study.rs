@@ -103,6 +103,46 @@ fn a_study_goes_on_where_it_was_ended() {
 }
 
 #[test]
+fn what_is_read_otherwise_is_not_taken_from_results_that_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.arc");
+    let write = |first: u64| {
+        let line = |n: u64| format!("{} 8 0 {n}\n", first + n % 40 * 64);
+        std::fs::write(&trace, (0..400).map(line).collect::<String>()).unwrap();
+    };
+    write(10_000);
+    let file = dir.path().join("study.jsonl");
+    let resume = ["--study=2", "--resume", file.to_str().unwrap()];
+    let study = |reading: &[&str]| {
+        let (answer, said) = planned(&[&[trace.to_str().unwrap()], reading, &resume[..]].concat());
+        (number(&answer["traces"][0], "footprint_bytes"), said.contains("taken from --resume"))
+    };
+    let (arc, large) = (["--format", "arc"], ["--format", "arc:unit=4096"]);
+    let (footprint, _) = study(&arc);
+    assert_eq!(study(&arc), (footprint, true));
+    assert_eq!(study(&large), (8 * footprint, false));
+    for reading in [&["--skip-bad-lines"][..], &["--limit", "300"], &["--volumes", "0"]] {
+        assert!(!study(&[&arc[..], reading].concat()).1, "{reading:?}");
+    }
+    // Another file of the same length.
+    let before = std::fs::metadata(&trace).unwrap();
+    write(20_000);
+    let after = std::fs::metadata(&trace).unwrap();
+    assert_eq!(before.len(), after.len());
+    assert_ne!(before.modified().unwrap(), after.modified().unwrap());
+    assert!(!study(&arc).1);
+    // Results of an earlier version that did not say how they were read.
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let mut old: Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
+    for key in ["version", "modified_ns", "reading"] {
+        assert!(old["asked"].as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    std::fs::write(&file, format!("{old}\n")).unwrap();
+    assert!(!study(&arc).1);
+    assert!(study(&arc).1);
+}
+
+#[test]
 fn a_study_has_text_rows_and_pictures() {
     let dir = tempfile::tempdir().unwrap();
     let [one, two] = traces(dir.path());

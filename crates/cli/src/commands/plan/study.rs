@@ -4,7 +4,7 @@
 mod show;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use forebay_plan::{
     Catalogue, Combination, CostModel, CydoniaOptions, Hierarchy, HitCounts, Profile,
@@ -41,13 +41,20 @@ struct Studied {
 /// What decides about the results of a trace.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone)]
 struct Asked {
+    /// Of Forebay.
+    #[serde(default)]
+    version: String,
     path: String,
     bytes: u64,
+    /// When the file was changed last, in nanoseconds since 1970.
+    #[serde(default)]
+    modified_ns: u128,
+    /// Every option of reading traces.
+    #[serde(default)]
+    reading: String,
     budgets: u64,
     evaluations: u64,
     block_size: u64,
-    limit: Option<u64>,
-    volumes: Vec<String>,
     sample: Option<String>,
     metadata: Vec<u64>,
     /// The devices of each combination, with their prices and latencies.
@@ -118,19 +125,21 @@ impl<'a> Study<'a> {
 
     fn asked(&self, path: &Path, catalogue: &Catalogue) -> Result<Asked, CliError> {
         let args = self.args;
-        let bytes = match std::fs::metadata(path) {
-            Ok(metadata) => metadata.len(),
-            Err(error) => return Err(CliError::file("cannot read", path, error)),
-        };
+        let failed = |error| CliError::file("cannot read", path, error);
+        let file = std::fs::metadata(path).map_err(failed)?;
+        let modified = file.modified().map_err(failed)?;
+        let modified = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let reading = TraceArgs { traces: Vec::new(), ..args.traces.clone() };
         let hierarchies = self.hierarchies(catalogue, WritePolicy::WriteThrough)?;
         Ok(Asked {
+            version: env!("CARGO_PKG_VERSION").into(),
             path: path.display().to_string(),
-            bytes,
+            bytes: file.len(),
+            modified_ns: modified.as_nanos(),
+            reading: format!("{reading:?}"),
             budgets: args.study.unwrap_or_default(),
             evaluations: args.evaluations,
             block_size: args.block_size.bytes(),
-            limit: args.traces.limit,
-            volumes: args.traces.volumes.clone(),
             sample: args.sample.map(|rate| rate.to_string()),
             metadata: (0..2).map(|tier| args.metadata.of(tier)).collect(),
             hierarchies: hierarchies.iter().map(|h| format!("{h:?}")).collect(),
