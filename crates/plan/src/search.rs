@@ -45,8 +45,12 @@ impl Default for CydoniaOptions {
 }
 
 /// Evaluates every point of the budget (every `step`-th size of all tiers but the last) and
-/// takes the fastest; among equally fast ones, the cheapest. With a `step` above 1 it then looks
-/// around that one, ever closer, which finds the best of its neighbourhood.
+/// takes the fastest. With a `step` above 1 it then looks around that one, ever closer, which finds
+/// the best of its neighbourhood.
+///
+/// Among equally fast sizes the cheapest: the points spend all the money on their last tier, which
+/// is then halved to the smallest that is as fast. That finds it where no larger last tier is
+/// slower, as by the formulas where the tier is worth having.
 ///
 /// # Errors
 /// As soon as an evaluation fails.
@@ -60,7 +64,7 @@ pub fn exhaustive(
         let us = evaluate(space, evaluator, sizes)?;
         match best {
             None => *best = Some(Best::new(space, sizes, us)),
-            Some(best) => best.consider(space, sizes, us),
+            Some(best) => best.consider_cheaper(space, evaluator, sizes, us)?,
         }
         Ok::<_, PlanError>(())
     };
@@ -72,8 +76,9 @@ pub fn exhaustive(
         points += space.visit_near(&near, reach, closer, |sizes| look(&mut best, sizes))?;
         reach = closer;
     }
-    let best = best.expect("the single tier is always visited");
-    Ok(Found { evaluations: points - 1, ..best.found })
+    let mut best = best.expect("the single tier is always visited");
+    best.trim(space, evaluator)?;
+    Ok(Found { evaluations: points - 1 + best.found.evaluations, ..best.found })
 }
 
 /// Cydonia (Bhandari 2024, algorithm 1), for two tiers: evaluates a handful of sizes in order of
@@ -145,6 +150,8 @@ fn evaluate(
 struct Best {
     found: Found,
     cost_usd: f64,
+    /// Its last tier is the smallest that is as fast.
+    is_trimmed: bool,
     /// The lowest latency seen, which the cheapest of the fastest may miss by rounding.
     lowest_us: f64,
 }
@@ -153,7 +160,7 @@ impl Best {
     fn new(space: &Space<'_>, sizes: &[Units], us: f64) -> Self {
         let found =
             Found { sizes: sizes.to_vec(), mean_latency_us: us, baseline_us: us, evaluations: 0 };
-        Self { found, cost_usd: space.cost().usd(&space.hierarchy().tiers, sizes), lowest_us: us }
+        Self { found, cost_usd: usd(space, sizes), is_trimmed: false, lowest_us: us }
     }
 
     fn try_sizes(
@@ -170,18 +177,101 @@ impl Best {
     }
 
     fn consider(&mut self, space: &Space<'_>, sizes: &[Units], us: f64) {
-        if us > self.lowest_us * (1.0 + SAME) {
+        if us > self.most_us() {
             return;
         }
-        let cost_usd = space.cost().usd(&space.hierarchy().tiers, sizes);
+        let cost_usd = usd(space, sizes);
         if us < self.lowest_us * (1.0 - SAME) || cost_usd < self.cost_usd {
-            self.found.sizes.clear();
-            self.found.sizes.extend_from_slice(sizes);
-            self.found.mean_latency_us = us;
-            self.cost_usd = cost_usd;
+            self.take(sizes, us, cost_usd);
         }
         self.lowest_us = self.lowest_us.min(us);
     }
+
+    /// As [`Best::consider`], with sizes of which the last may be smaller.
+    fn consider_cheaper(
+        &mut self,
+        space: &Space<'_>,
+        evaluator: &mut dyn Evaluator,
+        sizes: &[Units],
+        us: f64,
+    ) -> Result<(), PlanError> {
+        let is_as_fast = (self.lowest_us * (1.0 - SAME)..=self.most_us()).contains(&us);
+        if !is_as_fast {
+            self.consider(space, sizes, us);
+            return Ok(());
+        }
+        self.lowest_us = self.lowest_us.min(us);
+        let (last, least) = smallest_last(sizes);
+        let mut smallest = sizes.to_vec();
+        smallest[last] = least;
+        if usd(space, &smallest) < self.cost_usd {
+            self.trim(space, evaluator)?;
+        }
+        // It may have become cheaper by that.
+        if usd(space, &smallest) < self.cost_usd {
+            let sizes = self.trimmed(space, evaluator, sizes)?;
+            let cost_usd = usd(space, &sizes);
+            if cost_usd < self.cost_usd {
+                self.take(&sizes, us, cost_usd);
+                self.is_trimmed = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the last tier as small as is as fast.
+    fn trim(&mut self, space: &Space<'_>, evaluator: &mut dyn Evaluator) -> Result<(), PlanError> {
+        if !self.is_trimmed {
+            let sizes = self.found.sizes.clone();
+            let sizes = self.trimmed(space, evaluator, &sizes)?;
+            self.take(&sizes, self.found.mean_latency_us, usd(space, &sizes));
+            self.is_trimmed = true;
+        }
+        Ok(())
+    }
+
+    /// `sizes`, which are as fast as the best, with the smallest last tier that is so too.
+    fn trimmed(
+        &mut self,
+        space: &Space<'_>,
+        evaluator: &mut dyn Evaluator,
+        sizes: &[Units],
+    ) -> Result<Vec<Units>, PlanError> {
+        let mut tried = sizes.to_vec();
+        let (last, least) = smallest_last(sizes);
+        let (mut least, mut most) = (least.0, sizes[last].0);
+        while least < most {
+            let middle = least + (most - least) / 2;
+            tried[last] = Units(middle);
+            let us = evaluate(space, evaluator, &tried)?;
+            self.found.evaluations += 1;
+            if us <= self.most_us() { most = middle } else { least = middle + 1 }
+        }
+        tried[last] = Units(most);
+        Ok(tried)
+    }
+
+    fn take(&mut self, sizes: &[Units], us: f64, cost_usd: f64) {
+        self.found.sizes.clear();
+        self.found.sizes.extend_from_slice(sizes);
+        self.found.mean_latency_us = us;
+        (self.cost_usd, self.is_trimmed) = (cost_usd, false);
+    }
+
+    /// What is no slower than this is as fast as the fastest.
+    fn most_us(&self) -> f64 {
+        self.lowest_us * (1.0 + SAME)
+    }
+}
+
+fn usd(space: &Space<'_>, sizes: &[Units]) -> f64 {
+    space.cost().usd(&space.hierarchy().tiers, sizes)
+}
+
+/// The last tier that is there, and the smallest that it can be: of tier 1 there is always some.
+fn smallest_last(sizes: &[Units]) -> (usize, Units) {
+    let last = sizes.iter().rposition(|size| size.0 > 0).unwrap_or(0);
+    (last, Units(u64::from(last == 0)))
 }
 
 #[cfg(test)]
@@ -193,19 +283,35 @@ mod tests {
 
     const COST: CostModel = CostModel::with_block_size(forebay_block::BlockSize::KIB_4);
 
-    /// The lowest latency over *every* pair of sizes that the money buys, part of it spent or
-    /// all, computed without any of the search's shortcuts.
-    fn brute_force(counts: &Steps, space: &Space<'_>, units: u64) -> f64 {
+    /// The lowest latency over *every* choice of sizes that the money buys, part of it spent or
+    /// all, and the lowest cost at which there is that latency, computed without any of the
+    /// search's shortcuts.
+    fn brute_force<const TIERS: usize>(
+        counts: &Steps,
+        space: &Space<'_>,
+        all: impl Iterator<Item = [u64; TIERS]>,
+    ) -> (f64, f64) {
         let h = space.hierarchy();
-        let mut lowest = f64::INFINITY;
-        for tier1 in 1..=units {
-            for tier2 in 0..=units {
-                if COST.usd(&h.tiers, &[Units(tier1), Units(tier2)]) <= space.budget_usd() {
-                    lowest = lowest.min(h.mean_latency_us(counts, &[tier1 * 256, tier2 * 256]));
-                }
-            }
-        }
-        lowest
+        let judged = all.filter_map(|sizes| {
+            let usd = COST.usd(&h.tiers, &sizes.map(Units));
+            let us = || h.mean_latency_us(counts, &sizes.map(|units| units * 256));
+            (usd <= space.budget_usd()).then(|| (us(), usd))
+        });
+        let judged: Vec<(f64, f64)> = judged.collect();
+        let lowest = judged.iter().map(|(us, _)| *us).fold(f64::INFINITY, f64::min);
+        let fastest = judged.iter().filter(|(us, _)| *us <= lowest * (1.0 + SAME));
+        (lowest, fastest.map(|(_, usd)| *usd).fold(f64::INFINITY, f64::min))
+    }
+
+    fn pairs(units: u64) -> impl Iterator<Item = [u64; 2]> {
+        (1..=units).flat_map(move |one| (0..=units).map(move |two| [one, two]))
+    }
+
+    fn check(found: &Found, space: &Space<'_>, (us, usd): (f64, f64)) {
+        let what = space.hierarchy().describe(&found.sizes, &COST);
+        assert!((found.mean_latency_us - us).abs() <= 1e-8 * us, "{us} against {what}: {found:?}");
+        let cost_usd = COST.usd(&space.hierarchy().tiers, &found.sizes);
+        assert!(cost_usd <= usd * (1.0 + 1e-9), "{usd} against {cost_usd}: {what}");
     }
 
     /// Four different devices of the default catalogue, faster ones first.
@@ -227,19 +333,8 @@ mod tests {
         ) {
             let space = Space::new(&counts, &h, &COST, budget).unwrap();
             let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
-            let mut lowest = f64::INFINITY;
-            for (tier1, tier2) in (1..=16).flat_map(|one| (0..=16).map(move |two| (one, two))) {
-                for tier3 in 0..=16 {
-                    let sizes = [tier1, tier2, tier3];
-                    if COST.usd(&h.tiers, &sizes.map(Units)) <= budget {
-                        let blocks = sizes.map(|units| units * 256);
-                        lowest = lowest.min(h.mean_latency_us(&counts, &blocks));
-                    }
-                }
-            }
-            prop_assert!((found.mean_latency_us - lowest).abs() <= 1e-8 * lowest,
-                "{} against {}: {:?} of {}", found.mean_latency_us, lowest, found.sizes, h.label());
-            prop_assert!(COST.usd(&h.tiers, &found.sizes) <= budget * (1.0 + 1e-9));
+            let all = pairs(16).flat_map(|[one, two]| (0..=16).map(move |three| [one, two, three]));
+            check(&found, &space, brute_force(&counts, &space, all));
         }
     }
 
@@ -267,10 +362,7 @@ mod tests {
         ) {
             let space = Space::new(&counts, &h, &COST, budget).unwrap();
             let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
-            let lowest = brute_force(&counts, &space, 26);
-            prop_assert!((found.mean_latency_us - lowest).abs() <= 1e-8 * lowest,
-                "{} against {}: {:?}", found.mean_latency_us, lowest, found.sizes);
-            prop_assert!(COST.usd(&h.tiers, &found.sizes) <= budget * (1.0 + 1e-9));
+            check(&found, &space, brute_force(&counts, &space, pairs(26)));
         }
 
         #[test]
