@@ -228,6 +228,22 @@ fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
     // ETICA: only if demands do not fit are sizes chosen by performance per cost.
     let demands: Vec<u64> = profile.volumes.values().map(|c| c.useful_blocks()).collect();
     assert_eq!(divide(0, demands.iter().sum()), demands);
+    // Of each tier by itself: a little memory does not keep anybody from the flash.
+    let mut options = options(Goal::Ppc, demands.iter().sum(), 1);
+    options.sizes.dram_bytes = 16 * BLOCK;
+    let mut fast = model(100.0, 5_000.0);
+    fast.read.dram = 1.0;
+    let problem = problem(&profile, options, vec![fast; 2]);
+    let found = exact(&problem).unwrap();
+    assert!(problem.everything_fits());
+    for ((share, useful), curve) in found.shares.iter().zip(&demands).zip(profile.volumes.values())
+    {
+        let held = share.dram + share.flash;
+        assert_eq!(held, *useful, "{found:?}");
+        assert_eq!(curve.hits(held), curve.hits(u64::MAX));
+        // The first block of a curve is usually the best.
+        assert!(share.dram <= 2, "{found:?}");
+    }
 }
 
 #[test]

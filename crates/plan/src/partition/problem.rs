@@ -20,7 +20,8 @@ pub enum Goal {
     /// The most requests per second ([`VolumeModel::iops`]).
     Iops(IopsGoal),
     /// The most performance per cost: the sum over volumes of hit ratio by size, a term for each
-    /// tier (ETICA, equation 3). If every volume can have all that is of use to it, it gets that.
+    /// tier (ETICA, equation 3). If every volume can have all that is of use to it of a tier, it
+    /// gets that.
     /// As written this favours tiny sizes; a floor keeps it from them.
     Ppc,
     /// The most hits.
@@ -129,8 +130,8 @@ pub struct Problem<'a> {
     models: Vec<VolumeModel>,
     targets_us: Vec<Option<f64>>,
     requests: f64,
-    /// Everything that is of use fits.
-    fits: bool,
+    /// Where all that is of use fits.
+    fits: Fits,
 }
 
 impl<'a> Problem<'a> {
@@ -150,11 +151,15 @@ impl<'a> Problem<'a> {
         }
         let requests = curves.iter().map(|c| c.requests() as f64).sum();
         let targets_us = vec![None; curves.len()];
-        let mut problem = Self { options, curves, models, targets_us, requests, fits: false };
+        let mut problem = Self { options, curves, models, targets_us, requests, fits: Fits::None };
         let budget = problem.budget();
         let useful = (0..problem.volumes()).map(|v| problem.useful(v));
         let (dram, flash) = useful.fold((0, 0), |(d, f), u| (d + u.dram, f + u.flash));
-        problem.fits = dram <= budget.dram || (budget.dram == 0 && flash <= budget.flash);
+        problem.fits = match (dram <= budget.dram, flash <= budget.flash) {
+            (true, _) => Fits::Dram,
+            (false, true) => Fits::Flash,
+            (false, false) => Fits::None,
+        };
         problem
     }
 
@@ -290,28 +295,43 @@ impl<'a> Problem<'a> {
 
     /// One volume's part of what the goal minimises.
     fn value(&self, outcome: &Outcome, sizes: Sizes) -> f64 {
-        let ProblemOptions { goal, weigh, .. } = self.options;
-        let weight = match weigh {
-            Weigh::Volumes => 1.0,
-            Weigh::Requests => ratio(outcome.requests(), self.requests),
-        };
-        match goal {
+        let weight = self.weight(outcome);
+        match self.options.goal {
             Goal::Latency => weight * outcome.latency_us,
             Goal::Iops(IopsGoal::Sum) => -outcome.iops,
             Goal::Iops(IopsGoal::Inverse) => 1e6 / outcome.iops,
             Goal::Hits => weight * (1.0 - outcome.hit_ratio()),
             Goal::Ppc => {
-                let per_gib = |hits: f64, bytes: u64| ratio(hits, bytes as f64 / GIB);
                 let dram = per_gib(outcome.dram_hit_ratio(), sizes.dram_bytes);
                 -weight * (dram + per_gib(outcome.flash_hit_ratio(), sizes.flash_bytes))
             }
         }
     }
 
-    /// Whether demands fit, in which case performance per cost is not what sizes are chosen by.
-    pub fn everything_fits(&self) -> bool {
-        self.fits
+    fn weight(&self, outcome: &Outcome) -> f64 {
+        match self.options.weigh {
+            Weigh::Volumes => 1.0,
+            Weigh::Requests => ratio(outcome.requests(), self.requests),
+        }
     }
+
+    /// Whether demands fit, in which case performance per cost is not what the sizes of the tier that
+    /// they fit in are chosen by: every volume has every hit.
+    pub fn everything_fits(&self) -> bool {
+        self.fits != Fits::None
+    }
+}
+
+/// The fastest tier that has room for all that is of use to all volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fits {
+    Dram,
+    Flash,
+    None,
+}
+
+fn per_gib(hits: f64, bytes: u64) -> f64 {
+    ratio(hits, bytes as f64 / GIB)
 }
 
 impl Costs for Problem<'_> {
@@ -352,7 +372,15 @@ impl Costs for Problem<'_> {
         let sizes = self.sizes(share);
         let outcome = self.predict(volume, sizes);
         let value = match self.options.goal {
-            Goal::Ppc if self.fits => -outcome.hit_ratio(),
+            Goal::Ppc => match self.fits {
+                Fits::Dram => -outcome.hit_ratio(),
+                // Memory by its cost, and flash for every hit that there is.
+                Fits::Flash => {
+                    let memory = per_gib(outcome.dram_hit_ratio(), sizes.dram_bytes);
+                    -self.weight(&outcome) * memory - outcome.hit_ratio()
+                }
+                Fits::None => self.value(&outcome, sizes),
+            },
             _ => self.value(&outcome, sizes),
         };
         Cost { missed: self.missed(volume, outcome.latency_us), value }
