@@ -276,6 +276,23 @@ fn finalists_are_simulated_and_come_first() {
 }
 
 #[test]
+fn a_first_tier_of_flash_is_worn_by_what_the_simulation_writes_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let asked =
+        [&trace[..], "--budget", "0.02", "--tiers", "FastSSD,SlowSSD", "--backing", "SlowHDD"];
+    let [formulas, simulated] =
+        [&[][..], &["--evaluate", "simulate"]].map(|how| json(&[&asked[..], how].concat()));
+    // One tier is the formulas' LRU, so what is written to it is the same.
+    let single = |answer: &Value, key: &str| answer["baseline"][key].as_f64().unwrap();
+    for key in ["flash_bytes_written_per_day", "drive_writes_per_day", "endurance_used"] {
+        let [formulas, simulated] = [&formulas, &simulated].map(|answer| single(answer, key));
+        assert!(formulas > 0.0 && (simulated / formulas - 1.0).abs() < 0.01, "{key}: {simulated}");
+    }
+    assert_eq!(simulated["baseline"]["judged_by"], "simulate");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let devices = dir.path().join("devices.toml");

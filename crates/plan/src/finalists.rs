@@ -4,7 +4,7 @@ use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
-use crate::plan::{Class, Plan, PlanOptions, Purchase};
+use crate::plan::{Class, Plan, PlanOptions, Purchase, Wear};
 
 /// What a judge says of a hierarchy whose tiers have given sizes.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -17,27 +17,33 @@ pub struct Judged {
     pub p999_latency_us: f64,
     /// Share of all block accesses that hit in each tier.
     pub hit_ratio: Vec<f64>,
-    /// Bytes written to flash tiers per day; none where the duration is not known.
-    pub flash_bytes_written_per_day: Option<f64>,
+    /// Bytes written to each tier per day, flash or not; none where the duration is not known.
+    pub bytes_written_per_day: Option<Vec<f64>>,
 }
 
-impl Judged {
-    fn enter(self, purchase: &mut Purchase, judged_by: &'static str) {
+/// What was judged, and how.
+#[derive(Clone)]
+struct Judgement {
+    hierarchy: Hierarchy,
+    sizes: Vec<Units>,
+    judged: Judged,
+}
+
+impl Judgement {
+    fn enter(self, purchase: &mut Purchase, cost: &CostModel, judged_by: &'static str) {
+        let Self { hierarchy, sizes, judged } = self;
         purchase.judged_by = judged_by;
-        purchase.mean_latency_us = self.mean_latency_us;
+        purchase.mean_latency_us = judged.mean_latency_us;
         purchase.mean_latency_us_bounds = None;
-        purchase.p99_latency_us = self.p99_latency_us;
-        purchase.p999_latency_us = self.p999_latency_us;
-        purchase.hit_ratio = self.hit_ratio;
+        purchase.p99_latency_us = judged.p99_latency_us;
+        purchase.p999_latency_us = judged.p999_latency_us;
+        purchase.hit_ratio = judged.hit_ratio;
         purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
-        // At most one of two tiers is flash, so that its wear is in proportion.
-        let before = purchase.flash_bytes_written_per_day.filter(|&bytes| bytes > 0.0);
-        if let (Some(before), Some(now)) = (before, self.flash_bytes_written_per_day) {
-            for wear in [&mut purchase.drive_writes_per_day, &mut purchase.endurance_used] {
-                *wear = wear.map(|wear| wear * now / before);
-            }
-        }
-        purchase.flash_bytes_written_per_day = self.flash_bytes_written_per_day;
+        let wear = judged.bytes_written_per_day;
+        let wear = wear.map(|bytes| Wear::of(&hierarchy, &sizes, cost, &bytes));
+        purchase.flash_bytes_written_per_day = wear.map(|w| w.flash_bytes_written_per_day);
+        purchase.drive_writes_per_day = wear.map(|w| w.drive_writes_per_day);
+        purchase.endurance_used = wear.and_then(|w| w.endurance_used);
     }
 }
 
@@ -59,30 +65,32 @@ pub fn judge_finalists(
     judge: &mut Judge<'_>,
 ) -> Result<u64, PlanError> {
     let mut count = 0;
-    let (mut known, mut best, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    let mut known: Vec<Judgement> = Vec::new();
+    let (mut best, mut rest) = (Vec::new(), Vec::new());
     for mut choice in std::mem::take(&mut plan.choices) {
         let mut found = Vec::new();
         let purchases = [&choice.purchase, &choice.baseline];
         for purchase in purchases.into_iter().filter(|_| best.len() < finalists) {
             let (hierarchy, sizes) = bought(purchase, catalogue, options)?;
-            let seen = known.iter().find(|(h, s, _)| (h, s) == (&hierarchy, &sizes));
-            if let Some((.., judged)) = seen {
-                found.push(Judged::clone(judged));
+            let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
+            if let Some(seen) = seen {
+                found.push(seen.clone());
                 continue;
             }
             let failed = |source| PlanError::Evaluation { what: hierarchy.label(), source };
             let Some(judged) = judge(&hierarchy, &sizes).map_err(failed)? else { break };
             count += 1;
-            found.push(judged.clone());
-            known.push((hierarchy, sizes, judged));
+            let judgement = Judgement { hierarchy, sizes, judged };
+            found.push(judgement.clone());
+            known.push(judgement);
         }
-        let Ok([of_purchase, of_baseline]) = <[Judged; 2]>::try_from(found) else {
+        let Ok([of_purchase, of_baseline]) = <[Judgement; 2]>::try_from(found) else {
             // Half a judgement compares nothing.
             rest.push(choice);
             continue;
         };
-        of_purchase.enter(&mut choice.purchase, judged_by);
-        of_baseline.enter(&mut choice.baseline, judged_by);
+        of_purchase.enter(&mut choice.purchase, &options.cost, judged_by);
+        of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
         let single = choice.baseline.mean_latency_us;
         if single < choice.purchase.mean_latency_us {
             let none =
@@ -174,6 +182,36 @@ mod tests {
                 < 1e-9
         );
         assert_eq!(after.baseline, first.baseline);
+    }
+
+    #[test]
+    fn wear_is_of_each_flash_tier_by_what_was_written_to_it() {
+        let c = Catalogue::default();
+        let tiers = ["FastSSD", "SlowSSD"].map(String::from).to_vec();
+        let combinations = [Combination { tiers, backing: "SlowHDD".into() }];
+        let options = PlanOptions::default();
+        let mut plan = plan(&counts(), &c, &combinations, 0.2, &options).unwrap();
+        // By day the first tier is written five times and the second twice.
+        let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+            let bytes = sizes.iter().zip([5.0, 2.0]).map(|(s, times)| (s.0 << 20) as f64 * times);
+            let us = 100.0 / sizes.len() as f64;
+            Ok(Some(Judged {
+                bytes_written_per_day: Some(bytes.collect()),
+                ..judged(us).unwrap_or_default()
+            }))
+        };
+        judge_finalists(&mut plan, &c, &options, (1, "simulate"), &mut judge).unwrap();
+        let bought = &plan.choices[0].purchase;
+        let [one, two] = [0, 1].map(|tier| bought.tiers[tier].bytes as f64);
+        assert!(one > 0.0 && two > 0.0);
+        assert_eq!(bought.flash_bytes_written_per_day, Some(5.0 * one + 2.0 * two));
+        assert_eq!(bought.drive_writes_per_day, Some(5.0));
+        let rated = |name| c.device(name).unwrap().drive_writes_per_day.unwrap();
+        let used = (5.0 / rated("FastSSD")).max(2.0 / rated("SlowSSD"));
+        assert_eq!(bought.endurance_used, Some(used));
+        let single = &plan.choices[0].baseline;
+        assert_eq!(single.drive_writes_per_day, Some(5.0));
+        assert_eq!(single.flash_bytes_written_per_day, Some(5.0 * single.tiers[0].bytes as f64));
     }
 
     #[test]

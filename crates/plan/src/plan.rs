@@ -333,12 +333,10 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
     let tiers = hierarchy.tiers.iter().zip(&units);
     let days = options.duration.as_secs_f64() / SECONDS_PER_DAY;
     let per_day = |bytes: f64| (days > 0.0).then(|| bytes / days);
-    let wear =
-        tiers.clone().zip(&evaluation.blocks_written).filter_map(|((device, &u), &blocks)| {
-            let rated = device.drive_writes_per_day.filter(|_| device.kind == DeviceKind::Flash)?;
-            let daily = per_day((blocks * cost.block_size.bytes()) as f64)?;
-            (u > 0).then(|| daily / ((u * cost.unit_bytes) as f64 * rated))
-        });
+    let bytes = |blocks: u64| blocks as f64 * cost.block_size.bytes() as f64;
+    let written = evaluation.blocks_written.iter().map(|&blocks| per_day(bytes(blocks)));
+    let written: Option<Vec<f64>> = written.collect();
+    let wear = written.map(|bytes| Wear::of(hierarchy, sizes, cost, &bytes));
     Purchase {
         tiers: tiers
             .clone()
@@ -358,11 +356,47 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         hit_ratio: r.iter().zip(w).map(|(r, w)| ratio(r + w, reads + writes)).collect(),
         read_hit_ratio: r.iter().map(|&r| ratio(r, reads)).collect(),
         write_hit_ratio: w.iter().map(|&w| ratio(w, writes)).collect(),
-        flash_bytes_written_per_day: per_day(
-            hierarchy.flash_bytes_written(&evaluation, cost) as f64
-        ),
-        drive_writes_per_day: per_day(hierarchy.drive_writes(&evaluation, sizes, cost)),
-        endurance_used: wear.reduce(f64::max),
+        flash_bytes_written_per_day: wear.map(|w| w.flash_bytes_written_per_day),
+        drive_writes_per_day: wear.map(|w| w.drive_writes_per_day),
+        endurance_used: wear.and_then(|w| w.endurance_used),
+    }
+}
+
+/// What is written to the flash tiers of a hierarchy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wear {
+    pub flash_bytes_written_per_day: f64,
+    pub drive_writes_per_day: f64,
+    pub endurance_used: Option<f64>,
+}
+
+impl Wear {
+    /// By tiers of `sizes` to each of which so many bytes are written per day.
+    pub fn of(
+        hierarchy: &Hierarchy,
+        sizes: &[Units],
+        cost: &CostModel,
+        bytes_per_day: &[f64],
+    ) -> Self {
+        let mut wear = Self {
+            flash_bytes_written_per_day: 0.0,
+            drive_writes_per_day: 0.0,
+            endurance_used: None,
+        };
+        let tiers = hierarchy.tiers.iter().zip(sizes).zip(bytes_per_day);
+        for ((device, size), bytes) in
+            tiers.filter(|((device, size), _)| device.kind == DeviceKind::Flash && size.0 > 0)
+        {
+            wear.flash_bytes_written_per_day += bytes;
+            let writes = bytes / (size.0 * cost.unit_bytes) as f64;
+            wear.drive_writes_per_day = wear.drive_writes_per_day.max(writes);
+            let used = device.drive_writes_per_day.map(|rated| writes / rated);
+            wear.endurance_used = match (wear.endurance_used, used) {
+                (Some(most), Some(used)) => Some(most.max(used)),
+                (most, used) => most.or(used),
+            };
+        }
+        wear
     }
 }
 

@@ -210,6 +210,6 @@ impl<'a> Replayer<'a> {
             .into());
         }
         run.cache = Some(cache);
-        Ok(Some(judged(&run, hierarchy, sizes.len(), self.duration)))
+        Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))
     }
 }

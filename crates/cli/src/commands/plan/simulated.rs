@@ -68,7 +68,7 @@ impl Simulator<'_> {
         }
         let run = simulation.finish()?.run;
         progress.finish();
-        Ok(Some(judged(&run, hierarchy, sizes.len(), self.duration)))
+        Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))
     }
 
     /// The cache of these tiers on devices as the catalogue has them.

@@ -2,9 +2,7 @@
 
 use forebay_block::Nanos;
 use forebay_config::{Acknowledge, Config, Size, WritePolicy as Written};
-use forebay_plan::{
-    BoxError, CostModel, Device, DeviceKind, Hierarchy, Judged, Units, WritePolicy,
-};
+use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units, WritePolicy};
 use forebay_report::Unit;
 use forebay_results::RunResult;
 
@@ -40,23 +38,27 @@ pub fn sized(
 }
 
 /// What a run of the cache of these tiers says about them.
-pub fn judged(run: &RunResult, hierarchy: &Hierarchy, tiers: usize, duration: Nanos) -> Judged {
+pub fn judged(run: &RunResult, cost: &CostModel, tiers: usize, duration: Nanos) -> Judged {
     let cache = run.cache.unwrap_or_default();
-    let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
+    let (tier1, tier2) = (cache.hits.tier1, cache.hits.tier2);
+    let accesses = tier1.sum() + tier2.sum() + cache.misses.sum();
     let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
     let days = duration.as_secs_f64() / 86_400.0;
     let total_us = run.latency_us.all.mean * run.requests as f64;
-    // Whatever the second tier is made of, the cache keeps a log on it.
-    let is_flash = hierarchy.tiers.iter().any(|d| d.kind == DeviceKind::Flash);
-    let flash_bytes = if is_flash { cache.tier2_bytes_written as f64 } else { 0.0 };
-    let mut hit_ratio = vec![share(cache.hits.tier1.sum()), share(cache.hits.tier2.sum())];
+    // Tier 1 is written by every write and filled by every read that does not find its block there.
+    let filled = accesses - tier1.read;
+    let mut written =
+        vec![(filled * cost.block_size.bytes()) as f64, cache.tier2_bytes_written as f64];
+    written.truncate(tiers);
+    let mut hit_ratio = vec![share(tier1.sum()), share(tier2.sum())];
     hit_ratio.truncate(tiers);
     Judged {
         mean_latency_us: total_us / accesses.max(1) as f64,
         p99_latency_us: run.latency_us.all.p99,
         p999_latency_us: run.latency_us.all.p999,
         hit_ratio,
-        flash_bytes_written_per_day: (days > 0.0).then(|| flash_bytes / days),
+        bytes_written_per_day: (days > 0.0)
+            .then(|| written.into_iter().map(|bytes| bytes / days).collect()),
     }
 }
 
