@@ -83,6 +83,9 @@ pub enum PlanError {
     /// What every volume is to get at least is more than there is.
     #[error("what every volume is to get at least adds up to more than there is to divide")]
     Floors,
+    /// Nothing of the workload was looked at.
+    #[error("no block is in the sample: look at a larger share of them")]
+    EmptySample,
     /// The sampling rate is no rate.
     #[error("{0} is no sampling rate: it must be above 0 and at most 1")]
     SampleRate(f64),

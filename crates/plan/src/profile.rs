@@ -102,9 +102,12 @@ impl ProfileBuilder {
     /// The profile of all requests added.
     ///
     /// # Errors
-    /// As [`ProfileBuilder::add`].
+    /// As [`ProfileBuilder::add`], and if there are accesses and none is in the sample.
     pub fn finish(self) -> Result<Profile, PlanError> {
         let (reads, writes) = (self.reads, self.writes);
+        if reads + writes > 0 && self.whole.is_empty() {
+            return Err(PlanError::EmptySample);
+        }
         let parts = self.parts.into_iter().map(|part| part.finish(reads, writes));
         let (first, last) = self.span.unwrap_or_default();
         Ok(Profile {
@@ -149,6 +152,10 @@ impl Measure {
         self.keys.push(key);
         self.ops.push(op);
         if self.keys.len() == BATCH { self.measure() } else { Ok(()) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.stack.blocks_known() == 0
     }
 
     fn measure(&mut self) -> Result<(), PlanError> {
@@ -433,6 +440,16 @@ mod tests {
                 assert!(off < 2.0 * half, "{sampled}, {sizes:?}: {bounds:?} for {truth}");
             }
         }
+    }
+
+    #[test]
+    fn a_sample_without_a_block_is_refused_and_says_nothing_of_the_workload() {
+        let options = ProfileOptions { sample_rate: 1e-9, ..ProfileOptions::default() };
+        let mut builder = ProfileBuilder::new(options).unwrap();
+        (0..100).for_each(|block| builder.add(&request(Op::Read, block, 1)).unwrap());
+        assert!(matches!(builder.finish(), Err(PlanError::EmptySample)));
+        // What has no accesses has none in any sample.
+        assert_eq!(ProfileBuilder::new(options).unwrap().finish().unwrap().reads(), 0);
     }
 
     #[test]
