@@ -161,7 +161,7 @@ impl Slice {
             Sampling::MaxBlocks(blocks) => Sampling::MaxBlocks(blocks / slices.max(1) as u64),
             rate @ Sampling::Rate(_) => rate,
         };
-        let (stack, counts) = (ReuseStack::new(distance), HistogramBuilder::new());
+        let (stack, counts) = (Sample::stack(distance, sampling), HistogramBuilder::new());
         let sample = match Sample::new(sampling)? {
             Some(sample) => sample.of_slices(slices),
             None => return Err(LocalityError::BadRate),
