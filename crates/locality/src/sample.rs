@@ -43,7 +43,7 @@ pub enum Sampling {
     /// All: exact.
     #[default]
     All,
-    /// A share of the blocks, above 0 and at most 1.
+    /// A share of the blocks, above 2^-33 and at most 1.
     Rate(f64),
     /// So many blocks at most (at least 256), at a rate that falls as the workload grows.
     MaxBlocks(u64),
@@ -73,7 +73,7 @@ impl Sample {
     pub(crate) fn new(sampling: Sampling) -> Result<Option<Self>, LocalityError> {
         let (rate, blocks_max) = match sampling {
             Sampling::All => return Ok(None),
-            Sampling::Rate(rate) if rate > 0.0 && rate <= 1.0 => (rate, u64::MAX),
+            Sampling::Rate(rate) if rate * HASHES >= 0.5 && rate <= 1.0 => (rate, u64::MAX),
             Sampling::Rate(_) => return Err(LocalityError::BadRate),
             Sampling::MaxBlocks(blocks) if blocks >= BLOCKS_MIN => (1.0, blocks),
             Sampling::MaxBlocks(blocks) => {
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn rates_and_bounds_out_of_range_are_refused() {
-        for rate in [0.0, -0.1, 1.01, f64::NAN, f64::INFINITY] {
+        for rate in [0.0, 1e-300, 1e-10, -0.1, 1.01, f64::NAN, f64::INFINITY] {
             let sampling = Sampling::Rate(rate);
             assert_eq!(Sample::new(sampling).unwrap_err(), LocalityError::BadRate);
         }
