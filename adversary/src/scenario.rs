@@ -68,6 +68,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let shards = if c.choose(3) == 0 && !limits.slots { 2 } else { 1 };
     let n = u32::from(shards);
     let (geometry, spare) = geometry(c, block, n, limits.slots);
+    let (step_blocks, request_blocks_max) = steps(c);
     let config = CacheConfig {
         block_size: BlockSize::new(block.into()).expect("a power of two"),
         dram_blocks: n * (1 + c.choose(6) as u32),
@@ -87,8 +88,15 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             regions_reserved: 1,
         }),
         shards,
+        extent_shift: match c.choose(3) {
+            0 => CacheConfig::EXTENT_SHIFT,
+            // Requests cross shards, and a volume has extents with and without cached blocks.
+            blocks => block.trailing_zeros() + blocks as u32,
+        },
         requests_max: 16,
-        waiters_max: 64,
+        waiters_max: n * [64, 64, 64, 5, 2][c.choose(5) as usize],
+        step_blocks,
+        request_blocks_max,
         destage_depth: 1 + c.choose(4) as u32,
         give_up_after: forebay_block::Nanos([0, 1][c.choose(2) as usize]),
     };
@@ -134,6 +142,18 @@ fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
         WritePolicy::WRITE_ONLY,
     ]
     .into_iter()
+}
+
+/// How much of a request is handed out at once and at a time: all of it, or so little that it
+/// stops on its way again and again, and others come between.
+fn steps(c: &mut dyn Choices) -> (u32, u32) {
+    match c.choose(3) {
+        0 => (CacheConfig::STEP_BLOCKS, CacheConfig::REQUEST_BLOCKS_MAX),
+        _ => {
+            let step = 1 + c.choose(4) as u32;
+            (step, step + c.choose(6) as u32)
+        }
+    }
 }
 
 /// With the number of cells beyond the accounting, in the layout slots.

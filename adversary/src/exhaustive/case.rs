@@ -187,8 +187,11 @@ impl Case {
                 regions_reserved: 1,
             }),
             shards: 1,
+            extent_shift: CacheConfig::EXTENT_SHIFT,
             requests_max: 8,
             waiters_max: 16,
+            step_blocks: CacheConfig::STEP_BLOCKS,
+            request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
             destage_depth: 1,
             give_up_after: forebay_block::Nanos(0),
         };

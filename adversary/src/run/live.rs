@@ -114,7 +114,13 @@ impl Runner<'_> {
             ),
             _ => (Op::Flush, Flags::NONE),
         };
-        self.issue(volume, op, flags, (first, count));
+        let zeroes = matches!(op, Op::Trim | Op::WriteZeroes);
+        let range = match zeroes && self.choices.choose(3) == 2 {
+            // As a client that empties a part of its disk, or the whole.
+            true => self.long_range(sectors),
+            false => (first, count),
+        };
+        self.issue(volume, op, flags, range);
     }
 
     /// Issues a request for sectors of a volume.
@@ -162,6 +168,13 @@ impl Runner<'_> {
         };
         let first = first.min(sectors - 1);
         (first, count.min(sectors - first))
+    }
+
+    /// Sectors of many blocks, up to the end of the volume.
+    fn long_range(&mut self, sectors: u64) -> (u64, u64) {
+        let first = self.choices.choose(2) * self.choices.choose(sectors);
+        let rest = sectors - first;
+        (first, if self.choices.choose(2) == 0 { rest } else { 1 + self.choices.choose(rest) })
     }
 
     /// Takes in the replies that have come.

@@ -35,7 +35,7 @@
 //! # Who owns what
 //!
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
-//! slots and the state of each block; a block belongs to the shard its 1 MiB extent hashes to.
+//! slots and the state of each block; a block belongs to the shard its extent hashes to.
 //! The *log* has everything on flash. None of them calls another but through here or through
 //! `Surroundings` (in `shard`).
 //!
@@ -48,17 +48,14 @@ use forebay_effect::{
     Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot,
     Token,
 };
-use forebay_flash::sabotage::Bug;
 use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
 
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::control::Switch;
-use crate::front::{Front, INTERNAL, Stage, SyncWaiter};
-use crate::shard::{Access, Shard, Surroundings};
-use crate::slab::Fifo;
+use crate::front::{Front, INTERNAL};
+use crate::shard::{Shard, Surroundings};
 use crate::stats::{CacheStats, VolumeStats};
-use crate::waiters::Piece;
 
 /// Something the operator should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,10 +105,6 @@ pub enum Open {
     Recover,
 }
 
-/// Blocks handed to shards in one go before others get their turn.
-const STEP_BLOCKS: u32 = 256;
-/// log2 of the bytes that go to the same shard.
-const EXTENT_SHIFT: u32 = 20;
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
 
@@ -161,9 +154,13 @@ impl Cache {
     ///
     /// # Panics
     /// If the configuration is impossible (no DRAM block, spare or bounce slot for a shard, no
-    /// shard or more than 64).
+    /// shard or more than 64, requests that cannot take a step).
     pub fn new(config: CacheConfig) -> Self {
         assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
+        let steps = 1..=config.request_blocks_max;
+        assert!(steps.contains(&config.step_blocks), "a step is 1 to `request_blocks_max` blocks");
+        let extents = config.block_size.shift()..=63;
+        assert!(extents.contains(&config.extent_shift), "an extent is a block at least");
         let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
         assert!(!slots || config.shards == 1, "the layout slots has one shard");
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
@@ -173,8 +170,7 @@ impl Cache {
             Log::new(f.geometry, options)
         });
         Cache {
-            // The cache's own flushes, one a volume, always find a place.
-            front: Front::new(config.requests_max + VOLUMES_MAX as u32),
+            front: Front::new(&config),
             shards,
             log,
             effects: EffectQueue::default(),
@@ -327,7 +323,7 @@ impl Cache {
             return None;
         }
         let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
-        let n = shard_of(self.shards.len(), volume.0 as u16, offset);
+        let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
         let slot = self.shards[n].read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
@@ -505,7 +501,8 @@ impl Cache {
                 s += &format!("\n{r:?}");
             }
         }
-        s += &format!("\nrunning {:?}, finished {:?}", self.front.running, self.front.finished);
+        let Front { running, blocked, finished, .. } = &self.front;
+        s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
         for v in &self.front.volumes {
             s += &format!("\n{v:?}");
         }
@@ -549,110 +546,17 @@ impl Cache {
     // ---- requests ----
 
     pub(crate) fn shard_of(&self, volume: u16, offset: u64) -> usize {
-        shard_of(self.shards.len(), volume, offset)
-    }
-
-    /// Hands the next blocks of a request to their shards.
-    pub(crate) fn advance(&mut self, request: u32) {
-        let size = self.config.block_size;
-        let mut last_shard = None;
-        for _ in 0..STEP_BLOCKS {
-            let r = &mut self.front.requests[request];
-            if r.cursor == r.end {
-                break;
-            }
-            let start = size.within(r.cursor);
-            let length = (size.bytes() - start).min(r.end - r.cursor);
-            let piece = Piece {
-                request,
-                block: size.index_of(r.cursor).0,
-                start: start as u32,
-                length: length as u32,
-                counted: false,
-            };
-            let (volume, cursor) = (r.volume, r.cursor);
-            r.outstanding += 1;
-            let n = self.shard_of(volume, cursor);
-            let mut around = around!(self);
-            if let Some(last) = last_shard.replace(n)
-                && last != n
-            {
-                self.shards[last].close_runs(&mut around);
-            }
-            let access = self.shards[n].access(&mut around, piece);
-            let r = &mut self.front.requests[request];
-            match access {
-                Access::Pending => r.cursor += length,
-                Access::Done(result) => {
-                    r.outstanding -= 1;
-                    r.cursor += length;
-                    if let Err(e) = result {
-                        r.error.get_or_insert(e);
-                    }
-                }
-                Access::Full => {
-                    r.outstanding -= 1;
-                    break;
-                }
-            }
-        }
-        if let Some(n) = last_shard {
-            self.shards[n].close_runs(&mut around!(self));
-        }
-        let r = &self.front.requests[request];
-        if r.cursor < r.end {
-            let mut running = self.front.running;
-            self.front.requests.push_back(&mut running, request);
-            self.front.running = running;
-        } else if r.outstanding == 0 {
-            self.finish(request);
-        }
-    }
-
-    /// All pieces, or all syncs, of a request are back.
-    pub(crate) fn finish(&mut self, request: u32) {
-        let r = &self.front.requests[request];
-        let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
-        if r.stage == Stage::Pieces && durable && r.error.is_none() {
-            return self.make_durable(request);
-        }
-        self.front.reply(request, &mut self.effects);
-    }
-
-    /// The last stage of a request that promises durability.
-    pub(crate) fn make_durable(&mut self, request: u32) {
-        let r = &mut self.front.requests[request];
-        r.stage = Stage::Syncing;
-        let volume = r.volume;
-        if let (true, Some(log)) = (self.config.write_policy.write_back, &mut self.log) {
-            r.outstanding += 1;
-            log.sync(u64::from(request));
-        }
-        if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
-            self.front.requests[request].outstanding += 1;
-            self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
-        }
-        if self.front.requests[request].outstanding == 0 {
-            self.front.reply(request, &mut self.effects);
-        }
-    }
-
-    /// Takes the first of a list of requests.
-    pub(crate) fn pop(front: &mut Front, list: fn(&mut Front) -> &mut Fifo) -> Option<u32> {
-        let mut fifo = *list(front);
-        let request = front.requests.pop_front(&mut fifo);
-        *list(front) = fifo;
-        request
+        shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
     }
 }
 
 /// Which of `n` shards a byte of a volume belongs to.
 #[inline]
-fn shard_of(n: usize, volume: u16, offset: u64) -> usize {
+fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
     if n == 1 {
         return 0;
     }
-    let x = (offset >> EXTENT_SHIFT) ^ (u64::from(volume) << 48);
+    let x = (offset >> extent_shift) ^ (u64::from(volume) << 48);
     let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((u128::from(hash) * n as u128) >> 64) as usize
 }

@@ -29,11 +29,19 @@ pub struct CacheConfig {
     pub flash: Option<FlashConfig>,
     /// Number of shards, 1 to 64.
     pub shards: u8,
+    /// log2 of the bytes of an extent, at least of a block: what belongs to one shard, and what a
+    /// trim takes as one where nothing of it is cached.
+    pub extent_shift: u32,
     /// Requests in flight at most; a driver holds back more.
     pub requests_max: u32,
     /// Pieces of requests (a block each) that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
+    /// Blocks of a request that are handed out in one go before others get their turn; at least 1.
+    pub step_blocks: u32,
+    /// Blocks of a request that are under way at most, or wait; the next step of the request comes
+    /// when so few are left that it fits. At least a step.
+    pub request_blocks_max: u32,
     /// Writes of a destage from flash that are in flight at most, a shard.
     pub destage_depth: u32,
     /// When the log has waited for so long for a backing store that fails, it is given up until
@@ -67,6 +75,15 @@ pub struct VolumeConfig {
 }
 
 impl CacheConfig {
+    /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.
+    pub const EXTENT_SHIFT: u32 = 20;
+    /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
+    pub const STEP_BLOCKS: u32 = 256;
+    /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
+    /// longest read or write of a client. A trim, which may be as long as the volume, leaves the
+    /// transfers and the places to wait to others.
+    pub const REQUEST_BLOCKS_MAX: u32 = 8192;
+
     /// A small cache of `dram_blocks` blocks of 4 KiB without flash, write-back.
     pub fn dram_only(dram_blocks: u32) -> Self {
         CacheConfig {
@@ -80,8 +97,11 @@ impl CacheConfig {
             replacement: ReplacementKind::Lru,
             flash: None,
             shards: 1,
+            extent_shift: CacheConfig::EXTENT_SHIFT,
             requests_max: 1024,
             waiters_max: 16 * 1024,
+            step_blocks: CacheConfig::STEP_BLOCKS,
+            request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
             destage_depth: 32,
             give_up_after: Nanos(60_000_000_000),
         }

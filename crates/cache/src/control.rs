@@ -232,9 +232,7 @@ impl Cache {
             if self.front.requests[request].op == Op::Flush {
                 self.begin_flush(request);
             } else {
-                let mut running = self.front.running;
-                self.front.requests.push_back(&mut running, request);
-                self.front.running = running;
+                self.front.run(request);
             }
         }
     }

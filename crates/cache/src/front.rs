@@ -12,7 +12,8 @@ use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, Reque
 use forebay_flash::ExtentId;
 use forebay_flash::sabotage::{Bug, Sabotage};
 
-use crate::config::VolumeConfig;
+use crate::cache::VOLUMES_MAX;
+use crate::config::{CacheConfig, VolumeConfig};
 use crate::slab::{Fifo, Linked, NONE, Slab};
 use crate::stats::VolumeStats;
 
@@ -34,6 +35,8 @@ pub(crate) struct RequestState {
     pub outstanding: u32,
     pub error: Option<IoError>,
     pub stage: Stage,
+    /// It goes on when enough of its pieces are back.
+    paused: bool,
     next: u32,
 }
 
@@ -120,8 +123,14 @@ pub(crate) struct VolumeState {
 pub(crate) struct Front {
     pub requests: Slab<RequestState>,
     pub volumes: Vec<VolumeState>,
-    /// Requests with blocks not yet handed out.
+    /// Requests that can hand out further blocks.
     pub running: Fifo,
+    /// By shard: requests for whose next block the shard had no place.
+    pub blocked: Box<[Fifo]>,
+    /// Their number.
+    pub blocked_count: u32,
+    /// Pieces that a request may have out for another step to be taken.
+    pieces_left_max: u32,
     /// Requests whose pieces are all back.
     pub finished: Fifo,
     /// Requests that wait for a change of policy, not begun.
@@ -142,11 +151,15 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub fn new(requests_max: u32) -> Self {
+    pub fn new(config: &CacheConfig) -> Self {
         Front {
-            requests: Slab::new(requests_max),
+            // The cache's own flushes, one a volume, always find a place.
+            requests: Slab::new(config.requests_max + VOLUMES_MAX as u32),
             volumes: Vec::new(),
             running: Fifo::EMPTY,
+            blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
+            blocked_count: 0,
+            pieces_left_max: config.request_blocks_max - config.step_blocks,
             finished: Fifo::EMPTY,
             held: Fifo::EMPTY,
             held_count: 0,
@@ -236,6 +249,7 @@ impl Front {
             outstanding: 0,
             error: None,
             stage: Stage::Pieces,
+            paused: false,
             next: NONE,
         }))
     }
@@ -248,11 +262,50 @@ impl Front {
         if let Err(e) = result {
             state.error.get_or_insert(e);
         }
-        if state.outstanding == 0 && state.cursor == state.end {
+        if state.paused && state.outstanding <= self.pieces_left_max {
+            state.paused = false;
+            self.run(request);
+        } else if state.outstanding == 0 && state.cursor == state.end {
             let mut finished = self.finished;
             self.requests.push_back(&mut finished, request);
             self.finished = finished;
         }
+    }
+
+    /// A request has taken a step that was not its last: another follows, at once or when enough
+    /// of its pieces are back; true if that is not at once.
+    pub fn go_on(&mut self, request: u32) -> bool {
+        let state = &mut self.requests[request];
+        state.paused = state.outstanding > self.pieces_left_max;
+        let paused = state.paused;
+        if !paused {
+            self.run(request);
+        }
+        paused
+    }
+
+    /// The request takes its next step in the turn to come.
+    pub fn run(&mut self, request: u32) {
+        let mut running = self.running;
+        self.requests.push_back(&mut running, request);
+        self.running = running;
+    }
+
+    /// A shard had no place for the request's next piece.
+    pub fn block(&mut self, request: u32, shard: usize) {
+        let mut blocked = self.blocked[shard];
+        self.requests.push_back(&mut blocked, request);
+        self.blocked[shard] = blocked;
+        self.blocked_count += 1;
+    }
+
+    /// Takes the request that has waited longest for a place in a shard.
+    pub fn unblock(&mut self, shard: usize) -> Option<u32> {
+        let mut blocked = self.blocked[shard];
+        let request = self.requests.pop_front(&mut blocked)?;
+        self.blocked[shard] = blocked;
+        self.blocked_count -= 1;
+        Some(request)
     }
 
     /// Answers a request and forgets it.

@@ -136,7 +136,16 @@ pub(crate) struct Index {
     tag_shift: u32,
     /// The entry found last: one step looks a block up several times.
     last: Cell<EntryId>,
+    /// Blocks in the index by extent. Extents with the same place are counted together, so that
+    /// 0 says that there is no block of an extent, and more says nothing of it.
+    extents: Box<[u32]>,
+    /// log2 of the blocks of an extent.
+    extent_shift: u32,
 }
+
+/// Entries for each count of an extent; and the fewest counts that there are.
+const ENTRIES_PER_COUNT: u32 = 16;
+const COUNTS_MIN: u32 = 1024;
 
 const EMPTY: u32 = u32::MAX;
 
@@ -159,8 +168,8 @@ fn mix(key: u64) -> u64 {
 }
 
 impl Index {
-    /// An index for at most `capacity` blocks.
-    pub fn new(capacity: u32) -> Self {
+    /// An index for at most `capacity` blocks, `1 << extent_shift` of them to an extent.
+    pub fn new(capacity: u32, extent_shift: u32) -> Self {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
         let mut entries = vec![Entry::VACANT; capacity as usize];
         for (i, e) in entries.iter_mut().enumerate() {
@@ -169,7 +178,28 @@ impl Index {
         let cells = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty cell.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
-        Index { entries, cells, free: 0, len: 0, tag_shift, last: Cell::new(0) }
+        let counts = (capacity / ENTRIES_PER_COUNT).max(COUNTS_MIN) as usize;
+        let extents = vec![0; counts].into_boxed_slice();
+        Index {
+            entries,
+            cells,
+            free: 0,
+            len: 0,
+            tag_shift,
+            last: Cell::new(0),
+            extents,
+            extent_shift,
+        }
+    }
+
+    /// Whether it is certain that no block of the extent of `key` is in the index.
+    pub fn is_extent_empty(&self, key: BlockKey) -> bool {
+        self.extents[self.extent_place(key)] == 0
+    }
+
+    fn extent_place(&self, key: BlockKey) -> usize {
+        let hash = mix(key.0 >> self.extent_shift);
+        ((u128::from(hash) * self.extents.len() as u128) >> 64) as usize
     }
 
     fn home(&self, hash: u64) -> usize {
@@ -197,7 +227,8 @@ impl Index {
     }
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
-        (self.entries.len() * size_of::<Entry>() + self.cells.len() * 4) as u64
+        let tables = (self.cells.len() + self.extents.len()) * 4;
+        (self.entries.len() * size_of::<Entry>() + tables) as u64
     }
 
     /// The entry of `key`.
@@ -284,6 +315,8 @@ impl Index {
         }
         self.cells[i] = cell;
         self.last.set(id);
+        let extent = self.extent_place(key);
+        self.extents[extent] += 1;
         Some(id)
     }
 
@@ -315,6 +348,8 @@ impl Index {
             }
         }
         self.cells[hole] = EMPTY;
+        let extent = self.extent_place(self.entries[id as usize].key());
+        self.extents[extent] -= 1;
         self.entries[id as usize] = Entry { next: self.free, ..Entry::VACANT };
         self.free = id;
         self.len -= 1;
@@ -344,7 +379,7 @@ mod tests {
 
     #[test]
     fn an_entry_costs_at_most_48_bytes_with_its_share_of_the_table() {
-        let index = Index::new(1 << 16);
+        let index = Index::new(1 << 16, 8);
         assert!(size_of::<Entry>() == 40);
         assert!(index.memory_bytes() as f64 / f64::from(index.capacity()) <= 48.0);
     }
@@ -352,7 +387,7 @@ mod tests {
     #[test]
     fn finds_exactly_what_was_inserted_through_any_mix_of_removals() {
         // A small pseudo-random walk against a sorted map as the oracle.
-        let mut index = Index::new(97);
+        let mut index = Index::new(97, 4);
         let mut oracle = std::collections::BTreeMap::new();
         let mut x = 1_u64;
         for _ in 0..200_000 {
@@ -374,5 +409,16 @@ mod tests {
         for n in 0..256 {
             assert_eq!(index.find(key(n)), oracle.get(&n).copied());
         }
+    }
+
+    #[test]
+    fn an_extent_counts_as_empty_only_without_its_last_block() {
+        let mut index = Index::new(97, 4);
+        let ids: Vec<_> = (16..32).map(|n| index.insert(key(n)).expect("room")).collect();
+        for id in ids {
+            assert!((16..32).all(|n| !index.is_extent_empty(key(n))));
+            index.remove(id);
+        }
+        assert!((0..256).all(|n| index.is_extent_empty(key(n))));
     }
 }

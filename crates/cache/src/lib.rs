@@ -13,6 +13,7 @@ mod index;
 mod policy;
 mod pump;
 pub mod replacement;
+mod requests;
 mod second;
 mod shard;
 mod slab;

@@ -35,7 +35,7 @@ impl Cache {
         let front = &self.front;
         self.log.as_ref().is_some_and(Log::has_events)
             || !front.finished.is_empty()
-            || !front.running.is_empty()
+            || self.may_resume()
             || self.flushing != 0
             || !front.synced.is_empty()
             || self.owes_cleaning()
@@ -70,8 +70,8 @@ impl Cache {
                 any |= self.shards[n].serve_starved(&mut around!(self));
             }
         }
-        if !self.front.running.is_empty() {
-            any |= self.resume_running();
+        if self.may_resume() {
+            any |= self.resume();
         }
         if self.flushing != 0 {
             any |= self.push_flushes();
@@ -85,23 +85,6 @@ impl Cache {
         }
         any |= self.push_switch();
         any |= self.push_stop();
-        any
-    }
-
-    /// Requests that stopped half-way, each one step.
-    fn resume_running(&mut self) -> bool {
-        let last = self.front.running.tail;
-        let mut any = false;
-        while let Some(request) = Self::pop(&mut self.front, |f| &mut f.running) {
-            let before = self.front.requests[request].cursor;
-            let id = self.front.requests[request].id;
-            self.advance(request);
-            let still = self.front.requests.get(request).filter(|r| r.id == id);
-            any |= still.is_none_or(|r| r.cursor != before);
-            if request == last {
-                break;
-            }
-        }
         any
     }
 

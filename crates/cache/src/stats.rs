@@ -69,6 +69,11 @@ pub struct CacheStats {
     pub waits_block: u64,
     /// Pieces that waited for a slot or an index entry.
     pub waits_room: u64,
+    /// Times that a request waited for its own blocks before it went on, because too many of them
+    /// were under way.
+    pub pauses: u64,
+    /// Times that a request found no place for its next block in a shard.
+    pub waits_place: u64,
     /// A write that found its slot pinned by an outgoing transfer.
     pub write_met_outgoing: u64,
     /// A write that arrived during a fetch of its block.

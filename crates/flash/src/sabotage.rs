@@ -53,11 +53,13 @@ pub enum Bug {
     SyncFailureIgnored,
     /// Cache: a zeroing leaves what DRAM holds of the block as it was.
     TrimLeavesOldData,
+    /// Cache: a trim takes the rest of an extent as one though blocks of it are cached.
+    TrimPassesCachedBlocks,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 22] = [
+    pub const ALL: [Bug; 23] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -80,6 +82,7 @@ impl Bug {
         Bug::DirtyForgottenBeforeSync,
         Bug::SyncFailureIgnored,
         Bug::TrimLeavesOldData,
+        Bug::TrimPassesCachedBlocks,
     ];
 }
 

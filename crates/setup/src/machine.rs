@@ -67,8 +67,11 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         replacement: replacement(config.replacement.policy)?,
         flash,
         shards,
+        extent_shift: CacheConfig::EXTENT_SHIFT,
         requests_max: config.workers.requests_max,
         waiters_max: WAITERS_MAX,
+        step_blocks: CacheConfig::STEP_BLOCKS,
+        request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
         destage_depth: config.flush.parallel,
         give_up_after: config.flush.give_up_after.nanos(),
     })

@@ -44,7 +44,9 @@ impl Shard {
             }
             Kind::Range { request, pieces, .. } => {
                 self.count_direct(around, t);
-                self.ranges.retain(|&r| r != t);
+                let place = self.range_place(self.transfers[t].key.0);
+                let ended = self.ranges.remove(place);
+                debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, pieces, result);
             }
@@ -67,16 +69,18 @@ impl Shard {
         t: u32,
         mut each: impl FnMut(&mut Self, &mut Surroundings<'_>, EntryId),
     ) {
-        let (key, count) = (self.transfers[t].key, u64::from(self.transfers[t].count));
+        let Transfer { key, count, kind, .. } = self.transfers[t];
+        // A range has no entries.
+        let blocks = if matches!(kind, Kind::Range { .. }) { 0 } else { u64::from(count) };
         // The blocks stay busy until all have moved on: nothing may start on them meanwhile.
-        for i in 0..count {
+        for i in 0..blocks {
             if let Some(id) = self.index.find(BlockKey(key.0 + i))
                 && self.index[id].transfer() == Some(t)
             {
                 each(self, around, id);
             }
         }
-        for i in 0..count {
+        for i in 0..blocks {
             if let Some(id) = self.index.find(BlockKey(key.0 + i))
                 && self.index[id].transfer() == Some(t)
             {
@@ -111,7 +115,7 @@ impl Shard {
             self.try_again(around, w);
             next = under_way(self).filter(|&t| self.transfers[t].waiters.tail == w);
         }
-        for i in 0..count {
+        for i in 0..blocks {
             if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
                 self.settle(around, id);
             }

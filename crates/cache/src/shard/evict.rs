@@ -144,7 +144,8 @@ impl Shard {
         if self.policy.write_back && self.owes_sync(around, key) {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
-            dirty = valid;
+            // (There is nothing behind the end of the volume.)
+            dirty = valid & self.within(around, key);
         }
         if around.front.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
@@ -161,6 +162,12 @@ impl Shard {
         // The sync that follows a flush covers what was handed to the log.
         self.flush_covered(id, true);
         Some(t)
+    }
+
+    /// The granules of a block that lie within its volume, in part at least.
+    pub(super) fn within(&self, around: &Surroundings<'_>, key: BlockKey) -> u16 {
+        let count = self.block_bytes(around, key).div_ceil(1 << self.granule_shift);
+        ((1_u32 << count) - 1) as u16
     }
 
     /// Writes the slot's dirty granules to the backing store (no flash tier).

@@ -91,7 +91,7 @@ pub(crate) struct Shard {
     /// Something became free since the starved were last tried.
     room: bool,
     runs: Runs,
-    /// Transfers that hold a range of blocks without entries; usually none.
+    /// Transfers that hold a range of blocks without entries, by block; usually none.
     ranges: Vec<u32>,
     /// Head of the list of entries whose record lies in each region.
     regions: Vec<u32>,
@@ -169,7 +169,7 @@ impl Shard {
         let granules = (config.block_size.bytes() / 512).min(16);
         Shard {
             number,
-            index: Index::new(entries),
+            index: Index::new(entries, config.extent_shift - config.block_size.shift()),
             slots: Slots::new(base(working), slots, 0),
             bounce: Slots::new(working + base(config.bounce_slots), bounce, 0),
             replacement: Replacement::new(config.replacement, slots),
@@ -300,6 +300,12 @@ impl Shard {
         if let Some(transfer) = self.transfers.get(t) {
             if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
         }
+    }
+
+    /// Whether there is a place for another piece that has to wait.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        !self.waiters.is_full()
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
@@ -502,10 +508,6 @@ impl Shard {
 
     // ---- entries, slots, regions ----
 
-    fn waiting_range(&self, key: BlockKey) -> Option<u32> {
-        self.ranges.iter().copied().find(|&t| self.transfers[t].covers(key))
-    }
-
     /// An entry for `key`, new if need be.
     fn entry(&mut self, key: BlockKey) -> Option<EntryId> {
         self.index.find(key).or_else(|| self.index.insert(key))
@@ -673,7 +675,8 @@ impl Shard {
         masks: (u16, u16),
     ) -> bool {
         let Some(id) = self.entry(key) else { return false };
-        let to = Some((position, checksum, masks.0, masks.1));
+        // Dirty is only what can be written.
+        let to = Some((position, checksum, masks.0, masks.1 & self.within(around, key)));
         self.set_record(around, id, to);
         true
     }

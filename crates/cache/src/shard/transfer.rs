@@ -1,6 +1,7 @@
 //! Transfers: device operations under way, and runs of blocks that share one.
 
 use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Shard, Surroundings};
@@ -157,6 +158,53 @@ impl Shard {
         *open = Some(transfer);
         segments.extend(segment);
         transfer
+    }
+
+    /// The transfer of a range that holds a block. Ranges have no block in common: whoever wants
+    /// a block of one waits.
+    pub(super) fn waiting_range(&self, key: BlockKey) -> Option<u32> {
+        let after = self.range_place(key.0 + 1);
+        let t = *self.ranges.get(after.wrapping_sub(1))?;
+        self.transfers[t].covers(key).then_some(t)
+    }
+
+    /// Where the first range stands that begins at a key or behind it.
+    pub(super) fn range_place(&self, key: u64) -> usize {
+        self.ranges.partition_point(|&t| self.transfers[t].key.0 < key)
+    }
+
+    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
+    /// of `blocks` whole blocks as are known to have neither an entry nor a range of their own.
+    /// They lie in one extent. Says how many: each of them would have joined the run.
+    pub fn zero_further(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        request: u32,
+        blocks: u32,
+    ) -> u32 {
+        let Some(open) = self.runs.open(Way::Past) else { return 0 };
+        let careless = around.front.sabotage.is(Bug::TrimPassesCachedBlocks);
+        if !self.index.is_extent_empty(key) && !careless {
+            return 0;
+        }
+        let next = self.ranges.get(self.range_place(key.0));
+        let free = next.map_or(u64::MAX, |&t| self.transfers[t].key.0 - key.0);
+        let t = &mut self.transfers[open];
+        let start = key.block().0 << self.block_shift;
+        let follows = t.key.0 + u64::from(t.count) == key.0 && t.end == start;
+        match &mut t.kind {
+            Kind::Range { request: r, pieces, zero: true } if *r == request && follows => {
+                let more = blocks.min(RUN_BLOCKS_MAX - t.count).min(free.min(1 << 31) as u32);
+                *pieces += more;
+                t.count += more;
+                t.end += u64::from(more) << self.block_shift;
+                let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+                stats.write_hits.miss += u64::from(more);
+                more
+            }
+            _ => 0,
+        }
     }
 
     /// Gives the runs being collected to the driver.

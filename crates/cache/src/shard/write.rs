@@ -290,7 +290,8 @@ impl Shard {
             _ => false,
         });
         if before != Some(t) {
-            self.ranges.push(t);
+            let place = self.range_place(key.0);
+            self.ranges.insert(place, t);
             around.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined

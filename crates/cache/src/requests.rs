@@ -1,0 +1,189 @@
+//! The way of a request through the front: its blocks are handed to shards, a bounded number in
+//! one go and a bounded number at a time, and the last that comes back ends it.
+//!
+//! A request that cannot go on is on no list that every turn goes through. It waits for what it
+//! needs (the return of its own pieces, or a place in its shard) and is called when that is there:
+//! what a turn costs does not depend on how many wait.
+
+use forebay_block::{Flags, Op};
+use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
+
+use crate::cache::{Cache, around};
+use crate::front::{Front, Stage, SyncWaiter};
+use crate::shard::{Access, Surroundings};
+use crate::slab::{Fifo, NONE};
+use crate::waiters::Piece;
+
+impl Cache {
+    /// Whether there are requests that could hand out further blocks now.
+    #[inline]
+    pub(crate) fn may_resume(&self) -> bool {
+        let blocked = || self.front.blocked.iter().zip(&self.shards);
+        !self.front.running.is_empty()
+            || self.front.blocked_count != 0
+                && blocked().any(|(list, shard)| !list.is_empty() && shard.has_place())
+    }
+
+    /// Requests that stopped half-way and can go on, each one step.
+    pub(crate) fn resume(&mut self) -> bool {
+        let last = self.front.running.tail;
+        let mut any = false;
+        for n in 0..self.shards.len() {
+            let last = self.front.blocked[n].tail;
+            while self.shards[n].has_place()
+                && let Some(request) = self.front.unblock(n)
+            {
+                any |= self.step(request);
+                if request == last {
+                    break;
+                }
+            }
+        }
+        if last == NONE {
+            return any;
+        }
+        while let Some(request) = Self::pop(&mut self.front, |f| &mut f.running) {
+            any |= self.step(request);
+            if request == last {
+                break;
+            }
+        }
+        any
+    }
+
+    /// One step of a request; whether that came to anything.
+    fn step(&mut self, request: u32) -> bool {
+        let (id, before) = (self.front.requests[request].id, self.front.requests[request].cursor);
+        self.advance(request);
+        let still = self.front.requests.get(request).filter(|r| r.id == id);
+        still.is_none_or(|r| r.cursor != before)
+    }
+
+    /// Hands the next blocks of a request to their shards.
+    pub(crate) fn advance(&mut self, request: u32) {
+        let size = self.config.block_size;
+        let (mut last_shard, mut full) = (None, false);
+        let mut left = self.config.step_blocks;
+        while left > 0 {
+            left -= 1;
+            let r = &mut self.front.requests[request];
+            if r.cursor == r.end {
+                break;
+            }
+            let start = size.within(r.cursor);
+            let length = (size.bytes() - start).min(r.end - r.cursor);
+            let piece = Piece {
+                request,
+                block: size.index_of(r.cursor).0,
+                start: start as u32,
+                length: length as u32,
+                counted: false,
+            };
+            let (volume, cursor) = (r.volume, r.cursor);
+            r.outstanding += 1;
+            let n = self.shard_of(volume, cursor);
+            let mut around = around!(self);
+            if let Some(last) = last_shard.replace(n)
+                && last != n
+            {
+                self.shards[last].close_runs(&mut around);
+            }
+            let access = self.shards[n].access(&mut around, piece);
+            let r = &mut self.front.requests[request];
+            match access {
+                Access::Pending => {
+                    r.cursor += length;
+                    if matches!(r.op, Op::Trim | Op::WriteZeroes) {
+                        left -= self.zero_further(request, n, left);
+                    }
+                }
+                Access::Done(result) => {
+                    r.outstanding -= 1;
+                    r.cursor += length;
+                    if let Err(e) = result {
+                        r.error.get_or_insert(e);
+                    }
+                }
+                Access::Full => {
+                    r.outstanding -= 1;
+                    full = true;
+                    break;
+                }
+            }
+        }
+        if let Some(n) = last_shard {
+            self.shards[n].close_runs(&mut around!(self));
+        }
+        let r = &self.front.requests[request];
+        if r.cursor < r.end {
+            match last_shard {
+                Some(n) if full => {
+                    self.stats.waits_place += 1;
+                    self.front.block(request, n);
+                }
+                _ => self.stats.pauses += u64::from(self.front.go_on(request)),
+            }
+        } else if r.outstanding == 0 {
+            self.finish(request);
+        }
+    }
+
+    /// Hands out the next blocks of a zeroing request, as many as are zeroed as a range with the one
+    /// before; at most `blocks`, and none beyond the extent, so that they belong to the same shard.
+    /// An extent of which nothing is cached costs two steps and not one a block.
+    fn zero_further(&mut self, request: u32, shard: usize, blocks: u32) -> u32 {
+        let size = self.config.block_size;
+        let r = &self.front.requests[request];
+        let shift = self.config.extent_shift;
+        let extent_end = (((r.cursor - 1) >> shift) + 1) << shift;
+        let bytes = r.end.min(extent_end).saturating_sub(r.cursor);
+        let blocks = u64::from(blocks).min(bytes >> size.shift()) as u32;
+        if blocks == 0 {
+            return 0;
+        }
+        let key = BlockKey::new(r.volume, size.index_of(r.cursor).0);
+        let shard = &mut self.shards[shard];
+        let more = shard.zero_further(&mut around!(self), key, request, blocks);
+        let r = &mut self.front.requests[request];
+        r.outstanding += more;
+        r.cursor += u64::from(more) << size.shift();
+        more
+    }
+
+    /// All pieces, or all syncs, of a request are back.
+    pub(crate) fn finish(&mut self, request: u32) {
+        let r = &self.front.requests[request];
+        let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
+        if r.stage == Stage::Pieces && durable && r.error.is_none() {
+            return self.make_durable(request);
+        }
+        self.front.reply(request, &mut self.effects);
+    }
+
+    /// The last stage of a request that promises durability.
+    pub(crate) fn make_durable(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        r.stage = Stage::Syncing;
+        let volume = r.volume;
+        if let (true, Some(log)) = (self.config.write_policy.write_back, &mut self.log) {
+            r.outstanding += 1;
+            log.sync(u64::from(request));
+        }
+        if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
+            self.front.requests[request].outstanding += 1;
+            self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
+        }
+        if self.front.requests[request].outstanding == 0 {
+            self.front.reply(request, &mut self.effects);
+        }
+    }
+
+    /// Takes the first of a list of requests.
+    pub(crate) fn pop(front: &mut Front, list: fn(&mut Front) -> &mut Fifo) -> Option<u32> {
+        let mut fifo = *list(front);
+        let request = front.requests.pop_front(&mut fifo);
+        *list(front) = fifo;
+        request
+    }
+}
