@@ -60,6 +60,9 @@ pub enum SimulateError {
     /// The flash tier could not be set up.
     #[error("the flash tier could not be set up: {0}")]
     Flash(LogError),
+    /// Somebody wished it to end; see [`Simulation::stop_when`](crate::Simulation::stop_when).
+    #[error("stopped before the work was done")]
+    Interrupted,
     /// Nothing is under way on any device, and still requests are not answered.
     #[error("the cache has stopped answering after {requests} requests; its state: {state}")]
     Stuck {

@@ -1,5 +1,8 @@
 //! The run: hands requests to the cache, executes its effects, and moves time on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Cache, Notice, Open, VolumeConfig, VolumeStats};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
@@ -61,6 +64,8 @@ pub struct Simulation {
     capacity: Capacity,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
+    /// Set from outside to end the run.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 /// The answer to one request.
@@ -145,6 +150,7 @@ impl Simulation {
                 tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),
             },
             answers: None,
+            stop: None,
             cache,
         };
         simulation.start(scenario.volumes.len())?;
@@ -203,6 +209,12 @@ impl Simulation {
         Ok(())
     }
 
+    /// From now on the run ends with [`SimulateError::Interrupted`] soon after `stop` is set: also
+    /// in the middle of a request, which may be a trim of everything there is.
+    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
     /// Keeps every answer from now on until it is taken. There are none without time
     /// ([`Pacing::Untimed`]).
     pub fn keep_answers(&mut self) {
@@ -228,7 +240,11 @@ impl Simulation {
     /// If the cache stops answering.
     pub fn settle_all(&mut self) -> Result<(), SimulateError> {
         self.settle();
-        if self.in_flight.len() == self.free.len() { Ok(()) } else { Err(self.stuck()) }
+        if self.in_flight.len() == self.free.len() && !self.is_stopped() {
+            Ok(())
+        } else {
+            Err(self.stuck())
+        }
     }
 
     /// Requests answered so far, assumed flushes among them.
@@ -294,6 +310,9 @@ impl Simulation {
             Pacing::OpenLoop { rate } => {
                 let arrival = self.arrival(request.time, rate);
                 self.advance(arrival);
+                if self.is_stopped() {
+                    return Err(SimulateError::Interrupted);
+                }
                 arrival
             }
             Pacing::ClosedLoop { queue_depth } => {
@@ -347,9 +366,7 @@ impl Simulation {
 
     /// Lets everything happen that happens until `time`.
     fn advance(&mut self, time: Nanos) {
-        while self.next_at().is_some_and(|at| at <= time) {
-            self.step();
-        }
+        while self.next_at().is_some_and(|at| at <= time) && self.step() {}
         self.now = self.now.max(time);
     }
 
@@ -366,8 +383,15 @@ impl Simulation {
         }
     }
 
-    /// The next thing that happens; false if nothing will.
+    fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// The next thing that happens; false if nothing will, or the run is to end.
     fn step(&mut self) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
         let device = self.timing.next_at(self.now);
         let timeout = self.cache.poll_timeout();
         match (device, timeout) {
@@ -461,7 +485,11 @@ impl Simulation {
         Ok(Request { offset, length, flags, ..*request })
     }
 
+    /// Why it does not go on.
     fn stuck(&self) -> SimulateError {
+        if self.is_stopped() {
+            return SimulateError::Interrupted;
+        }
         let mut state = self.cache.describe();
         state.truncate((0..=STATE_BYTES_MAX).rfind(|&at| state.is_char_boundary(at)).unwrap_or(0));
         SimulateError::Stuck { requests: self.requests_answered, state }

@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::{LATENCIES, VOLUME_BYTES, fixed, request, scenario, zipf};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{
-    AssumeFlush, Interval, Options, Pacing, SimulateError, SimulationResult, simulate,
+    AssumeFlush, Interval, Options, Pacing, SimulateError, Simulation, SimulationResult, simulate,
 };
 
 const PACINGS: [Pacing; 5] = [
@@ -180,5 +183,21 @@ fn options_that_make_no_sense_are_refused() {
     ] {
         let refused = simulate(&s, [], &options);
         assert!(matches!(refused, Err(SimulateError::Options(_))), "{options:?}");
+    }
+}
+
+#[test]
+fn a_run_stops_in_the_middle_of_a_trim_of_everything() {
+    let s = scenario(1000, None, "write-through");
+    for pacing in PACINGS {
+        let mut simulation =
+            Simulation::new(&s, &Options { pacing, ..Options::default() }).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        simulation.stop_when(Arc::clone(&stop));
+        simulation.add(&request(Op::Read, 0, 1)).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let added = simulation.add(&request(Op::Trim, 0, VOLUME_BYTES / 4096));
+        let ended = added.and_then(|()| simulation.finish().map(|_| ()));
+        assert!(matches!(ended, Err(SimulateError::Interrupted)), "{pacing:?}: {ended:?}");
     }
 }

@@ -97,6 +97,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let refused = |e| CliError::usage(e).kept("nothing was simulated");
     let scenario = Scenario::new(&config, &measured.volumes, &defaults).map_err(refused)?;
     let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
+    simulation.stop_when(ctx.interrupt_flag());
     let mut hasher = TraceHasher::new();
     let mut times = Times::default();
     let (started, cpu) = (Instant::now(), cpu_time());

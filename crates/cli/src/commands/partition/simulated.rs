@@ -101,6 +101,7 @@ impl Simulator<'_> {
                 &scenario,
                 Options { pacing, seed, ..Options::default() },
                 flash.as_ref(),
+                self.ctx,
             )?);
         }
         self.source.each(self.ctx, label, |request| {
@@ -188,11 +189,15 @@ impl Running {
         scenario: &Scenario,
         options: Options,
         flash: Option<&FlashDevice>,
+        ctx: &Context,
     ) -> Result<Self, BoxError> {
-        let untimed = Options { pacing: Pacing::Untimed, ..options.clone() };
+        let without_time = Options { pacing: Pacing::Untimed, ..options.clone() };
         let mut timed = Simulation::with_flash(scenario, &options, flash)?;
         timed.keep_answers();
-        Ok(Self { untimed: Simulation::new(scenario, &untimed)?, timed, kinds: Vec::new() })
+        timed.stop_when(ctx.interrupt_flag());
+        let mut untimed = Simulation::new(scenario, &without_time)?;
+        untimed.stop_when(ctx.interrupt_flag());
+        Ok(Self { untimed, timed, kinds: Vec::new() })
     }
 
     fn add(

@@ -49,6 +49,7 @@ impl Simulator<'_> {
         };
         let how = Options { pacing: Pacing::Quiesced, ..Options::default() };
         let mut simulation = Simulation::new(&scenario, &how)?;
+        simulation.stop_when(self.ctx.interrupt_flag());
         let progress =
             self.ctx.progress(&format!("simulating {label}"), Unit::Count, Some(self.requests));
         let mut reader = open_all(&self.traces.traces, &options(self.traces))?;
