@@ -36,12 +36,7 @@ impl ReuseDistances {
     /// # Errors
     /// If the sampling rate or bound is out of range.
     pub fn sampled(distance: Distance, sampling: Sampling) -> Result<Self, LocalityError> {
-        let sample = Sample::new(sampling)?;
-        Ok(Self {
-            stack: Sample::stack(distance, sampling),
-            counts: HistogramBuilder::new(),
-            sample,
-        })
+        Ok(Self { sample: Sample::new(sampling)?, ..Self::new(distance) })
     }
 
     /// Processes accesses in order; trims and flushes are no accesses and change nothing.
