@@ -97,8 +97,10 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
 
 /// Writes a whole file, which either appears complete or not at all.
 ///
-/// Something that exists and is no regular file (`/dev/stdout`, a pipe) is written directly.
+/// Something that exists and is no regular file (`/dev/stdout`, a pipe) is written directly; a link stays,
+/// and what it leads to is written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = |error| {
         let error = CliError::file("cannot write", path, error);
         error.kept("nothing: the file is as it was before")

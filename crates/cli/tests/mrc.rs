@@ -266,6 +266,54 @@ fn a_miniature_of_everything_is_the_simulation_and_one_of_a_part_is_close() {
 }
 
 #[test]
+fn what_no_sample_can_tell_is_not_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let empty = forebay(&["mrc", &trace, "--sample", "0.000000001"]);
+    let message = String::from_utf8_lossy(&empty.stderr);
+    assert!(message.contains("no block of the trace is in the sample"), "{message}");
+    assert_eq!((empty.status.code(), empty.stdout.len()), (Some(1), 0));
+    let slices = ["--slices", "256", "--max-blocks", "256"];
+    let message = common::refusal("mrc", &[&[&trace[..]], &slices[..]].concat());
+    assert!(message.contains("65536 or more"), "{message}");
+    let message = common::refusal("mrc", &["-", "-", "--format", "csv"]);
+    assert!(message.contains("several times"), "{message}");
+}
+
+#[test]
+fn a_miniature_of_a_sample_is_no_larger_than_one_of_a_trace_and_trims_are_no_accesses() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (trace, sample, config) = (at("all.csv"), at("sample.parquet"), at("cache.toml"));
+    let spec = "zipf:blocks=200k,theta=0.5,requests=100k,seed=1";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace, "--quiet"]).status.success());
+    let untrimmed = std::fs::read_to_string(&trace).unwrap();
+    std::fs::write(&config, "[cache]\ndram = '8MiB'\n").unwrap();
+    let ratio = |trace: &str, rate: &str| {
+        let arguments = [trace, "--config", &config, "--at", "64MiB", "--sample", rate];
+        json(&arguments)["points"][0]["miss_ratio"].as_f64().unwrap()
+    };
+    let made = ["sample", &trace, "--rate", "0.5", "--bits", "0", "-o", &sample, "--quiet"];
+    assert!(forebay(&made).status.success());
+    let (all, half) = (ratio(&sample, "1"), ratio(&sample, "0.5"));
+    assert!(all < 0.9 && (all - half).abs() < 0.03, "{all} of all, {half} of a half");
+    let (all, half) = (ratio(&trace, "1"), ratio(&trace, "0.5"));
+    let columns = untrimmed.lines().next().unwrap();
+    let row = untrimmed.lines().last().unwrap();
+    let fields: Vec<&str> = columns.split(',').collect();
+    let trim: Vec<&str> = (row.split(',').zip(&fields))
+        .map(|(value, field)| match *field {
+            "op" => "trim",
+            "offset" => "0",
+            "length" => "1073741824",
+            _ => value,
+        })
+        .collect();
+    std::fs::write(&trace, format!("{untrimmed}{}\n", trim.join(","))).unwrap();
+    assert_eq!((ratio(&trace, "1"), ratio(&trace, "0.5")), (all, half));
+}
+
+#[test]
 fn a_miniature_needs_sizes_that_it_can_have() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

@@ -73,6 +73,28 @@ fn a_reduction_is_no_worse_and_what_it_reports_is_in_the_file() {
 }
 
 #[test]
+fn a_sample_of_a_sample_takes_another_seed_and_one_of_nothing_is_refused() {
+    let dir = trace();
+    json(dir.path(), &["sample", "all.parquet", "--rate", "0.2", "-o", "s.parquet"]);
+    let again = ["sample", "s.parquet", "--rate", "0.5", "-o", "t.parquet"];
+    let refused = forebay(dir.path(), &again);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("another --seed"), "{message}");
+    assert!(!dir.path().join("t.parquet").exists());
+    let answer = json(dir.path(), &[&again[..], &["--seed", "9"]].concat());
+    let kept = answer["request_ratio"].as_f64().unwrap();
+    assert!((0.4..0.7).contains(&kept), "{kept}");
+    let nothing = ["sample", "all.parquet", "--rate", "1e-9", "-o", "n.parquet"];
+    let refused = forebay(dir.path(), &nothing);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("no region"), "{message}");
+    let many = ["--samples", "4294967295"];
+    let refused = forebay(dir.path(), &[&nothing[..], &many].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(!dir.path().join("n.parquet").exists());
+}
+
+#[test]
 fn of_several_samples_the_closest_is_kept() {
     let dir = trace();
     let args = ["sample", "all.parquet", "--rate", "0.1", "--bits", "0,4", "--best-of", "3"];

@@ -112,3 +112,50 @@ fn bad_input_is_refused_with_the_place_and_nothing_is_left_behind() {
     assert!(message.contains("both read and written"), "{message}");
     assert!(!dir.join("y.parquet").exists() && !dir.join("y.parquet.partial").exists());
 }
+
+#[test]
+fn a_csv_that_tells_no_volume_is_one_named_after_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = "time_us,op,offset,length\n0,read,0,4096\n1,write,4096,4096\n";
+    for name in ["one.csv", "two.csv"] {
+        std::fs::write(dir.join(name), lines).unwrap();
+    }
+    let info = json(dir, &["trace", "info", "one.csv", "two.csv", "--json"]);
+    let names: Vec<&Value> =
+        info["per_volume"].as_array().unwrap().iter().map(|v| &v["volume"]).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(info["footprint_blocks"]["all"], 4);
+}
+
+#[test]
+fn what_a_link_leads_to_is_written_and_the_link_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("target.csv"), "old").unwrap();
+    std::fs::write(dir.join("target.json"), "old").unwrap();
+    for kind in ["csv", "json"] {
+        let (link, target) = (dir.join(format!("link.{kind}")), format!("target.{kind}"));
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    json(dir, &["trace", "synth", "sequential:blocks=10,requests=20", "-o", "link.csv", "--json"]);
+    let written = forebay(dir, &["mrc", "link.csv", "--json", "-o", "link.json"]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    for kind in ["csv", "json"] {
+        assert!(dir.join(format!("link.{kind}")).is_symlink(), "{kind}");
+        let target = std::fs::read_to_string(dir.join(format!("target.{kind}"))).unwrap();
+        assert!(target.len() > 100, "{kind}: {target}");
+    }
+}
+
+#[test]
+fn trims_are_no_accesses_in_oracle_general() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = "time_us,op,offset,length\n0,read,0,4096\n1,trim,0,1073741824\n2,read,0,4096\n";
+    std::fs::write(dir.join("a.csv"), lines).unwrap();
+    let args = ["trace", "convert", "a.csv", "-o", "a.bin", "--to", "oracleGeneral:block=4096"];
+    assert_eq!(json(dir, &[&args[..], &["--json"]].concat())["requests"], 2);
+    let info = json(dir, &["trace", "info", "a.bin", "--json"]);
+    assert_eq!((&info["requests"], &info["footprint_blocks"]["all"]), (&2.into(), &1.into()));
+}

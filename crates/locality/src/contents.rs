@@ -11,15 +11,16 @@
 //!   held, since only the backing store can tell what it is.
 //! - A **write** hits (where the distance measures writes) if its content is held; what the block held
 //!   before does not matter.
-//! - An access whose content is not known (a part of a block, or a trace that says nothing of it) has a
-//!   content of its own that nothing else equals: it misses, and so does the block's next read.
+//! - What is read or written without its content being known (a part of a block, or a trace that says
+//!   nothing of it): a read is of what the block holds, and a write leaves a content there that nothing
+//!   else equals. When a later read tells what it is, the block holds that.
 //!
 //! Source: Koller 2012, chapter 3. Without overwrites such a cache never hits less than one of sectors of
 //! the same size (there for LRU with sector lists that are kept; a test here). With overwrites the
 //! curve is an upper bound, and close: a cache that frees a place does not get back what it evicted
 //! for want of one. That overwritten contents are freed is ours; without it they would fill the cache.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request, Volume};
 
@@ -57,6 +58,8 @@ pub struct ContentLocality {
     next: u64,
     /// The content of each block; unknown ones have numbers of their own.
     blocks: HashMap<BlockAddr, u64>,
+    /// The numbers of contents that blocks hold and that are not known.
+    unknown: HashSet<u64>,
     all: Option<Stack>,
     volumes: BTreeMap<Volume, Stack>,
 }
@@ -83,6 +86,7 @@ impl ContentLocality {
             numbers: HashMap::new(),
             next: 0,
             blocks: HashMap::new(),
+            unknown: HashSet::new(),
             all: (scope != Scope::PerVolume).then(|| Stack::new(distance)),
             volumes: BTreeMap::new(),
         })
@@ -117,13 +121,28 @@ impl ContentLocality {
         content: Option<u128>,
     ) -> Result<(), LocalityError> {
         let fresh = self.next;
+        let before = self.blocks.get(&addr).copied();
+        // What the block holds anyway, if this is a read, whatever it is.
+        let held = before.filter(|_| op == Op::Read);
+        let revealed = held.filter(|number| content.is_some() && self.unknown.contains(number));
         let number = match content {
-            Some(content) => *self.numbers.entry(content).or_insert(fresh),
-            None => fresh,
+            Some(content) => *self.numbers.entry(content).or_insert(revealed.unwrap_or(fresh)),
+            None => held.unwrap_or(fresh),
         };
-        self.next += u64::from(number == fresh);
-        let before = self.blocks.insert(addr, number);
-        let access = Access { op, number, before };
+        if number == fresh {
+            self.next += 1;
+            if content.is_none() {
+                self.unknown.insert(fresh);
+            }
+        }
+        if let Some(before) = before.filter(|_| content.is_some() || op != Op::Read) {
+            // It has got a name, or is gone.
+            self.unknown.remove(&before);
+        }
+        self.blocks.insert(addr, number);
+        let measured = revealed.unwrap_or(number);
+        let known = op != Op::Read || before == Some(measured);
+        let access = Access { op, measured, known, number, before };
         if let Some(all) = &mut self.all {
             all.access(access)?;
         }
@@ -156,8 +175,13 @@ impl ContentLocality {
 #[derive(Clone, Copy, Debug)]
 struct Access {
     op: Op,
+    /// The content whose distance counts: another one than `number` if the block holds what was not known
+    /// until now, and other blocks hold it.
+    measured: u64,
+    /// Whether the cache knows, before it reads the block, that it holds that.
+    known: bool,
     number: u64,
-    /// What the block held before, if that was known.
+    /// What the block held before, if it was met.
     before: Option<u64>,
 }
 
@@ -194,9 +218,11 @@ impl Stack {
     }
 
     fn access(&mut self, access: Access) -> Result<(), LocalityError> {
-        let Access { op, number, before } = access;
-        let known = op != Op::Read || before == Some(number);
-        self.push(number, Op::Read, Some((op, known)));
+        let Access { op, measured, known, number, before } = access;
+        self.push(measured, Op::Read, Some((op, known)));
+        if number != measured {
+            self.push(number, Op::Read, None);
+        }
         if before != Some(number) {
             *self.holders.entry(number).or_insert(0) += 1;
             if let Some(before) = before.filter(|content| self.release(*content)) {

@@ -30,7 +30,8 @@ pub struct CurvePoint {
 }
 
 impl MissRatioCurve {
-    /// A curve of at most `points_max` points (2 at least). Every point is exact.
+    /// A curve of at most `points_max` points (2 at least). Every point is exact, if the
+    /// histogram is not of a sample.
     ///
     /// If the curve has that few steps, the points are one block and the sizes at which it
     /// steps: nothing is left out. Otherwise half of the points are spaced evenly on a

@@ -75,6 +75,11 @@ impl Distance {
     pub const fn measures_writes(self) -> bool {
         matches!(self, Self::Trd | Self::LruWriteOnly)
     }
+
+    /// Whether the cache that this is for drops what a write is to.
+    pub(crate) const fn writes_invalidate(self) -> bool {
+        matches!(self, Self::PodReadOnly | Self::LruReadOnly)
+    }
 }
 
 impl fmt::Display for Distance {

@@ -106,7 +106,8 @@ impl ReuseHistogram {
         self.read.max_distance.max(self.write.max_distance)
     }
 
-    /// The largest cache size up to `blocks` whose hits are exact for every histogram.
+    /// The largest cache size up to `blocks` whose hits are exact for every histogram of all
+    /// blocks.
     pub fn exact_blocks(blocks: u64) -> u64 {
         first_distance(counter_of(blocks))
     }

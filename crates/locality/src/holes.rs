@@ -7,49 +7,76 @@
 //! blocks. (The stack with deletions of Thompson and Smith, *Efficient (stack) algorithms for analysis of
 //! write-back and sector memories*, 1989.)
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
-/// Holes by time, with the keys of the blocks that were last there.
+/// Holes by time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holes(BinaryHeap<(u32, u64)>);
+pub(crate) struct Holes {
+    times: BinaryHeap<u32>,
+    /// The keys of the blocks that were last there, by time: if blocks are going to be forgotten.
+    keys: Option<HashMap<u32, u64>>,
+}
 
 impl Holes {
+    /// None yet, of blocks that [`Holes::retain`] may forget.
+    pub(crate) fn of_forgettable() -> Self {
+        Self { keys: Some(HashMap::new()), ..Self::default() }
+    }
+
     #[inline(always)]
     pub(crate) fn push(&mut self, time: u32, key: u64) {
-        self.0.push((time, key));
+        self.times.push(time);
+        if let Some(keys) = &mut self.keys {
+            keys.insert(time, key);
+        }
     }
 
     /// Takes out the topmost hole, if that lies above `time`.
     #[inline(always)]
     pub(crate) fn pop_above(&mut self, time: u32) -> Option<u32> {
-        match self.0.peek() {
-            Some(&(hole, _)) if hole > time => self.0.pop().map(|(hole, _)| hole),
-            _ => None,
+        let hole = *self.times.peek().filter(|&&hole| hole > time)?;
+        self.times.pop();
+        if let Some(keys) = &mut self.keys {
+            keys.remove(&hole);
         }
+        Some(hole)
     }
 
     /// Gives every hole its new time.
     pub(crate) fn retime(&mut self, new: impl Fn(u32) -> u32) {
-        let holes = core::mem::take(&mut self.0).into_vec();
-        self.0 = holes.into_iter().map(|(time, key)| (new(time), key)).collect();
+        let mut times = core::mem::take(&mut self.times).into_vec();
+        times.iter_mut().for_each(|time| *time = new(*time));
+        self.times = times.into();
+        if let Some(keys) = &mut self.keys {
+            *keys = keys.iter().map(|(&time, &key)| (new(time), key)).collect();
+        }
     }
 
     /// Fills the holes of blocks whose key `keep` refuses, and names their times.
+    ///
+    /// # Panics
+    /// If there are holes of blocks that were not said to be forgettable.
     pub(crate) fn retain(
         &mut self,
         mut keep: impl FnMut(u64) -> bool,
         mut filled: impl FnMut(u32),
     ) {
-        self.0.retain(|&(time, key)| {
-            let keeps = keep(key);
-            if !keeps {
-                filled(time);
+        let Some(keys) = &mut self.keys else {
+            assert!(self.times.is_empty(), "these holes do not know whose they are");
+            return;
+        };
+        self.times.retain(|time| {
+            keep(keys[time]) || {
+                filled(*time);
+                false
             }
-            keeps
         });
+        keys.retain(|_, key| keep(*key));
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.0.capacity() * size_of::<(u32, u64)>()) as u64
+        let keys =
+            self.keys.as_ref().map_or(0, |keys| keys.capacity() * (size_of::<(u32, u64)>() + 1));
+        (self.times.capacity() * size_of::<u32>() + keys) as u64
     }
 }

@@ -4,7 +4,7 @@
 //! all its blocks do, so it counts once, at its largest distance. Under periodic migration a block
 //! enters the cache only at the next migration: there are two stacks, one that ages with every
 //! access, and a copy of it, made at each migration, that distances are measured in; what the copy
-//! lacks is cold. Such curves can be concave, so a search that follows convex minorants misleads.
+//! lacks is cold. Where writes invalidate, they do so in the copy, too. Such curves can be concave, so a search that follows convex minorants misleads.
 //!
 //! Source: Koller, *Consolidated caches* (2012), chapter 5.
 //!
@@ -81,9 +81,15 @@ impl RequestDistances {
         }
         self.reuses.clear();
         self.stack.access_batch(keys, ops, &mut self.reuses)?;
-        if let Some(migrated) = &self.migrated {
-            for (reuse, &key) in self.reuses.iter_mut().zip(keys) {
-                *reuse = if *reuse == Reuse::UNMEASURED { *reuse } else { depth(migrated, key) };
+        if let Some(migrated) = &mut self.migrated {
+            let invalidates = self.stack.distance().writes_invalidate();
+            for ((reuse, &key), &op) in self.reuses.iter_mut().zip(keys).zip(ops) {
+                if *reuse != Reuse::UNMEASURED {
+                    *reuse = depth(migrated, key);
+                }
+                if invalidates && matches!(op, Op::Write | Op::WriteZeroes) {
+                    migrated.drop_held(key, hash(key));
+                }
             }
         }
         let mut at = 0;
@@ -157,7 +163,7 @@ mod tests {
 
     #[test]
     fn large_unaligned_requests_miss_far_more_than_half_at_half_the_size() {
-        // Koller, section 5: 0.84 unaligned and 0.51 aligned.
+        // Koller (2012, section 5.1) reads 0.8 off such a curve; two blocks at random miss half.
         let unaligned = miss_ratio_at_half(1);
         assert!((unaligned - 0.84).abs() < 0.02, "{unaligned}");
         let aligned = miss_ratio_at_half(64);
@@ -197,6 +203,25 @@ mod tests {
         let histogram = distances.into_histogram();
         assert_eq!(histogram.read.cold, 4 + 1);
         assert_eq!([1, 2, 3].map(|size| histogram.hits(Read, size)), [1, 1, 4]);
+    }
+
+    #[test]
+    fn what_a_write_invalidates_is_not_in_the_cache_until_the_migration_after_its_next_read() {
+        for distance in [Distance::PodReadOnly, Distance::LruReadOnly] {
+            let mut distances = RequestDistances::new(distance);
+            let request = |distances: &mut RequestDistances, op: Op| {
+                distances.request_batch(&[1], &[op], &[1]).unwrap();
+                distances.clone().into_histogram().hits(Read, 1)
+            };
+            request(&mut distances, Read);
+            distances.migrate();
+            assert_eq!(request(&mut distances, Read), 1);
+            request(&mut distances, Op::Write);
+            assert_eq!(request(&mut distances, Read), 1, "{distance}: invalid");
+            assert_eq!(request(&mut distances, Read), 1, "{distance}: not yet migrated");
+            distances.migrate();
+            assert_eq!(request(&mut distances, Read), 2, "{distance}");
+        }
     }
 
     #[test]

@@ -36,7 +36,12 @@ impl ReuseDistances {
     /// # Errors
     /// If the sampling rate or bound is out of range.
     pub fn sampled(distance: Distance, sampling: Sampling) -> Result<Self, LocalityError> {
-        Ok(Self { sample: Sample::new(sampling)?, ..Self::new(distance) })
+        let sample = Sample::new(sampling)?;
+        Ok(Self {
+            stack: Sample::stack(distance, sampling),
+            counts: HistogramBuilder::new(),
+            sample,
+        })
     }
 
     /// Processes accesses in order; trims and flushes are no accesses and change nothing.

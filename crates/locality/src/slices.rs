@@ -161,7 +161,7 @@ impl Slice {
             Sampling::MaxBlocks(blocks) => Sampling::MaxBlocks(blocks / slices.max(1) as u64),
             rate @ Sampling::Rate(_) => rate,
         };
-        let (stack, counts) = (ReuseStack::new(distance), HistogramBuilder::new());
+        let (stack, counts) = (Sample::stack(distance, sampling), HistogramBuilder::new());
         let sample = match Sample::new(sampling)? {
             Some(sample) => sample.of_slices(slices),
             None => return Err(LocalityError::BadRate),
@@ -267,9 +267,7 @@ mod tests {
             let (exact, sliced) = (exact(distance, 1), sliced(distance, 8, Sampling::All, 1));
             assert_eq!(sliced.merged.accesses(), exact.accesses(), "{distance}");
             assert_eq!(sliced.merged.distinct_blocks, exact.distinct_blocks, "{distance}");
-            if !matches!(distance, Distance::LruReadOnly) {
-                assert_eq!(sliced.merged.read.cold, exact.read.cold, "{distance}");
-            }
+            assert_eq!(sliced.merged.read.cold, exact.read.cold, "{distance}");
             for size in SIZES {
                 let [a, b] = [&exact, &sliced.merged].map(|h| miss_ratio(h, size));
                 assert!((a - b).abs() < 0.005, "{distance}, {size} blocks: {a} exact, {b} sliced");

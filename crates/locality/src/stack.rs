@@ -41,7 +41,7 @@ impl Reuse {
 
 /// The LRU stack of a workload, as a function from access to reuse distance.
 ///
-/// Exact, for any number of blocks up to about 3.7 billion, in about 30 bytes per distinct block
+/// Exact, for any number of blocks up to about 3.7 billion, in 20 to 40 bytes per distinct block
 /// ([`ReuseStack::memory_bytes`]). Keys are any 64-bit names of blocks ([`crate::BlockKeys`]).
 ///
 /// ```
@@ -94,6 +94,16 @@ impl ReuseStack {
             }
         };
         Self { distance, table: Table::new(), order, cpu: Cpu::detect() }
+    }
+
+    /// The same for accesses of which a sample is taken that shrinks: [`ReuseStack::retain`] is going to be
+    /// called.
+    pub(crate) fn of_shrinking_sample(distance: Distance) -> Self {
+        let mut stack = Self::new(distance);
+        if let Order::Recency(recency) = &mut stack.order {
+            recency.holes = Holes::of_forgettable();
+        }
+        stack
     }
 
     /// The kind of distance.

@@ -124,6 +124,14 @@ impl Table {
         self.segments[place.segment as usize % SEGMENTS].slots[place.slot as usize][2] = time;
     }
 
+    /// If `key` is known, it is not held any more.
+    pub(crate) fn drop_held(&mut self, key: u64, hash: u64) {
+        if self.find(key, hash).is_some() {
+            let (place, _) = self.place(key, hash);
+            self.set_time(place, NOT_HELD);
+        }
+    }
+
     /// Replaces the time of every block that is held.
     pub(crate) fn retime(&mut self, mut new_time: impl FnMut(u32) -> u32) {
         for segment in self.segments.iter_mut() {

@@ -55,6 +55,10 @@ pub fn open_all<P: AsRef<Path>>(
     paths: &[P],
     options: &OpenOptions,
 ) -> Result<Box<dyn TraceReader>> {
+    if paths.iter().filter(|path| path.as_ref().as_os_str() == "-").count() > 1 {
+        let what = "standard input (-) can be read once only, and is given several times";
+        return Err(TraceError::Options(what.to_owned()));
+    }
     let mut readers = Vec::new();
     for path in paths {
         let reader = open_whole(Source::open(path.as_ref())?, options)?;

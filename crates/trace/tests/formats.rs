@@ -192,7 +192,10 @@ fn any_csv_can_be_read_by_naming_its_columns() {
     let text = "when;\"kind\";lba;n\n0.5;W;8;1\n0.75;r;16;2\n";
     let by_name = "csv:time=when@s,op=kind,offset=lba,length=n@4096";
     let (requests, metadata, _) = read(text.as_bytes(), &as_format(by_name)).unwrap();
-    assert_eq!(shown(&requests, &metadata), "0 0 write 4096 4096\n250000000 0 read 8192 8192\n");
+    assert_eq!(
+        shown(&requests, &metadata),
+        "0 memory write 4096 4096\n250000000 memory read 8192 8192\n"
+    );
 
     let text = "7\n9\n";
     let alone = "csv:header=no,offset=1@4096,length=4096b,op=write";

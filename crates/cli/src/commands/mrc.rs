@@ -29,6 +29,8 @@ use sliced::Sliced;
 
 /// Points of a curve unless the user says otherwise.
 const POINTS: usize = 200;
+/// A sample of fewer blocks is too small for a slice, and by itself worth a note.
+const SAMPLED_BLOCKS_MIN: u64 = 256;
 
 /// Which reuse distance the curve is made of.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +163,15 @@ impl Args {
             let next = "leave --request-level, --migration-period and --per-volume out";
             return Err(CliError::usage(what).next(next));
         }
+        if let (Some(blocks), Some(slices)) = (self.max_blocks, self.slices)
+            && blocks / slices.max(1) < SAMPLED_BLOCKS_MIN
+        {
+            let what = format_args!(
+                "--max-blocks {blocks} is less than {SAMPLED_BLOCKS_MIN} for each of {slices} slices"
+            );
+            let least = SAMPLED_BLOCKS_MIN * slices;
+            return Err(CliError::usage(what).next(format_args!("give {least} or more")));
+        }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return Err(CliError::usage("--migration-period must be longer than 0"));
         }
@@ -191,6 +202,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         (Key::Sector, None) => sectors(&args, locality, ctx)?,
         (Key::Sector, Some(slices)) => slices_of_sectors(&args, locality, slices as usize, ctx)?,
     };
+    measured.check_sample(ctx)?;
     let answer = Answer::new(&args, measured, traces)?;
     if let Some(path) = &args.output.parquet {
         answer.rows(args.block_size).write(path)?;
@@ -280,6 +292,30 @@ fn tell_without_data(requests: u64, ctx: &Context) {
 enum Measured {
     Whole(WorkloadHistograms),
     Sliced(SlicedHistogram),
+}
+
+impl Measured {
+    /// Refuses a sample without a block, of which nothing can be said, and says if there are few.
+    fn check_sample(&self, ctx: &Context) -> Result<(), CliError> {
+        let Some(all) = (match self {
+            Self::Whole(histograms) => histograms.all.as_ref(),
+            Self::Sliced(sliced) => Some(&sliced.merged),
+        }) else {
+            return Ok(());
+        };
+        let blocks = (all.distinct_blocks as f64 * all.sampled_rate.0).round() as u64;
+        if all.sampled_rate.0 < 1.0 && all.accesses() > 0 {
+            if blocks == 0 {
+                let error = CliError::failed("no block of the trace is in the sample");
+                return Err(error.next("raise --sample"));
+            }
+            if blocks < SAMPLED_BLOCKS_MIN {
+                let n = count(blocks);
+                ctx.note(format_args!("the sample has {n} blocks only: it may be far off"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The histograms under the names that the user knows.

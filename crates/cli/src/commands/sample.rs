@@ -23,6 +23,8 @@ use measure::{Measure, Measured};
 
 /// Bits of the samples that `--compare` takes.
 const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
+/// Samples that are taken at a time at most, each into a file.
+const SAMPLES_MAX: u64 = 1000;
 
 /// Arguments of `forebay sample`.
 #[derive(clap::Args, Debug)]
@@ -150,9 +152,16 @@ fn check(args: &Args) -> Result<(), CliError> {
     if args.samples > 1 && (args.best_of > 1 || args.bits.len() > 1) {
         return usage("--samples takes several; --best-of and several --bits keep one".to_owned());
     }
-    for spec in specs(args) {
+    for &bits in &args.bits {
         // Also says whether there are that many.
-        Sampler::new(spec).map_err(|e| CliError::usage(e.to_string()))?;
+        let (rate, seed, number) = (args.rate, args.seed, args.samples - 1);
+        let last = SampleSpec { rate, bits, seed, number };
+        Sampler::new(last).map_err(|e| CliError::usage(e.to_string()))?;
+    }
+    let specs = args.bits.len() as u64 * u64::from(args.best_of) * u64::from(args.samples);
+    if specs > SAMPLES_MAX {
+        let what = format!("{specs} samples would be taken at a time; {SAMPLES_MAX} at most are");
+        return usage(what);
     }
     let samples = outputs(args);
     check_files(samples.iter().chain(&args.parquet).chain(&args.html), &args.traces.traces)
@@ -246,6 +255,14 @@ fn take(
     if full.requests == 0 {
         return Err(CliError::failed("there is not one request to sample").kept("no file was made"));
     }
+    if let Some(of) = traces.metadata.sample {
+        // The same hash decides again about regions that have passed it.
+        if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
+            let what = format!("the trace is itself a sample, with the seed {}", of.seed);
+            let error = CliError::failed(what).kept("no file was made");
+            return Err(error.next("choose another --seed"));
+        }
+    }
     let mut measured = Vec::new();
     for ((_, measure, writer), spec) in samples.into_iter().zip(specs) {
         let mut metadata = provenance(args, *spec, &traces);
@@ -256,8 +273,13 @@ fn take(
             requests: full.requests,
             whole: full.moments,
         });
+        let of_sample = measure.finish()?;
+        if of_sample.requests == 0 && outputs(args).len() == specs.len() {
+            let what = "no region of the trace is in the sample";
+            return Err(CliError::failed(what).kept("no file was made").next("raise --rate"));
+        }
         writer.finish(&metadata)?;
-        measured.push(measure.finish()?);
+        measured.push(of_sample);
     }
     let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
     Ok(Taken { full, samples: measured, compared: compared.collect::<Result<_, CliError>>()? })

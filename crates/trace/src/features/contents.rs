@@ -56,6 +56,8 @@ impl ContentCounter {
     fn access(&mut self, block: (Volume, u64), write: bool, content: Option<u128>) {
         let before = match content {
             Some(content) => self.blocks.insert(block, content),
+            // A part of what is there.
+            None if !write => return,
             None => self.blocks.remove(&block),
         };
         if let Some(seen) = before.and_then(|content| self.seen.get_mut(&content)) {
@@ -100,6 +102,7 @@ mod tests {
             (1, true, Some(9)), // 7 still lies in 2
             (3, true, None),    // 8 is gone
             (4, false, Some(9)),
+            (4, false, None), // a part of it
             (5, true, Some(8)),
         ] {
             counter.access((Volume(0), block), write, content);

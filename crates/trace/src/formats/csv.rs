@@ -264,13 +264,18 @@ impl LineParser for Csv {
     const VOLUMES: Volumes = Volumes::Named;
     const EXPECTED: &'static str = "";
 
+    fn volumes(&self) -> Volumes {
+        let told = self.columns.iter().any(|column| column.field == Field::Volume);
+        if told { Volumes::Named } else { Volumes::One }
+    }
+
     fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
         if self.header {
             self.header = false;
             return Some(Line::Other);
         }
         let (mut time_ns, mut offset, mut flags) = (0, None, Flags::NONE);
-        let (mut op, mut length, mut volume) = (self.op, self.length, &b""[..]);
+        let (mut op, mut length, mut volume) = (self.op, self.length, None);
         let (mut latency, mut result, mut hashes) = (None, None, &b""[..]);
         let mut fields = line.split(|b| *b == self.separator);
         let mut next = 0;
@@ -279,7 +284,7 @@ impl LineParser for Csv {
             next = column.at + 1;
             match column.field {
                 Field::Time => time_ns = scaled(text, column.unit)?,
-                Field::Volume => volume = text,
+                Field::Volume => volume = Some(text),
                 Field::Op => op = Some(operation(text)?),
                 Field::Flags => flags = Flags(u8::try_from(number(text)?).ok()?),
                 Field::Offset => offset = Some(number(text)?.checked_mul(column.unit)?),
@@ -291,9 +296,11 @@ impl LineParser for Csv {
                 Field::Hashes => hashes = text,
             }
         }
-        let volume = out.volumes.id(volume, |v| match v {
-            b"" => "0".to_owned(),
-            v => String::from_utf8_lossy(v).into_owned(),
+        let volume = volume.map_or(0, |volume| {
+            out.volumes.id(volume, |v| match v {
+                b"" => "0".to_owned(),
+                v => String::from_utf8_lossy(v).into_owned(),
+            })
         });
         out.push(time_ns, volume, op?, offset?, length?)?;
         out.batch.set_flags_of_last(flags);

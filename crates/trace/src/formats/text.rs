@@ -58,6 +58,10 @@ pub(crate) trait LineParser {
     const CLOCK: Clock = Clock::Unknown;
     /// How volumes are told.
     const VOLUMES: Volumes = Volumes::One;
+    /// The same, where that is another matter for each file.
+    fn volumes(&self) -> Volumes {
+        Self::VOLUMES
+    }
     /// What a line should look like, for messages.
     const EXPECTED: &'static str;
 
@@ -119,7 +123,7 @@ pub(crate) struct Lines<P> {
 
 impl<P: LineParser> Lines<P> {
     pub(crate) fn new(source: Source, options: &OpenOptions, parser: P) -> Self {
-        let volumes = match P::VOLUMES {
+        let volumes = match parser.volumes() {
             Volumes::One => VolumeTable::single(source.stem()),
             Volumes::Numbered | Volumes::Named => VolumeTable::default(),
         };
@@ -236,7 +240,7 @@ impl<P: LineParser + Send> Raw for Lines<P> {
             name: self.source.stem(),
             clock: P::CLOCK,
             volumes: &self.volumes.volumes,
-            names_volumes: P::VOLUMES == Volumes::Named,
+            names_volumes: self.parser.volumes() == Volumes::Named,
             hashes: self.parser.hashes(),
         }
     }

@@ -10,7 +10,7 @@ use crate::{Result, TraceError};
 
 /// A file being written as `NAME.partial`: it gets its name when it is complete and is removed
 /// if it never is. Something at `NAME` that is no regular file (a pipe, `/dev/stdout`) is written
-/// directly.
+/// directly; a link stays, and what it leads to is written.
 pub(crate) struct PartialFile {
     path: PathBuf,
     partial: Option<PathBuf>,
@@ -20,6 +20,7 @@ pub(crate) struct PartialFile {
 
 impl PartialFile {
     pub(crate) fn create(path: &Path) -> Result<Self> {
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = path.metadata().is_ok_and(|m| !m.is_file());
         let partial = (!special).then(|| {
             let mut name = path.as_os_str().to_owned();

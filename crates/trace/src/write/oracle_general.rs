@@ -2,7 +2,7 @@
 //!
 //! The object is the address in sectors of 512 B, or with `block=N` the number of a block, and
 //! then a request becomes one record for each of its blocks. Volumes take the bits from 44 up.
-//! Operations are lost; flushes are left out. The next accesses are filled in by a second pass
+//! Operations are lost; flushes and trims are left out. The next accesses are filled in by a second pass
 //! over the file, backwards, with a map of all objects: about 24 bytes of memory for each.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use super::{PartialFile, TraceWriter};
 use crate::{Batch, Metadata, Result, TraceError, Written};
-use forebay_block::{Request, SECTOR_BYTES};
+use forebay_block::{Op, Request, SECTOR_BYTES};
 
 const RECORD_BYTES: usize = 24;
 const VOLUME_SHIFT: u32 = 44;
@@ -94,7 +94,7 @@ impl Writer {
 
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
-        for r in batch.requests().filter(|r| r.length > 0) {
+        for r in batch.requests().filter(|r| r.length > 0 && r.op != Op::Trim) {
             let Some(size) = self.block else {
                 self.record(&r, r.offset / SECTOR_BYTES, r.length)?;
                 continue;

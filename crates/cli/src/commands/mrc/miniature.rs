@@ -32,6 +32,8 @@ const BLOCKS_MIN: u64 = 32;
 /// Regions of a sample for a cache with a log are 4 KiB shifted by this. Blocks that are written together
 /// share a header in the log, and requests cut to single blocks would need twice the room.
 const LOG_BITS: u32 = 4;
+/// Another one than samples have that users take: of such a sample, all regions would be in the miniature.
+const SEED: u64 = 0x6d69_6e69;
 /// How often a simulation looks whether it is to stop, in requests.
 const CHECK_PERIOD: usize = 1 << 14;
 
@@ -127,7 +129,7 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
 struct Survey {
     volumes: Vec<TracedVolume>,
     requests: u64,
-    /// Block accesses, trims and zeroings counted as writes.
+    /// Block accesses, zeroings counted as writes.
     reads: u64,
     writes: u64,
     /// Distinct blocks, estimated from a sample.
@@ -154,8 +156,8 @@ impl Survey {
                 let blocks = block_size.index_of(end - 1).0 - block_size.index_of(request.offset).0;
                 match request.op {
                     Op::Read => reads += blocks + 1,
-                    Op::Write | Op::WriteZeroes | Op::Trim => writes += blocks + 1,
-                    Op::Flush => {}
+                    Op::Write | Op::WriteZeroes => writes += blocks + 1,
+                    Op::Trim | Op::Flush => {}
                 }
             }
             Ok(workload.add(request)?)
@@ -193,12 +195,12 @@ fn volumes(traces: &Traces, ends: &[u64]) -> Vec<TracedVolume> {
 
 /// The sample: requests cut to the blocks that are in it.
 fn sampled(args: &Args, rate: f64, bits: u32, ctx: &Context) -> Result<Vec<Request>, CliError> {
-    let sampler = Sampler::new(SampleSpec { rate, bits, seed: 0, number: 0 })?;
+    let sampler = Sampler::new(SampleSpec { rate, bits, seed: SEED, number: 0 })?;
     let mut requests = Vec::new();
     let mut sample = Batch::default();
     read_trace_batches(&args.traces, ctx, |batch| {
         sample.clear();
-        for i in 0..batch.len() {
+        for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
             sampler.sample(&batch.record(i), Nanos(0), &mut sample);
         }
         requests.extend(sample.requests());
