@@ -1,46 +1,31 @@
 //! How far a latency estimated from a sample may be off.
 
 use forebay_locality::Interval;
-use serde::Serialize;
 
 use crate::counts::HitCounts;
 use crate::hierarchy::Hierarchy;
 
-/// An interval that holds the true value with a confidence of about 95 %.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Bounds {
-    /// Its lower end.
-    pub low: f64,
-    /// Its upper end.
-    pub high: f64,
-}
-
-impl Bounds {
-    /// Of the mean latency of tiers of `blocks` blocks, in microseconds; `None` where the counts
-    /// are exact.
+impl Hierarchy {
+    /// Where the mean latency of tiers of `blocks` blocks is, in microseconds; `None` where the
+    /// counts are exact.
     ///
     /// The parts of a sample are judged one by one; what they differ by says how uncertain their
     /// mean is (batch means). That covers which blocks happened to be sampled, not how well the
     /// model describes the world.
-    pub fn of_latency<H: HitCounts + ?Sized>(
+    pub fn mean_latency_us_bounds<H: HitCounts + ?Sized>(
+        &self,
         counts: &H,
-        hierarchy: &Hierarchy,
         blocks: &[u64],
-    ) -> Option<Self> {
-        let parts: Vec<f64> = counts
-            .parts()
-            .into_iter()
-            .map(|part| hierarchy.mean_latency_us(part, blocks))
-            .collect();
-        let middle = hierarchy.mean_latency_us(counts, blocks);
-        let interval = Interval::around(middle, &parts)?;
-        Some(Self { low: interval.low.max(0.0), high: interval.high })
+    ) -> Option<Interval> {
+        let parts: Vec<f64> =
+            counts.parts().into_iter().map(|part| self.mean_latency_us(part, blocks)).collect();
+        let middle = self.mean_latency_us(counts, blocks);
+        Some(Interval::around(middle, &parts)?.within(0.0, f64::INFINITY))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testing::hierarchy;
     use crate::{ProfileBuilder, ProfileOptions, WritePolicy};
     use forebay_block::{Flags, Nanos, Op, Request, Volume};
@@ -77,9 +62,9 @@ mod tests {
         let mut held = 0;
         for seed in 0..40 {
             let (exact, sampled) = (profile(seed, 1.0), profile(seed, 0.2));
-            assert_eq!(Bounds::of_latency(&exact, &h, &sizes), None);
+            assert_eq!(h.mean_latency_us_bounds(&exact, &sizes), None);
             let truth = h.mean_latency_us(&exact, &sizes);
-            let bounds = Bounds::of_latency(&sampled, &h, &sizes).unwrap();
+            let bounds = h.mean_latency_us_bounds(&sampled, &sizes).unwrap();
             held += u32::from(bounds.low <= truth && truth <= bounds.high);
             assert!(bounds.high - bounds.low < 0.5 * truth, "{bounds:?} for {truth}");
         }

@@ -39,7 +39,6 @@ mod study;
 #[cfg(test)]
 mod testing;
 
-pub use bounds::Bounds;
 pub use breakeven::BreakEven;
 pub use budget::{Budget, BudgetError, budget_range, full_usd};
 pub use catalogue::{Catalogue, Combination};

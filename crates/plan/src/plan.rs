@@ -1,9 +1,9 @@
 //! Plans: the best purchase for a budget, over every combination of a catalogue.
 
 use forebay_block::Nanos;
+use forebay_locality::Interval;
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::Bounds;
 use crate::breakeven::BreakEven;
 use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
@@ -108,7 +108,7 @@ pub struct Purchase {
     pub judged_by: &'static str,
     /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
     /// with a confidence of about 95 %.
-    pub mean_latency_us_bounds: Option<Bounds>,
+    pub mean_latency_us_bounds: Option<Interval>,
     /// 99 % take no longer, in microseconds: of block accesses by the formulas, of requests by what
     /// judged it afterwards.
     pub p99_latency_us: f64,
@@ -347,7 +347,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         mean_latency_us,
         analytic_latency_us: evaluation.mean_latency_us,
         judged_by: "analytic",
-        mean_latency_us_bounds: Bounds::of_latency(counts, hierarchy, &blocks),
+        mean_latency_us_bounds: hierarchy.mean_latency_us_bounds(counts, &blocks),
         p99_latency_us: evaluation.p99_latency_us,
         p999_latency_us: evaluation.p999_latency_us,
         read_latency_us: evaluation.read_latency_us,

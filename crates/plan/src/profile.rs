@@ -295,8 +295,8 @@ impl HitCounts for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WritePolicy;
     use crate::testing::hierarchy;
-    use crate::{Bounds, WritePolicy};
     use forebay_block::{Flags, Volume};
     use proptest::prelude::*;
 
@@ -431,7 +431,7 @@ mod tests {
                     }
                 }
                 let truth = h.mean_latency_us(&exact, &sizes);
-                let bounds = Bounds::of_latency(&sample, &h, &sizes).unwrap();
+                let bounds = h.mean_latency_us_bounds(&sample, &sizes).unwrap();
                 let (middle, half) =
                     ((bounds.low + bounds.high) / 2.0, (bounds.high - bounds.low) / 2.0);
                 let off = (middle - truth).abs();

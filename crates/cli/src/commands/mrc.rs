@@ -576,15 +576,9 @@ struct Point {
     miss_ratio: f64,
     /// At a confidence of 95 %, if measured in slices.
     #[serde(skip_serializing_if = "Option::is_none")]
-    miss_ratio_bounds: Option<Bounds>,
+    miss_ratio_bounds: Option<Interval>,
     read_miss_ratio: f64,
     write_miss_ratio: f64,
-}
-
-#[derive(Serialize)]
-struct Bounds {
-    low: f64,
-    high: f64,
 }
 
 impl Curve {
@@ -593,7 +587,7 @@ impl Curve {
         let point = |p: CurvePoint| Point {
             size_blocks: p.size_blocks,
             miss_ratio: p.miss_ratio,
-            miss_ratio_bounds: bounds(p.size_blocks).map(|b| Bounds { low: b.low, high: b.high }),
+            miss_ratio_bounds: bounds(p.size_blocks),
             read_miss_ratio: p.read_miss_ratio,
             write_miss_ratio: p.write_miss_ratio,
         };
