@@ -339,6 +339,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plateau_is_bought_for_the_least_that_reaches_it() {
+        // A loop of 4 units, and reuse beyond what the money buys.
+        let at = vec![(4 * 256, 166, 0), (90 * 256, 1000, 0)];
+        let counts = Steps { reads: 1100, writes: 0, at, footprint: 100 * 256 };
+        let policy = WritePolicy::WriteThrough;
+        let one = hierarchy(["FastDRAM"], "SlowHDD", policy);
+        let two = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", policy);
+        for (h, budget, expected) in [(one, 0.2, &[4][..]), (two, 0.02, &[1, 3])] {
+            let space = Space::new(&counts, &h, &COST, budget).unwrap();
+            let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
+            let sizes: Vec<u64> = found.sizes.iter().map(|size| size.0).collect();
+            assert_eq!(sizes, expected, "{}", h.label());
+            // The baseline spends all the money, and is no faster.
+            assert!(found.mean_latency_us <= found.baseline_us);
+        }
+    }
+
+    #[test]
     fn a_coarse_search_looks_closer_around_what_it_finds() {
         // The more a cache holds the less a further unit brings, and no size is on the grid.
         let jump = |k: u64| (k * 5 * 256, (100_000.0 * (k as f64 / 60.0).sqrt()) as u64, 0);
