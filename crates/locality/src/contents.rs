@@ -161,7 +161,7 @@ impl ContentLocality {
     pub fn finish(self) -> Result<WorkloadHistograms, LocalityError> {
         let finish = |mut stack: Stack| {
             stack.measure()?;
-            let contents = stack.stack.blocks_known();
+            let contents = stack.stack.blocks_known() - stack.named;
             Ok(stack.counts.finish(contents))
         };
         let all = self.all.map(finish).transpose()?;
@@ -193,6 +193,8 @@ struct Stack {
     /// A read takes a content in and is measured, a write drops it, whatever the requests are.
     stack: ReuseStack,
     counts: HistogramBuilder,
+    /// Contents that turned out to be others that were known already.
+    named: u64,
     /// How many blocks hold each content that one holds.
     holders: HashMap<u64, u32>,
     contents: Vec<u64>,
@@ -209,6 +211,7 @@ impl Stack {
             measures_writes: distance.measures_writes(),
             stack: ReuseStack::new(Distance::PodReadOnly),
             counts: HistogramBuilder::new(),
+            named: 0,
             holders: HashMap::new(),
             contents: Vec::new(),
             ops: Vec::new(),
@@ -221,6 +224,7 @@ impl Stack {
         let Access { op, measured, known, number, before } = access;
         self.push(measured, Op::Read, Some((op, known)));
         if number != measured {
+            self.named += 1;
             self.push(number, Op::Read, None);
         }
         if before != Some(number) {
