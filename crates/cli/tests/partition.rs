@@ -2,8 +2,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::forebay;
 use serde_json::Value;
@@ -215,7 +216,7 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
 
 #[test]
 fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 19] = [
         (&[], "--flash"),
         (&["--flash", "many"], "many"),
         (&["--flash", "0"], "nothing to divide"),
@@ -228,6 +229,12 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--flash", "1MiB", "--goal", "iops", "--weigh", "requests"], "--iops"),
         (&["--flash", "1MiB", "--rate", "2"], "--evaluate simulate"),
         (&["--flash", "1MiB", "--tolerance", "0"], "tolerance"),
+        (&["--flash", "1MiB", "--tolerance", "0.1"], "--tolerance needs --evaluate simulate"),
+        (&["--flash", "1MiB", "--rounds", "3"], "--rounds needs --evaluate simulate"),
+        (&["--flash", "1MiB", "--steps", "9"], "--steps needs --search anneal"),
+        (&["--flash", "1MiB", "--iops", "sum"], "--iops needs --goal iops"),
+        (&["--flash", "100TiB", "--evaluate", "simulate"], "--flash 100 TiB is too large"),
+        (&["--flash", "1MiB", "--dram", "5TiB", "--evaluate", "simulate"], "--dram 5 TiB is too"),
         (
             &["--flash", "1MiB", "--migration-period", "1min", "--evaluate", "simulate"],
             "--evaluate analytic",
@@ -245,7 +252,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
     let trace = trace(&dir);
     let all = json(&[&trace, "--flash", "1MiB", "--goal", "hits"]);
     let name = volume(&all, "loop")["volume"].as_str().unwrap().to_string();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--volumes", &name], "only one volume"),
         (&["--volumes", &name, &trace], "share those of the same name"),
         (&["--volumes", "nobody"], "nobody"),
@@ -255,12 +262,34 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
             &["--dram", "1MiB", "--unit", "4KiB", "--dram-unit", "4KiB", "--flash", "64MiB"],
             "anneal",
         ),
+        (&["--dram", "1GiB", "--unit", "4KiB", "--dram-unit", "4KiB", "--flash", "1GiB"], "anneal"),
     ];
     for (args, part) in cases {
         let flash: &[&str] = if args.contains(&"--flash") { &[] } else { &["--flash", "1MiB"] };
         let said = refusal(&[&[&trace[..], "--goal", "hits"], flash, args].concat());
         assert!(said.contains(part), "{args:?}: {said}");
     }
+}
+
+#[test]
+fn a_long_search_shows_how_far_it_is_and_ends_by_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["partition", &trace, "--flash", "8MiB", "--search", "anneal"])
+        .args(["--steps", "100000000000000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let shown = lines.find(|line| line.as_ref().unwrap().contains("searching: "));
+    assert!(shown.unwrap().unwrap().contains(" of 100 T"), "a search of so many steps");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
+    assert!(said.last().unwrap().contains("stopped by a signal"), "{said:?}");
 }
 
 /// Goal: the page's example can be pasted and gives what the page shows. Method: its indented

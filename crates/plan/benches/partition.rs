@@ -9,7 +9,7 @@ use std::time::Instant;
 use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
 use forebay_plan::partition::{
     AnnealOptions, ByPlace, Goal, PartitionProfile, PartitionProfileBuilder, Problem,
-    ProblemOptions, Search, Sizes, VolumeModel, Weigh, choose_units, solve,
+    ProblemOptions, Search, Sizes, VolumeModel, Weigh, choose_units, solve, unwatched,
 };
 
 const VOLUMES: u64 = 32;
@@ -94,7 +94,7 @@ fn main() {
     {
         for (goal_name, goal) in [("latency", Goal::Latency), ("hits", Goal::Hits)] {
             let units = |anneals| {
-                choose_units(sizes, BlockSize::KIB_4, anneals, |u| {
+                choose_units(sizes, Sizes::default(), BlockSize::KIB_4, anneals, |u| {
                     problem(&profile, sizes, u, goal)
                 })
             };
@@ -103,7 +103,8 @@ fn main() {
                 let choosing = if anneals { 0.0 } else { shortest(|| units(false)) };
                 let units = units(anneals);
                 let problem = problem(&profile, sizes, units, goal);
-                let solved = || solve(&problem, search).expect("there are no floors");
+                let solved =
+                    || solve(&problem, search, &mut unwatched).expect("there are no floors");
                 let kib = |bytes: u64| bytes >> 10;
                 println!(
                     "{name}, {goal_name}, {}: {:.3} s, and {choosing:.3} s to choose units of {} + \

@@ -71,7 +71,7 @@ pub enum PlanError {
     Locality(#[from] forebay_locality::LocalityError),
     /// An exact search over so fine units would take too long.
     #[error(
-        "an exact search would take {steps} steps, of which {most} are the most; \
+        "an exact search would take {steps} steps or more, of which {most} are the most; \
          choose larger units, or search by annealing"
     )]
     TooManySteps {
@@ -80,6 +80,20 @@ pub enum PlanError {
         /// The most that are taken.
         most: u64,
     },
+    /// An exact search over so fine units would take too much memory.
+    #[error(
+        "an exact search would keep {budgets} choices, of which {most} are the most; \
+         choose larger units, or search by annealing"
+    )]
+    TooManyBudgets {
+        /// Volumes by divisions of the budget.
+        budgets: u64,
+        /// The most that are kept.
+        most: u64,
+    },
+    /// Whoever waited for a search ended it.
+    #[error(transparent)]
+    Stopped(BoxError),
     /// What every volume is to get at least is more than there is.
     #[error("what every volume is to get at least adds up to more than there is to divide")]
     Floors,

@@ -7,7 +7,7 @@ use forebay_plan::PlanError;
 use forebay_plan::partition::{
     AnnealOptions, ByPlace, Convergence, Costs, Goal, IopsGoal, Measured, PartitionProfile,
     PartitionProfileBuilder, Problem, ProblemOptions, Search, Share, Sizes, VolumeModel, Weigh,
-    choose_units, exact, iterate, solve,
+    choose_units, exact, iterate, solve, unwatched,
 };
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ fn concave_curves_are_divided_right_where_convex_minorants_mislead() {
     let profile = measure(requests);
     let problem =
         problem(&profile, options(Goal::Hits, FILE + FILE / 2, 64), vec![model(100.0, 5_000.0); 3]);
-    let found = exact(&problem).unwrap();
+    let found = exact(&problem, &mut unwatched).unwrap();
     let flash: Vec<u64> = found.shares.iter().map(|s| s.flash).collect();
     let greedy = greedy_on_minorants(&problem);
     let cost = |shares: &[u64]| -> f64 {
@@ -182,7 +182,7 @@ fn latency_gives_half_to_the_sequential_reader_and_requests_per_second_give_it_n
     let divide = |goal: Goal| -> Vec<u64> {
         let problem =
             problem(&profile, options(goal, 10 * GB, 16), vec![sequential.clone(), random.clone()]);
-        let found = exact(&problem).unwrap();
+        let found = exact(&problem, &mut unwatched).unwrap();
         found.shares.iter().map(|s| s.flash * 16).collect()
     };
     assert_eq!(divide(Goal::Latency), [5 * GB, 5 * GB]);
@@ -203,7 +203,7 @@ fn the_largest_sum_of_requests_per_second_is_not_the_smallest_sum_of_inverses() 
     let divide = |goal: IopsGoal| -> Vec<u64> {
         let options = options(Goal::Iops(goal), 256, 1);
         let problem = problem(&profile, options, vec![slow.clone(), fast.clone()]);
-        exact(&problem).unwrap().shares.iter().map(|s| s.flash).collect()
+        exact(&problem, &mut unwatched).unwrap().shares.iter().map(|s| s.flash).collect()
     };
     // A fast volume becomes much faster; a slow one is what the inverses are about.
     let (sum, inverse) = (divide(IopsGoal::Sum), divide(IopsGoal::Inverse));
@@ -220,7 +220,7 @@ fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
         let mut options = options(Goal::Ppc, flash, 1);
         options.floor.flash_bytes = floor_blocks * BLOCK;
         let problem = problem(&profile, options, vec![model(100.0, 5_000.0); 2]);
-        exact(&problem).unwrap().shares.iter().map(|s| s.flash).collect()
+        exact(&problem, &mut unwatched).unwrap().shares.iter().map(|s| s.flash).collect()
     };
     let tiny = divide(0, 400);
     assert!(tiny[0] <= 2, "the first block has the best ratio: {tiny:?}");
@@ -234,7 +234,7 @@ fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
     let mut fast = model(100.0, 5_000.0);
     fast.read.dram = 1.0;
     let problem = problem(&profile, options, vec![fast; 2]);
-    let found = exact(&problem).unwrap();
+    let found = exact(&problem, &mut unwatched).unwrap();
     assert!(problem.everything_fits());
     for ((share, useful), curve) in found.shares.iter().zip(&demands).zip(profile.volumes.values())
     {
@@ -253,7 +253,7 @@ fn floors_that_do_not_fit_are_refused() {
     options.floor.flash_bytes = 60 * BLOCK;
     let problem = problem(&profile, options, vec![model(100.0, 5_000.0); 2]);
     for search in [Search::Exact, Search::Anneal(AnnealOptions::default())] {
-        assert!(matches!(solve(&problem, search), Err(PlanError::Floors)));
+        assert!(matches!(solve(&problem, search, &mut unwatched), Err(PlanError::Floors)));
     }
 }
 
@@ -269,7 +269,7 @@ fn a_target_comes_before_the_goal_and_one_that_cannot_be_met_is_missed_by_little
     };
     let divide = |target_us| {
         let problem = problem(target_us);
-        let found = exact(&problem).unwrap();
+        let found = exact(&problem, &mut unwatched).unwrap();
         let latency = problem.predict(0, problem.sizes(found.shares[0])).latency_us;
         (found.shares[0].flash, latency, found.cost.missed)
     };
@@ -296,8 +296,9 @@ fn annealing_finds_what_the_dynamic_program_finds_for_sixteen_volumes_and_two_ti
         let read = ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 };
         let model = VolumeModel { read, write: read, ..model(100.0, 5_000.0) };
         let problem = problem(&profile, options, vec![model; 16]);
-        let best = exact(&problem).unwrap();
-        let found = solve(&problem, Search::Anneal(AnnealOptions::default())).unwrap();
+        let best = exact(&problem, &mut unwatched).unwrap();
+        let found =
+            solve(&problem, Search::Anneal(AnnealOptions::default()), &mut unwatched).unwrap();
         assert!(!found.cost.is_below(&best.cost), "exact is exact");
         let worse = found.cost.value / best.cost.value - 1.0;
         assert!(worse <= most_worse, "{goal:?}: {worse}");
@@ -314,11 +315,32 @@ fn units_are_as_fine_as_is_quick_and_whole_blocks() {
     };
     for (dram, anneals) in [(0, false), (4 << 10, false), (4 << 10, true)] {
         let sizes = Sizes { dram_bytes: dram * BLOCK, flash_bytes: (32 << 10) * BLOCK };
-        let units = choose_units(sizes, BlockSize::KIB_4, anneals, |u| build(u, dram));
+        let units =
+            choose_units(sizes, Sizes::default(), BlockSize::KIB_4, anneals, |u| build(u, dram));
         let blocks = units.flash_bytes / BLOCK;
         assert!(blocks.is_power_of_two() && blocks <= 4_096, "{dram} {anneals} {blocks}");
         assert_eq!(anneals, blocks == 1, "{dram} {anneals} {blocks}");
     }
+}
+
+#[test]
+fn units_that_are_given_stay_and_the_other_tier_is_divided_as_finely_as_is_quick() {
+    let profile = measure((0..4).flat_map(|v| random_reader(v, 4_096, 1, 1, 3_000)));
+    let sizes = Sizes { dram_bytes: 1 << 30, flash_bytes: 1 << 30 };
+    let built = std::cell::Cell::new(0);
+    let build = |units: Sizes| {
+        built.set(built.get() + 1);
+        let mut options = options(Goal::Latency, 1, 1);
+        (options.units, options.sizes) = (units, sizes);
+        problem(&profile, options, vec![model(100.0, 5_000.0); 4])
+    };
+    let given = Sizes { dram_bytes: 0, flash_bytes: BLOCK };
+    let units = choose_units(sizes, given, BlockSize::KIB_4, false, build);
+    assert!(units.flash_bytes == BLOCK && units.dram_bytes > 8 << 20, "{units:?}");
+    built.set(0);
+    let given = Sizes { dram_bytes: BLOCK, flash_bytes: BLOCK };
+    assert_eq!(choose_units(sizes, given, BlockSize::KIB_4, false, build), given);
+    assert_eq!(built.get(), 0, "nothing is left to choose");
 }
 
 /// Queues, in short: the backing store's latency grows with the misses that are left to it.
@@ -348,7 +370,9 @@ fn planning_and_measuring_in_turns_comes_to_latencies_that_are_measured() {
         Ok(queueing(&measured, sizes))
     };
     let convergence = Convergence { tolerance: 0.01, rounds_max: 20 };
-    let found = iterate(&mut problem, Search::Exact, convergence, None, &mut measure).unwrap();
+    let found =
+        iterate(&mut problem, Search::Exact, convergence, None, &mut unwatched, &mut measure)
+            .unwrap();
     assert!(found.converged, "{:?}", found.rounds.iter().map(|r| r.deviation).collect::<Vec<_>>());
     assert!(found.rounds.len() > 1 && asked <= found.rounds.len());
     assert!(found.rounds[0].deviation > 0.5, "without queues the first plan cannot be right");
@@ -373,8 +397,14 @@ fn what_was_measured_before_the_first_plan_is_known_to_it() {
     let first = queueing(&copy, &equal);
     let mut measure = |sizes: &[Sizes]| Ok(queueing(&copy, sizes));
     let convergence = Convergence { tolerance: 0.01, rounds_max: 20 };
-    let found =
-        iterate(&mut problem, Search::Exact, convergence, Some((&equal, &first)), &mut measure);
+    let found = iterate(
+        &mut problem,
+        Search::Exact,
+        convergence,
+        Some((&equal, &first)),
+        &mut unwatched,
+        &mut measure,
+    );
     let found = found.unwrap();
     let outcomes: Vec<_> = first.iter().map(|m| m.outcome).collect();
     let last = &found.rounds[found.chosen];
@@ -400,7 +430,9 @@ fn without_agreement_the_answer_is_what_measured_best() {
         Ok(measured)
     };
     let convergence = Convergence { tolerance: 0.01, rounds_max: 4 };
-    let found = iterate(&mut problem, Search::Exact, convergence, None, &mut measure).unwrap();
+    let found =
+        iterate(&mut problem, Search::Exact, convergence, None, &mut unwatched, &mut measure)
+            .unwrap();
     assert!(!found.converged);
     let best = found.rounds.iter().map(|r| r.objective[1]).fold(f64::INFINITY, f64::min);
     assert_eq!(found.rounds[found.chosen].objective[1], best);
@@ -411,7 +443,14 @@ fn what_fails_while_measuring_is_said() {
     let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 64, 1, 1, 400)));
     let mut problem = problem(&profile, options(Goal::Hits, 64, 1), vec![model(100.0, 2_000.0); 2]);
     let mut measure = |_: &[Sizes]| Err("the disk is on fire".into());
-    let found = iterate(&mut problem, Search::Exact, Convergence::default(), None, &mut measure);
+    let found = iterate(
+        &mut problem,
+        Search::Exact,
+        Convergence::default(),
+        None,
+        &mut unwatched,
+        &mut measure,
+    );
     assert!(found.unwrap_err().to_string().contains("the disk is on fire"));
 }
 
@@ -471,7 +510,7 @@ proptest! {
                 }
             }
         }
-        let found = exact(&problem).unwrap();
+        let found = exact(&problem, &mut unwatched).unwrap();
         let (cost, objective) = best.unwrap();
         prop_assert!((found.cost.value - cost).abs() <= 1e-9 * cost.abs().max(1.0));
         let sizes: Vec<Sizes> = found.shares.iter().map(|&s| problem.sizes(s)).collect();

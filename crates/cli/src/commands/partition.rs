@@ -97,9 +97,9 @@ pub struct Args {
     /// What counts alike: volumes unless the goal is hits, where it is requests
     #[arg(long, value_enum)]
     pub weigh: Option<Weigh>,
-    /// For --goal iops: what is to be best of several volumes' requests per second
-    #[arg(long, value_enum, default_value = "sum")]
-    pub iops: Iops,
+    /// For --goal iops: what is to be best of several volumes' requests per second [default: sum]
+    #[arg(long, value_enum)]
+    pub iops: Option<Iops>,
     /// Every volume gets this much flash, unless it has no use for it
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub floor: Size,
@@ -148,9 +148,9 @@ pub struct SearchArgs {
     /// Seed of annealing and of the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Moves that annealing tries
-    #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub steps: u64,
+    /// Moves that annealing tries [default: 400000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
 }
 
 /// How divisions are judged.
@@ -161,11 +161,12 @@ pub struct EvaluateArgs {
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
     /// Under simulation: prediction and simulation agree if they are no farther apart
-    #[arg(long, value_name = "FRACTION", default_value = "0.05", value_parser = crate::args::rate)]
-    pub tolerance: f64,
-    /// Under simulation: plans at most
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    pub rounds: u32,
+    /// [default: 0.05]
+    #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
+    pub tolerance: Option<f64>,
+    /// Under simulation: plans at most [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
     /// Each volume keeps N requests in flight, whatever the trace's times; 32 for --goal iops if
     /// not said
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -178,7 +179,7 @@ pub struct EvaluateArgs {
 impl Args {
     fn goal(&self) -> forebay_plan::partition::Goal {
         use forebay_plan::partition::Goal as Of;
-        match (self.goal, self.iops) {
+        match (self.goal, self.iops.unwrap_or(Iops::Sum)) {
             (Goal::Latency, _) => Of::Latency,
             (Goal::Ppc, _) => Of::Ppc,
             (Goal::Hits, _) => Of::Hits,
@@ -217,11 +218,23 @@ impl Args {
     fn search(&self) -> forebay_plan::partition::Search {
         match self.searching.search {
             Search::Exact => forebay_plan::partition::Search::Exact,
-            Search::Anneal => forebay_plan::partition::Search::Anneal(AnnealOptions {
-                seed: self.searching.seed,
-                steps: self.searching.steps,
-                ..AnnealOptions::default()
-            }),
+            Search::Anneal => {
+                let usual = AnnealOptions::default();
+                forebay_plan::partition::Search::Anneal(AnnealOptions {
+                    seed: self.searching.seed,
+                    steps: self.searching.steps.unwrap_or(usual.steps),
+                    ..usual
+                })
+            }
+        }
+    }
+
+    /// When prediction and simulation agree.
+    fn convergence(&self) -> Convergence {
+        let usual = Convergence::default();
+        Convergence {
+            tolerance: self.evaluating.tolerance.unwrap_or(usual.tolerance),
+            rounds_max: self.evaluating.rounds.unwrap_or(usual.rounds_max),
         }
     }
 
@@ -276,8 +289,32 @@ impl Args {
                         --migration-period does not go with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
-        if self.evaluating.evaluate == Evaluate::Analytic && self.evaluating.rate.is_some() {
-            return Err(CliError::usage("--rate needs --evaluate simulate"));
+        let simulates = self.evaluating.evaluate == Evaluate::Simulate;
+        let anneals = self.searching.search == Search::Anneal;
+        for (name, is_given, is_of_use, needs) in [
+            ("--rate", self.evaluating.rate.is_some(), simulates, "--evaluate simulate"),
+            ("--tolerance", self.evaluating.tolerance.is_some(), simulates, "--evaluate simulate"),
+            ("--rounds", self.evaluating.rounds.is_some(), simulates, "--evaluate simulate"),
+            ("--steps", self.searching.steps.is_some(), anneals, "--search anneal"),
+            ("--iops", self.iops.is_some(), self.goal == Goal::Iops, "--goal iops"),
+        ] {
+            if is_given && !is_of_use {
+                return refuse(format!("{name} needs {needs}"));
+            }
+        }
+        let most = Size(simulated::BLOCKS_MAX.saturating_mul(block));
+        let all = self.flash.bytes().saturating_add(self.dram.bytes());
+        if simulates && all > most.bytes() {
+            let (name, size) = match self.flash >= self.dram {
+                true => ("--flash", self.flash),
+                false => ("--dram", self.dram),
+            };
+            let what = format!(
+                "{name} {size} is too large to simulate: in blocks of {}, both tiers together \
+                 hold {most} at most",
+                self.block_size
+            );
+            return Err(CliError::usage(what).next("use --evaluate analytic, or larger blocks"));
         }
         Ok(())
     }
@@ -312,7 +349,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let problem = build(units(&args, build));
     let mut answer = Answer::new(&args, &profile, &known, problem);
     match args.evaluating.evaluate {
-        Evaluate::Analytic => answer.plan()?,
+        Evaluate::Analytic => answer.plan(ctx)?,
         Evaluate::Simulate => {
             let simulator = Simulator {
                 args: &args,
@@ -322,11 +359,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
                 profiles: &profiles,
                 models: models.clone(),
             };
-            let convergence = Convergence {
-                tolerance: args.evaluating.tolerance,
-                rounds_max: args.evaluating.rounds,
-            };
-            answer.iterate(convergence, &simulator)?;
+            answer.iterate(args.convergence(), &simulator)?;
         }
     }
     answer.warn(ctx);
@@ -342,17 +375,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 /// The units asked for, or as fine as is quick.
 fn units<'a>(args: &Args, build: impl Fn(Sizes) -> Problem<'a>) -> Sizes {
     let sizes = Sizes { dram_bytes: args.dram.bytes(), flash_bytes: args.flash.bytes() };
-    let given = |mut units: Sizes| {
-        if let Some(unit) = args.searching.unit {
-            units.flash_bytes = unit.bytes();
-        }
-        if let Some(unit) = args.searching.dram_unit {
-            units.dram_bytes = unit.bytes();
-        }
-        units
+    let given = |unit: Option<Size>| unit.map_or(0, |unit| unit.bytes());
+    let given = Sizes {
+        dram_bytes: given(args.searching.dram_unit),
+        flash_bytes: given(args.searching.unit),
     };
     let anneals = args.searching.search == Search::Anneal;
-    given(choose_units(sizes, args.block_size, anneals, |units| build(given(units))))
+    choose_units(sizes, given, args.block_size, anneals, build)
 }
 
 /// Reads `VOLUME=TIME`.

@@ -10,6 +10,7 @@
 
 use super::cost::{Cost, Costs, Share, most, total};
 use super::solution::Solution;
+use super::watch::{Steps, Watch};
 use crate::error::PlanError;
 
 /// How long to anneal, and from which seed.
@@ -33,6 +34,8 @@ impl Default for AnnealOptions {
 const PROBES: u32 = 200;
 /// The temperature at the end, as a part of that at the beginning.
 const COOLING: f64 = 1e-5;
+/// Moves between two looks at the [`Watch`].
+const STEPS_PERIOD: u64 = 1 << 12;
 /// One in so many moves exchanges the shares of two volumes.
 const SWAPS: u64 = 8;
 /// What missing every target by its whole would cost, in values of the start.
@@ -41,8 +44,12 @@ const PENALTY: f64 = 100.0;
 /// Searches for shares.
 ///
 /// # Errors
-/// If floors are more than there is.
-pub fn anneal(costs: &dyn Costs, options: AnnealOptions) -> Result<Solution, PlanError> {
+/// If floors are more than there is, or `watch` ends it.
+pub fn anneal(
+    costs: &dyn Costs,
+    options: AnnealOptions,
+    watch: &mut Watch<'_>,
+) -> Result<Solution, PlanError> {
     let volumes = costs.volumes();
     let budget = costs.budget();
     let floors: Vec<Share> = (0..volumes).map(|v| costs.floor(v)).collect();
@@ -60,12 +67,15 @@ pub fn anneal(costs: &dyn Costs, options: AnnealOptions) -> Result<Solution, Pla
     };
     let mut best: Option<(Vec<Share>, Cost)> = None;
     let starts = options.starts.max(1);
+    let each = options.steps / u64::from(starts);
+    let mut steps = Steps::new(watch, each * u64::from(starts), STEPS_PERIOD);
     for start in 0..starts {
-        let (shares, cost) = walk.run(start, options.steps / u64::from(starts));
+        let (shares, cost) = walk.run(start, each, &mut steps)?;
         if best.as_ref().is_none_or(|(_, best)| cost.is_below(best)) {
             best = Some((shares, cost));
         }
     }
+    steps.finish()?;
     let (shares, cost) = best.unwrap_or_default();
     Ok(Solution { shares, cost, bound: None, evaluations: walk.evaluations })
 }
@@ -100,7 +110,12 @@ impl Tier {
 
 impl Walk<'_> {
     /// One annealing: the best shares seen, with nothing that is of no use.
-    fn run(&mut self, start: u32, steps: u64) -> (Vec<Share>, Cost) {
+    fn run(
+        &mut self,
+        start: u32,
+        steps: u64,
+        taken: &mut Steps<'_, '_>,
+    ) -> Result<(Vec<Share>, Cost), PlanError> {
         let mut shares = self.beginning(start);
         let mut idle = self.idle(&shares);
         let mut each: Vec<Cost> =
@@ -110,6 +125,7 @@ impl Walk<'_> {
         let (mut now, mut best) = (sum, (shares.clone(), sum));
         let warm = self.temperature(&shares, idle, &each, penalty);
         for step in 0..steps {
+            taken.add(1)?;
             let temperature = warm * COOLING.powf(step as f64 / steps as f64);
             let Some(change) = self.propose(&shares, idle) else { continue };
             let changed = || change.shares.into_iter().flatten();
@@ -136,7 +152,7 @@ impl Walk<'_> {
         (0..shares.len()).for_each(|v| shares[v] = self.trimmed(v, shares[v]));
         // Added up anew: the running sum has rounding in it.
         let cost = total(self.costs, &shares);
-        (shares, cost)
+        Ok((shares, cost))
     }
 
     /// Equal shares at first, then random ones.
@@ -300,6 +316,7 @@ mod tests {
     use super::*;
     use crate::partition::exact::exact;
     use crate::partition::testing::{sum, tables};
+    use crate::partition::watch::unwatched;
     use proptest::prelude::*;
     use proptest::strategy::ValueTree;
 
@@ -311,8 +328,8 @@ mod tests {
             table in tables(), seed in any::<u64>(),
         ) {
             let options = AnnealOptions { seed, steps: 20_000, starts: 4 };
-            let found = anneal(&table, options);
-            match exact(&table) {
+            let found = anneal(&table, options, &mut unwatched);
+            match exact(&table, &mut unwatched) {
                 Err(_) => prop_assert!(matches!(found, Err(PlanError::Floors))),
                 Ok(best) => {
                     let found = found.unwrap();
@@ -332,10 +349,26 @@ mod tests {
         #[test]
         fn the_same_seed_gives_the_same_shares(table in tables(), seed in any::<u64>()) {
             let options = AnnealOptions { seed, steps: 2_000, starts: 2 };
-            if let Ok(once) = anneal(&table, options) {
-                prop_assert_eq!(Some(once), anneal(&table, options).ok());
+            if let Ok(once) = anneal(&table, options, &mut unwatched) {
+                prop_assert_eq!(Some(once), anneal(&table, options, &mut unwatched).ok());
             }
         }
+    }
+
+    #[test]
+    fn annealing_without_end_is_ended_by_who_watches() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let found = (0..20).map(|_| tables().new_tree(&mut runner).unwrap().current());
+        let table = found.into_iter().find(|t| exact(t, &mut unwatched).is_ok()).unwrap();
+        let options = AnnealOptions { seed: 1, steps: u64::MAX, starts: 4 };
+        let mut told = Vec::new();
+        let ended = anneal(&table, options, &mut |done, total| {
+            told.push((done, total));
+            if told.len() < 3 { Ok(()) } else { Err("enough".into()) }
+        });
+        assert!(matches!(ended, Err(PlanError::Stopped(_))), "{ended:?}");
+        let total = u64::MAX / 4 * 4;
+        assert_eq!(told, [1, 2, 3].map(|n| (n * STEPS_PERIOD, total)));
     }
 
     #[test]
@@ -344,9 +377,9 @@ mod tests {
         let (mut solved, mut best) = (0, 0);
         for _ in 0..400 {
             let table = tables().new_tree(&mut runner).expect("tables are made").current();
-            let Ok(exact) = exact(&table) else { continue };
+            let Ok(exact) = exact(&table, &mut unwatched) else { continue };
             let options = AnnealOptions { seed: 1, steps: 20_000, starts: 4 };
-            let found = anneal(&table, options).expect("there is a solution");
+            let found = anneal(&table, options, &mut unwatched).expect("there is a solution");
             solved += 1;
             best += u32::from(!exact.cost.is_below(&found.cost));
         }

@@ -13,6 +13,7 @@
 use super::model::{ByPlace, LoadPoint, VolumeModel};
 use super::problem::{Goal, Outcome, Problem, Sizes};
 use super::solution::{Search, Solution, solve};
+use super::watch::Watch;
 use crate::error::{BoxError, PlanError};
 
 /// Fewer requests than this say nothing of the latency of their place.
@@ -82,12 +83,13 @@ pub struct Iterated {
 /// those by which the answer was predicted.
 ///
 /// # Errors
-/// If a search or a measurement fails.
+/// If a search or a measurement fails, or `watch` ends a search.
 pub fn iterate(
     problem: &mut Problem<'_>,
     search: Search,
     convergence: Convergence,
     first: Option<(&[Sizes], &[Measured])>,
+    watch: &mut Watch<'_>,
     measure: &mut Measure<'_>,
 ) -> Result<Iterated, PlanError> {
     let mut rounds: Vec<Round> = Vec::new();
@@ -99,7 +101,7 @@ pub fn iterate(
     }
     let (mut converged, mut repeats) = (false, false);
     while !converged && !repeats && rounds.len() < convergence.rounds_max.max(1) as usize {
-        let solution = solve(problem, search)?;
+        let solution = solve(problem, search, watch)?;
         let sizes: Vec<Sizes> = solution.shares.iter().map(|&s| problem.sizes(s)).collect();
         let predicted: Vec<Outcome> =
             sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();

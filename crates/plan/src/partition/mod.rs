@@ -25,6 +25,7 @@ mod solution;
 #[cfg(test)]
 mod testing;
 mod units;
+mod watch;
 
 pub use anneal::{AnnealOptions, anneal};
 pub use cost::{Cost, Costs, Share};
@@ -35,3 +36,4 @@ pub use model::{ByPlace, LoadPoint, Place, VolumeModel};
 pub use problem::{Goal, IopsGoal, Outcome, Problem, ProblemOptions, Sizes, Weigh};
 pub use solution::{Search, Solution, solve};
 pub use units::choose_units;
+pub use watch::{Watch, unwatched};

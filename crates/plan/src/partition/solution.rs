@@ -3,6 +3,7 @@
 use super::anneal::{AnnealOptions, anneal};
 use super::cost::{Cost, Costs, Share};
 use super::exact::exact;
+use super::watch::Watch;
 use crate::error::PlanError;
 
 /// How shares are searched.
@@ -31,10 +32,14 @@ pub struct Solution {
 /// Finds shares.
 ///
 /// # Errors
-/// If floors leave nothing to choose, or an exact search would take too long.
-pub fn solve(costs: &dyn Costs, search: Search) -> Result<Solution, PlanError> {
+/// If floors leave nothing to choose, an exact search would take too long, or `watch` ends it.
+pub fn solve(
+    costs: &dyn Costs,
+    search: Search,
+    watch: &mut Watch<'_>,
+) -> Result<Solution, PlanError> {
     match search {
-        Search::Exact => exact(costs),
-        Search::Anneal(options) => anneal(costs, options),
+        Search::Exact => exact(costs, watch),
+        Search::Anneal(options) => anneal(costs, options, watch),
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use forebay_block::{Nanos, Volume};
 use forebay_config::TimeSpan;
-use forebay_plan::PlanError;
 use forebay_plan::partition::{
     Convergence, Costs, Goal, Iterated, LoadPoint, Measured, Outcome, PartitionProfile, Problem,
     Sizes, Solution, iterate, solve,
 };
+use forebay_plan::{BoxError, PlanError};
 use serde::Serialize;
 
 use super::simulated::Simulator;
@@ -17,6 +17,7 @@ use super::{Args, Evaluate, Search};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::percent;
+use crate::progress::{Progress, Unit};
 use crate::rows::Rows;
 
 /// The volumes among which a cache is divided.
@@ -150,8 +151,10 @@ impl<'a> Answer<'a> {
     }
 
     /// Divides by the curves and the devices' latencies.
-    pub fn plan(&mut self) -> Result<(), CliError> {
-        self.solution = solve(&self.problem, self.args.search()).map_err(refused)?;
+    pub fn plan(&mut self, ctx: &Context) -> Result<(), CliError> {
+        let mut waiting = Waiting { ctx, shown: None };
+        let mut watch = |done, total| waiting.see(done, total);
+        self.solution = solve(&self.problem, self.args.search(), &mut watch).map_err(refused)?;
         self.compare(self.sizes());
         Ok(())
     }
@@ -175,7 +178,10 @@ impl<'a> Answer<'a> {
         };
         let search = self.args.search();
         let known = Some((&equal[..], &first[..]));
-        let iterated = iterate(&mut self.problem, search, convergence, known, &mut measure)
+        let mut waiting = Waiting { ctx: simulator.ctx, shown: None };
+        let mut watch = |done, total| waiting.see(done, total);
+        let problem = &mut self.problem;
+        let iterated = iterate(problem, search, convergence, known, &mut watch, &mut measure)
             .map_err(refused)?;
         let chosen = &iterated.rounds[iterated.chosen];
         self.solution = chosen.solution.clone();
@@ -292,7 +298,7 @@ impl<'a> Answer<'a> {
             said.push(format!(
                 "prediction and simulation did not agree within {} in {} plans; this is the one \
                  that simulated best, {} apart",
-                percent(self.args.evaluating.tolerance),
+                percent(self.args.convergence().tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
             ));
@@ -457,10 +463,36 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// Who waits for a search: sees how far it is, and may end it.
+struct Waiting<'a> {
+    ctx: &'a Context,
+    /// A part of the search, by how many steps it has.
+    shown: Option<(u64, Progress)>,
+}
+
+impl Waiting<'_> {
+    fn see(&mut self, done: u64, total: u64) -> Result<(), BoxError> {
+        self.ctx.go_on()?;
+        if done >= total {
+            self.shown = None;
+            return Ok(());
+        }
+        if self.shown.as_ref().is_none_or(|(of, _)| *of != total) {
+            self.shown = None;
+            let progress = self.ctx.progress("searching", Unit::Count, Some(total));
+            self.shown = Some((total, progress));
+        }
+        if let Some((_, progress)) = &self.shown {
+            progress.set(done);
+        }
+        Ok(())
+    }
+}
+
 fn refused(error: PlanError) -> CliError {
     match error {
         PlanError::Floors => CliError::usage(error).next("lower --floor or --dram-floor"),
-        PlanError::TooManySteps { .. } => {
+        PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => {
             CliError::usage(error).next("give a larger --unit and --dram-unit, or --search anneal")
         }
         error => CliError::from(error),

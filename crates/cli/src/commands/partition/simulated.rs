@@ -26,6 +26,8 @@ use crate::context::Context;
 
 /// Blocks in memory of a volume that has no memory, or little: what is on its way.
 pub const TRANSIT_BLOCKS: u64 = 16;
+/// Blocks of both tiers together at most: what comes on top has to fit into an index, too.
+pub const BLOCKS_MAX: u64 = 1 << 30;
 /// Batches of the log that a share holds at least.
 const BATCHES_MIN: u64 = 64;
 /// Cells for blocks on their way off flash, for each block of a batch. What lies there is still
