@@ -329,6 +329,19 @@ fn a_miniature_needs_sizes_that_it_can_have() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
         assert!(message.contains(words), "{message}");
     }
+    // Of everything there is no more to look at.
+    for (arguments, advice) in [(&["--sample", "1"][..], false), (&["--sample", "0.5"], true)] {
+        let sizes = ["mrc", &trace, "--config", &config, "--at", "4KiB,1MiB"];
+        let output = forebay(&[&sizes[..], arguments].concat());
+        let says = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && says.contains("left out 4 KiB"), "{says}");
+        assert_eq!(says.contains("--sample 1"), advice, "{says}");
+    }
+    let large = "[cache]\ndram = '1MiB'\n[flash]\npath = 'x'\n";
+    std::fs::write(&config, large).unwrap();
+    let tiers = [&trace, "--config", &config, "--at", "1MiB", "--flash", "10TiB"];
+    let says = common::refusal("mrc", &tiers);
+    assert!(says.contains("flash") && says.contains("too large"), "{says}");
     let output = forebay(&["mrc", &trace, "--flash", "1GiB"]);
     assert_eq!(output.status.code(), Some(2));
     let piped = common::refusal("mrc", &["-", "--format", "csv", "--config", &config]);

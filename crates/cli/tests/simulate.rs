@@ -167,6 +167,9 @@ fn what_cannot_be_simulated_is_bad_usage_and_says_what_to_do() {
     assert!(code == Some(2) && text.contains("FastDRAM"), "{text}");
     let (code, text) = refused("[[volume]]\nname='x'\nbacking='/x'\nsize='1MiB'", &[]);
     assert!(code == Some(1) && text.contains("larger `size`"), "{text}");
+    let large = "[flash]\npath = '/dev/f'\nsize = '9TiB'";
+    let (code, text) = refused(large, &[]);
+    assert!(code == Some(2) && text.contains("flash.size"), "{text}");
     let (code, text) = refused("[cache]\ndarm = '1GiB'", &[]);
     assert!(code == Some(2) && text.contains("`dram`"), "{text}");
 }

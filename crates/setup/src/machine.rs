@@ -10,6 +10,10 @@ use forebay_flash::{Geometry, GeometryError};
 
 /// Slots for copies under way, for each shard.
 const BOUNCE_SLOTS_PER_SHARD: u32 = 128;
+/// Blocks that the index of a cache has room for.
+const BLOCKS_MAX: u64 = (1 << 31) - 1;
+/// What gives the flash tier its size.
+const FLASH: &str = "the flash tier (flash.size, or all of its device)";
 /// Pieces of requests that can wait at once.
 const WAITERS_MAX: u32 = 64 << 10;
 
@@ -47,6 +51,12 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         (Some(flash), Some(bytes)) => Some(flash_config(flash, bytes, block_size)?),
         _ => None,
     };
+    let spare_slots = (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024);
+    // Each shard has one entry more.
+    let memory = u64::from(dram_blocks) + u64::from(spare_slots) + u64::from(shards);
+    check_blocks(memory, "cache.dram")?;
+    let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
+    check_blocks(memory + on_flash, FLASH)?;
     if shards > 1 && flash.as_ref().is_some_and(|f| f.geometry.slots != 0) {
         // Each shard would need an index of all cells, and would replace by a list of its own.
         let what =
@@ -56,7 +66,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     Ok(CacheConfig {
         block_size,
         dram_blocks,
-        spare_slots: (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024),
+        spare_slots,
         bounce_slots: BOUNCE_SLOTS_PER_SHARD * u32::from(shards),
         write_policy: write_policy(config.cache.write_policy)?,
         acknowledge: config.acknowledge().map_or(Acknowledge::Dram, acknowledged),
@@ -75,6 +85,17 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         destage_depth: config.flush.parallel,
         give_up_after: config.flush.give_up_after.nanos(),
     })
+}
+
+/// Refuses more blocks than an index has room for, of whatever tier.
+fn check_blocks(blocks: u64, what: &str) -> Result<(), SetupError> {
+    match blocks > BLOCKS_MAX {
+        true => Err(SetupError::Unsupported(format!(
+            "{what} is too large: a cache has {BLOCKS_MAX} blocks at most; make it smaller, or \
+             cache.block_size larger"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// How a flash device of `bytes` bytes is divided.
@@ -123,7 +144,9 @@ fn flash_config(
 ) -> Result<FlashConfig, SetupError> {
     let geometry = geometry(flash, bytes, block_size)?;
     let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
-    let entries = (pages / u64::from(geometry.block_pages())).min(u64::from(u32::MAX >> 1)) as u32;
+    let entries = pages / u64::from(geometry.block_pages());
+    check_blocks(entries, FLASH)?;
+    let entries = entries as u32;
     let mut flash = FlashConfig {
         geometry,
         entries_max: entries,
@@ -234,6 +257,21 @@ mod tests {
         let text = format!("{text}\n[workers]\nshards = 2");
         let error = cache_config(&config(&text), Some(256 << 20)).unwrap_err();
         assert!(error.to_string().contains("shards = 1"), "{error}");
+    }
+
+    #[test]
+    fn tiers_of_more_blocks_than_can_be_found_are_refused_by_name() {
+        let large = |text: &str, tib: u64| cache_config(&config(text), Some(tib << 40));
+        large(TWO_TIERS, 7).unwrap();
+        for layout in ["log", "slots"] {
+            let text = format!("{TWO_TIERS}\nlayout = '{layout}'");
+            for tib in [9, 15, 100] {
+                let error = large(&text, tib).unwrap_err().to_string();
+                assert!(error.contains("flash.size") && error.contains("too large"), "{error}");
+            }
+        }
+        let error = large("[cache]\ndram = '10TiB'", 0).unwrap_err().to_string();
+        assert!(error.contains("cache.dram"), "{error}");
     }
 
     #[test]

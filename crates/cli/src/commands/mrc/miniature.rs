@@ -73,11 +73,14 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
         memory_sizes.into_iter().partition(|&bytes| bytes >= least);
     if !small.is_empty() {
         let names: Vec<String> = small.iter().map(|&bytes| Size(bytes).to_string()).collect();
-        let n = percent(rate);
-        ctx.note(format_args!(
-            "left out {}: {n} of it is fewer than {BLOCKS_MIN} blocks; --sample 1 looks at all",
-            names.join(", ")
-        ));
+        let why = match rate {
+            1.0 => format!("fewer than {BLOCKS_MIN} blocks"),
+            _ => format!(
+                "{} of it is fewer than {BLOCKS_MIN} blocks; --sample 1 looks at all",
+                percent(rate)
+            ),
+        };
+        ctx.note(format_args!("left out {}: {why}", names.join(", ")));
     }
     let mut pairs = Vec::new();
     for &dram in &large {
@@ -85,7 +88,10 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
     }
     if pairs.is_empty() {
         let error = CliError::failed("no size is left to simulate");
-        return Err(error.next("give larger ones with --at, or a higher --sample"));
+        return Err(error.next(match rate {
+            1.0 => "give larger ones with --at",
+            _ => "give larger ones with --at, or a higher --sample",
+        }));
     }
     // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
     let bits = block_size.shift().saturating_sub(12);
