@@ -298,7 +298,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
     let devices = dir.path().join("devices.toml");
     std::fs::write(&devices, "[[device]]\nname = \"a\"\nprize_usd = 1\n").unwrap();
     let devices = devices.to_str().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--budget", "0.001"], "buys nothing"),
         (&["--budget", "ten"], "no budget"),
         (&["--budget", "-5"], "budget"),
@@ -306,6 +306,15 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
         (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
         (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),
+        (&["--budget", "5", "--sweep", "100000000000"], "is not in 1..=1000"),
+        (&["--budget", "5", "--resume", "x"], "--resume needs --study"),
+        (&["--budget", "5", "--evaluations", "9"], "--evaluations needs --method cydonia"),
+        (&["--budget", "5", "--finalists", "9"], "--finalists needs --evaluate simulate"),
+        (
+            &["--budget", "5", "--finalists", "9", "--evaluate", "simulate", "--method", "cydonia"],
+            "--method exhaustive",
+        ),
+        (&["--budget", "5", "--config", devices], "--config needs --evaluate replay"),
         (&[], "--budget"),
     ];
     for (args, part) in cases {

@@ -144,6 +144,20 @@ fn a_replay_that_cannot_be_is_refused_before_anything_is_read() {
 }
 
 #[test]
+fn more_volumes_than_the_configuration_has_are_told_in_options_of_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, config] = workload(dir.path(), 1_000, "");
+    let two = dir.path().join("two.parquet").to_str().unwrap().to_string();
+    let spec = "zipf:volume=a,blocks=4k,requests=1k + zipf:volume=b,blocks=4k,requests=1k";
+    assert!(forebay(&["trace", "synth", spec, "-o", &two]).status.success());
+    let plan = ["plan", &two, "--budget", "50%", "--evaluate", "replay", "--finalists", "1"];
+    let output = forebay(&[&plan[..], &TIERS, &["--config", &config]].concat());
+    let says = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{one}: {says}");
+    assert!(says.contains("[[volume]] for each") && !says.contains("--concatenate"), "{says}");
+}
+
+#[test]
 fn a_signal_ends_a_replay_and_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, config] = workload(dir.path(), 200_000, "shape = 'SlowHDD'\n");

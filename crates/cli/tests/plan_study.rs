@@ -168,8 +168,6 @@ fn what_a_study_does_not_take_is_refused() {
         let message = refusal(&[&["no-such-trace.csv", "--study"], more].concat());
         assert!(message.contains("cannot be used with"), "{message}");
     }
-    let message = refusal(&["no-such-trace.csv", "--resume", "x"]);
-    assert!(message.contains("--study"), "{message}");
     let one = ["--tiers", "FastDRAM", "--backing", "SlowHDD"];
     let message = refusal(&[&["no-such-trace.csv", "--study"], &one[..]].concat());
     assert!(message.contains("two tiers"), "{message}");

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
 use forebay_block::BlockSize;
 use forebay_plan::{
     Budget, Catalogue, Combination, CostModel, CydoniaOptions, DeviceKind, Metadata, PlanError,
@@ -97,16 +98,16 @@ pub struct Args {
     /// How sizes are searched
     #[arg(long, value_enum, default_value = "exhaustive")]
     pub method: Method,
-    /// How many sizes per combination Cydonia tries
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub evaluations: u64,
+    /// How many sizes per combination Cydonia tries [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub evaluations: Option<u64>,
     /// How one choice is judged
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
     /// How many of the best choices of each budget are simulated or replayed after an exhaustive
-    /// search; Cydonia has every evaluation simulated or replayed
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    pub finalists: u64,
+    /// search; Cydonia has every evaluation simulated or replayed [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub finalists: Option<u64>,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
     /// each tier; Forebay's own cache takes 76,48 with a flash log and 76,65 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
@@ -131,6 +132,7 @@ pub struct Args {
     /// Also plan for N budgets, from what buys little to what buys enough for all data; --html
     /// and --parquet do so anyway
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub sweep: Option<usize>,
     /// Also give the plans that no other beats in one of cost, mean latency, 99th percentile and
     /// drive writes per day without losing in another
@@ -143,7 +145,7 @@ pub struct Args {
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
     pub study: Option<u64>,
     /// Keep the traces that --study has finished in FILE, and go on from there
-    #[arg(long, value_name = "FILE", requires = "study")]
+    #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Print the built-in catalogue of devices, to be edited, and do nothing else
     #[arg(long, exclusive = true)]
@@ -154,8 +156,6 @@ pub struct Args {
 
 impl Args {
     fn options(&self) -> PlanOptions {
-        let cydonia =
-            CydoniaOptions { evaluations_max: self.evaluations, ..CydoniaOptions::default() };
         PlanOptions {
             policy: match self.policy {
                 Policy::WriteThrough => WritePolicy::WriteThrough,
@@ -163,7 +163,7 @@ impl Args {
             },
             method: match self.method {
                 Method::Exhaustive => forebay_plan::Method::Exhaustive { points_max: POINTS_MAX },
-                Method::Cydonia => forebay_plan::Method::Cydonia(cydonia),
+                Method::Cydonia => forebay_plan::Method::Cydonia(self.cydonia()),
             },
             cost: CostModel {
                 metadata: self.metadata,
@@ -171,6 +171,45 @@ impl Args {
             },
             ..PlanOptions::default()
         }
+    }
+
+    /// How Cydonia searches.
+    fn cydonia(&self) -> CydoniaOptions {
+        let usual = CydoniaOptions::default();
+        let evaluations_max = self.evaluations.unwrap_or(usual.evaluations_max);
+        CydoniaOptions { evaluations_max, ..usual }
+    }
+
+    /// Refuses what would be of no effect, before traces are read.
+    fn check(&self) -> Result<(), CliError> {
+        let studies = self.study.is_some();
+        let cydonia = self.method == Method::Cydonia;
+        let finalists = self.evaluate != Evaluate::Analytic && !cydonia;
+        let replays = self.evaluate == Evaluate::Replay;
+        for (name, is_given, is_of_use, needs) in [
+            // Not by `requires`: clap does not ask for what conflicts with --budget.
+            ("--resume", self.resume.is_some(), studies, "--study"),
+            (
+                "--evaluations",
+                self.evaluations.is_some(),
+                studies || cydonia,
+                "--method cydonia or --study",
+            ),
+            (
+                "--finalists",
+                self.finalists.is_some(),
+                finalists,
+                "--evaluate simulate or replay, and --method exhaustive",
+            ),
+            ("--config", self.config.is_some(), replays, "--evaluate replay"),
+        ] {
+            if is_given && !is_of_use {
+                return Err(
+                    CliError::usage(format_args!("{name} needs {needs}")).kept("nothing was read")
+                );
+            }
+        }
+        Ok(())
     }
 
     fn catalogue(&self) -> Result<Catalogue, CliError> {
@@ -214,6 +253,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if args.print_devices {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
+    args.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
     let formulas = args.evaluate == Evaluate::Analytic;
     if !formulas {

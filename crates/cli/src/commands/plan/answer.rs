@@ -12,6 +12,8 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::rows::Rows;
 
+/// Choices that are judged by something slower unless the user says otherwise.
+const FINALISTS: u64 = 3;
 /// Budgets of a sweep unless the user says otherwise.
 const SWEEP: usize = 24;
 
@@ -109,7 +111,9 @@ impl<'a> Answer<'a> {
         let mut plans = std::mem::take(&mut self.plans);
         for plan in &mut plans {
             let finalists = match self.args.method {
-                Method::Exhaustive => usize::try_from(self.args.finalists).unwrap_or(usize::MAX),
+                Method::Exhaustive => {
+                    usize::try_from(self.args.finalists.unwrap_or(FINALISTS)).unwrap_or(usize::MAX)
+                }
                 Method::Cydonia => {
                     let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
                         let (hierarchy, sizes) = bought(hierarchy, sizes);

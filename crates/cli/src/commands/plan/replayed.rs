@@ -11,8 +11,8 @@ use forebay_plan::{
     BoxError, Catalogue, Combination, CostModel, DeviceKind, Hierarchy, Judged, Units,
 };
 use forebay_replay::{
-    EngineHost, Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
-    SystemClock, Writes,
+    EngineHost, Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, ReplayError, Run,
+    RunOptions, Survey, SystemClock, Writes,
 };
 use forebay_trace::open_all;
 
@@ -113,6 +113,23 @@ impl Drop for Created {
     }
 }
 
+/// Why the volumes of the traces do not go onto those of the configuration, in options of `plan`.
+fn misplaced(error: ReplayError) -> BoxError {
+    match error {
+        ReplayError::TooManyVolumes { volumes, targets } => format!(
+            "the traces have {volumes} volumes and --config {targets}; nothing was written. Add a \
+             [[volume]] for each, or choose with --volumes"
+        )
+        .into(),
+        ReplayError::BeyondEnd { volume, end, target, size } => format!(
+            "volume {volume} is accessed up to byte {end}, and [[volume]] {target} has {size} \
+             bytes; nothing was written. Give it a larger `size`, or a larger device"
+        )
+        .into(),
+        error => error.into(),
+    }
+}
+
 /// Replays the traces against what a plan buys.
 pub struct Replayer<'a> {
     pub traces: &'a TraceArgs,
@@ -168,7 +185,8 @@ impl<'a> Replayer<'a> {
         let mut volumes = host.volumes().to_vec();
         // Trims access no block: for the formulas they are not there, nor are they here.
         volumes.iter_mut().for_each(|volume| volume.able.trim = false);
-        let placement = Placement::new(&self.survey.volumes, &volumes, limits, allowed)?;
+        let placement =
+            Placement::new(&self.survey.volumes, &volumes, limits, allowed).map_err(misplaced)?;
         let stop = self.ctx.interrupt_flag();
         let finished = {
             let requests = Some(self.survey.requests);

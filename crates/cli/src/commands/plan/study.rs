@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use forebay_plan::{
-    Catalogue, Combination, CostModel, CydoniaOptions, Hierarchy, HitCounts, Profile,
-    ProfileBuilder, ProfileOptions, StudyPoint, WritePolicy, full_usd,
+    Catalogue, Combination, CostModel, Hierarchy, HitCounts, Profile, ProfileBuilder,
+    ProfileOptions, StudyPoint, WritePolicy, full_usd,
 };
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +138,7 @@ impl<'a> Study<'a> {
             modified_ns: modified.as_nanos(),
             reading: format!("{reading:?}"),
             budgets: args.study.unwrap_or_default(),
-            evaluations: args.evaluations,
+            evaluations: args.cydonia().evaluations_max,
             block_size: args.block_size.bytes(),
             sample: args.sample.map(|rate| rate.to_string()),
             metadata: (0..2).map(|tier| args.metadata.of(tier)).collect(),
@@ -183,8 +183,7 @@ impl<'a> Study<'a> {
         ctx: &Context,
     ) -> Result<Vec<Vec<Vec<Option<StudyPoint>>>>, CliError> {
         let (cost, scaled) = (self.cost(), self.scaled());
-        let how =
-            CydoniaOptions { evaluations_max: self.args.evaluations, ..CydoniaOptions::default() };
+        let how = self.args.cydonia();
         // A hair more, so that rounding does not cost a budget its last unit.
         let full_usd = full_usd(profile, catalogue, &cost) * (1.0 + 1e-9);
         let searches = POLICIES.len() * self.combinations.len() * scaled.len();

@@ -41,7 +41,7 @@ impl Study<'_> {
         Document {
             traces: traces.collect(),
             scaled_budgets: self.scaled(),
-            evaluations: self.args.evaluations,
+            evaluations: self.args.cydonia().evaluations_max,
             policies: policies.collect(),
             search_s: self.search_time().as_secs_f64(),
         }
@@ -243,7 +243,7 @@ impl Study<'_> {
         });
         bars.figure().caption(format!(
             "Mean over all budgets and traces, at most {} evaluations each.",
-            self.args.evaluations
+            self.args.cydonia().evaluations_max
         ))
     }
 }
