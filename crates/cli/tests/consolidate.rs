@@ -144,6 +144,12 @@ fn volumes_can_be_grouped() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("vm_9") && stderr.contains("vm_0, vm_1, vm_2"), "{stderr}");
+    for groups in [["web=vm_0,vm_2", "db=vm_2"], ["web=vm_0,2", "db=vm_2"]] {
+        let [web, db] = groups;
+        let twice = ["--size", "4MiB", "--group", web, "--group", db];
+        let says = common::refusal("consolidate", &[&[&trace[..]], &twice[..]].concat());
+        assert!(says.contains("`vm_2`") && says.contains("in both `web` and `db`"), "{says}");
+    }
 }
 
 #[test]
@@ -255,6 +261,9 @@ fn what_cannot_be_done_is_refused_before_reading() {
         &["--size", "1MiB", "--group", "web"],
         &["--size", "1MiB", "--group", "a=b", "--by", "file"],
         &["--size", "1MiB", "--group", "a=b", "--per-volume"],
+        &["--size", "1MiB", "--group", "a=b,c", "--group", "d=c,e"],
+        &["--size", "1MiB", "--group", "a=b,c,b"],
+        &["--size", "1MiB", "--group", "a=b", "--group", "a=c"],
         &["--size", "1MiB", "--migration-period", "0s"],
         &["--size", "1MiB", "--duration-min", "2"],
         &["--size", "1MiB", "--miss-hit-ratio", "-1"],

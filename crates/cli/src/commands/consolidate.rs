@@ -17,7 +17,7 @@ use crate::error::CliError;
 use crate::output::OutputArgs;
 use crate::reading::{options, read_described};
 use answer::Answer;
-use workloads::{By, Group, Workloads};
+use workloads::{By, Group, Workloads, check_names};
 
 /// Arguments of `forebay consolidate`.
 #[derive(clap::Args, Debug)]
@@ -82,6 +82,7 @@ impl Args {
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return usage("--migration-period must be longer than 0");
         }
+        check_names(&self.group)?;
         self.output.check(&self.traces.traces)
     }
 

@@ -18,7 +18,8 @@ impl Answer {
         for (name, value) in self.facts() {
             writeln!(out, "{name:<20} {value}")?;
         }
-        writeln!(out, "\n{}", self.table())?;
+        write!(out, "\n{}", self.table())?;
+        writeln!(out, "{}", self.of_phases())?;
         if self.workloads.len() > 1 {
             writeln!(out, "{}", self.misses())?;
         }
@@ -58,6 +59,20 @@ impl Answer {
         let heads =
             ["workload", "accesses", "in use", "reused", "needs", "reuse rate", "flood rate"];
         table(&heads, &rows)
+    }
+
+    /// Which numbers of the table are of a phase only; nothing where all are of whole workloads.
+    fn of_phases(&self) -> String {
+        let in_part = self.workloads.iter().filter(|w| w.phase().state != PhaseState::Whole);
+        let names: Vec<&str> = in_part.map(|w| w.name.as_str()).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            names => format!(
+                "accesses: of the whole workload; all else: of the phase provided for, which is \
+                 not all of {}\n",
+                names.join(", ")
+            ),
+        }
     }
 
     /// What each misses, by itself and beside the others.

@@ -1,6 +1,6 @@
 //! Which workload a request belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use clap::ValueEnum;
@@ -87,19 +87,36 @@ impl<'a> Workloads<'a> {
         &self.names
     }
 
-    /// Refuses groups of volumes that there are not.
+    /// Refuses groups of volumes that there are not, or that are in two of them.
     pub fn check_groups(&self, metadata: &Metadata) -> Result<(), CliError> {
         let known = |wanted: &String| {
             let mut volumes = metadata.volumes.iter().enumerate();
             volumes.any(|(n, v)| v.name == *wanted || n.to_string() == *wanted)
         };
         let named = self.groups.iter().flat_map(|g| &g.volumes);
-        let Some(missing) = named.into_iter().find(|volume| !known(volume)) else { return Ok(()) };
+        let Some(missing) = named.into_iter().find(|volume| !known(volume)) else {
+            return self.check_apart(metadata);
+        };
         let names: Vec<&str> = metadata.volumes.iter().map(|v| v.name.as_str()).take(20).collect();
         let what = format!("--group: there is no volume `{missing}`");
         Err(CliError::usage(what)
             .kept("nothing was written")
             .next(format!("the trace has {}", names.join(", "))))
+    }
+
+    /// Refuses a volume that one group has by its name and another by its number.
+    fn check_apart(&self, metadata: &Metadata) -> Result<(), CliError> {
+        for (number, volume) in metadata.volumes.iter().enumerate() {
+            let mut having = self.groups.iter().filter(|g| g.has(number, &volume.name));
+            if let (Some(one), Some(other)) = (having.next(), having.next()) {
+                let what = format!(
+                    "--group: volume `{}`, which is number {number}, is in both `{}` and `{}`",
+                    volume.name, one.name, other.name
+                );
+                return Err(CliError::usage(what).kept("nothing was written"));
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, name: String) -> usize {
@@ -109,6 +126,35 @@ impl<'a> Workloads<'a> {
         self.names.push(unused.unwrap_or(name));
         self.names.len() - 1
     }
+}
+
+/// Refuses two groups of one name, and a volume that is named twice.
+pub fn check_names(groups: &[Group]) -> Result<(), CliError> {
+    let refuse = |what: String| Err(CliError::usage(what).kept("nothing was read"));
+    let mut names = BTreeSet::new();
+    let mut volumes: BTreeMap<&str, &str> = BTreeMap::new();
+    for group in groups {
+        let name = group.name.as_str();
+        if !names.insert(name) {
+            return refuse(format!(
+                "--group: `{name}` is given twice; name all its volumes in one"
+            ));
+        }
+        for volume in &group.volumes {
+            match volumes.insert(volume, name) {
+                None => {}
+                Some(other) if other == name => {
+                    return refuse(format!("--group: `{name}` has volume `{volume}` twice"));
+                }
+                Some(other) => {
+                    return refuse(format!(
+                        "--group: volume `{volume}` is in both `{other}` and `{name}`"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Group {
