@@ -30,8 +30,8 @@ impl OutputArgs {
     /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
     /// before the work is done for nothing.
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
-        let files = [&self.output, &self.parquet, &self.html];
-        check_files(files.into_iter().flatten(), read)
+        let output = self.output.iter().filter(|path| path.as_os_str() != "-");
+        check_files(output.chain(&self.parquet).chain(&self.html), read)
     }
 
     /// Emits `document`: as JSON if asked for, else as the text `human` writes.
@@ -60,13 +60,19 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::writing_stdout)
 }
 
-/// Refuses files to be `written` that cannot be, that are written twice, or that are `read`.
+/// Refuses files to be `written` that cannot be, that are written twice, or that are `read`; and
+/// `-`, since traces, columns and pages go to files only.
 pub fn check_files<'a, 'b>(
     written: impl IntoIterator<Item = &'b PathBuf>,
     read: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), CliError> {
     let mut taken: Vec<(&Path, &str)> = read.into_iter().map(|p| (p.as_path(), "read")).collect();
-    for path in written.into_iter().filter(|path| path.as_os_str() != "-") {
+    for path in written {
+        if path.as_os_str() == "-" {
+            let error = CliError::usage("`-`: this is written to a file, not to standard output");
+            let next = "name a file; ./- is one of that name";
+            return Err(error.kept("nothing was written").next(next));
+        }
         let same = |&&(other, _): &&(&Path, _)| {
             same_file(path, other) || (path == other && !path.exists())
         };
@@ -166,6 +172,19 @@ mod tests {
         for path in [dir.path().join("missing/x.html"), dir.path().to_owned()] {
             let error = at(&path).check([]).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_the_answer_itself_goes_to_standard_output() {
+        let dash = Some(PathBuf::from("-"));
+        OutputArgs { output: dash.clone(), ..Default::default() }.check([]).unwrap();
+        for args in [
+            OutputArgs { html: dash.clone(), ..Default::default() },
+            OutputArgs { parquet: dash.clone(), ..Default::default() },
+        ] {
+            let error = args.check([]).unwrap_err().to_string();
+            assert!(error.contains("standard output"), "{error}");
         }
     }
 

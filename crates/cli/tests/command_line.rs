@@ -266,6 +266,20 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
     let (status, says) = run(&["report", "t.parquet", "-o", "x.html"], Stdio::null());
     assert_eq!(status, Some(2), "{says}");
     assert!(says.contains("t.parquet is no JSON document") && says.contains("--json"), "{says}");
+    let (status, _) = run(&["trace", "info", "t.parquet", "--json", "-o", "i.json"], Stdio::null());
+    assert_eq!(status, Some(0));
+    let (status, says) = run(&["report", "i.json", "-o", "x.html"], Stdio::null());
+    assert!(status == Some(2) && says.contains("mrc, plan --budget, simulate"), "{says}");
+    for command in [
+        &["trace", "convert", "t.parquet", "--to", "csv", "-o", "-"][..],
+        &["mrc", "t.parquet", "--html", "-"],
+        &["mrc", "t.parquet", "--parquet", "-"],
+        &["report", "i.json", "-o", "-"],
+    ] {
+        let (status, says) = run(command, Stdio::null());
+        assert!(status == Some(2) && says.contains("not to standard output"), "{says}");
+        assert!(!dir.path().join("-").exists(), "{command:?}");
+    }
 }
 
 #[test]
@@ -294,7 +308,7 @@ fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work()
     ] {
         for (wrong, says) in [
             (["--format", "nonsense"], "no trace format \"nonsense\""),
-            (["--volumes", "nobody"], "no volume [\"nobody\"]"),
+            (["--volumes", "nobody"], "no volume `nobody`; it has"),
         ] {
             let (status, stderr) = run(&[command, &wrong].concat());
             assert_eq!(status, Some(2), "{command:?} {wrong:?}: {stderr}");

@@ -210,13 +210,15 @@ impl<R: TraceReader> Selected<R> {
     fn check_names(&self) -> Result<()> {
         let volumes = &self.inner.metadata().volumes;
         let there = |w: &str| volumes.iter().enumerate().any(|(n, v)| is_called(v, n, w));
-        let missing: Vec<_> = self.wanted.iter().filter(|w| !there(w)).collect();
+        let missing = self.wanted.iter().filter(|w| !there(w)).map(|w| format!("`{w}`"));
+        let missing: Vec<_> = missing.collect();
         if missing.is_empty() {
             return Ok(());
         }
         let known: Vec<_> = volumes.iter().take(20).map(|v| v.name.as_str()).collect();
         Err(TraceError::Options(format!(
-            "the trace has no volume {missing:?}; it has {}{}",
+            "the trace has no volume {}; it has {}{}",
+            missing.join(", "),
             known.join(", "),
             if volumes.len() > 20 { ", ..." } else { "" }
         )))

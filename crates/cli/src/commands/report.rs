@@ -66,8 +66,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             Some(Kind::Plan) => plans.push(document),
             Some(Kind::Run) => runs.push(document),
             None => {
-                let what = format!("{argument} is no document of mrc, plan or a run");
-                return Err(CliError::usage(what).next("write it with --json"));
+                let what = format!("{argument} is no document that a report takes");
+                return Err(CliError::usage(what).next(
+                    "give what mrc, plan --budget, simulate, replay, load or ctl status wrote \
+                     with --json; other commands draw with --html",
+                ));
             }
         }
     }
