@@ -26,6 +26,8 @@ mod contents;
 mod error;
 mod features;
 mod formats;
+#[doc(hidden)]
+pub mod fuzz;
 mod gaps;
 mod merged;
 mod metadata;

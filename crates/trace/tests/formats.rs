@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use common::fixtures::{FIXTURES, Fixture};
 use forebay_block::{Flags, Op, Request};
+use forebay_trace::fuzz::{fuzz_reader, fuzz_trace};
 use forebay_trace::*;
 use proptest::{prelude::*, sample};
 
@@ -254,24 +255,6 @@ fn a_line_without_end_is_refused_in_bounded_memory() {
     assert!(error.contains("line of at most"), "{error}");
 }
 
-/// What every reader promises, whatever it reads.
-fn check_promises(bytes: &[u8], options: &OpenOptions) {
-    let Ok(mut reader) = open_bytes(bytes.to_vec(), options) else { return };
-    let (mut batch, mut last) = (Batch::default(), 0);
-    loop {
-        let read = reader.read_batch(&mut batch);
-        for r in batch.requests() {
-            assert!(r.time.0 >= last);
-            last = r.time.0;
-            assert!(r.offset.checked_add(r.length).is_some_and(|end| end <= i64::MAX as u64));
-            assert!((r.volume.0 as usize) < reader.metadata().volumes.len());
-        }
-        if !matches!(read, Ok(n) if n > 0) {
-            return;
-        }
-    }
-}
-
 /// A trace of our own format, in memory.
 fn parquet() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
@@ -293,8 +276,8 @@ proptest! {
         format in sample::select(FORMATS),
         skip_bad_lines: bool,
     ) {
-        check_promises(&bytes, &OpenOptions { skip_bad_lines, ..as_format(format.name) });
-        check_promises(&bytes, &OpenOptions::default());
+        fuzz_reader(&bytes, &OpenOptions { skip_bad_lines, ..as_format(format.name) });
+        fuzz_trace(&bytes);
     }
 
     #[test]
@@ -304,8 +287,8 @@ proptest! {
         skip_bad_lines: bool,
     ) {
         let bytes = bend(fixture.bytes(), &bends);
-        check_promises(&bytes, &OpenOptions { skip_bad_lines, ..as_format(fixture.format) });
-        check_promises(&bytes, &OpenOptions::default());
+        fuzz_reader(&bytes, &OpenOptions { skip_bad_lines, ..as_format(fixture.format) });
+        fuzz_reader(&bytes, &OpenOptions::default());
     }
 
     #[test]
@@ -314,7 +297,7 @@ proptest! {
         format in sample::select(FORMATS),
     ) {
         let options = OpenOptions { skip_bad_lines: true, ..as_format(format.name) };
-        check_promises(text.as_bytes(), &options);
+        fuzz_reader(text.as_bytes(), &options);
     }
 }
 
@@ -327,7 +310,7 @@ proptest! {
     ) {
         thread_local!(static GOOD: Vec<u8> = parquet());
         let bytes = bend(GOOD.with(Clone::clone), &bends);
-        check_promises(&bytes, &as_format("parquet"));
+        fuzz_reader(&bytes, &as_format("parquet"));
     }
 }
 

@@ -1,0 +1,35 @@
+//! Entry points for fuzzers: any bytes may be read as a trace of any format. They check what every
+//! reader promises, and panic if it does not hold.
+
+use forebay_block::Op;
+
+use crate::{Batch, FORMATS, OpenOptions, open_bytes};
+
+/// Reads what follows the first byte. That chooses the format, by its place in [`FORMATS`] or none
+/// (it is detected), and whether bad lines and records are passed over.
+pub fn fuzz_trace(bytes: &[u8]) {
+    let Some((&choice, bytes)) = bytes.split_first() else { return };
+    let format = FORMATS.get(usize::from(choice >> 1)).map(|format| format.name.to_owned());
+    let options = OpenOptions { format, skip_bad_lines: choice & 1 == 1, ..OpenOptions::default() };
+    fuzz_reader(bytes, &options);
+}
+
+/// The same with the options that are given.
+pub fn fuzz_reader(bytes: &[u8], options: &OpenOptions) {
+    let Ok(mut reader) = open_bytes(bytes.to_vec(), options) else { return };
+    let (mut batch, mut last) = (Batch::default(), 0);
+    loop {
+        let read = reader.read_batch(&mut batch);
+        for r in batch.requests() {
+            assert!(r.time.0 >= last, "times go back");
+            last = r.time.0;
+            let end = r.offset.checked_add(r.length);
+            assert!(end.is_some_and(|end| end <= i64::MAX as u64), "the end overflows");
+            assert!(!matches!(r.op, Op::Read | Op::Write) || r.length <= 4 << 30, "too long");
+            assert!((r.volume.0 as usize) < reader.metadata().volumes.len(), "no such volume");
+        }
+        if !matches!(read, Ok(n) if n > 0) {
+            return;
+        }
+    }
+}
