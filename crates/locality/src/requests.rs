@@ -4,9 +4,10 @@
 //! all its blocks do, so it counts once, at its largest distance. Under periodic migration a block
 //! enters the cache only at the next migration: there are two stacks, one that ages with every
 //! access, and a copy of it, made at each migration, that distances are measured in; what the copy
-//! lacks is cold. Where writes invalidate, they do so in the copy, too. Such curves can be concave, so a search that follows convex minorants misleads.
+//! lacks is cold. Where writes invalidate, they do so in the copy, too. Such curves can be concave, so a
+//! search that follows convex minorants misleads.
 //!
-//! Source: Koller, *Consolidated caches* (2012), chapter 5.
+//! Source: Koller, *Improving Caches in Consolidated Environments* (2012), chapter 5.
 //!
 //! A migration copies the table: about 25 bytes and 10 ns per distinct block, each time.
 
