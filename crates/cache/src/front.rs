@@ -272,6 +272,11 @@ impl Front {
         }
     }
 
+    /// Whether a request may have the pieces of another step out.
+    pub fn may_step(&self, request: u32) -> bool {
+        self.requests[request].outstanding <= self.pieces_left_max
+    }
+
     /// A request has taken a step that was not its last: another follows, at once or when enough
     /// of its pieces are back; true if that is not at once.
     pub fn go_on(&mut self, request: u32) -> bool {

@@ -199,18 +199,18 @@ impl Cache {
     fn recovered(&mut self, r: &forebay_flash::Record) {
         let known = usize::from(r.key.volume()) < self.front.volumes.len();
         let offset = self.config.block_size.offset_of(r.key.block());
+        let n = self.shard_of(r.key.volume(), offset);
         if known && r.dirty != 0 && self.state != State::Failed {
             let volume = r.key.volume();
             let size = self.front.volumes[usize::from(volume)].size;
-            // (The last block of a volume may be dirty behind its end, where there is nothing.)
-            if offset >= size {
+            if let Some(within) = self.shards[n].beyond(&around!(self), r.key, r.dirty) {
                 self.state = State::Failed;
+                let offset = offset + within;
                 let error = forebay_flash::LogError::BeyondVolume { volume, offset, size };
                 self.notices.push(Notice::Failed(error));
                 return;
             }
         }
-        let n = self.shard_of(r.key.volume(), offset);
         let masks = (r.valid, r.dirty);
         let room = known
             && self.shards[n].recovered(&mut around!(self), r.key, r.position, r.checksum, masks);

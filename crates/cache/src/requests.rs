@@ -116,9 +116,11 @@ impl Cache {
             self.shards[n].close_runs(&mut around!(self));
         }
         let r = &self.front.requests[request];
+        debug_assert!(r.outstanding <= self.config.request_blocks_max);
         if r.cursor < r.end {
             match last_shard {
-                Some(n) if full => {
+                // One with much under way waits for its own pieces first.
+                Some(n) if full && self.front.may_step(request) => {
                     self.stats.waits_place += 1;
                     self.front.block(request, n);
                 }

@@ -183,9 +183,14 @@ fn requests_without_a_place_go_on_in_turn_when_there_is_one() {
 
 /// Random requests, trims among them, and completions; the effects.
 fn walk(policy: WritePolicy, extent_shift: u32, seed: u64) -> (Vec<String>, String) {
-    const BLOCKS: u64 = 200;
     let steps = CacheConfig { step_blocks: 24, request_blocks_max: 60, ..config(policy) };
-    let mut d = Driver::new(CacheConfig { extent_shift, ..steps }, BLOCKS);
+    walk_with(CacheConfig { extent_shift, ..steps }, seed)
+}
+
+/// The same of a cache of any configuration.
+fn walk_with(config: CacheConfig, seed: u64) -> (Vec<String>, String) {
+    const BLOCKS: u64 = 200;
+    let mut d = Driver::new(config, BLOCKS);
     let mut x = seed;
     let mut draw = |n: u64| {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -222,5 +227,19 @@ fn extents_taken_as_one_are_zeroed_as_if_block_by_block() {
                 assert!(taken == one_by_one, "{policy:?}, seed {seed}, shift {extent_shift}");
             }
         }
+    }
+}
+
+#[test]
+fn a_request_has_no_more_under_way_than_it_may_however_often_places_come_and_go() {
+    // (The cache asserts it at the end of every step.)
+    for seed in 0..200 {
+        let few = CacheConfig {
+            step_blocks: 4,
+            request_blocks_max: 6,
+            waiters_max: 4,
+            ..config(WritePolicy::WRITE_BACK)
+        };
+        walk_with(few, seed);
     }
 }

@@ -151,14 +151,18 @@ fn a_volume_is_not_made_smaller_than_what_is_dirty() {
     let directory = tempfile::tempdir().unwrap();
     first_run(directory.path(), true);
     let setup = Setup { size: "2MiB", ..FIRST };
-    let error = refused(directory.path(), setup, EngineOptions::default());
-    let expected = |e: &EngineError| match e {
-        EngineError::Shrunk { volume, offset, size, .. } => {
-            (volume.as_str(), *offset, *size) == ("a", LAST, 2 << 20)
-        }
-        _ => false,
-    };
-    assert!(expected(&error), "{error}");
+    // The second ends within the last block.
+    let within = Setup { size: "4191232", ..FIRST };
+    for (setup, wanted) in [(setup, (LAST, 2 << 20)), (within, (LAST + 1024, LAST + 1024))] {
+        let error = refused(directory.path(), setup, EngineOptions::default());
+        let expected = |e: &EngineError| match e {
+            EngineError::Shrunk { volume, offset, size, .. } => {
+                volume == "a" && (*offset, *size) == wanted
+            }
+            _ => false,
+        };
+        assert!(expected(&error), "{error}");
+    }
     // Once nothing is dirty, it may.
     let former = Engine::open(&config(directory.path(), FIRST), EngineOptions::default()).unwrap();
     former.stop(StopMode::Destage, |_| {}).unwrap();

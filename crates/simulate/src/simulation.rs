@@ -306,6 +306,9 @@ impl Simulation {
 
     /// Waits as the pacing wants, then hands the request in.
     fn pass(&mut self, request: &Request, added: bool) -> Result<(), SimulateError> {
+        if self.is_stopped() {
+            return Err(SimulateError::Interrupted);
+        }
         let arrived = match self.pacing {
             Pacing::OpenLoop { rate } => {
                 let arrival = self.arrival(request.time, rate);

@@ -665,6 +665,12 @@ impl Shard {
         Device::Backing(Volume(volume.into()))
     }
 
+    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
+    pub fn beyond(&self, around: &Surroundings<'_>, key: BlockKey, granules: u16) -> Option<u64> {
+        let outside = granules & !self.within(around, key);
+        (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
+    }
+
     /// A record found by recovery. Records come in log order: a later one replaces.
     pub fn recovered(
         &mut self,
@@ -675,8 +681,7 @@ impl Shard {
         masks: (u16, u16),
     ) -> bool {
         let Some(id) = self.entry(key) else { return false };
-        // Dirty is only what can be written.
-        let to = Some((position, checksum, masks.0, masks.1 & self.within(around, key)));
+        let to = Some((position, checksum, masks.0, masks.1));
         self.set_record(around, id, to);
         true
     }
