@@ -11,9 +11,9 @@
 //!   held, since only the backing store can tell what it is.
 //! - A **write** hits (where the distance measures writes) if its content is held; what the block held
 //!   before does not matter.
-//! - What is read or written without its content being known (a part of a block, or a trace that says
-//!   nothing of it): a read is of what the block holds, and a write leaves a content there that nothing
-//!   else equals. When a later read tells what it is, the block holds that.
+//! - If a content is not known (a part of a block, or the trace says nothing), a read is of what the block
+//!   holds; a write leaves a content there that equals no other. When a later read tells what it is, the block
+//!   holds that.
 //!
 //! Source: Koller 2012, chapter 3. Without overwrites such a cache never hits less than one of sectors of
 //! the same size (there for LRU with sector lists that are kept; a test here). With overwrites the

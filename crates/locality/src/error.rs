@@ -55,7 +55,7 @@ impl fmt::Display for LocalityError {
                 write!(f, "a batch holds {keys} keys and {ops} operations: pass as many of each")
             }
             Self::BadRate => {
-                write!(f, "a sampling rate must be above 1.2e-10 (2^-33) and at most 1")
+                write!(f, "a sampling rate must be at least 2^-33 (1.2e-10) and at most 1")
             }
             Self::SampledRequests => write!(
                 f,

@@ -19,15 +19,12 @@ impl BlockSample {
     /// A share of the blocks, `rate`, in so many parts of about the same size.
     ///
     /// # Errors
-    /// If the rate is not above 0 and at most 1.
+    /// If the rate is not one of [`crate::Sampling::Rate`].
     pub fn new(rate: f64, parts: usize) -> Result<Self, LocalityError> {
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(LocalityError::BadRate);
-        }
-        Ok(Self { threshold: threshold(rate), parts: parts as u64 })
+        Ok(Self { threshold: threshold(rate)?, parts: parts as u64 })
     }
 
-    /// The number of the part that has the block of `key`; none if the sample has it not.
+    /// The number of the part that has the block of `key`; `None` if it is not in the sample.
     #[inline]
     pub fn part_of(self, key: u64) -> Option<usize> {
         let (sampled, rest) = sample_hash(key);

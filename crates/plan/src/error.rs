@@ -101,6 +101,6 @@ pub enum PlanError {
     #[error("no block is in the sample: look at a larger share of them")]
     EmptySample,
     /// The sampling rate is no rate.
-    #[error("{0} is no sampling rate: it must be above 0 and at most 1")]
+    #[error("{0} is no sampling rate: it must be at least 2^-33 and at most 1")]
     SampleRate(f64),
 }

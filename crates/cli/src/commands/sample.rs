@@ -263,8 +263,17 @@ fn take(
             return Err(error.next("choose another --seed"));
         }
     }
+    let mut finished = Vec::new();
+    for (_, measure, writer) in samples {
+        let of_sample = measure.finish()?;
+        if of_sample.requests == 0 && outputs(args).len() == specs.len() {
+            let what = "no region of the trace is in the sample";
+            return Err(CliError::failed(what).kept("no file was made").next("raise --rate"));
+        }
+        finished.push((of_sample, writer));
+    }
     let mut measured = Vec::new();
-    for ((_, measure, writer), spec) in samples.into_iter().zip(specs) {
+    for ((of_sample, writer), spec) in finished.into_iter().zip(specs) {
         let mut metadata = provenance(args, *spec, &traces);
         metadata.sample = Some(SampleInfo {
             rate: spec.rate,
@@ -273,11 +282,6 @@ fn take(
             requests: full.requests,
             whole: full.moments,
         });
-        let of_sample = measure.finish()?;
-        if of_sample.requests == 0 && outputs(args).len() == specs.len() {
-            let what = "no region of the trace is in the sample";
-            return Err(CliError::failed(what).kept("no file was made").next("raise --rate"));
-        }
         writer.finish(&metadata)?;
         measured.push(of_sample);
     }

@@ -17,8 +17,11 @@ use crate::error::PlanError;
 pub const STEPS_MAX: u64 = 1 << 33;
 /// Steps that take as long as looking up what a share costs.
 const LOOKUP_STEPS: u64 = 256;
-/// Choices that are kept at once at most, one for each volume and budget: 1 GiB.
+/// Choices that are kept at once at most, one for each volume and budget, of four bytes each: 1 GiB.
 const CHOICES_MAX: u64 = 1 << 28;
+/// What a budget takes besides, while its volume is looked at, counted in choices: two costs, with how far
+/// targets are missed.
+const STATE_CHOICES: u64 = 8;
 /// Shares that are looked up, and steps that are taken, between two looks at the [`Watch`].
 const LOOKUPS_PERIOD: u64 = 1 << 14;
 const STEPS_PERIOD: u64 = 1 << 22;
@@ -68,8 +71,9 @@ impl DynamicProgram {
         if least > steps_max {
             return too_many(least);
         }
-        if choices > CHOICES_MAX {
-            return Err(PlanError::TooManyBudgets { budgets: choices, most: CHOICES_MAX });
+        let kept = choices.saturating_add(program.states().saturating_mul(STATE_CHOICES));
+        if kept > CHOICES_MAX {
+            return Err(PlanError::TooManyBudgets { budgets: kept, most: CHOICES_MAX });
         }
         let mut steps = Steps::new(watch, lookups, LOOKUPS_PERIOD);
         let tried_max = (steps_max / program.states()) as usize;

@@ -155,7 +155,7 @@ impl Answer<'_> {
             ));
         }
         if self.problem.options().goal == Goal::Ppc && self.problem.everything_fits() {
-            said.push("Everything of use fits, so every volume has that.".into());
+            said.push("Everything of use fits on a tier, so every volume has that there.".into());
         }
         said
     }

@@ -42,21 +42,20 @@ struct Studied {
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone)]
 struct Asked {
     /// Of Forebay.
-    #[serde(default)]
     version: String,
     path: String,
     bytes: u64,
     /// When the file was changed last, in nanoseconds since 1970.
-    #[serde(default)]
     modified_ns: u128,
     /// Every option of reading traces.
-    #[serde(default)]
     reading: String,
     budgets: u64,
     evaluations: u64,
     block_size: u64,
     sample: Option<String>,
     metadata: Vec<u64>,
+    /// The memory that budgets are shares of the price of.
+    reference: String,
     /// The devices of each combination, with their prices and latencies.
     hierarchies: Vec<String>,
 }
@@ -142,6 +141,7 @@ impl<'a> Study<'a> {
             block_size: args.block_size.bytes(),
             sample: args.sample.map(|rate| rate.to_string()),
             metadata: (0..2).map(|tier| args.metadata.of(tier)).collect(),
+            reference: format!("{:?}", catalogue.reference_device()),
             hierarchies: hierarchies.iter().map(|h| format!("{h:?}")).collect(),
         })
     }
