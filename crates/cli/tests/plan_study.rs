@@ -131,15 +131,6 @@ fn what_is_read_otherwise_is_not_taken_from_results_that_are_there() {
     assert_eq!(before.len(), after.len());
     assert_ne!(before.modified().unwrap(), after.modified().unwrap());
     assert!(!study(&arc).1);
-    // What does not say how it was read.
-    let kept = std::fs::read_to_string(&file).unwrap();
-    let mut old: Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
-    for key in ["version", "modified_ns", "reading"] {
-        assert!(old["asked"].as_object_mut().unwrap().remove(key).is_some(), "{key}");
-    }
-    std::fs::write(&file, format!("{old}\n")).unwrap();
-    assert!(!study(&arc).1);
-    assert!(study(&arc).1);
 }
 
 #[test]

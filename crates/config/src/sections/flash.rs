@@ -10,7 +10,9 @@ section! {
     pub struct Flash {
         /// A device, or a file that is created.
         path: PathBuf = required;
-        /// How much of it to use. Unset means all of it; a file that is to be created needs it.
+        /// How much of it to use. Unset means all of it; a file that is to be created needs it. A cache
+        /// has 2^31 - 1 blocks at most (8 TiB in blocks of 4KiB); more are refused. Of a device, 2^32 pages
+        /// are used at most: 16 TiB in pages of 4KiB.
         size: Option<Size> = unset;
         /// How blocks are laid out.
         layout: FlashLayout = "log";
