@@ -8,6 +8,7 @@ pub mod cache;
 mod cleaner;
 mod config;
 mod control;
+mod destage;
 mod front;
 mod index;
 mod policy;
