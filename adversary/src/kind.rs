@@ -104,9 +104,29 @@ pub fn media() -> [Kind; 4] {
     ]
 }
 
+/// Devices whose every third read cannot be had, and stays so until it is written.
+pub fn unreadable() -> [Kind; 4] {
+    let faults = FaultRates::NONE.with(Fault::LatentError, 3);
+    let plan =
+        Plan { flash_faults: faults, backing_faults: faults, errors_allowed: true, ..Plan::CUTS };
+    [
+        kind("dram-unreadable", false, None, plan),
+        kind("back-unreadable", true, Some(true), plan),
+        kind("through-unreadable", true, Some(false), plan),
+        slots("back-slots-unreadable", true, plan),
+    ]
+}
+
+/// Cuts that take what is on flash with them, or parts of it. Nothing is owed there.
+pub fn lost() -> [Kind; 2] {
+    let plan = Plan { flash_lost: true, ..Plan::CUTS };
+    [kind("through-lost", true, Some(false), plan), slots("through-slots-lost", false, plan)]
+}
+
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
-    CUTS.into_iter().chain(switches()).chain(errors()).chain(media())
+    let cuts = CUTS.into_iter().chain(switches()).chain(lost());
+    cuts.chain(errors()).chain(unreadable()).chain(media())
 }
 
 impl Kind {

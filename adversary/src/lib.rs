@@ -18,5 +18,6 @@ pub mod oracle;
 pub mod run;
 pub mod scenario;
 pub mod tape;
+pub mod watch;
 pub mod witness;
 pub mod world;

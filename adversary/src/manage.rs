@@ -291,7 +291,7 @@ fn cut(run: &mut Runner<'_>) {
     run.cover();
     run.seen.cuts += 1;
     run.world.power_cut(CutStyle::Any, &mut run.choices);
-    run.open.clear();
+    run.forget_requests();
     run.oracles.iter_mut().for_each(|o| o.power_cut(false));
 }
 
@@ -314,8 +314,11 @@ fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
         Operation::Switch => {
             run.world.policy_set().map_or((false, false), |outcome| (true, outcome.is_err()))
         }
-        Operation::Destage | Operation::Stop | Operation::StopDestaged => {
-            run.world.ended().map_or((false, false), |outcome| (true, outcome.is_err()))
+        Operation::Destage => {
+            run.world.destaged().map_or((false, false), |outcome| (true, outcome.is_err()))
+        }
+        Operation::Stop | Operation::StopDestaged => {
+            run.world.stopped().map_or((false, false), |outcome| (true, outcome.is_err()))
         }
     };
     if failed && !allowed {

@@ -186,7 +186,7 @@ impl Check {
         self.world.run();
         let result = loop {
             self.hear()?;
-            if let Some(result) = self.world.ended() {
+            if let Some(result) = self.world.stopped() {
                 break result;
             }
             self.complete()?;

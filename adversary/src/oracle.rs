@@ -165,6 +165,11 @@ impl Oracle {
         }
     }
 
+    /// Which volume.
+    pub fn volume(&self) -> u32 {
+        self.volume
+    }
+
     /// Sectors of the volume.
     pub fn sectors(&self) -> u64 {
         self.sectors.len() as u64
@@ -263,6 +268,21 @@ impl Oracle {
         let issued = self.tick();
         self.reading.push(issued);
         ReadTicket { first, issued, before }
+    }
+
+    /// Whether a sector may hold `value` after something that keeps what it held when the ticket was
+    /// issued, or newer: one of the values of then, or one written since. The ticket stays good.
+    pub fn is_current(&self, ticket: &ReadTicket, sector: u64, value: Value) -> bool {
+        let n = (sector - ticket.first) as usize;
+        let before = ticket.before.iter().nth(n).is_some_and(|values| values.contains(&value));
+        let since = |v: &Version| v.issued >= ticket.issued && v.value() == value;
+        before || self.sectors[sector as usize].iter().any(since)
+    }
+
+    /// Whether these sectors were never written.
+    pub fn is_pristine(&self, first: u64, count: u64) -> bool {
+        let sectors = &self.sectors[first as usize..(first + count) as usize];
+        sectors.iter().all(|s| s.len() == 1 && s[0].id == 0)
     }
 
     /// A read failed: it says nothing.

@@ -24,6 +24,61 @@ pub struct Scenario {
     pub kill_is_lossless: bool,
     /// Policies among which the run switches, live and from start to start; none if it does not.
     pub policies: Vec<(WritePolicy, Acknowledge)>,
+    /// By volume: blocks that are addressed more often than others.
+    pub hot: Vec<Vec<u64>>,
+    /// Blocks of a request, at most.
+    pub request_blocks: u64,
+    /// Volumes that the superblock is to name, so that its tables take several pages.
+    pub bindings: u16,
+    /// Logical blocks of the flash device and of the backing stores, in bytes.
+    pub logical: [u32; 2],
+}
+
+impl Scenario {
+    /// What of the world is larger, or tighter, than in most runs: the names of its counters.
+    pub fn features(&self) -> Vec<&'static str> {
+        let c = &self.config;
+        let block = c.block_size.bytes();
+        let largest = self.volumes.iter().map(|v| v.size_bytes.div_ceil(block)).max();
+        let mut all = vec![
+            ("drawn: 3 shards or more", c.shards >= 3),
+            ("drawn: 8 shards", c.shards == 8),
+            ("drawn: 3 volumes or more", self.volumes.len() >= 3),
+            ("drawn: 6 volumes", self.volumes.len() == 6),
+            ("drawn: over 64 blocks in a volume", largest > Some(64)),
+            ("drawn: over 64 blocks in memory", c.dram_blocks > 64),
+            ("drawn: few requests at a time", c.requests_max < 4),
+            ("drawn: one place to wait a shard", c.waiters_max == u32::from(c.shards)),
+            ("drawn: few transfers", c.transfers_spare < 4),
+            ("drawn: stores of 4 KiB logical blocks", self.logical[1] == 4096),
+            ("drawn: blocks below 4 KiB", block < 4096),
+            ("drawn: blocks of 8 KiB", block == 8192),
+            ("drawn: blocks of 16 KiB", block == 16384),
+            ("drawn: blocks of 32 KiB", block == 32768),
+            ("drawn: blocks of 64 KiB", block == 65536),
+        ];
+        if let Some(f) = &c.flash {
+            let g = &f.geometry;
+            let slots = g.slots != 0;
+            let room = g.regions * g.region_pages;
+            all.extend([
+                ("drawn: extents over 64 blocks", g.extent_blocks() > 64),
+                ("drawn: payloads read in chunks", f.recovery_chunk_pages < g.batch_pages_max - 1),
+                ("drawn: a superblock of 2 pages", self.bindings > 0 && g.superblock_pages == 2),
+                ("drawn: a superblock of 3 pages", self.bindings > 0 && g.superblock_pages == 3),
+                ("drawn: few index entries", !slots && f.entries_max < room / 2),
+                ("drawn: regions over 16", g.regions > 16),
+                ("drawn: batches over 16 entries", g.batch_entries_max > 16),
+                ("drawn: flash of 4 KiB logical blocks", self.logical[0] == 4096),
+                ("drawn: cells below 4 KiB", slots && block < 4096),
+                ("drawn: cells of 8 KiB", slots && block == 8192),
+                ("drawn: cells of 16 KiB", slots && block == 16384),
+                ("drawn: cells of 32 KiB", slots && block == 32768),
+                ("drawn: cells of 64 KiB", slots && block == 65536),
+            ]);
+        }
+        all.into_iter().filter(|f| f.1).map(|f| f.0).collect()
+    }
 }
 
 /// Narrows what is drawn.
@@ -41,14 +96,10 @@ pub struct Limits {
     pub slots: bool,
 }
 
-/// Draws a scenario: tiny geometry, so that everything happens within a few operations.
+/// Draws a scenario. Most are tiny, so that everything happens within a few operations; but
+/// whatever has a second word, page, chunk, shard or volume in production has one now and then.
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
-    let block = if limits.small_blocks {
-        4096
-    } else {
-        [4096, 4096, 4096, 8192, 4096, 4096, 8192, 16384, 4096, 4096, 4096, 65536]
-            [c.choose(12) as usize]
-    };
+    let size = Size::draw(c, limits);
     let flash = limits.flash.unwrap_or_else(|| c.choose(4) != 0);
     let policies = [
         WritePolicy::WRITE_BACK,
@@ -65,13 +116,15 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     };
     let acknowledge =
         if flash && c.choose(2) == 0 { Acknowledge::Flash } else { Acknowledge::Dram };
-    let shards = if c.choose(3) == 0 && !limits.slots { 2 } else { 1 };
-    let n = u32::from(shards);
-    let (geometry, spare) = geometry(c, block, n, limits.slots);
+    let (block, n) = (size.block, u32::from(size.shards));
+    let (geometry, spare) = geometry(c, &size, limits.slots);
     let (step_blocks, request_blocks_max) = steps(c);
     let config = CacheConfig {
         block_size: BlockSize::new(block.into()).expect("a power of two"),
-        dram_blocks: n * (1 + c.choose(6) as u32),
+        dram_blocks: match size.wide && c.choose(3) == 2 {
+            true => n * (70 + c.choose(40) as u32),
+            false => n * (1 + c.choose(6) as u32),
+        },
         spare_slots: n * (1 + c.choose(3) as u32),
         bounce_slots: n * (1 + c.choose(4) as u32),
         write_policy,
@@ -81,34 +134,42 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         flash: flash.then(|| FlashConfig {
             geometry,
             entries_max: match geometry.slots {
+                0 if c.choose(3) == 2 => n * (1 + c.choose(8) as u32),
                 0 => geometry.regions * geometry.region_pages,
                 cells => cells,
             },
             blocks: geometry.slots - spare,
             regions_reserved: 1,
+            recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
         }),
-        shards,
+        shards: size.shards,
         extent_shift: match c.choose(3) {
             0 => CacheConfig::EXTENT_SHIFT,
             // Requests cross shards, and a volume has extents with and without cached blocks.
             blocks => block.trailing_zeros() + blocks as u32,
         },
-        requests_max: 16,
-        waiters_max: n * [64, 64, 64, 5, 2][c.choose(5) as usize],
+        requests_max: [16, 16, 16, 16, 1, 3][c.choose(6) as usize],
+        transfers_spare: [64, 64, 64, 1, 3][c.choose(5) as usize],
+        waiters_max: n * [64, 64, 64, 5, 2, 1][c.choose(6) as usize],
         step_blocks,
         request_blocks_max,
         destage_depth: 1 + c.choose(4) as u32,
         give_up_after: forebay_block::Nanos([0, 1][c.choose(2) as usize]),
     };
-    let count = 1 + c.choose(2);
-    let volumes = (0..count)
+    let volumes: Vec<_> = (0..size.volumes)
         .map(|_| {
-            let blocks = 4 + c.choose(20);
+            let blocks = if size.wide { 70 + c.choose(250) } else { 4 + c.choose(20) };
             // Now and then a volume that ends within a block.
-            let odd = if c.choose(3) == 0 { 512 * (1 + c.choose(7)) } else { 0 };
-            VolumeConfig { size_bytes: blocks * u64::from(block) - odd, read_only: false }
+            let odd = if c.choose(3) == 0 {
+                512 * (1 + c.choose(u64::from(block / 512).min(7)))
+            } else {
+                0
+            };
+            let bytes = blocks * u64::from(block) - odd;
+            VolumeConfig { size_bytes: bytes, read_only: false }
         })
         .collect();
+    let hot = volumes.iter().map(|v| hot_blocks(v.size_bytes.div_ceil(block.into()))).collect();
     let lossless = |policy: WritePolicy, acknowledge| {
         !policy.write_back || (flash && acknowledge == Acknowledge::Flash)
     };
@@ -123,6 +184,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     }
     let kill_is_lossless = lossless(write_policy, acknowledge)
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
+    let bindings = match geometry.superblock_pages {
+        1 => 0,
+        // So many that the tables take up all pages.
+        pages => 128 * (pages as u16 - 1) + c.choose(60) as u16,
+    };
     Scenario {
         config,
         volumes,
@@ -131,7 +197,46 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         depth: 1 + c.choose(8) as usize,
         kill_is_lossless,
         policies,
+        hot,
+        request_blocks: if size.wide { 3 + c.choose(60) } else { 3 },
+        bindings,
+        logical: [0, 1].map(|_| [512, 512, 512, 4096][c.choose(4) as usize]),
     }
+}
+
+/// How large the world is.
+struct Size {
+    /// Volumes, regions, memory and extents of many blocks.
+    wide: bool,
+    block: u32,
+    shards: u8,
+    volumes: u64,
+}
+
+impl Size {
+    fn draw(c: &mut dyn Choices, limits: Limits) -> Size {
+        let wide = c.choose(10) == 9;
+        let sizes = [
+            4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 8192, 8192, 16384, 32768, 65536, 512,
+            1024, 2048,
+        ];
+        let block = if limits.small_blocks { 4096 } else { sizes[c.choose(16) as usize] };
+        let shards = [1, 1, 1, 1, 1, 2, 2, 3, 5, 8][c.choose(10) as usize];
+        let volumes = [1, 1, 1, 2, 2, 2, 3, 4, 6][c.choose(9) as usize];
+        Size {
+            wide,
+            // What a run copies at each cut stays within bounds.
+            block: if wide { block.min(8192) } else { block },
+            shards: if limits.slots { 1 } else { shards },
+            volumes: if wide { volumes.min(2) } else { volumes },
+        }
+    }
+}
+
+/// A few blocks that are hot, so that things meet: the first, and those about the ends of words.
+fn hot_blocks(blocks: u64) -> Vec<u64> {
+    let all = [0, 1, 2, 3, 62, 63, 64, 65, 127, 128, 191, 192, 255, 256, 300];
+    all.into_iter().filter(|&b| b < blocks.min(4) || blocks > 64 && b >= 62 && b < blocks).collect()
 }
 
 fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
@@ -157,33 +262,42 @@ fn steps(c: &mut dyn Choices) -> (u32, u32) {
 }
 
 /// With the number of cells beyond the accounting, in the layout slots.
-fn geometry(c: &mut dyn Choices, block: u32, shards: u32, slots: bool) -> (Geometry, u32) {
-    let block_pages = (block / 4096).max(1);
-    let batch_entries_max = 1 + c.choose(4) as u32;
+fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
+    let block_pages = (size.block / 4096).max(1);
+    let many = if size.wide { 20 * c.choose(2) as u32 } else { 0 };
+    let batch_entries_max = 1 + many + c.choose(4) as u32;
     let batch_pages_max = 1 + block_pages * batch_entries_max;
+    let region_pages = 2 + 4 * block_pages + 2 * many + c.choose(8) as u32;
     let geometry = Geometry {
-        block_size: block,
+        block_size: size.block,
         page_size: 4096,
-        region_pages: (1 + batch_pages_max).max(2 + 4 * block_pages + c.choose(8) as u32),
-        regions: 4 + c.choose(3) as u32,
+        region_pages: (1 + batch_pages_max).max(region_pages),
+        regions: match c.choose(12) {
+            11 => 17 + c.choose(3) as u32,
+            n => 4 + n as u32 % 3,
+        },
         slots: 0,
-        superblock_pages: 1,
-        extent_bytes: u64::from(block) << c.choose(3),
+        superblock_pages: [1, 1, 1, 1, 1, 2, 3][c.choose(7) as usize],
+        extent_bytes: match size.wide {
+            true => u64::from(size.block) << [6, 7, 8, 0][c.choose(4) as usize],
+            false => u64::from(size.block) << c.choose(3),
+        },
         batch_pages_max,
         batch_entries_max,
         inflight_batches_max: 1 + c.choose(3) as u32,
         // A large table gives extents up before it is full.
         active_extents_max: [1, 2, 3, 16][c.choose(4) as usize],
     };
-    let (geometry, spare) = if slots { in_slots(c, geometry, shards) } else { (geometry, 0) };
+    let (geometry, spare) = if slots { in_slots(c, geometry, size) } else { (geometry, 0) };
     geometry.validate().expect("drawn geometries are valid");
     (geometry, spare)
 }
 
 /// Few cells, now and then fewer than memory has blocks, and a journal that wraps soon.
-fn in_slots(c: &mut dyn Choices, geometry: Geometry, shards: u32) -> (Geometry, u32) {
+fn in_slots(c: &mut dyn Choices, geometry: Geometry, size: &Size) -> (Geometry, u32) {
     let spare = 1 + c.choose(4) as u32;
-    let slots = shards * (1 + c.choose(10) as u32) + spare;
+    let many = if size.wide { 30 * c.choose(3) as u32 } else { 0 };
+    let slots = u32::from(size.shards) * (1 + many + c.choose(10) as u32) + spare;
     let entries = geometry.batch_entries_max * (geometry.regions - 2);
     let region_pages = 1 + (2 * slots).div_ceil(entries).max(2) + c.choose(3) as u32;
     (Geometry { slots, region_pages, ..geometry }, spare)

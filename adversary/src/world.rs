@@ -3,13 +3,14 @@
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, CacheConfig, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::choices::Choices;
-use forebay_device::memory::{CutStyle, DeviceOptions, MemoryDevices};
-use forebay_device::{Arena, Executor, HugePages, OwnedRequests};
+use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices};
+use forebay_device::{Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{LogError, RecoveryReport};
 
-use crate::oracle::Value;
+use crate::oracle::{Value, WriteId};
+use crate::watch::Watch;
 use crate::witness::{Digest, Witness};
 
 /// Devices, a cache on top of them, and the executor between.
@@ -33,6 +34,12 @@ pub struct World {
     sabotage: Sabotage,
     next_request: u64,
     notices: Vec<Notice>,
+    /// Number of the next write: those before it were made in earlier lives.
+    pub next_version: WriteId,
+    /// Keeps an account of what is durable on flash, if wanted.
+    pub watch: Option<Watch>,
+    watched: bool,
+    happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
 }
@@ -87,6 +94,10 @@ impl World {
             sabotage: Sabotage::NONE,
             next_request: 1,
             notices: Vec::new(),
+            next_version: 1,
+            watch: None,
+            watched: false,
+            happenings: Vec::new(),
             trace: None,
             config,
             volumes,
@@ -98,6 +109,50 @@ impl World {
         self.sabotage = sabotage;
         #[cfg(feature = "sabotage")]
         self.cache.sabotage(sabotage);
+    }
+
+    /// From now on every life has a [`Watch`], if there is flash.
+    pub fn keep_watch(&mut self) {
+        self.watched = true;
+        self.executor.devices_mut().observe();
+        self.begin_watch();
+    }
+
+    fn begin_watch(&mut self) {
+        if let (true, Some(flash)) = (self.watched, &self.config.flash) {
+            self.executor.devices_mut().take_happenings(&mut self.happenings);
+            self.watch = Some(Watch::new(flash.geometry, self.next_version));
+        }
+    }
+
+    /// Shows the watch what has happened to the devices.
+    fn observe(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        let devices = self.executor.devices_mut();
+        devices.take_happenings(&mut self.happenings);
+        // What flash has lost may be written from memory as it is by now.
+        let checked = self.cache.config().write_policy.write_back
+            && self.cache.stats().destaged_past_loss == 0;
+        for happening in self.happenings.drain(..) {
+            match &happening {
+                Happening::Submitted { io, .. } | Happening::Completed { io, .. }
+                    if io.device == Device::Flash =>
+                {
+                    watch.see_flash(&happening);
+                }
+                Happening::Harmed { device: Device::Flash, .. } => watch.see_flash(&happening),
+                Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
+                    let held = &devices.contents(io.device)[io.offset as usize..];
+                    watch.see_backing_write(io, data, &held[..data.len()]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the watch has found wrong.
+    pub fn breach(&self) -> Option<&str> {
+        self.watch.as_ref()?.breach.as_deref()
     }
 
     /// Begins to start the cache.
@@ -145,10 +200,18 @@ impl World {
         }
     }
 
-    /// The result of a stop or destage, once it has come.
-    pub fn ended(&mut self) -> Option<Outcome> {
+    /// The result of a stop, once it has come.
+    pub fn stopped(&mut self) -> Option<Outcome> {
         self.heard(|notice| match notice {
-            Notice::Stopped(result) | Notice::Destaged(result) => Some(*result),
+            Notice::Stopped(result) => Some(*result),
+            _ => None,
+        })
+    }
+
+    /// The result of a destage, once it has come.
+    pub fn destaged(&mut self) -> Option<Outcome> {
+        self.heard(|notice| match notice {
+            Notice::Destaged(result) => Some(*result),
             _ => None,
         })
     }
@@ -179,6 +242,7 @@ impl World {
     pub fn run(&mut self) {
         let mut witness = Witness { cache: &mut self.cache, digest: &mut self.digest };
         while self.executor.run(&mut witness, &mut self.requests).more {}
+        self.observe();
     }
 
     /// Completes one device operation; if none is in flight, lets time pass to the next timeout.
@@ -271,6 +335,7 @@ impl World {
         self.config = config;
         self.cache = fresh(&self.config, &self.volumes);
         self.give_bug(self.sabotage);
+        self.begin_watch();
     }
 }
 

@@ -185,6 +185,7 @@ impl Case {
                 entries_max: if slots { 4 } else { geometry.regions * geometry.region_pages },
                 blocks: 2,
                 regions_reserved: 1,
+                recovery_chunk_pages: 1,
             }),
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,
@@ -193,6 +194,7 @@ impl Case {
             step_blocks: CacheConfig::STEP_BLOCKS,
             request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
             destage_depth: 1,
+            transfers_spare: CacheConfig::TRANSFERS_SPARE,
             give_up_after: forebay_block::Nanos(0),
         };
         Scenario {
@@ -206,6 +208,10 @@ impl Case {
             depth: 8,
             kill_is_lossless: (!write_back || to_flash) && self.kind != CacheKind::DramOnly,
             policies: Vec::new(),
+            hot: vec![(0..BLOCKS).collect()],
+            request_blocks: 3,
+            bindings: 0,
+            logical: [512, 512],
         }
     }
 

@@ -10,7 +10,7 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
 
 use super::Runner;
-use crate::world::{Started, World, values_of};
+use crate::world::{Found, Started, World, values_of};
 
 /// A start is cut so often at most before it may end.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;
@@ -41,6 +41,19 @@ impl Runner<'_> {
         let after = aside.executor.devices_mut();
         let devices = self.world.executor.devices();
         devices.survivors_into(after, CutStyle::Any, &mut self.choices);
+        if let Some(watch) = self.world.watch.as_ref().filter(|watch| watch.is_harmed()) {
+            // The medium has lied. Whether anything that is left knows of it?
+            let untold = watch.is_untold(after.durable(Device::Flash));
+            let name = if untold { "lies that a cut hides" } else { "lies, then a cut" };
+            self.seen.stats.add(name, 1);
+            if untold {
+                self.aside = Some(aside);
+                return Ok(());
+            }
+        }
+        if self.plan.flash_lost && self.choices.choose(2) == 1 {
+            self.wipe(&mut aside);
+        }
         self.look_aside(aside, Self::aftermath)
     }
 
@@ -69,6 +82,53 @@ impl Runner<'_> {
         result
     }
 
+    /// Takes away what is on a world's flash, or a part of it.
+    fn wipe(&mut self, world: &mut World) {
+        let Some(g) = world.config.flash.as_ref().map(|f| f.geometry) else { return };
+        let devices = world.executor.devices_mut();
+        let mut image = devices.durable(Device::Flash).to_vec();
+        let page = g.page_size as usize;
+        let region = |n: u32| {
+            let start = g.region_start(n) as usize;
+            start * page..(start + g.region_pages as usize) * page
+        };
+        let c = &mut self.choices;
+        let name = match c.choose(6) {
+            0 => {
+                image.fill(0);
+                "flash wiped"
+            }
+            1 => {
+                c.garbage(&mut image);
+                "flash overwritten"
+            }
+            2 => {
+                image[..g.first_region_page() as usize * page].fill(0);
+                "flash without its superblocks"
+            }
+            3 => {
+                let copy = c.choose(2) as usize * g.superblock_pages as usize * page;
+                image[copy..copy + page].fill(0);
+                "flash without a superblock"
+            }
+            4 => {
+                image[region(c.choose(g.regions.into()) as u32)].fill(0);
+                "flash without a region"
+            }
+            _ => {
+                let pages = (image.len() / page) as u64;
+                let first = c.choose(pages);
+                let end = (first + 1 + c.choose(8)).min(pages);
+                image[first as usize * page..end as usize * page].fill(0);
+                "flash without some pages"
+            }
+        };
+        devices.replace(Device::Flash, image);
+        self.wiped = true;
+        self.seen.stats.add(name, 1);
+        self.tell(|| format!("--- {name}"));
+    }
+
     fn take_aside(&mut self) -> Box<World> {
         self.aside.take().unwrap_or_else(|| {
             let nothing = DeviceOptions::sized(0);
@@ -90,14 +150,16 @@ impl Runner<'_> {
         let before = (std::mem::take(&mut self.syncs_failed), std::mem::take(&mut self.lies));
         std::mem::swap(&mut self.world, &mut *aside);
         let oracles = self.oracles.clone();
-        let open = std::mem::take(&mut self.open);
+        let open = (std::mem::take(&mut self.open), self.destage.take());
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
         what(self)?;
         self.tell(|| "--- back".into());
         self.seen.faults.merge(self.world.executor.devices().faults());
-        (self.oracles, self.open) = (oracles, open);
+        self.oracles = oracles;
+        (self.open, self.destage) = open;
+        self.wiped = false;
         (self.syncs_failed, self.lies) = before;
         std::mem::swap(&mut self.world, &mut *aside);
         self.world.digest.write_u64(aside.digest.0);
@@ -139,19 +201,20 @@ impl Runner<'_> {
             end
         };
         self.tell(|| format!("--- {end:?}"));
+        self.check_watch()?;
         match end {
             End::Cut => {
                 self.cover();
                 self.seen.cuts += 1;
                 self.world.power_cut(CutStyle::Any, &mut self.choices);
-                self.open.clear();
+                self.forget_requests();
                 self.oracles.iter_mut().for_each(|o| o.power_cut(false));
             }
             End::Kill => {
                 self.cover();
                 self.seen.kills += 1;
                 self.world.kill(&mut self.choices);
-                self.open.clear();
+                self.forget_requests();
                 let lossless = self.scenario.kill_is_lossless;
                 self.oracles.iter_mut().for_each(|o| o.kill(lossless));
             }
@@ -175,7 +238,7 @@ impl Runner<'_> {
         let mut turns = 0;
         let result = loop {
             self.hear()?;
-            if let Some(result) = self.world.ended() {
+            if let Some(result) = self.world.stopped() {
                 break result;
             }
             turns += 1;
@@ -211,6 +274,21 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Nobody answers them any more.
+    pub(crate) fn forget_requests(&mut self) {
+        self.open.clear();
+        self.destage = None;
+    }
+
+    /// Recovery has found the volumes that the superblock was to name.
+    fn check_bindings(&self) -> Result<(), String> {
+        let Found::Log(report) = &self.world.found else { return Ok(()) };
+        match report.bindings == super::bindings(self.scenario.bindings) {
+            true => Ok(()),
+            false => Err(format!("the superblock names other volumes: {:?}", report.bindings)),
+        }
+    }
+
     /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
@@ -229,11 +307,19 @@ impl Runner<'_> {
                 match self.world.started() {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
+                        self.check_bindings()?;
+                        self.wiped = false;
                         return Ok(true);
                     }
                     Started::Refused(why) => {
                         self.seen.stats.add_start(&self.world.found);
                         self.seen.refusals += 1;
+                        if std::mem::take(&mut self.wiped) {
+                            // Nothing is lost with it: the operator begins another.
+                            self.world.reboot(self.world.config.clone());
+                            self.seen.stats.add("flash begun again", 1);
+                            return self.format().map(|()| true);
+                        }
                         if self.plan.errors_allowed {
                             return Ok(false);
                         }
@@ -265,9 +351,21 @@ impl Runner<'_> {
             let mut first = 0;
             while first < sectors {
                 let count = step.min(sectors - first);
+                // Of a large volume most was never written; a look at some of that will do.
+                let large = sectors / step > 64 && !(first / step).is_multiple_of(8);
+                if large && self.oracles[volume].is_pristine(first, count) {
+                    first += count;
+                    continue;
+                }
                 let ticket = self.oracles[volume].read_issued(first, count);
                 let (offset, length) = (first * 512, count * 512);
                 let v = volume as u32;
+                while !self.world.cache.has_room() {
+                    // (A change of policy may be under way.)
+                    if !self.world.complete_one(&mut self.choices) {
+                        return Err(format!("{when}: no room: {}", self.world.cache.describe()));
+                    }
+                }
                 self.world.submit(v, Op::Read, Flags::NONE, offset, length, |d| d.fill(0xEE));
                 let (result, data) = loop {
                     if let Some((_, result, data)) = self.world.replies().pop() {

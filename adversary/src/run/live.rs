@@ -8,7 +8,8 @@ use forebay_effect::{Device, Outcome, RequestId};
 
 use super::after::End;
 use super::{Expect, Runner};
-use crate::world::{is_device_error, stamp, values_of};
+use crate::oracle::Oracle;
+use crate::world::{is_device_error, stamp, value_of, values_of};
 
 impl Runner<'_> {
     /// One life after another.
@@ -50,8 +51,7 @@ impl Runner<'_> {
             }
             self.step()?;
             let fork = self.plan.fork_one_in;
-            let told = self.medium_faults() == self.lies;
-            if fork != 0 && told && self.choices.choose(fork.into()) == u64::from(fork) - 1 {
+            if fork != 0 && self.choices.choose(fork.into()) == u64::from(fork) - 1 {
                 let before = self.choices.enter();
                 self.fork()?;
                 self.choices.leave(before);
@@ -101,9 +101,12 @@ impl Runner<'_> {
         let volume = self.choices.choose(self.oracles.len() as u64) as usize;
         let sectors = self.oracles[volume].sectors();
         let block = self.scenario.config.block_size.bytes() / 512;
-        let (first, count) = self.range(sectors, block);
-        let kind = self.choices.choose(20);
-        let (op, flags) = match kind {
+        let (first, count) = self.range(volume, sectors, block);
+        let kind = self.choices.choose(42);
+        if kind >= 40 {
+            return self.begin_destage();
+        }
+        let (op, flags) = match kind / 2 {
             0..=6 => (Op::Read, Flags::NONE),
             7..=13 => (Op::Write, Flags::NONE),
             14 => (Op::Write, Flags::FUA),
@@ -132,12 +135,12 @@ impl Runner<'_> {
         (first, count): (u64, u64),
     ) {
         let oracle = &mut self.oracles[volume];
-        let id = self.next_write;
+        let id = self.world.next_version;
         let expect = match op {
             Op::Read => Expect::Read { volume, ticket: oracle.read_issued(first, count), first },
             Op::Flush => Expect::Flush { volume, ticket: oracle.flush_issued() },
             _ => {
-                self.next_write += 1;
+                self.world.next_version += 1;
                 let fua = flags.contains(Flags::FUA).then(|| oracle.durable_issued(first, count));
                 oracle.write_issued(id, first, count, op != Op::Write);
                 Expect::Write { volume, id, first, count, fua }
@@ -156,15 +159,22 @@ impl Runner<'_> {
     }
 
     /// Sectors to address: whole blocks, parts of blocks, several blocks.
-    fn range(&mut self, sectors: u64, block: u64) -> (u64, u64) {
+    fn range(&mut self, volume: usize, sectors: u64, block: u64) -> (u64, u64) {
         let c = &mut self.choices;
         // A few blocks are hot, so that things meet.
         let blocks = sectors.div_ceil(block);
-        let b = if c.choose(2) == 0 { c.choose(blocks.min(4)) } else { c.choose(blocks) };
+        let hot = &self.scenario.hot[volume];
+        let b = match c.choose(2) {
+            0 => hot[c.choose(hot.len() as u64) as usize],
+            _ => c.choose(blocks),
+        };
         let (first, count) = match c.choose(4) {
             0 | 1 => (b * block, block),
             2 => (b * block + c.choose(block), 1 + c.choose(block)),
-            _ => (b * block + c.choose(2) * c.choose(block), block * (1 + c.choose(3))),
+            _ => {
+                let blocks = 1 + c.choose(self.scenario.request_blocks);
+                (b * block + c.choose(2) * c.choose(block), block * blocks)
+            }
         };
         let first = first.min(sectors - 1);
         (first, count.min(sectors - first))
@@ -181,6 +191,52 @@ impl Runner<'_> {
     pub(crate) fn hear(&mut self) -> Result<(), String> {
         for (id, result, data) in self.world.replies() {
             self.reply(id, result, &data)?;
+        }
+        self.hear_destage()?;
+        self.check_watch()
+    }
+
+    /// Asks for a destage of what is dirty now.
+    fn begin_destage(&mut self) {
+        if self.destage.is_none() {
+            self.tell(|| "destage".into());
+            let all = |o: &mut Oracle| o.read_issued(0, o.sectors());
+            self.destage = Some(self.oracles.iter_mut().map(all).collect());
+            self.world.cache.destage();
+            self.world.run();
+        }
+    }
+
+    /// A destage that went well: the backing stores durably hold what was newest when it was asked
+    /// for, or newer.
+    fn hear_destage(&mut self) -> Result<(), String> {
+        if self.destage.is_none() {
+            return Ok(());
+        }
+        let Some(result) = self.world.destaged() else { return Ok(()) };
+        self.tell(|| format!("destaged {result:?}"));
+        let tickets = self.destage.take().unwrap_or_default();
+        if result.is_err() && !self.plan.errors_allowed {
+            return Err(format!("the destage failed: {result:?}"));
+        }
+        self.seen.stats.add("destages that went well", u64::from(result.is_ok()));
+        for (oracle, ticket) in self.oracles.iter_mut().zip(&tickets) {
+            if result.is_ok() {
+                let device = Device::Backing(Volume(oracle.volume()));
+                let bytes = self.world.executor.devices().durable(device);
+                for sector in (0..oracle.sectors()).filter(|&s| !oracle.is_pristine(s, 1)) {
+                    let at = sector as usize * 512;
+                    let value = value_of(&bytes[at..at + 512], oracle.volume(), sector);
+                    if !oracle.is_current(ticket, sector, value) {
+                        return Err(format!(
+                            "after a destage: sector {sector} of volume {} is older on the backing \
+                             store than when it was asked for: {value:?}",
+                            oracle.volume()
+                        ));
+                    }
+                }
+            }
+            oracle.read_failed(ticket);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use forebay_cache::Open;
 use forebay_device::choices::Choices;
 use forebay_device::memory::{DeviceOptions, FaultCounts, FaultRates};
+use forebay_flash::Binding;
 use forebay_flash::sabotage::Sabotage;
 
 use crate::coverage::Coverage;
@@ -34,6 +35,8 @@ pub struct Plan {
     pub backing_faults: FaultRates,
     /// Whether requests may fail (because faults are injected).
     pub errors_allowed: bool,
+    /// Whether cuts may take what is on flash, or parts of it, with them.
+    pub flash_lost: bool,
     /// Hears what happens, a line each; for looking into a failing seed.
     pub trace: Option<fn(&str)>,
     /// A bug that the cache is given, to see whether it is found.
@@ -49,6 +52,7 @@ impl Plan {
         flash_faults: FaultRates::NONE,
         backing_faults: FaultRates::NONE,
         errors_allowed: false,
+        flash_lost: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };
@@ -87,6 +91,9 @@ pub(crate) enum Expect {
     Flush { volume: usize, ticket: FlushTicket },
 }
 
+/// A destage that the run has asked for: by volume, what was there then.
+pub(crate) type Destage = Vec<ReadTicket>;
+
 /// A run in progress.
 pub struct Runner<'a> {
     /// The world.
@@ -96,7 +103,7 @@ pub struct Runner<'a> {
     pub(crate) plan: Plan,
     pub(crate) choices: Source<'a>,
     pub(crate) open: BTreeMap<u64, Expect>,
-    next_write: u32,
+    destage: Option<Destage>,
     /// Where the consequences of a cut are looked at while the run goes on.
     aside: Option<Box<World>>,
     /// Failed syncs that a loss of power has wiped out since.
@@ -105,6 +112,10 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
+    /// Times that flash was formatted.
+    formats: u8,
+    /// What was on flash, or a part of it, has been taken away.
+    wiped: bool,
     pub(crate) seen: Seen,
 }
 
@@ -122,23 +133,32 @@ pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result
 impl<'a> Runner<'a> {
     /// A run that has not begun.
     pub fn new(scenario: &Scenario, plan: Plan, choices: &'a mut dyn Choices) -> Runner<'a> {
-        let device =
-            |size| DeviceOptions { tear_bytes: scenario.tear_bytes, ..DeviceOptions::sized(size) };
+        let [flash, backing] = scenario.logical;
+        let device = |size: u64, logical_block: u32| DeviceOptions {
+            tear_bytes: scenario.tear_bytes.max(logical_block),
+            logical_block,
+            ..DeviceOptions::sized(size.next_multiple_of(logical_block.into()))
+        };
         // A sector torn to garbage on the backing store is the client's own loss, as on any disk:
         // the store has no metadata of ours. On flash it must not show.
-        let backing = |size| DeviceOptions { garbage: false, ..device(size) };
+        let backing = |size| DeviceOptions { garbage: false, ..device(size, backing) };
         let mut world = World::new(
             scenario.config.clone(),
             scenario.volumes.clone(),
-            scenario.flash_bytes.map(device),
+            scenario.flash_bytes.map(|size| device(size, flash)),
             backing,
             choices.choose(u64::MAX),
         );
         world.trace = plan.trace;
         world.give_bug(plan.sabotage);
+        world.keep_watch();
         let oracles = (scenario.volumes.iter().enumerate())
             .map(|(i, v)| Oracle::new(i as u32, v.size_bytes / 512))
             .collect();
+        let mut seen = Seen::default();
+        for feature in scenario.features() {
+            seen.stats.add(feature, 1);
+        }
         Runner {
             world,
             oracles,
@@ -146,12 +166,14 @@ impl<'a> Runner<'a> {
             plan,
             choices: Source::new(choices),
             open: BTreeMap::new(),
-            next_write: 1,
+            destage: None,
             aside: None,
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
-            seen: Seen::default(),
+            formats: 0,
+            wiped: false,
+            seen,
         }
     }
 
@@ -161,7 +183,10 @@ impl<'a> Runner<'a> {
 
     /// Starts the cache on new devices.
     pub(crate) fn format(&mut self) -> Result<(), String> {
-        let format = Open::Format { uuid: [7; 16], bindings: Vec::new() };
+        let bindings = bindings(self.scenario.bindings);
+        // Another log each time.
+        self.formats += 1;
+        let format = Open::Format { uuid: [self.formats; 16], bindings };
         match self.world.start_whole(format, &mut self.choices) {
             Started::Ready => Ok(()),
             other => Err(format!("formatting ended with {other:?}")),
@@ -174,9 +199,15 @@ impl<'a> Runner<'a> {
         if changed > 0 {
             return Err(format!("{changed} writes whose memory changed while they were in flight"));
         }
+        self.check_watch()?;
         self.seen.digest = self.world.digest.0;
         self.seen.faults.merge(self.world.executor.devices().faults());
         Ok(self.seen)
+    }
+
+    /// What the watch over the devices has found wrong, if anything.
+    pub(crate) fn check_watch(&self) -> Result<(), String> {
+        self.world.breach().map_or(Ok(()), |breach| Err(breach.into()))
     }
 
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
@@ -184,4 +215,10 @@ impl<'a> Runner<'a> {
             trace(&what());
         }
     }
+}
+
+/// The volumes that a superblock names.
+fn bindings(count: u16) -> Vec<Binding> {
+    let binding = |index| Binding { index, uuid: [index as u8; 16], generation: index.into() };
+    (0..count).map(binding).collect()
 }

@@ -53,6 +53,7 @@ use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, Recover
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::control::Switch;
+use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
 use crate::shard::{Shard, Surroundings};
 use crate::stats::{CacheStats, VolumeStats};
@@ -65,7 +66,8 @@ pub enum Notice {
     Ready(Option<Box<RecoveryReport>>),
     /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
     Failed(LogError),
-    /// Everything that was dirty when [`Cache::destage`] was called is on the backing stores.
+    /// The backing stores durably hold, of every block, the version that was newest when
+    /// [`Cache::destage`] was called, or a newer one.
     Destaged(Outcome),
     /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
     PolicySet(Outcome),
@@ -122,14 +124,19 @@ pub struct Cache {
     pub(crate) now: Nanos,
     /// Volumes with a flush under way (bits).
     pub(crate) flushing: u64,
-    /// A destage of everything is wanted: flushes of the cache's own still to end, then regions.
-    pub(crate) destaging: Option<(u32, Outcome)>,
-    /// Whether a [`Notice::Destaged`] is wanted at its end.
+    /// A destage of everything under way.
+    pub(crate) destaging: Option<Destage>,
+    /// Whether a [`Notice::Destaged`] is wanted at its end, and whether another destage is to follow.
     pub(crate) destage_wanted: bool,
+    pub(crate) destage_again: bool,
     /// A change of policy.
     pub(crate) switch: Option<Switch>,
     /// Why the policy of the start does not hold.
     pub(crate) unsettled: Option<IoError>,
+    /// At a start: blocks whose clean records have no place in the index, and, while they are being
+    /// disowned, what recovery found.
+    pub(crate) disowned: Vec<BlockKey>,
+    pub(crate) opened: Option<Box<RecoveryReport>>,
     pub(crate) stop_destages: bool,
     /// A stop is near: what cannot be destaged is not waited for.
     pub(crate) hurry: bool,
@@ -167,6 +174,7 @@ impl Cache {
         let log = config.flash.as_ref().map(|f| {
             let mut options = Options { slots: config.slots(), ..Options::default() };
             options.reserve_regions = f.regions_reserved;
+            options.recovery_chunk_pages = f.recovery_chunk_pages;
             Log::new(f.geometry, options)
         });
         Cache {
@@ -176,15 +184,22 @@ impl Cache {
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             state: State::New,
-            cleaner: Cleaner::new(config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0)),
+            cleaner: {
+                let geometry = config.flash.as_ref().map(|f| f.geometry);
+                let moves = geometry.is_some_and(|g| g.slots != 0);
+                Cleaner::new(geometry.map_or(0, |g| g.regions), moves)
+            },
             notices: Vec::new(),
             now: Nanos(0),
             flushing: 0,
             destaging: None,
             destage_wanted: false,
+            destage_again: false,
             switch: None,
             unsettled: None,
             hurry: false,
+            disowned: Vec::new(),
+            opened: None,
             stop_destages: false,
             stop_result: Ok(()),
             config,

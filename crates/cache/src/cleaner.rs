@@ -59,6 +59,8 @@ const PAUSE_LAST: Nanos = Nanos(5_000_000_000);
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     queue: VecDeque<(u32, Purpose)>,
+    /// By region: whether the queue has it for a destage.
+    wanted: Box<[bool]>,
     /// Regions are reclaimed by moving what they hold.
     moves: bool,
     /// A region was reclaimed last: then it is the turn of blocks that give way.
@@ -74,10 +76,12 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
-    /// A cleaner with nothing to do. `moves`: regions are reclaimed by moving what they hold.
-    pub fn new(moves: bool) -> Cleaner {
+    /// A cleaner of so many regions with nothing to do. `moves`: regions are reclaimed by moving
+    /// what they hold.
+    pub fn new(regions: u32, moves: bool) -> Cleaner {
         Cleaner {
-            queue: VecDeque::new(),
+            queue: VecDeque::with_capacity(2 * regions as usize + 1),
+            wanted: vec![false; regions as usize].into_boxed_slice(),
             moves,
             moved_last: false,
             active: None,
@@ -95,7 +99,11 @@ impl Cleaner {
                 let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
                 self.queue.insert(at.unwrap_or(self.queue.len()), (region, purpose));
             }
-            Purpose::Destage | Purpose::Evict => self.queue.push_back((region, purpose)),
+            Purpose::Destage => {
+                self.wanted[region as usize] = true;
+                self.queue.push_back((region, purpose));
+            }
+            Purpose::Evict => self.queue.push_back((region, purpose)),
         }
     }
     pub fn is_idle(&self) -> bool {
@@ -108,11 +116,18 @@ impl Cleaner {
     }
     /// Whether the region is to be brought to the backing stores.
     pub fn is_wanted_clean(&self, region: u32) -> bool {
-        self.queue.contains(&(region, Purpose::Destage))
+        self.wanted[region as usize]
+    }
+    /// Whether a destage still has to look at what the region held when it was begun: the region is
+    /// to be brought to the backing stores, or that is under way.
+    pub fn is_owed(&self, region: u32) -> bool {
+        let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
+        self.is_wanted_clean(region) || self.active.as_ref().is_some_and(active)
     }
     /// Gives up what is merely wanted clean.
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 != Purpose::Destage);
+        self.wanted.fill(false);
     }
     /// Whether anything is wanted clean, other than to make room.
     pub fn is_destaging(&self) -> bool {
@@ -125,6 +140,7 @@ impl Cleaner {
     /// Gives up everything: the log takes no more writes.
     pub fn forget(&mut self) {
         self.queue.clear();
+        self.wanted.fill(false);
     }
     /// The next region to clean, if one may be begun now.
     pub fn begin(&mut self, sync_failures: u64) -> Option<u32> {
@@ -141,6 +157,9 @@ impl Cleaner {
             _ => evict.filter(|_| reclaims && self.moved_last).unwrap_or(0),
         };
         let (region, purpose) = self.queue.remove(at)?;
+        if purpose == Purpose::Destage {
+            self.wanted[region as usize] = false;
+        }
         self.moved_last = purpose == Purpose::Reclaim;
         self.active = Some(Cleaning {
             region,
@@ -170,7 +189,7 @@ impl Cleaner {
             // What can be read elsewhere comes before what cannot be read here.
             Err(IoError::Corrupt) => {
                 self.unreadable += 1;
-                self.queue.push_back(again);
+                self.push_again(again);
                 if self.queue.len() > 1 && self.is_destaging() {
                     return done;
                 }
@@ -181,7 +200,7 @@ impl Cleaner {
                 self.failures += 1;
                 match done.purpose {
                     Purpose::Reclaim => self.queue.push_front(again),
-                    Purpose::Destage | Purpose::Evict => self.queue.push_back(again),
+                    Purpose::Destage | Purpose::Evict => self.push_again(again),
                 }
             }
         }
@@ -189,6 +208,15 @@ impl Cleaner {
         let pause = PAUSE_FIRST.0 << attempts.min(16);
         self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
         done
+    }
+    fn push_again(&mut self, (region, purpose): (u32, Purpose)) {
+        // (A region may be wanted again while it is being cleaned.)
+        if purpose != Purpose::Destage || !self.is_wanted_clean(region) {
+            match purpose {
+                Purpose::Reclaim => self.queue.push_back((region, purpose)),
+                Purpose::Destage | Purpose::Evict => self.push(region, purpose),
+            }
+        }
     }
     /// A destage is asked for: what failed before it does not count.
     pub fn forgive(&mut self) {

@@ -34,6 +34,8 @@ pub struct CacheConfig {
     pub extent_shift: u32,
     /// Requests in flight at most; a driver holds back more.
     pub requests_max: u32,
+    /// Transfers that can be under way in a shard on blocks that have no slot; at least one.
+    pub transfers_spare: u32,
     /// Pieces of requests (a block each) that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
@@ -63,6 +65,8 @@ pub struct FlashConfig {
     pub blocks: u32,
     /// Regions kept free for writing ahead of reclaim.
     pub regions_reserved: u32,
+    /// Pages that recovery reads at once where it looks through payloads, at most.
+    pub recovery_chunk_pages: u32,
 }
 
 /// A volume to attach.
@@ -77,6 +81,8 @@ pub struct VolumeConfig {
 impl CacheConfig {
     /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.
     pub const EXTENT_SHIFT: u32 = 20;
+    /// Usual [`transfers_spare`](Self::transfers_spare).
+    pub const TRANSFERS_SPARE: u32 = 1024;
     /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
@@ -99,6 +105,7 @@ impl CacheConfig {
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,
             requests_max: 1024,
+            transfers_spare: CacheConfig::TRANSFERS_SPARE,
             waiters_max: 16 * 1024,
             step_blocks: CacheConfig::STEP_BLOCKS,
             request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,

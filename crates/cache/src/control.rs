@@ -118,12 +118,13 @@ impl Cache {
         }
     }
 
-    /// Whether a request that arrives now has to wait for the end of a change.
+    /// Whether a request that arrives now has to wait for the end of a change, or of a destage.
     pub(crate) fn is_held(&self, op: Op) -> bool {
-        op != Op::Read && self.switch.is_some_and(|s| s.stage >= Stage::Holding)
+        let switch = self.switch.is_some_and(|s| s.stage >= Stage::Holding);
+        op != Op::Read && (switch || self.destaging.is_some_and(|d| d.holds))
     }
 
-    /// Keeps a request until the change is over.
+    /// Keeps a request until the change, or the destage, is over.
     pub(crate) fn hold(&mut self, request: u32) {
         let mut held = self.front.held;
         self.front.requests.push_back(&mut held, request);
@@ -226,6 +227,11 @@ impl Cache {
         if !switch.at_start {
             self.notices.push(Notice::PolicySet(result));
         }
+        self.release_held();
+    }
+
+    /// Requests that were kept go on.
+    pub(crate) fn release_held(&mut self) {
         let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);
         self.front.held_count = 0;
         while let Some(request) = self.front.requests.pop_front(&mut held) {

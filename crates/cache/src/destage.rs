@@ -3,19 +3,52 @@
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_effect::{IoError, Outcome};
+use forebay_flash::sabotage::Bug;
 
 use crate::cache::{Cache, Notice, State};
 use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
 use crate::pump::FAILURES_MAX;
 
+/// A destage of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destage {
+    /// Flushes of the cache's own, one a volume, that have not ended.
+    flushes_left: u32,
+    /// They have: the regions are being cleaned.
+    cleaning: bool,
+    result: Outcome,
+    /// Regions that were added because what was dirty had moved there.
+    followed: u32,
+    /// Requests that modify wait for the end.
+    pub holds: bool,
+}
+
+impl Destage {
+    fn new(volumes: usize) -> Destage {
+        let flushes_left = volumes as u32;
+        Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0, holds: false }
+    }
+}
+
 impl Cache {
-    /// Brings everything dirty to the backing stores: [`Notice::Destaged`] follows. Requests go
-    /// on meanwhile; what they dirty is not waited for.
+    /// Brings what is dirty now to the backing stores: [`Notice::Destaged`] follows, one for all
+    /// calls before the destage that serves them began. Requests go on meanwhile; what they dirty is
+    /// not waited for. Only if clients write faster than the stores take it, so that the destage
+    /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
+    /// [`IoError::Shutdown`]) where requests are.
     pub fn destage(&mut self) {
-        self.destage_wanted = true;
-        if self.destaging.is_none() {
-            self.begin_destage();
+        if self.state != State::Ready {
+            self.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
+            return;
+        }
+        match self.destaging {
+            // What was dirtied since it began is not part of the one under way.
+            Some(_) => self.destage_again = true,
+            None => {
+                self.destage_wanted = true;
+                self.begin_destage();
+            }
         }
         self.pump();
     }
@@ -24,7 +57,29 @@ impl Cache {
     pub(crate) fn begin_destage(&mut self) {
         self.cleaner.forgive();
         self.flush_all();
-        self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+        self.destaging = Some(Destage::new(self.front.volumes.len()));
+    }
+
+    /// A dirty record was superseded by one in another region, which holds its dirty granules, too. A
+    /// destage that owes the older one follows it: the granules were dirty when it began.
+    pub(crate) fn follow(&mut self, from: u32, to: u32) {
+        let Some(destage) = &mut self.destaging else { return };
+        if !self.cleaner.is_owed(from)
+            || self.cleaner.is_wanted_clean(to)
+            || self.front.sabotage.is(Bug::DestageLosesSight)
+        {
+            return;
+        }
+        self.cleaner.push(to, Purpose::Destage);
+        self.stats.destages_followed += 1;
+        destage.followed += 1;
+        // It has been through all regions as they were when it began, and through as many as there
+        // are: who goes on writing would have it go round for ever.
+        let regions = self.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        if destage.followed > regions && !destage.holds {
+            destage.holds = true;
+            self.stats.destages_held += 1;
+        }
     }
 
     /// A stop is near: from now on what cannot be destaged is not waited for.
@@ -79,20 +134,24 @@ impl Cache {
             self.front.internal_done.drain(..).collect()
         };
         let mut any = !flushed.is_empty();
-        if let Some((left, result)) = &mut self.destaging {
+        if let Some(destage) = &mut self.destaging {
             for outcome in flushed {
-                *left -= 1;
-                *result = result.and(outcome);
+                destage.flushes_left -= 1;
+                destage.result = destage.result.and(outcome);
             }
         }
         match self.destaging {
-            Some((0, result)) if self.state != State::Flushing => {
-                // All flushed: now the regions. The marker u32::MAX says so.
+            Some(Destage { flushes_left: 0, cleaning: false, .. })
+                if self.state != State::Flushing =>
+            {
+                // All flushed: now the regions.
                 self.clean_all();
-                self.destaging = Some((u32::MAX, result));
+                if let Some(destage) = &mut self.destaging {
+                    destage.cleaning = true;
+                }
                 any = true;
             }
-            Some((u32::MAX, result)) => {
+            Some(Destage { cleaning: true, result, holds, .. }) => {
                 let given_up = self.cleaner.failures >= FAILURES_MAX;
                 // (A region that is to be used again and cannot be is no part of it.)
                 if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
@@ -107,10 +166,7 @@ impl Cache {
                     if self.state == State::Destaging {
                         self.stop_result = result;
                     } else {
-                        self.switch_destaged(result);
-                        if core::mem::take(&mut self.destage_wanted) {
-                            self.notices.push(Notice::Destaged(result));
-                        }
+                        self.end_destage(result, holds);
                     }
                     any = true;
                 }
@@ -120,17 +176,36 @@ impl Cache {
         any | self.push_stop_state()
     }
 
+    /// A destage that is no part of a stop is over.
+    fn end_destage(&mut self, result: Outcome, held: bool) {
+        self.switch_destaged(result);
+        if held && !self.is_held(Op::Write) {
+            self.release_held();
+        }
+        if core::mem::take(&mut self.destage_wanted) {
+            self.notices.push(Notice::Destaged(result));
+        }
+        if core::mem::take(&mut self.destage_again) {
+            self.destage_wanted = true;
+            if self.destaging.is_none() {
+                self.begin_destage();
+            }
+        }
+    }
+
     fn push_stop_state(&mut self) -> bool {
         match self.state {
             State::Draining if self.front.requests.in_use() == 0 && self.destaging.is_none() => {
                 self.state = State::Flushing;
                 self.cleaner.forgive();
-                self.destaging = Some((self.front.volumes.len() as u32, Ok(())));
+                self.destaging = Some(Destage::new(self.front.volumes.len()));
                 self.flush_all();
                 true
             }
             State::Flushing => {
-                let Some((0, result)) = self.destaging else { return false };
+                let Some(Destage { flushes_left: 0, result, .. }) = self.destaging else {
+                    return false;
+                };
                 self.stop_result = result;
                 self.state = State::Destaging;
                 if !self.stop_destages {

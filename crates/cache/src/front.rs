@@ -87,10 +87,8 @@ pub(crate) struct Flushing {
     pub failed: bool,
 }
 
-/// Places for which the last direct write is remembered.
+/// Extents for which the last direct write is remembered.
 const PLACES: u64 = 4096;
-/// log2 of the bytes of one.
-const PLACE_SHIFT: u32 = 20;
 
 /// An attached volume.
 #[derive(Debug)]
@@ -101,8 +99,8 @@ pub(crate) struct VolumeState {
     /// are durable.
     direct_done: u64,
     direct_durable: u64,
-    /// The number of the last such write to each MiB. Those that are [`PLACES`] apart share one,
-    /// so that it may be too high.
+    /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
+    /// one, so that it may be too high.
     direct_last: Box<[u64]>,
     /// A sync has failed: what it should have covered may be gone for good, so no later sync is
     /// believed to have made it durable.
@@ -147,6 +145,8 @@ pub(crate) struct Front {
     pub synced: Vec<(u16, SyncWaiter, Outcome)>,
     /// Volumes whose sync is to be asked for by [`Front::issue_syncs`] (bits).
     due: u64,
+    /// log2 of the bytes of an extent.
+    extent_shift: u32,
     pub sabotage: Sabotage,
 }
 
@@ -167,6 +167,7 @@ impl Front {
             internal_done: Vec::new(),
             synced: Vec::new(),
             due: 0,
+            extent_shift: config.extent_shift,
             sabotage: Sabotage::default(),
             sync_failures: 0,
         }
@@ -338,7 +339,8 @@ impl Front {
     pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
         let v = &mut self.volumes[volume as usize];
         v.direct_done += 1;
-        let (first, last) = (start >> PLACE_SHIFT, end.saturating_sub(1) >> PLACE_SHIFT);
+        let shift = self.extent_shift;
+        let (first, last) = (start >> shift, end.saturating_sub(1) >> shift);
         for place in first..=last.min(first + PLACES - 1) {
             v.direct_last[(place % PLACES) as usize] = v.direct_done;
         }
@@ -350,10 +352,10 @@ impl Front {
         v.direct_done > v.direct_durable
     }
 
-    /// The same of those to a byte and what lies near it. (It may say so when there are none.)
+    /// The same of those to the extent of a byte. (It may say so when there are none.)
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         let v = &self.volumes[volume as usize];
-        v.direct_last[((offset >> PLACE_SHIFT) % PLACES) as usize] > v.direct_durable
+        v.direct_last[((offset >> self.extent_shift) % PLACES) as usize] > v.direct_durable
     }
 
     /// As [`Front::sync`], but the sync is asked for with others, by [`Front::issue_syncs`].

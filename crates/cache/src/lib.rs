@@ -19,6 +19,7 @@ mod second;
 mod shard;
 mod slab;
 mod slots;
+mod start;
 mod stats;
 mod waiters;
 

@@ -1,5 +1,5 @@
 //! What the cache does of its own accord between calls: hears the log, ends requests, pushes
-//! flushes and cleaning on; `destage` does the same for destages and a stop. Each turn is bounded.
+//! flushes and cleaning on; `start` and `destage` do the same for starts, destages and stops. Each turn is bounded.
 
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
@@ -13,6 +13,8 @@ use forebay_block::Nanos;
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
 const CLEANER: u64 = u64::MAX;
+/// The start's.
+pub(crate) const START: u64 = u64::MAX - 2;
 /// Failed attempts at cleaning in a row after which a stop gives up.
 pub(crate) const FAILURES_MAX: u32 = 3;
 /// Events of the log that are looked up ahead of the one at hand.
@@ -97,6 +99,7 @@ impl Cache {
             self.look_ahead();
             self.hear(event);
         }
+        self.settle_recovered();
         self.front.issue_syncs(&mut self.effects);
         any
     }
@@ -124,7 +127,10 @@ impl Cache {
         match event {
             Event::Appended { ticket, position, checksum } => {
                 let (n, t) = shard_of(ticket);
-                self.shards[n].appended(&mut around!(self), t, position, checksum);
+                let moved = self.shards[n].appended(&mut around!(self), t, position, checksum);
+                if let Some((from, to)) = moved {
+                    self.follow(from, to);
+                }
             }
             Event::AppendFailed { ticket, error } => {
                 let (n, t) = shard_of(ticket);
@@ -142,6 +148,7 @@ impl Cache {
                 self.shards[n].unmapped(&mut around!(self), key, position);
             }
             Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
+            Event::Synced { ticket: START, result } => self.disowned(result),
             Event::Synced { ticket, result } => {
                 self.front.pieces_done(ticket as u32, 1, result);
             }
@@ -161,7 +168,7 @@ impl Cache {
             }
             Event::Ready(report) => {
                 if self.state == State::Starting {
-                    self.serve(Some(report));
+                    self.begin_serving(report);
                 }
             }
             Event::Failed(error) => {
@@ -180,50 +187,6 @@ impl Cache {
                 self.notices.push(Notice::Stopped(self.stop_result.and(result)));
             }
             other => unreachable!("nobody asked the log for {other:?}"),
-        }
-    }
-
-    /// Requests are welcome from now on.
-    pub(crate) fn serve(&mut self, report: Option<Box<forebay_flash::RecoveryReport>>) {
-        self.state = State::Ready;
-        self.settle_policy();
-        for n in 0..self.shards.len() {
-            self.shards[n].second_ready(&mut around!(self));
-        }
-        self.notices.push(Notice::Ready(report));
-        for volume in 0..self.front.volumes.len() as u16 {
-            self.front.sync(volume, SyncWaiter::Start, &mut self.effects);
-        }
-    }
-
-    fn recovered(&mut self, r: &forebay_flash::Record) {
-        let known = usize::from(r.key.volume()) < self.front.volumes.len();
-        let offset = self.config.block_size.offset_of(r.key.block());
-        let n = self.shard_of(r.key.volume(), offset);
-        if known && r.dirty != 0 && self.state != State::Failed {
-            let volume = r.key.volume();
-            let size = self.front.volumes[usize::from(volume)].size;
-            if let Some(within) = self.shards[n].beyond(&around!(self), r.key, r.dirty) {
-                self.state = State::Failed;
-                let offset = offset + within;
-                let error = forebay_flash::LogError::BeyondVolume { volume, offset, size };
-                self.notices.push(Notice::Failed(error));
-                return;
-            }
-        }
-        let masks = (r.valid, r.dirty);
-        let room = known
-            && self.shards[n].recovered(&mut around!(self), r.key, r.position, r.checksum, masks);
-        if !room && self.state != State::Failed {
-            // A record that nobody remembers must not stay on flash: refuse to serve.
-            self.state = State::Failed;
-            let (what, stored, expected) = if known {
-                ("cached blocks", u64::from(self.config.slots()) + 1, 0)
-            } else {
-                ("volumes", u64::from(r.key.volume()) + 1, self.front.volumes.len() as u64)
-            };
-            let error = forebay_flash::LogError::Geometry { what, stored, expected };
-            self.notices.push(Notice::Failed(error));
         }
     }
 

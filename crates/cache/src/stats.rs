@@ -113,4 +113,12 @@ pub struct CacheStats {
     pub destaged_past_loss: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,
+    /// At the start: records that waited for a place in the index until all were known.
+    pub recovered_spilled: u64,
+    /// At the start: clean records that were disowned because the index has no room for them.
+    pub recovered_disowned: u64,
+    /// Regions that a destage went to because a dirty record had moved there.
+    pub destages_followed: u64,
+    /// Destages that made requests wait, to catch up with them.
+    pub destages_held: u64,
 }

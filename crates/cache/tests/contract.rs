@@ -150,7 +150,13 @@ fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfi
     CacheConfig {
         write_policy,
         acknowledge,
-        flash: Some(FlashConfig { geometry, entries_max: 48, blocks: 48, regions_reserved: 1 }),
+        flash: Some(FlashConfig {
+            geometry,
+            entries_max: 48,
+            blocks: 48,
+            regions_reserved: 1,
+            recovery_chunk_pages: 64,
+        }),
         ..CacheConfig::dram_only(4)
     }
 }

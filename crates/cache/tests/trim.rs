@@ -121,7 +121,13 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         inflight_batches_max: 1,
         active_extents_max: 2,
     };
-    let flash = FlashConfig { geometry, entries_max: 48, blocks: 0, regions_reserved: 1 };
+    let flash = FlashConfig {
+        geometry,
+        entries_max: 48,
+        blocks: 0,
+        regions_reserved: 1,
+        recovery_chunk_pages: 64,
+    };
     let config =
         CacheConfig { dram_blocks: 2, flash: Some(flash), ..config(WritePolicy::WRITE_THROUGH) };
     let mut d = Driver::with_bytes(config, 8 * BLOCK + 512);

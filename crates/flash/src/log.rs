@@ -123,7 +123,7 @@ impl Log {
         let superblock_bytes = (geometry.superblock_pages * geometry.page_size) as usize;
         let mut sizes = vec![superblock_bytes; BATCH_BUFFERS];
         sizes.extend((0..geometry.inflight_batches_max).map(|_| 2 * geometry.page_size as usize));
-        crate::recovery::buffer_sizes(&geometry, &mut sizes);
+        crate::recovery::buffer_sizes(&geometry, &options, &mut sizes);
         let queue_max = (options.slots + geometry.batch_entries_max) as usize;
         Log {
             geometry,
@@ -502,6 +502,12 @@ impl Log {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
         !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
+    }
+
+    /// Whether recovery has given all that it found, and the log is about to begin its epoch: nothing
+    /// was written yet, or what says so is on its way.
+    pub fn is_opening(&self) -> bool {
+        matches!(self.phase, Phase::Opening { .. })
     }
 
     /// Counters.

@@ -26,14 +26,12 @@ use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, LogError, OnDamage, RecoveryReport};
+use crate::types::{Event, Layout, LogError, OnDamage, Options, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
 
 /// Region headers read at once.
 const SCANS: u32 = 16;
-/// Pages of the buffer for payloads and probing.
-const CHUNK_PAGES: u32 = 64;
 
 /// What is done next with what was read.
 pub(crate) enum Step {
@@ -103,11 +101,16 @@ pub(crate) struct Recovery {
     pub report: Box<RecoveryReport>,
 }
 
+/// Pages of the buffer for payloads and probing.
+fn chunk_pages(geometry: &Geometry, options: &Options) -> u32 {
+    geometry.region_pages.min(options.recovery_chunk_pages.max(1))
+}
+
 /// The sizes of the buffers that recovery needs, behind those before.
-pub(crate) fn buffer_sizes(geometry: &Geometry, sizes: &mut Vec<usize>) {
+pub(crate) fn buffer_sizes(geometry: &Geometry, options: &Options, sizes: &mut Vec<usize>) {
     let page = geometry.page_size as usize;
     sizes.extend([2 * page; SCANS as usize]);
-    let chunk = geometry.region_pages.min(CHUNK_PAGES).max(geometry.block_pages());
+    let chunk = chunk_pages(geometry, options).max(geometry.block_pages());
     sizes.extend([page * chunk as usize; 2]);
 }
 
@@ -169,7 +172,7 @@ impl Log {
             any_epoch: false,
             lanes: [0; SCANS as usize],
             buffers: BATCH_BUFFERS + self.geometry.inflight_batches_max as usize,
-            chunk_pages: self.geometry.region_pages.min(CHUNK_PAGES),
+            chunk_pages: chunk_pages(&self.geometry, &self.options),
             region: 0,
             page: 1,
             expected: 0,

@@ -55,11 +55,15 @@ pub enum Bug {
     TrimLeavesOldData,
     /// Cache: a trim takes the rest of an extent as one though blocks of it are cached.
     TrimPassesCachedBlocks,
+    /// Cache: who waits for an index entry is not woken by a region that had none of its shard.
+    EntryWaiterForgotten,
+    /// Cache: a destage does not follow a dirty record to the region it moves to.
+    DestageLosesSight,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 25] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -83,6 +87,8 @@ impl Bug {
         Bug::SyncFailureIgnored,
         Bug::TrimLeavesOldData,
         Bug::TrimPassesCachedBlocks,
+        Bug::EntryWaiterForgotten,
+        Bug::DestageLosesSight,
     ];
 }
 

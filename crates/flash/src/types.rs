@@ -60,6 +60,13 @@ pub struct Options {
     pub on_damage: OnDamage,
     /// Bytes of the flash device; recovery refuses a log that would reach beyond.
     pub device_bytes: u64,
+    /// Pages that recovery reads at once where it looks through payloads, at most.
+    pub recovery_chunk_pages: u32,
+}
+
+impl Options {
+    /// Usual [`recovery_chunk_pages`](Options::recovery_chunk_pages).
+    pub const RECOVERY_CHUNK_PAGES: u32 = 64;
 }
 
 impl Default for Options {
@@ -70,6 +77,7 @@ impl Default for Options {
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
             device_bytes: u64::MAX,
+            recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         }
     }
 }
@@ -375,6 +383,11 @@ pub enum LogError {
         /// The volume's bytes.
         size: u64,
     },
+    /// The index of this run has no room for all dirty records.
+    NoPlace {
+        /// Those that find no place.
+        blocks: u64,
+    },
     /// The stored layout is not known to this version.
     Layout(u16),
     /// The stored layout is another than this run's.
@@ -420,6 +433,12 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier holds newer data for byte {offset} of volume {volume}, which has \
                  {size} bytes; nothing was written"
+            ),
+            LogError::NoPlace { blocks } => write!(
+                f,
+                "the flash tier holds {blocks} dirty blocks more than this run has room for in its \
+                 index; nothing was written; start with the memory and the shards of the run before \
+                 and destage first"
             ),
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")

@@ -6,7 +6,7 @@ use forebay_block::BlockSize;
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, WritePolicy};
 use forebay_config as words;
 use forebay_config::Config;
-use forebay_flash::{Geometry, GeometryError};
+use forebay_flash::{Geometry, GeometryError, Options};
 
 /// Slots for copies under way, for each shard.
 const BOUNCE_SLOTS_PER_SHARD: u32 = 128;
@@ -83,6 +83,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         step_blocks: CacheConfig::STEP_BLOCKS,
         request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
         destage_depth: config.flush.parallel,
+        transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     })
 }
@@ -152,6 +153,7 @@ fn flash_config(
         entries_max: entries,
         blocks: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
+        recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
     };
     count_cells(&mut flash);
     Ok(flash)

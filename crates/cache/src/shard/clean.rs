@@ -10,6 +10,7 @@
 //! before its data is durable elsewhere.
 
 use forebay_effect::IoError;
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Shard, Surroundings};
@@ -222,8 +223,11 @@ impl Shard {
         }
     }
 
-    /// The region is free: nothing may refer to it any more.
+    /// The region is free: nothing may refer to it any more. Who waits for an entry of the index
+    /// tries again, whether or not it had any of this shard: if not, the next region is asked for.
     pub fn region_freed(&mut self, around: &mut Surroundings<'_>, region: u32) {
+        self.room |=
+            self.waits_for_an_entry() && !around.front.sabotage.is(Bug::EntryWaiterForgotten);
         loop {
             let id = self.regions[region as usize];
             if id == NONE {

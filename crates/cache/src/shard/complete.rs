@@ -87,7 +87,7 @@ impl Shard {
                 self.index[id].set_transfer(None);
             }
         }
-        let Transfer { mut waiters, bounce, .. } = self.transfers.remove(t);
+        let Transfer { mut waiters, bounce, .. } = self.remove_transfer(t);
         self.room = true;
         if let Some(slot) = bounce {
             self.bounce.release(slot);
@@ -284,14 +284,16 @@ impl Shard {
 
     // ---- to the log ----
 
-    /// The log has written a record, and all before it.
+    /// The log has written a record, and all before it. If it took over what an older record held
+    /// dirty: the regions of both, the older one first.
     pub fn appended(
         &mut self,
         around: &mut Surroundings<'_>,
         t: u32,
         position: Position,
         checksum: u32,
-    ) {
+    ) -> Option<(u32, u32)> {
+        let mut moved = None;
         let Kind::Append { valid, dirty } = self.transfers[t].kind else {
             unreachable!("the log answered a transfer it was not asked for")
         };
@@ -300,11 +302,17 @@ impl Shard {
             let was = shard.index[id].is_dirty();
             shard.index[id].dirty &= !dirty;
             shard.count_dirty(id, was, around.front);
+            let e = &shard.index[id];
+            if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
+                let log = around.log.as_deref().expect("a record needs a log");
+                moved = Some((log.region_of(old), log.region_of(position)));
+            }
             let to = Some((position, checksum, valid, dirty));
             shard.set_record(around, id, to);
         });
         self.trim_second(around);
         self.close_runs(around);
+        moved
     }
 
     /// The log could not write a record. Nothing is lost: the slot keeps it.

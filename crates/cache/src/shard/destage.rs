@@ -54,9 +54,6 @@ impl Shard {
                 return true;
             }
         };
-        if self.transfers.is_full() {
-            return false;
-        }
         let taken = if self.index[id].flash_dirty == self.all {
             self.destage_stretch(around, job)
         } else {
@@ -122,7 +119,6 @@ impl Shard {
         let mut members = core::mem::take(&mut self.stretch_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX.min((STRETCH_BYTES_MAX >> self.block_shift).max(1));
-        let most = most.min(self.transfers.capacity() - self.transfers.in_use());
         let first = self.scratch[job.cursor].0;
         let mut reads = 0;
         for (n, &(key, position)) in self.scratch[job.cursor..].iter().take(most).enumerate() {

@@ -272,9 +272,6 @@ impl Shard {
             if since > self.flushes[volume].until {
                 break;
             }
-            if self.transfers.is_full() {
-                break;
-            }
             let slot = self.index[id].slot().expect("dirty granules are in a slot");
             if let Some(t) = self.index[id].transfer() {
                 // Destaged already, or appended when the transfer under way ends.
@@ -296,10 +293,9 @@ impl Shard {
         }
         self.close_runs(around);
         let left = self.slots.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
-        let full = self.transfers.is_full();
         let flush = &mut self.flushes[volume];
         if left <= flush.until {
-            return if full { FlushState::Waiting } else { FlushState::More };
+            return FlushState::More;
         }
         if flush.waiting > 0 {
             return FlushState::Waiting;

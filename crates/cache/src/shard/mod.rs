@@ -17,9 +17,12 @@ mod complete;
 mod destage;
 mod evict;
 mod read;
+mod recover;
 mod tier2;
 mod transfer;
 mod write;
+
+use std::collections::BTreeMap;
 
 use forebay_block::{Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
@@ -38,6 +41,7 @@ use crate::waiters::{Piece, Waiter};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
 pub(crate) use evict::FlushState;
+use recover::Spilled;
 pub(crate) use tier2::MoveState;
 use tier2::Moves;
 use transfer::{Kind, Runs, Transfer};
@@ -85,6 +89,9 @@ pub(crate) struct Shard {
     replacement: Replacement,
     dram_blocks: u32,
     transfers: Slab<Transfer>,
+    /// Transfers under way that need no slot, and how many there may be.
+    loose: u32,
+    loose_max: u32,
     waiters: Slab<Waiter>,
     /// Pieces that wait for room.
     starved: Fifo,
@@ -122,6 +129,8 @@ pub(crate) struct Shard {
     destage_depth: u32,
     /// The records that the job under way is about, by address.
     scratch: Vec<(BlockKey, Position)>,
+    /// At a start: records for which the index has had no room so far.
+    spilled: BTreeMap<BlockKey, Spilled>,
     stretches: Slab<Stretch>,
     stretch_scratch: Vec<(EntryId, bool, Option<Slot>)>,
     segments_scratch: Vec<Segment>,
@@ -156,6 +165,7 @@ impl Shard {
         assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
         assert!(slots > share(config.dram_blocks), "each shard needs a spare slot");
         assert!(bounce > 0, "each shard needs a bounce slot");
+        assert!(config.transfers_spare > 0, "blocks without a slot need a transfer");
         let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
         let entries = match in_slots {
             // Any shard may have all cells beyond the accounting.
@@ -174,7 +184,9 @@ impl Shard {
             bounce: Slots::new(working + base(config.bounce_slots), bounce, 0),
             replacement: Replacement::new(config.replacement, slots),
             dram_blocks: share(config.dram_blocks),
-            transfers: Slab::new(slots + bounce + 64),
+            transfers: Slab::new(slots + bounce + config.transfers_spare),
+            loose: 0,
+            loose_max: config.transfers_spare,
             waiters: Slab::new(config.waiters_max),
             starved: Fifo::EMPTY,
             room: false,
@@ -200,6 +212,7 @@ impl Shard {
             destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
             scratch: Vec::with_capacity(region_blocks as usize),
+            spilled: BTreeMap::new(),
             stretches: Slab::new(config.destage_depth),
             stretch_scratch: Vec::with_capacity(64),
             segments_scratch: Vec::with_capacity(64),
@@ -439,9 +452,6 @@ impl Shard {
     }
 
     fn evaluate(&mut self, around: &mut Surroundings<'_>, piece: &mut Piece) -> Step {
-        if self.transfers.is_full() {
-            return Step::NoRoom;
-        }
         let (op, volume) = {
             let r = &around.front.requests[piece.request];
             (r.op, r.volume)
@@ -669,30 +679,5 @@ impl Shard {
     pub fn beyond(&self, around: &Surroundings<'_>, key: BlockKey, granules: u16) -> Option<u64> {
         let outside = granules & !self.within(around, key);
         (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
-    }
-
-    /// A record found by recovery. Records come in log order: a later one replaces.
-    pub fn recovered(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        key: BlockKey,
-        position: Position,
-        checksum: u32,
-        masks: (u16, u16),
-    ) -> bool {
-        let Some(id) = self.entry(key) else { return false };
-        let to = Some((position, checksum, masks.0, masks.1));
-        self.set_record(around, id, to);
-        true
-    }
-
-    /// A tombstone found by recovery.
-    pub fn recovered_tombstone(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
-        if let Some(id) = self.index.find(key) {
-            if self.index[id].position().is_some() {
-                self.set_record(around, id, None);
-            }
-            self.forget_if_empty(id);
-        }
     }
 }

@@ -89,6 +89,9 @@ impl Shard {
 
     /// Straight from the backing store to the client. Nothing of the block is cached.
     fn read_around(&mut self, around: &mut Surroundings<'_>, key: BlockKey, piece: &Piece) -> Step {
+        if !self.may_be_loose() {
+            return Step::NoRoom;
+        }
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
         let place = self.request_place(around, piece);
         let segment = Segment { place, length: piece.length };

@@ -53,6 +53,17 @@ pub(crate) struct Transfer {
 }
 
 impl Kind {
+    /// Whether a transfer of this kind may have neither a slot nor a bounce slot of its own. Of all
+    /// others there are never more than there are slots; of these, as many as were allowed for.
+    fn is_loose(self) -> bool {
+        match self {
+            Kind::DirectWrite { keep, .. } => !keep,
+            Kind::Activate { poison } => poison,
+            Kind::DirectZero { .. } | Kind::Range { .. } | Kind::DirectRead { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Where it goes, of those that are collected in runs.
     fn way(self) -> Way {
         match self {
@@ -105,6 +116,7 @@ const RUN_BLOCKS_MAX: u32 = 256;
 
 impl Shard {
     pub(super) fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> u32 {
+        self.loose += u32::from(kind.is_loose());
         self.transfers.insert(Transfer {
             kind,
             key,
@@ -116,6 +128,18 @@ impl Shard {
             stretch: NONE,
             next: NONE,
         })
+    }
+
+    /// Whether another transfer may be started that has no slot.
+    pub(super) fn may_be_loose(&self) -> bool {
+        self.loose < self.loose_max
+    }
+
+    /// Ends a transfer.
+    pub(super) fn remove_transfer(&mut self, t: u32) -> Transfer {
+        let transfer = self.transfers.remove(t);
+        self.loose -= u32::from(transfer.kind.is_loose());
+        transfer
     }
 
     /// Starts a transfer of one entry; the entry is busy from now on.

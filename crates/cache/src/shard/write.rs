@@ -182,6 +182,9 @@ impl Shard {
             return self.activate(around, id, true);
         }
         let keep = self.policy.allocate_on_write;
+        if !(keep && op == Op::Write || self.may_be_loose()) {
+            return Step::NoRoom;
+        }
         if keep && op == Op::Write && !self.ensure_slot(around, id) {
             return Step::NoRoom;
         }
@@ -234,6 +237,9 @@ impl Shard {
             // The record cannot be disowned any more: the backing store must not move on.
             return Step::Done(Err(forebay_effect::IoError::Device));
         }
+        if poison && !self.may_be_loose() {
+            return Step::NoRoom;
+        }
         let key = self.index[id].key();
         let t = self.start_on(id, Kind::Activate { poison }, (0, 0));
         let ticket = self.ticket(t);
@@ -275,6 +281,9 @@ impl Shard {
         piece: &Piece,
         zero: bool,
     ) -> Step {
+        if !self.may_be_loose() {
+            return Step::NoRoom;
+        }
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;

@@ -170,17 +170,20 @@ impl Medium {
         self.unsynced = unsynced;
     }
 
-    /// Makes one sector of a range unreadable until it is written.
-    pub fn spoil(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) {
+    /// Makes one sector of a range unreadable until it is written; gives its first byte.
+    pub fn spoil(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
         let sectors = length.div_ceil(SECTOR).max(1);
-        self.bad[((offset / SECTOR) + choices.choose(sectors)) as usize] = true;
+        let sector = offset / SECTOR + choices.choose(sectors);
+        self.bad[sector as usize] = true;
+        sector * SECTOR
     }
 
-    /// Flips bits of one byte of a range, in the cache and on the medium.
-    pub fn rot(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) {
-        let at = (offset + choices.choose(length.max(1))) as usize;
+    /// Flips bits of one byte of a range, in the cache and on the medium; gives which byte.
+    pub fn rot(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
+        let at = offset + choices.choose(length.max(1));
         let mask = 1 + choices.choose(255) as u8;
-        self.flip(at, mask);
+        self.flip(at as usize, mask);
+        at
     }
 
     pub fn flip(&mut self, at: usize, mask: u8) {

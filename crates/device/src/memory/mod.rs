@@ -26,6 +26,7 @@
 
 mod cut;
 mod faults;
+mod journal;
 mod medium;
 mod operate;
 mod pending;
@@ -36,6 +37,7 @@ use crate::choices::{Choices, Seeded};
 use crate::devices::{Completion, MemorySlice, Verb};
 pub use cut::CutStyle;
 pub use faults::{Fault, FaultCounts, FaultRates};
+pub use journal::Happening;
 use medium::{Data, Medium, SECTOR};
 use pending::Pending;
 
@@ -133,6 +135,7 @@ pub struct MemoryDevices {
     hazards: Hazards,
     clock: u64,
     operations: u64,
+    journal: Option<Vec<Happening>>,
 }
 
 impl std::fmt::Debug for MemoryDevices {
@@ -161,6 +164,27 @@ impl MemoryDevices {
             hazards: Hazards::default(),
             clock: 0,
             operations: 0,
+            journal: None,
+        }
+    }
+
+    /// From now on what happens is noted, for [`take_happenings`](MemoryDevices::take_happenings).
+    pub fn observe(&mut self) {
+        self.journal = Some(Vec::new());
+    }
+
+    /// What has happened since this was last asked, into `out`, whose contents it replaces. Nothing
+    /// where nobody [observes](MemoryDevices::observe).
+    pub fn take_happenings(&mut self, out: &mut Vec<Happening>) {
+        out.clear();
+        if let Some(journal) = &mut self.journal {
+            std::mem::swap(journal, out);
+        }
+    }
+
+    fn note_happening(&mut self, what: impl FnOnce() -> Happening) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(what());
         }
     }
 
@@ -242,6 +266,7 @@ impl MemoryDevices {
             other.delay = other.delay.saturating_sub(1);
         }
         let result = self.carry_out(&pending);
+        self.note_happening(|| Happening::Completed { io: pending.io, done: result.ok() });
         self.done.push(Completion { tag: pending.tag, result });
         self.spare.push(pending.memory);
     }

@@ -4,6 +4,7 @@
 use forebay_effect::Device;
 
 use super::faults::Fault;
+use super::journal::Happening;
 use super::medium::{Data, SECTOR};
 use super::pending::Pending;
 use super::{Contender, DeviceOptions, MemoryDevices, PendingIo, modifies};
@@ -60,6 +61,13 @@ impl Devices for MemoryDevices {
             Verb::WriteZeroes { .. } | Verb::Sync => {}
         }
         self.note_overlaps(&mut pending);
+        self.note_happening(|| Happening::Submitted {
+            io: pending.io,
+            data: match (verb, pending.data()) {
+                (Verb::Write, Data::Bytes(bytes)) => bytes,
+                _ => Vec::new(),
+            },
+        });
         self.pending.push(pending);
     }
 
@@ -110,13 +118,20 @@ impl MemoryDevices {
         fault: Fault,
     ) -> Result<u64, DeviceError> {
         let PendingIo { offset, length, verb, .. } = pending.io;
+        let device = pending.io.device;
         let medium = &mut self.media[index];
         let random = &mut self.random;
+        let harmed = |offset, length| Happening::Harmed { device, offset, length };
         match fault {
-            Fault::LostWrite => Ok(length),
+            Fault::LostWrite => {
+                self.note_happening(|| harmed(offset, length));
+                Ok(length)
+            }
             Fault::MisdirectedWrite => {
                 let elsewhere = medium.elsewhere(offset, length, random);
                 medium.land(elsewhere, &pending.data(), self.clock, |_| true);
+                self.note_happening(|| harmed(offset, length));
+                self.note_happening(|| harmed(elsewhere, length));
                 Ok(length)
             }
             Fault::MisdirectedRead => {
@@ -125,13 +140,15 @@ impl MemoryDevices {
                 Ok(length)
             }
             Fault::LatentError => {
-                medium.spoil(offset, length, random);
+                let at = medium.spoil(offset, length, random);
+                self.note_happening(|| harmed(at, SECTOR));
                 Err(DeviceError::Io)
             }
             Fault::ByteRot => {
-                medium.rot(offset, length, random);
-                pending.fill(medium.read(offset, length)?);
-                Ok(length)
+                let at = medium.rot(offset, length, random);
+                let read = medium.read(offset, length).map(|bytes| pending.fill(bytes));
+                self.note_happening(|| harmed(at, 1));
+                read.map(|()| length)
             }
             Fault::Short => {
                 let block = u64::from(medium.options.logical_block);

@@ -1,0 +1,391 @@
+//! An account of its own of what is durable on flash, from nothing but what reached the devices:
+//! which operations were submitted, with which bytes, and which of them the devices said had
+//! ended. Held against what the log says of itself and against what is written to the backing
+//! stores:
+//!
+//! - a header, and a superblock, says only of such batches and superblocks that they were durable
+//!   that were, when it was submitted;
+//! - while one copy of the superblock is written, the other is durable;
+//! - under write-back, a version of a sector is durable in the log before it is written to the
+//!   backing store.
+//!
+//! A life has a watch. What was on the devices when it began counts as durable: a start syncs the
+//! flash device before it reads it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use forebay_device::Verb;
+use forebay_device::memory::{Happening, PendingIo};
+use forebay_effect::Device;
+use forebay_flash::Geometry;
+use forebay_flash::format::batch::{BatchHeader, Entry, Kind, MOVED};
+use forebay_flash::format::region::RegionHeader;
+use forebay_flash::format::superblock::Superblock;
+use smallvec::SmallVec;
+
+use crate::oracle::{Value, WriteId};
+use crate::world::value_of;
+
+const SECTOR: u64 = 512;
+
+/// Sectors of flash (first, number) as written by an operation.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    first: u64,
+    count: u64,
+    operation: u64,
+}
+
+/// A batch seen on its way to flash.
+#[derive(Clone, Debug, Default)]
+struct Batch {
+    parts: Vec<Part>,
+    /// Payloads in cells that have not been submitted yet.
+    cells_missing: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    geometry: Geometry,
+    uuid: Option<[u8; 16]>,
+    /// By sector: the last operation whose bytes are durable.
+    durable: Vec<u64>,
+    /// What ended well since, in order, and how many there were before.
+    landed: VecDeque<Part>,
+    landed_before: u64,
+    /// Syncs in flight: their number, and how many landings they cover.
+    syncs: Vec<(u64, u64)>,
+    writing: Vec<Part>,
+    batches: BTreeMap<u64, Batch>,
+    /// Batches up to this one were found to be durable.
+    checked: u64,
+    /// Copies of superblocks by generation.
+    superblocks: Vec<(u64, Part)>,
+    /// Pages of cells that the payload of an entry goes to, with its batch.
+    expected: HashMap<u64, (u64, Entry)>,
+    /// The batches that hold a version of a sector of a volume.
+    versions: HashMap<(u16, u64, WriteId), SmallVec<[u64; 2]>>,
+    /// Versions before this one were there when the life began.
+    first_version: WriteId,
+    /// Where the medium holds other than it was given.
+    harmed: Vec<(u64, u64)>,
+    /// The first breach.
+    pub breach: Option<String>,
+}
+
+impl Watch {
+    /// For a life over flash of this geometry whose first write will have that number.
+    pub fn new(geometry: Geometry, first_version: WriteId) -> Watch {
+        Watch {
+            durable: vec![0; (geometry.device_bytes() / SECTOR) as usize],
+            geometry,
+            uuid: None,
+            landed: VecDeque::new(),
+            landed_before: 0,
+            syncs: Vec::new(),
+            writing: Vec::new(),
+            batches: BTreeMap::new(),
+            checked: 0,
+            superblocks: Vec::new(),
+            expected: HashMap::new(),
+            versions: HashMap::new(),
+            first_version,
+            harmed: Vec::new(),
+            breach: None,
+        }
+    }
+
+    /// Takes in what happened on the flash device.
+    pub fn see_flash(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Submitted { io, data } => match io.verb {
+                Verb::Write => self.submitted(io, data),
+                Verb::Sync => {
+                    let covers = self.landed_before + self.landed.len() as u64;
+                    self.syncs.push((io.number, covers));
+                }
+                Verb::Read | Verb::WriteZeroes { .. } => {}
+            },
+            Happening::Completed { io, done } => self.completed(io, *done),
+            Happening::Harmed { offset, length, .. } => {
+                let first = offset / SECTOR;
+                self.harmed.push((first, (offset + length).div_ceil(SECTOR)));
+            }
+        }
+    }
+
+    /// Whether anything on flash is other than it was given.
+    pub fn is_harmed(&self) -> bool {
+        !self.harmed.is_empty()
+    }
+
+    fn say(&mut self, what: impl FnOnce() -> String) {
+        self.breach.get_or_insert_with(what);
+    }
+
+    // ---- what ends ----
+
+    fn completed(&mut self, io: &PendingIo, done: Option<u64>) {
+        let operation = io.number + 1;
+        match io.verb {
+            Verb::Write => {
+                self.writing.retain(|w| w.operation != operation);
+                let count = done.unwrap_or(0) / SECTOR;
+                if count > 0 {
+                    let first = io.offset / SECTOR;
+                    self.landed.push_back(Part { first, count, operation });
+                }
+            }
+            Verb::Sync => {
+                let Some(at) = self.syncs.iter().position(|s| s.0 == io.number) else { return };
+                let (_, covers) = self.syncs.swap_remove(at);
+                if done.is_none() {
+                    return;
+                }
+                while self.landed_before < covers
+                    && let Some(part) = self.landed.pop_front()
+                {
+                    self.landed_before += 1;
+                    for s in &mut self.durable[part.first as usize..][..part.count as usize] {
+                        *s = (*s).max(part.operation);
+                    }
+                }
+            }
+            Verb::Read | Verb::WriteZeroes { .. } => {}
+        }
+    }
+
+    fn is_durable(&self, part: &Part) -> bool {
+        let sectors = &self.durable[part.first as usize..][..part.count as usize];
+        sectors.iter().all(|&operation| operation >= part.operation)
+    }
+
+    fn is_batch_durable(&self, batch: &Batch) -> bool {
+        batch.cells_missing == 0 && batch.parts.iter().all(|p| self.is_durable(p))
+    }
+
+    // ---- what is submitted ----
+
+    fn submitted(&mut self, io: &PendingIo, data: &[u8]) {
+        let page_size = u64::from(self.geometry.page_size);
+        let (first, count) = (io.offset / SECTOR, io.length / SECTOR);
+        let write = Part { first, count, operation: io.number + 1 };
+        self.writing.push(write);
+        let page = io.offset / page_size;
+        if page < u64::from(self.geometry.first_region_page()) {
+            self.superblock_submitted(page, data, write);
+        } else if page < self.geometry.first_cell_page() {
+            self.batch_submitted(page as u32, data, write);
+        } else {
+            self.cells_submitted(page, data, write);
+        }
+    }
+
+    fn superblock_submitted(&mut self, page: u64, data: &[u8], write: Part) {
+        let Ok(superblock) = Superblock::decode(data) else { return };
+        self.uuid = Some(superblock.uuid);
+        let own = page / u64::from(self.geometry.superblock_pages);
+        let sectors = u64::from(self.geometry.superblock_pages * self.geometry.page_size) / SECTOR;
+        let other = (1 - own) * sectors..(2 - own) * sectors;
+        let open = |p: &&Part| p.first < other.end && other.start < p.first + p.count;
+        let unsettled = self.writing.iter().chain(&self.landed).find(open).is_some();
+        let generation = superblock.generation;
+        if unsettled {
+            self.say(|| {
+                format!("superblock {generation} is written while its other copy is not durable")
+            });
+        }
+        self.check_claims("a superblock", superblock.synced, 0);
+        self.superblocks.push((generation, write));
+    }
+
+    fn batch_submitted(&mut self, page: u32, data: &[u8], write: Part) {
+        let Some(uuid) = self.uuid else { return };
+        let page_size = self.geometry.page_size as usize;
+        let mut entries = Vec::new();
+        let mut at = 0;
+        if let Ok(region) = RegionHeader::decode(&data[..page_size.min(data.len())], &uuid, page) {
+            self.check_claims("a region's header", region.synced, region.generation);
+            at = 1;
+        }
+        let Some(bytes) = data.get(at * page_size..(at + 1) * page_size) else { return };
+        let number = page + at as u32;
+        let header = BatchHeader::decode(bytes, &uuid, number, &self.geometry, &mut entries);
+        // (What is left of a write that ended early begins anywhere.)
+        let Ok(header) = header else { return };
+        self.check_claims("a batch's header", header.synced, header.generation);
+        if self.batches.contains_key(&header.sequence) {
+            // The same write, tried again.
+            return;
+        }
+        let mut batch = Batch { parts: vec![write], cells_missing: 0 };
+        for entry in entries.iter().filter(|e| e.kind == Kind::Data) {
+            if self.geometry.slots == 0 {
+                let from = (at + usize::from(entry.offset)) * page_size;
+                self.note_versions(header.sequence, entry, data.get(from..).unwrap_or_default());
+            } else if entry.offset != MOVED {
+                let cell = u64::from(entry.cell) * u64::from(self.geometry.block_pages());
+                let page = self.geometry.first_cell_page() + cell;
+                self.expected.insert(page, (header.sequence, *entry));
+                batch.cells_missing += 1;
+            }
+        }
+        self.batches.insert(header.sequence, batch);
+    }
+
+    fn cells_submitted(&mut self, page: u64, data: &[u8], write: Part) {
+        let page_size = self.geometry.page_size as usize;
+        let sectors = page_size as u64 / SECTOR;
+        for n in 0..data.len().div_ceil(page_size) {
+            let Some((sequence, entry)) = self.expected.remove(&(page + n as u64)) else {
+                continue;
+            };
+            let payload = &data[n * page_size..];
+            self.note_versions(sequence, &entry, payload);
+            let count = u64::from(self.geometry.payload_pages(entry.valid)) * sectors;
+            let part = Part { first: write.first + n as u64 * sectors, count, ..write };
+            if let Some(batch) = self.batches.get_mut(&sequence) {
+                batch.parts.push(part);
+                batch.cells_missing -= 1;
+            }
+        }
+    }
+
+    /// Which versions of which sectors a payload holds.
+    fn note_versions(&mut self, sequence: u64, entry: &Entry, payload: &[u8]) {
+        let granule = self.geometry.granule_bytes() as usize;
+        let block_sectors = u64::from(self.geometry.block_size) / SECTOR;
+        let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
+        for (g, bytes) in granules.zip(payload.chunks_exact(granule)) {
+            let at = entry.key.block().0 * block_sectors + g * granule as u64 / SECTOR;
+            for (n, sector) in bytes.chunks_exact(SECTOR as usize).enumerate() {
+                let (volume, at) = (entry.key.volume(), at + n as u64);
+                if let Value::Write(id) = value_of(sector, volume.into(), at)
+                    && id >= self.first_version
+                {
+                    self.versions.entry((volume, at, id)).or_default().push(sequence);
+                }
+            }
+        }
+    }
+
+    /// Something says that batches up to `synced` were durable, and a superblock of `generation`.
+    fn check_claims(&mut self, who: &str, synced: u64, generation: u64) {
+        if synced > self.checked {
+            let wrong = (self.batches.range(self.checked + 1..=synced))
+                .find(|(_, batch)| !self.is_batch_durable(batch))
+                .map(|(&sequence, _)| sequence);
+            if let Some(sequence) = wrong {
+                self.say(|| {
+                    format!("{who} says that batch {sequence} was durable, which it was not")
+                });
+            }
+            self.checked = synced;
+        }
+        let mut copies = self.superblocks.iter().filter(|s| s.0 == generation).peekable();
+        if copies.peek().is_some() && !copies.any(|s| self.is_durable(&s.1)) {
+            self.say(|| {
+                format!("{who} says that superblock {generation} was durable, which it was not")
+            });
+        }
+    }
+
+    /// Something is written to the backing store of a volume that writes back. `held` is what it
+    /// holds there now.
+    pub fn see_backing_write(&mut self, io: &PendingIo, data: &[u8], held: &[u8]) {
+        let Device::Backing(volume) = io.device else { return };
+        let sectors = data.chunks_exact(SECTOR as usize).zip(held.chunks_exact(SECTOR as usize));
+        for (n, (sector, held)) in sectors.enumerate() {
+            let at = io.offset / SECTOR + n as u64;
+            let Value::Write(id) = value_of(sector, volume.0, at) else { continue };
+            // (A part of a logical block is written with the rest of it as it was.)
+            if id < self.first_version || sector == held {
+                continue;
+            }
+            let batches = self.versions.get(&(volume.0 as u16, at, id));
+            let batches = batches.map_or(&[][..], SmallVec::as_slice);
+            let durable = |n: &u64| self.batches.get(n).is_some_and(|b| self.is_batch_durable(b));
+            if !batches.iter().any(durable) {
+                let logged = if batches.is_empty() { "not" } else { "not durable" };
+                self.say(|| {
+                    format!(
+                        "write {id} of sector {at} of volume {} goes to the backing store; in the \
+                         log it is {logged}",
+                        volume.0
+                    )
+                });
+                return;
+            }
+        }
+    }
+
+    // ---- what nobody can be told ----
+
+    /// Whether what the medium has done may be noticed by nobody, if the power goes now and leaves
+    /// `image` on flash: it befell the newest batches, or the newest superblock, and nothing that
+    /// is left knows that they were durable. That looks like a log that ended before them.
+    pub fn is_untold(&self, image: &[u8]) -> bool {
+        let (known, generation) = self.known_in(image);
+        let is_harmed = |p: &Part| {
+            self.harmed.iter().any(|&(from, to)| p.first < to && from < p.first + p.count)
+        };
+        let newest = self.superblocks.iter().filter(|s| self.is_durable(&s.1)).map(|s| s.0).max();
+        if newest.is_some_and(|newest| newest > generation) {
+            return true;
+        }
+        let mut batches = self.batches.iter();
+        if batches.any(|(&sequence, b)| sequence > known && b.parts.iter().any(is_harmed)) {
+            return true;
+        }
+        // What was there before this life: its batches end where those of this life begin.
+        let before = self.batches.keys().next().map_or(u64::MAX, |first| first - 1);
+        before > known
+    }
+
+    /// The newest batch and the newest superblock that anything left knows to have been durable.
+    fn known_in(&self, image: &[u8]) -> (u64, u64) {
+        let Some(uuid) = self.uuid else { return (0, 0) };
+        let g = &self.geometry;
+        let page_size = g.page_size as usize;
+        let sectors = page_size as u64 / SECTOR;
+        let whole = |page: u64, pages: u64| {
+            let (from, to) = (page * sectors, (page + pages) * sectors);
+            !self.harmed.iter().any(|&(start, end)| start < to && from < end)
+        };
+        let (mut known, mut generation) = (0, 0);
+        let superblock_pages = u64::from(g.superblock_pages);
+        for copy in 0..2 {
+            let bytes = &image[(copy * superblock_pages) as usize * page_size..];
+            if let (true, Ok(s)) =
+                (whole(copy * superblock_pages, superblock_pages), Superblock::decode(bytes))
+            {
+                (known, generation) = (known.max(s.synced), generation.max(s.generation));
+            }
+        }
+        let mut entries = Vec::new();
+        for region in 0..g.regions {
+            let start = g.region_start(region);
+            let mut found = false;
+            for page in start..start + g.region_pages {
+                let bytes = &image[page as usize * page_size..][..page_size];
+                if !whole(u64::from(page), 1) {
+                    continue;
+                }
+                let claims = match RegionHeader::decode(bytes, &uuid, page) {
+                    Ok(h) if page == start => Some((h.synced, h.generation)),
+                    _ => BatchHeader::decode(bytes, &uuid, page, g, &mut entries)
+                        .ok()
+                        .map(|h| (h.synced, h.generation)),
+                };
+                let Some((synced, superblock)) = claims else { continue };
+                // Without either of its first two pages nobody looks at a region.
+                found |= page <= start + 1;
+                if found {
+                    (known, generation) = (known.max(synced), generation.max(superblock));
+                }
+            }
+        }
+        (known, generation)
+    }
+}

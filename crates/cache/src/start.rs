@@ -1,0 +1,98 @@
+//! The start: what recovery found is taken over, then requests are welcome.
+
+use forebay_effect::Outcome;
+use forebay_flash::{Log, LogError, Record, RecoveryReport};
+
+use crate::cache::{Cache, Notice, State, around};
+use crate::front::SyncWaiter;
+use crate::pump::START;
+use crate::shard::Surroundings;
+
+impl Cache {
+    /// Requests are welcome from now on.
+    pub(crate) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
+        self.state = State::Ready;
+        self.settle_policy();
+        for n in 0..self.shards.len() {
+            self.shards[n].second_ready(&mut around!(self));
+        }
+        self.notices.push(Notice::Ready(report));
+        for volume in 0..self.front.volumes.len() as u16 {
+            self.front.sync(volume, SyncWaiter::Start, &mut self.effects);
+        }
+    }
+
+    pub(crate) fn recovered(&mut self, r: &Record) {
+        let known = usize::from(r.key.volume()) < self.front.volumes.len();
+        let offset = self.config.block_size.offset_of(r.key.block());
+        let n = self.shard_of(r.key.volume(), offset);
+        if known && r.dirty != 0 && self.state != State::Failed {
+            let volume = r.key.volume();
+            let size = self.front.volumes[usize::from(volume)].size;
+            if let Some(within) = self.shards[n].beyond(&around!(self), r.key, r.dirty) {
+                let offset = offset + within;
+                return self.refuse(LogError::BeyondVolume { volume, offset, size });
+            }
+        }
+        if known {
+            let masks = (r.valid, r.dirty);
+            let mut around = around!(self);
+            self.shards[n].recovered(&mut around, r.key, r.position, r.checksum, masks);
+        } else {
+            // A record that nobody remembers must not stay on flash.
+            let (stored, expected) =
+                (u64::from(r.key.volume()) + 1, self.front.volumes.len() as u64);
+            self.refuse(LogError::Geometry { what: "volumes", stored, expected });
+        }
+    }
+
+    /// Does not serve.
+    fn refuse(&mut self, why: LogError) {
+        if self.state != State::Failed {
+            self.state = State::Failed;
+            self.notices.push(Notice::Failed(why));
+        }
+    }
+
+    /// Once recovery has given all records, and before the log has written anything: each must have
+    /// a place in the index, or be disowned.
+    pub(crate) fn settle_recovered(&mut self) {
+        let given = self.state == State::Starting && self.log.as_ref().is_some_and(Log::is_opening);
+        if !given {
+            return;
+        }
+        let mut left = core::mem::take(&mut self.disowned);
+        let mut blocks = 0;
+        for n in 0..self.shards.len() {
+            blocks += self.shards[n].place_spilled(&mut around!(self), &mut left);
+        }
+        self.disowned = left;
+        if blocks > 0 {
+            self.refuse(LogError::NoPlace { blocks });
+        }
+    }
+
+    /// The log takes appends. Records that have no place in the index must not come back: they are
+    /// disowned durably before anybody can write past them.
+    pub(crate) fn begin_serving(&mut self, report: Box<RecoveryReport>) {
+        if self.disowned.is_empty() {
+            return self.serve(Some(report));
+        }
+        let log = self.log.as_mut().expect("it has just been opened");
+        for key in self.disowned.drain(..) {
+            self.stats.recovered_disowned += 1;
+            log.poison(key);
+        }
+        log.sync(START);
+        self.opened = Some(report);
+    }
+
+    /// They are, or cannot be.
+    pub(crate) fn disowned(&mut self, result: Outcome) {
+        let Some(report) = self.opened.take() else { return };
+        match result {
+            Ok(()) => self.serve(Some(report)),
+            Err(error) => self.refuse(LogError::Io(error)),
+        }
+    }
+}
