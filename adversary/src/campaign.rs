@@ -51,6 +51,16 @@ const FAILURES_MAX: usize = 8;
 /// Runs `each` for every seed of a range on `jobs` threads. The sum does not depend on their
 /// number, unless the campaign gives up.
 pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sync) -> Tally {
+    sweep_until(jobs, seeds, &AtomicBool::new(false), each).0
+}
+
+/// The same until somebody wishes it to `stop`; also gives the seed that is next then.
+pub fn sweep_until(
+    jobs: usize,
+    seeds: Range<u64>,
+    stop: &AtomicBool,
+    each: impl Fn(u64, &mut Tally) + Sync,
+) -> (Tally, u64) {
     let next = AtomicU64::new(seeds.start);
     let enough = AtomicBool::new(false);
     let total = Mutex::new(Tally::default());
@@ -58,7 +68,7 @@ pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sy
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 let mut own = Tally::default();
-                while !enough.load(Ordering::Relaxed) {
+                while !enough.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end {
                         break;
@@ -72,7 +82,8 @@ pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sy
             });
         }
     });
-    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let next = next.into_inner().min(seeds.end);
+    (total.into_inner().unwrap_or_else(PoisonError::into_inner), next)
 }
 
 /// Processor time that this process has used, in seconds; 0 where the system does not say.
@@ -101,6 +112,17 @@ mod tests {
         };
         assert_eq!(sum(1), sum(4));
         assert_eq!(sum(2).0, 190);
+    }
+
+    #[test]
+    fn a_campaign_that_is_stopped_has_played_every_seed_before_the_next() {
+        let stop = AtomicBool::new(false);
+        let (t, next) = sweep_until(4, 5..1_000_000, &stop, |seed, tally| {
+            tally.runs += 1;
+            stop.store(seed > 200, Ordering::Relaxed);
+        });
+        assert!(next > 200 && next < 1_000_000);
+        assert_eq!(t.runs, next - 5);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod oracle;
 pub mod run;
 pub mod scenario;
 pub mod tape;
+pub mod trials;
 pub mod watch;
 pub mod witness;
 pub mod world;

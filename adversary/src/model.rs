@@ -78,6 +78,9 @@ impl Check {
                 }
                 self.complete()?;
             }
+            while !self.world.cache.has_room() {
+                self.complete()?;
+            }
             self.request()?;
             if self.choices.one_in(STOP_ONE_IN) {
                 self.stop(self.filler.is_multiple_of(2))?;

@@ -13,6 +13,7 @@
 //! flash device before it reads it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 
 use forebay_device::Verb;
 use forebay_device::memory::{Happening, PendingIo};
@@ -323,12 +324,15 @@ impl Watch {
     // ---- what nobody can be told ----
 
     /// Whether what the medium has done may be noticed by nobody, if the power goes now and leaves
-    /// `image` on flash: it befell the newest batches, or the newest superblock, and nothing that
-    /// is left knows that they were durable. That looks like a log that ended before them.
-    pub fn is_untold(&self, image: &[u8]) -> bool {
+    /// `image` on flash, of which the bytes in `wiped` were taken away: it befell the newest batches,
+    /// or the newest superblock, and nothing that is left knows that they were durable. That looks
+    /// like a log that ended before them.
+    pub fn is_untold(&self, image: &[u8], wiped: Range<usize>) -> bool {
         let (known, generation) = self.known_in(image);
+        let wiped = (wiped.start as u64 / SECTOR, wiped.end as u64 / SECTOR);
         let is_harmed = |p: &Part| {
-            self.harmed.iter().any(|&(from, to)| p.first < to && from < p.first + p.count)
+            let harmed = self.harmed.iter().chain([&wiped]);
+            harmed.into_iter().any(|&(from, to)| p.first < to && from < p.first + p.count)
         };
         let newest = self.superblocks.iter().filter(|s| self.is_durable(&s.1)).map(|s| s.0).max();
         if newest.is_some_and(|newest| newest > generation) {

@@ -134,6 +134,9 @@ impl World {
         let checked = self.cache.config().write_policy.write_back
             && self.cache.stats().destaged_past_loss == 0;
         for happening in self.happenings.drain(..) {
+            if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
+                trace(&format!("  {happening:?}"));
+            }
             match &happening {
                 Happening::Submitted { io, .. } | Happening::Completed { io, .. }
                     if io.device == Device::Flash =>

@@ -1,11 +1,9 @@
-//! What every change has to pass, and the same without end.
-
-use std::time::Instant;
+//! What every change has to pass.
 
 use forebay_adversary::campaign::{Tally, sweep};
 use forebay_adversary::coverage::{Coverage, FLOORS};
 use forebay_adversary::exhaustive::{CASES, play};
-use forebay_adversary::kind::{CUTS, Kind, injected};
+use forebay_adversary::kind::{Kind, injected};
 use forebay_adversary::run::Plan;
 use forebay_adversary::{manage, model};
 use forebay_device::memory::Fault;
@@ -207,41 +205,4 @@ fn finish(rows: &[Row]) -> Result<(), String> {
         0 => Ok(()),
         n => Err(format!("{n} violations")),
     }
-}
-
-pub fn soak(
-    jobs: usize,
-    only: Option<&str>,
-    cuts: u64,
-    hours: f64,
-    first: u64,
-) -> Result<(), String> {
-    let kinds = match only {
-        Some(name) => vec![Kind::find(name)?],
-        None => CUTS.to_vec(),
-    };
-    let start = Instant::now();
-    let mut all = Tally::default();
-    let mut rows = Vec::new();
-    let mut seed = first;
-    println!("{}", head());
-    while all.cuts < cuts && start.elapsed().as_secs_f64() < hours * 3600.0 {
-        for kind in &kinds {
-            let kind = *kind;
-            let seeds = seed..seed + 2_000;
-            let row = measure(kind.name, &format!("{}..{}", seeds.start, seeds.end), || {
-                sweep(jobs, seeds, |seed, tally| kind.tally(seed, tally))
-            });
-            let failed = explain(&kind, &row.tally);
-            all.merge(&row.tally);
-            rows.push(row);
-            failed?;
-        }
-        seed += 2_000;
-        println!("so far {} runs, {} cuts, {} violations", all.runs, all.cuts, all.failures.len());
-        if !all.failures.is_empty() {
-            break;
-        }
-    }
-    finish(&rows)
 }

@@ -2,7 +2,9 @@
 
 mod canaries;
 mod ci;
+mod hunt;
 mod single;
+mod soak;
 mod table;
 
 use std::path::PathBuf;
@@ -25,20 +27,30 @@ pub struct Arguments {
 enum What {
     /// Everything that a change has to pass, bounded by operations.
     Ci,
-    /// Random runs without end, until a violation, so many cuts or so many hours.
+    /// Everything in turn for so many hours. Ctrl-C ends it; the same command goes on with it. What it
+    /// finds is shrunk and kept.
     Soak {
-        /// Only this kind of run.
+        /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
         #[arg(long)]
-        kind: Option<String>,
-        /// Stop after this many power cuts.
-        #[arg(long, default_value_t = u64::MAX)]
-        cuts: u64,
-        /// Stop after this time.
+        kinds: Option<String>,
+        /// Hours, those of earlier calls included.
         #[arg(long, default_value_t = f64::INFINITY)]
         hours: f64,
         /// First seed.
         #[arg(long, default_value_t = 1 << 32)]
         seed: u64,
+        /// Where it keeps how far it is, and what it finds.
+        #[arg(long, default_value = "target/soak")]
+        state: PathBuf,
+    },
+    /// Everything in turn, in small slices, until the first failure.
+    Hunt {
+        /// Give up after so many minutes.
+        #[arg(long, default_value_t = 10.0)]
+        minutes: f64,
+        /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
+        #[arg(long)]
+        kinds: Option<String>,
     },
     /// Every sequence of two operations, every order, every cut, every surviving subset.
     Exhaustive {
@@ -84,9 +96,14 @@ pub fn perform(arguments: &Arguments) -> Result<(), String> {
     let jobs = arguments.jobs.unwrap_or(processors);
     match &arguments.what {
         What::Ci => ci::ci(jobs),
-        What::Soak { kind, cuts, hours, seed } => {
-            ci::soak(jobs, kind.as_deref(), *cuts, *hours, *seed)
-        }
+        What::Soak { kinds, hours, seed, state } => soak::soak(&soak::Soak {
+            jobs,
+            kinds: kinds.as_deref(),
+            hours: *hours,
+            first: *seed,
+            directory: state,
+        }),
+        What::Hunt { minutes, kinds } => hunt::hunt(jobs, *minutes, kinds.as_deref()),
         What::Exhaustive { case, bug } => ci::exhaustive(jobs, *case, bug.as_deref()),
         What::Manage => ci::manage(jobs),
         What::Canaries { seeds, bug } => canaries::canaries(jobs, *seeds, bug.as_deref()),

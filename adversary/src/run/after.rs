@@ -2,6 +2,7 @@
 //! everything.
 
 use std::hash::Hasher;
+use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::Open;
@@ -41,18 +42,23 @@ impl Runner<'_> {
         let after = aside.executor.devices_mut();
         let devices = self.world.executor.devices();
         devices.survivors_into(after, CutStyle::Any, &mut self.choices);
-        if let Some(watch) = self.world.watch.as_ref().filter(|watch| watch.is_harmed()) {
-            // The medium has lied. Whether anything that is left knows of it?
-            let untold = watch.is_untold(after.durable(Device::Flash));
-            let name = if untold { "lies that a cut hides" } else { "lies, then a cut" };
+        let wiped = match self.plan.flash_lost && self.choices.choose(2) == 1 {
+            true => self.wipe(&mut aside),
+            false => 0..0,
+        };
+        if let Some(watch) = self.world.watch.as_ref()
+            && (watch.is_harmed() || !wiped.is_empty())
+        {
+            // Does anything that is left know of what is gone?
+            let image = aside.executor.devices().durable(Device::Flash);
+            let untold = watch.is_untold(image, wiped);
+            let name = if untold { "damage that a cut hides" } else { "damage, then a cut" };
             self.seen.stats.add(name, 1);
             if untold {
+                self.wiped = false;
                 self.aside = Some(aside);
                 return Ok(());
             }
-        }
-        if self.plan.flash_lost && self.choices.choose(2) == 1 {
-            self.wipe(&mut aside);
         }
         self.look_aside(aside, Self::aftermath)
     }
@@ -82,51 +88,44 @@ impl Runner<'_> {
         result
     }
 
-    /// Takes away what is on a world's flash, or a part of it.
-    fn wipe(&mut self, world: &mut World) {
-        let Some(g) = world.config.flash.as_ref().map(|f| f.geometry) else { return };
+    /// Takes away what is on a world's flash, or a part of it: which bytes, if a part.
+    fn wipe(&mut self, world: &mut World) -> Range<usize> {
+        let Some(g) = world.config.flash.as_ref().map(|f| f.geometry) else { return 0..0 };
         let devices = world.executor.devices_mut();
         let mut image = devices.durable(Device::Flash).to_vec();
         let page = g.page_size as usize;
-        let region = |n: u32| {
-            let start = g.region_start(n) as usize;
-            start * page..(start + g.region_pages as usize) * page
-        };
+        let superblock = g.superblock_pages as usize * page;
         let c = &mut self.choices;
-        let name = match c.choose(6) {
-            0 => {
-                image.fill(0);
-                "flash wiped"
-            }
-            1 => {
-                c.garbage(&mut image);
-                "flash overwritten"
-            }
-            2 => {
-                image[..g.first_region_page() as usize * page].fill(0);
-                "flash without its superblocks"
-            }
+        let (name, part) = match c.choose(6) {
+            0 => ("flash wiped", 0..image.len()),
+            1 => ("flash overwritten", 0..image.len()),
+            2 => ("flash without its superblocks", 0..2 * superblock),
             3 => {
-                let copy = c.choose(2) as usize * g.superblock_pages as usize * page;
-                image[copy..copy + page].fill(0);
-                "flash without a superblock"
+                let copy = c.choose(2) as usize * superblock;
+                ("flash without a superblock", copy..copy + superblock)
             }
             4 => {
-                image[region(c.choose(g.regions.into()) as u32)].fill(0);
-                "flash without a region"
+                let start = g.region_start(c.choose(g.regions.into()) as u32) as usize;
+                let end = start + g.region_pages as usize;
+                ("flash without a region", start * page..end * page)
             }
             _ => {
-                let pages = (image.len() / page) as u64;
-                let first = c.choose(pages);
-                let end = (first + 1 + c.choose(8)).min(pages);
-                image[first as usize * page..end as usize * page].fill(0);
-                "flash without some pages"
+                let pages = image.len() / page;
+                let first = c.choose(pages as u64) as usize;
+                let end = (first + 1 + c.choose(8) as usize).min(pages);
+                ("flash without some pages", first * page..end * page)
             }
         };
+        match name {
+            "flash overwritten" => c.garbage(&mut image),
+            _ => image[part.clone()].fill(0),
+        }
+        let whole = part.start == 0 && part.end >= 2 * superblock;
         devices.replace(Device::Flash, image);
         self.wiped = true;
         self.seen.stats.add(name, 1);
         self.tell(|| format!("--- {name}"));
+        if whole { 0..0 } else { part }
     }
 
     fn take_aside(&mut self) -> Box<World> {
@@ -308,6 +307,7 @@ impl Runner<'_> {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
+                        self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
                         return Ok(true);
                     }

@@ -231,8 +231,12 @@ impl Log {
     /// Layout slots: writes a mapping down anew, because the region that holds it is being
     /// reclaimed; `Moved` follows. False, and nothing happens, while a newer record of the block
     /// is being written, which will make it unnecessary.
+    ///
+    /// # Panics
+    /// If the mapping has no granule: such a record is to be unmapped.
     pub fn remap(&mut self, mapping: Mapping) -> bool {
-        let Mapping { ticket, key, position, .. } = mapping;
+        let Mapping { ticket, key, position, valid, .. } = mapping;
+        assert!(valid != 0, "a mapping without a granule");
         if self.takes_no_notes() {
             let result = Err(self.error.unwrap_or(IoError::Shutdown));
             let (from, region) = (0, 0);

@@ -272,9 +272,16 @@ impl Shard {
                 let id = self.index.find(key).expect("a busy block has an entry");
                 if self.index[id].flash_dirty == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
-                    // the record that is still on flash.
+                    // the record that is still on flash: until its region is free or, in the layout
+                    // slots, until it is forgotten there.
                     self.index[id].flash_valid = 0;
-                    self.finish(around, t, |_, _, _| {});
+                    self.finish(around, t, |shard, around, id| {
+                        // (Its region may have been freed meanwhile.)
+                        if shard.index[id].position().is_some() {
+                            shard.disown(around, id);
+                            shard.restand(id, false);
+                        }
+                    });
                 } else {
                     self.finish_failed(around, t, error);
                 }
