@@ -25,6 +25,7 @@ use crate::notice::{EngineNotice, available_memory};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
+use crate::watch::Watched;
 
 /// Memory beyond that of the slots, so that answers can be sent from the slots themselves: as
 /// much can be lent at a time. It is touched only where what is lent is written.
@@ -158,6 +159,11 @@ fn open_all(
     let mut stores: Vec<Store> = slots.into_iter().flatten().collect();
     let volumes = describe(config, &stores, &decision.numbers);
 
+    if let Some(watch) = &options.watch {
+        for (number, store) in stores.iter_mut().enumerate() {
+            store.watch(watch, Device::Backing(forebay_block::Volume(number as u32)));
+        }
+    }
     created.keep();
     // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
@@ -193,7 +199,11 @@ fn open_all(
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,
     };
-    let mut executor = Executor::new(shape(config, devices, &volumes), arena);
+    let mut devices = shape(config, devices, &volumes);
+    if let Some(watch) = &options.watch {
+        devices = AnyDevices::new(Watched::new(devices, watch.clone()));
+    }
+    let mut executor = Executor::new(devices, arena);
     executor.measure();
     let mut core = Core::new(executor, Cache::new(machine), tape);
     for store in &stores {
