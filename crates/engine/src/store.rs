@@ -89,7 +89,8 @@ impl Store {
         };
         let writable = area_at.is_some() || !store.read_only;
         let file = File::options().read(true).write(writable).open(&store.path);
-        let area = HeaderArea::of_file(file.map_err(|source| io_error("open", &store.path, source))?);
+        let area =
+            HeaderArea::of_file(file.map_err(|source| io_error("open", &store.path, source))?);
         store.check_elsewhere(volume, &area, total, area_at, give_up)?;
         match area_at {
             Some(at) => store.open_header(volume, area, at, give_up.headers)?,
@@ -355,12 +356,11 @@ pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error
 }
 
 fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
-    let blank = area.iter().all(|&b| b == 0);
     let copies = COPY_OFFSETS.map(|at| {
         let at = at as usize;
         area.get(at..at + COPY_BYTES).unwrap_or(&[])
     });
-    BackingHeader::newest(copies, blank)
+    BackingHeader::newest(copies, BackingHeader::is_blank(area))
 }
 
 fn size_of(file: &File) -> std::io::Result<u64> {
