@@ -305,4 +305,5 @@ def main():
             server.kill()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -21,8 +21,8 @@
 //!
 //! **Dirty** is set durably before the first write of a run may be acknowledged without being on
 //! the store, and cleared at a stop that destaged everything. **Opening** is set before the
-//! flash tier begins a new epoch and cleared after; it tells a crash in between from a tier that
-//! is older than the store.
+//! flash tier is formatted or begins a new epoch, and cleared after; it tells a crash in between
+//! from a tier that is older than the store.
 
 use forebay_config::BackingLayout;
 
@@ -117,15 +117,13 @@ impl BackingHeader {
         COPY_OFFSETS[(self.update % 2) as usize]
     }
 
-    /// The newest header of an area, given its two copies; `None` when `blank` says that the
-    /// whole area is zeroes.
+    /// The newest header of an area, given its two copies; `None` where there was none yet:
+    /// `blank` says that the area is zeroes, but for what the very first copy may have left
+    /// there when the power failed ([`BackingHeader::is_blank`]).
     ///
     /// # Errors
     /// If there is something else than a header, or nothing that verifies.
     pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
-        if blank {
-            return Ok(None);
-        }
         let decoded = copies.map(decode);
         let newest = decoded.iter().filter_map(|d| d.as_ref().ok()).max_by_key(|h| h.update);
         if let Some(header) = newest {
@@ -138,9 +136,20 @@ impl BackingHeader {
         let error = |wanted: fn(HeaderError) -> bool| {
             decoded.iter().find_map(|d| d.err().filter(|e| wanted(*e)))
         };
-        Err(error(is_newer)
-            .or_else(|| error(|e| e == HeaderError::Damaged))
-            .unwrap_or(HeaderError::Foreign))
+        match error(is_newer).or_else(|| error(|e| e == HeaderError::Damaged)) {
+            Some(error @ HeaderError::Newer(_)) => Err(error),
+            _ if blank => Ok(None),
+            error => Err(error.unwrap_or(HeaderError::Foreign)),
+        }
+    }
+
+    /// Whether an area has no header yet, nor anybody's data: it is zeroes, but for the place of
+    /// the first copy that is ever written, which a power cut may leave torn.
+    pub fn is_blank(area: &[u8]) -> bool {
+        let first = COPY_OFFSETS[1] as usize;
+        let (before, after) = area.split_at(first.min(area.len()));
+        let after = after.get(COPY_BYTES..).unwrap_or(&[]);
+        before.iter().chain(after).all(|&byte| byte == 0)
     }
 
     /// Whether this store may be used with a flash tier that is at `epoch`.
@@ -255,6 +264,32 @@ mod tests {
             let found = BackingHeader::newest([&a.encode(), &torn], false);
             assert_eq!(found, Ok(Some(a)), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_torn_first_copy_is_no_header_yet_and_data_beside_it_is_foreign() {
+        let first = BackingHeader { update: 1, ..header(1) };
+        let (whole, at) = (first.encode(), first.place() as usize);
+        let mut area = vec![0; AREA_BYTES as usize];
+        area[at..at + 60].copy_from_slice(&whole[..60]);
+        area[at + 1024..at + 1536].fill(0xA5);
+        let newest = |area: &[u8]| {
+            let copies = COPY_OFFSETS.map(|at| &area[at as usize..at as usize + COPY_BYTES]);
+            BackingHeader::newest(copies, BackingHeader::is_blank(area))
+        };
+        assert_eq!(newest(&area), Ok(None));
+        for elsewhere in [0, 5000, at - 1, at + COPY_BYTES, area.len() - 1] {
+            let mut area = area.clone();
+            area[elsewhere] = 1;
+            assert!(newest(&area).is_err(), "byte {elsewhere}");
+        }
+        area[at..at + COPY_BYTES].copy_from_slice(&whole);
+        assert_eq!(newest(&area), Ok(Some(first)));
+        area[at + 8] = 2;
+        area[at + 12..at + 16].fill(0);
+        let sum = crc32c::crc32c(&area[at..at + 512]);
+        area[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(newest(&area), Err(HeaderError::Newer(2)), "whole, and not ours to overwrite");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::status::{self, Status};
 use crate::store::Store;
 use crate::table::Submission;
 use crate::tape::Recorder;
+use crate::watch::Watch;
 
 /// What [`Engine::troubles`] has told.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,8 @@ pub struct EngineOptions {
     pub one_at_a_time: bool,
     /// Where to write a tape.
     pub tape: Option<std::path::PathBuf>,
+    /// Who watches the devices: for tests.
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 impl EngineOptions {

@@ -41,6 +41,8 @@ pub(crate) struct FlashTier {
     pub found: Found,
     pub target: Option<Target>,
     pub notice: Option<Notice>,
+    /// Where what it holds ends; 0 if that is nothing. Only the start of the device was looked at.
+    used_bytes: usize,
     options: OpenOptions,
 }
 
@@ -69,13 +71,22 @@ impl FlashTier {
                 needed: size.bytes(),
             });
         }
-        let found = inspect_flash(&flash.path)?;
+        let start = read_start(&flash.path)?;
+        let found = recognise(&start);
+        let used_bytes = start.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let path = flash.path.clone();
-        Ok(FlashTier { path, bytes, found, target: Some(target), notice, options })
+        Ok(FlashTier { path, bytes, found, target: Some(target), notice, used_bytes, options })
     }
-}
 
-impl FlashTier {
+    /// Whether this may be what a power cut left of the very first write of a tier of this
+    /// geometry. What it is for certain, the headers of the stores say.
+    pub fn may_be_torn_format(&self, geometry: &Geometry) -> bool {
+        let copy_bytes = geometry.superblock_pages * geometry.page_size;
+        let torn =
+            matches!(self.found, Found::Foreign | Found::Unusable(LogError::SuperblockDamaged));
+        torn && self.used_bytes <= copy_bytes as usize
+    }
+
     /// Reads the whole tier and counts its dirty blocks.
     ///
     /// # Errors
@@ -99,6 +110,10 @@ pub fn layout_name(superblock: &Superblock) -> &'static str {
 /// # Errors
 /// If it cannot be read.
 pub fn inspect_flash(path: &Path) -> Result<Found, EngineError> {
+    Ok(recognise(&read_start(path)?))
+}
+
+fn read_start(path: &Path) -> Result<Vec<u8>, EngineError> {
     let file = File::open(path).map_err(|e| io_error("open", path, e))?;
     let mut start = vec![0; LOOKED_AT_BYTES];
     let mut done = 0;
@@ -109,7 +124,8 @@ pub fn inspect_flash(path: &Path) -> Result<Found, EngineError> {
             Err(e) => return Err(io_error("read", path, e)),
         }
     }
-    Ok(recognise(&start[..done]))
+    start.truncate(done);
+    Ok(start)
 }
 
 /// The newest superblock at the start of a device.

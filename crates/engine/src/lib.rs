@@ -27,6 +27,7 @@ mod devices;
 mod engine;
 mod error;
 mod flash_tier;
+mod header_area;
 mod machine;
 mod notice;
 mod opening;
@@ -38,6 +39,7 @@ mod store;
 mod table;
 pub mod tape;
 mod translate;
+pub mod watch;
 
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};

@@ -25,10 +25,14 @@ use crate::notice::{EngineNotice, available_memory};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
+use crate::watch::Watched;
 
 /// Memory beyond that of the slots, so that answers can be sent from the slots themselves: as
 /// much can be lent at a time. It is touched only where what is lent is written.
 const LENT_BYTES_MAX: u32 = 8 << 20;
+
+/// The epoch that a flash tier begins with.
+const FIRST_EPOCH: u64 = 1;
 
 /// What [`open`] has made; the machine is not started yet.
 pub(crate) struct Opened {
@@ -118,6 +122,12 @@ fn open_all(
     }
     let mut notices = Vec::new();
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
+    if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)
+        && tier.may_be_torn_format(&flash.geometry)
+        && awaits_first_epoch(&stores)
+    {
+        tier.found = Found::Blank;
+    }
     let decision = decide(options, &mut flash, &stores)?;
     if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
@@ -158,6 +168,11 @@ fn open_all(
     let mut stores: Vec<Store> = slots.into_iter().flatten().collect();
     let volumes = describe(config, &stores, &decision.numbers);
 
+    if let Some(watch) = &options.watch {
+        for (number, store) in stores.iter_mut().enumerate() {
+            store.watch(watch, Device::Backing(forebay_block::Volume(number as u32)));
+        }
+    }
     created.keep();
     // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
@@ -193,7 +208,11 @@ fn open_all(
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,
     };
-    let mut executor = Executor::new(shape(config, devices, &volumes), arena);
+    let mut devices = shape(config, devices, &volumes);
+    if let Some(watch) = &options.watch {
+        devices = AnyDevices::new(Watched::new(devices, watch.clone()));
+    }
+    let mut executor = Executor::new(devices, arena);
     executor.measure();
     let mut core = Core::new(executor, Cache::new(machine), tape);
     for store in &stores {
@@ -299,6 +318,14 @@ fn decide(
     Ok(Decision { start, numbers: in_order() })
 }
 
+/// Whether the stores' last opening was to make a flash tier and did not get further, so that
+/// no tier owes them anything.
+fn awaits_first_epoch(stores: &[Store]) -> bool {
+    let mut headers = stores.iter().filter_map(|store| store.header.as_ref()).peekable();
+    headers.peek().is_some()
+        && headers.all(|h| h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty)
+}
+
 /// Refuses stores whose newest data may be on a flash tier other than `here`.
 fn nothing_elsewhere(
     stores: &[Store],
@@ -352,19 +379,24 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, Stri
     Ok(numbers)
 }
 
-/// Before the flash tier begins its next epoch, every store says which one that will be.
+/// Before the flash tier begins its next epoch, every store says which one that will be, and of
+/// which tier: one that is about to be made has to be found bound to them after a power cut.
 fn announce(
     stores: &mut [Store],
     start: &Open,
     flash: Option<&FlashTier>,
 ) -> Result<(), EngineError> {
-    let (Open::Recover, Some(Found::Tier(superblock))) = (start, flash.map(|f| &f.found)) else {
-        return Ok(());
+    let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
+        (Open::Recover, Some(Found::Tier(superblock))) => (superblock.uuid, superblock.epoch + 1),
+        (Open::Format { uuid, .. }, _) => (*uuid, FIRST_EPOCH),
+        (Open::Recover, _) => return Ok(()),
     };
     for store in stores {
         store.write_header(|header| {
-            header.flash_uuid = superblock.uuid;
-            header.flash_epoch = superblock.epoch + 1;
+            // What another tier held was found to be nothing, or given up.
+            header.dirty &= header.flash_uuid == tier;
+            header.flash_uuid = tier;
+            header.flash_epoch = epoch;
             header.opening = true;
         })?;
     }

@@ -1,19 +1,21 @@
 //! Backing stores: opened, measured, and their headers kept.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_config::{BackingLayout, Volume};
-use forebay_device::DeviceError;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
+use forebay_effect::Device;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::engine::GiveUp;
 use crate::error::EngineError;
+use crate::header_area::HeaderArea;
 use crate::patience;
+use crate::watch::Watch;
 
 /// An open backing store. Its target is moved to the devices; what stays is the header.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(crate) struct Store {
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
-    area: Option<(Area, u64)>,
+    area: Option<(HeaderArea, u64)>,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
     /// Where headers of other layouts are that were given up.
@@ -46,13 +48,6 @@ pub(crate) enum Backing {
     Local(Target),
     /// These bytes of an export.
     Remote { export: Arc<Export>, offset: u64, size: u64 },
-}
-
-/// Where the header is.
-#[derive(Debug)]
-enum Area {
-    File(File),
-    Remote(Arc<Export>),
 }
 
 impl Store {
@@ -94,7 +89,8 @@ impl Store {
         };
         let writable = area_at.is_some() || !store.read_only;
         let file = File::options().read(true).write(writable).open(&store.path);
-        let area = Area::File(file.map_err(|source| io_error("open", &store.path, source))?);
+        let area =
+            HeaderArea::of_file(file.map_err(|source| io_error("open", &store.path, source))?);
         store.check_elsewhere(volume, &area, total, area_at, give_up)?;
         match area_at {
             Some(at) => store.open_header(volume, area, at, give_up.headers)?,
@@ -125,7 +121,7 @@ impl Store {
             void: Vec::new(),
             path,
         };
-        let area = Area::Remote(export.clone());
+        let area = HeaderArea::of_export(export.clone());
         store.check_elsewhere(volume, &area, export.size(), area_at, give_up)?;
         match area_at {
             Some(at) => store.open_header(volume, area, at, give_up.headers)?,
@@ -142,6 +138,13 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// From now on `watch` sees what is written to the header, as to `device`.
+    pub fn watch(&mut self, watch: &Arc<dyn Watch>, device: Device) {
+        if let Some((area, _)) = &mut self.area {
+            area.watch(watch.clone(), device);
+        }
     }
 
     /// Writes the header, durably.
@@ -170,7 +173,7 @@ impl Store {
     fn check_elsewhere(
         &mut self,
         volume: &Volume,
-        area: &Area,
+        area: &HeaderArea,
         total: u64,
         own: Option<u64>,
         give_up: GiveUp,
@@ -215,10 +218,10 @@ impl Store {
         for at in std::mem::take(&mut self.void) {
             let area = match (&self.export, &self.area) {
                 (_, Some((area, _))) => area,
-                (Some(export), None) => &Area::Remote(export.clone()),
+                (Some(export), None) => &HeaderArea::of_export(export.clone()),
                 (None, None) => {
                     let file = File::options().write(true).open(&self.path);
-                    &Area::File(file.map_err(|e| io_error("open", &self.path, e))?)
+                    &HeaderArea::of_file(file.map_err(|e| io_error("open", &self.path, e))?)
                 }
             };
             for copy in COPY_OFFSETS {
@@ -232,7 +235,7 @@ impl Store {
     fn open_header(
         &mut self,
         volume: &Volume,
-        area: Area,
+        area: HeaderArea,
         at: u64,
         format: bool,
     ) -> Result<(), EngineError> {
@@ -266,35 +269,6 @@ impl Store {
     fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
         Ok(BackingHeader::new(volume.layout, random_uuid()?, self.size_bytes))
     }
-}
-
-impl Area {
-    fn read(&self, at: u64) -> std::io::Result<Vec<u8>> {
-        match self {
-            Area::File(file) => read_area(file, at),
-            Area::Remote(export) => {
-                let length = export.size().saturating_sub(at).min(AREA_BYTES);
-                let mut area = vec![0; length as usize];
-                export.read_at(&mut area, at).map_err(|e| remote_error(export, e))?;
-                Ok(area)
-            }
-        }
-    }
-
-    /// Writes, durably.
-    fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
-        match self {
-            Area::File(file) => file.write_all_at(bytes, at).and_then(|()| file.sync_data()),
-            Area::Remote(export) => {
-                let written = export.write_at(bytes, at).and_then(|()| export.sync());
-                written.map_err(|e| remote_error(export, e))
-            }
-        }
-    }
-}
-
-fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
-    std::io::Error::other(export.failure().unwrap_or_else(|| error.to_string()))
 }
 
 /// Which bytes of a store are what.
@@ -344,12 +318,12 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
         Some(address) => {
             let export = Export::open(address, true)?;
             let size = export.size();
-            (Area::Remote(Arc::new(export)), size)
+            (HeaderArea::of_export(Arc::new(export)), size)
         }
         None => {
             let file = File::open(path).map_err(|source| io_error("open", path, source))?;
             let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
-            (Area::File(file), size)
+            (HeaderArea::of_file(file), size)
         }
     };
     let mut first_error = None;
@@ -382,25 +356,11 @@ pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error
 }
 
 fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
-    let blank = area.iter().all(|&b| b == 0);
     let copies = COPY_OFFSETS.map(|at| {
         let at = at as usize;
         area.get(at..at + COPY_BYTES).unwrap_or(&[])
     });
-    BackingHeader::newest(copies, blank)
-}
-
-fn read_area(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
-    let mut area = vec![0; AREA_BYTES as usize];
-    let mut done = 0;
-    while done < area.len() {
-        match file.read_at(&mut area[done..], at + done as u64)? {
-            0 => break,
-            n => done += n,
-        }
-    }
-    area.truncate(done);
-    Ok(area)
+    BackingHeader::newest(copies, BackingHeader::is_blank(area))
 }
 
 fn size_of(file: &File) -> std::io::Result<u64> {

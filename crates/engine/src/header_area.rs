@@ -1,0 +1,103 @@
+//! Where the header of a backing store lies: a file or block device, or an export.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use forebay_device::nbd::Export;
+use forebay_device::{DeviceError, Verb};
+use forebay_effect::Device;
+
+use crate::backing_header::AREA_BYTES;
+use crate::watch::{Operation, Part, Watch};
+
+/// A backing store as its header's keeper sees it.
+#[derive(Debug)]
+pub(crate) struct HeaderArea {
+    medium: Medium,
+    watch: Option<(Arc<dyn Watch>, Device)>,
+}
+
+#[derive(Debug)]
+enum Medium {
+    File(File),
+    Remote(Arc<Export>),
+}
+
+impl HeaderArea {
+    /// That of a file or block device.
+    pub fn of_file(file: File) -> HeaderArea {
+        HeaderArea { medium: Medium::File(file), watch: None }
+    }
+
+    /// That of an export.
+    pub fn of_export(export: Arc<Export>) -> HeaderArea {
+        HeaderArea { medium: Medium::Remote(export), watch: None }
+    }
+
+    /// From now on `watch` sees what is written, as to `device`.
+    pub fn watch(&mut self, watch: Arc<dyn Watch>, device: Device) {
+        self.watch = Some((watch, device));
+    }
+
+    /// The area at `at`, or what there is of it.
+    pub fn read(&self, at: u64) -> std::io::Result<Vec<u8>> {
+        match &self.medium {
+            Medium::File(file) => read_area(file, at),
+            Medium::Remote(export) => {
+                let length = export.size().saturating_sub(at).min(AREA_BYTES);
+                let mut area = vec![0; length as usize];
+                export.read_at(&mut area, at).map_err(|e| remote_error(export, e))?;
+                Ok(area)
+            }
+        }
+    }
+
+    /// Writes, durably.
+    pub fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.watched(Verb::Write, at, bytes, || match &self.medium {
+            Medium::File(file) => file.write_all_at(bytes, at),
+            Medium::Remote(export) => {
+                export.write_at(bytes, at).map_err(|e| remote_error(export, e))
+            }
+        })?;
+        self.watched(Verb::Sync, 0, &[], || match &self.medium {
+            Medium::File(file) => file.sync_data(),
+            Medium::Remote(export) => export.sync().map_err(|e| remote_error(export, e)),
+        })
+    }
+
+    fn watched(
+        &self,
+        verb: Verb,
+        offset: u64,
+        bytes: &[u8],
+        perform: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let Some((watch, device)) = &self.watch else { return perform() };
+        let (device, length) = (*device, bytes.len() as u64);
+        let part = Part::Header;
+        let operation = Operation { device, part, verb, offset, length, bytes: bytes.to_vec() };
+        let number = watch.begin(operation).map_err(std::io::Error::other)?;
+        let result = perform();
+        watch.end(number, result.is_ok());
+        result
+    }
+}
+
+fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
+    std::io::Error::other(export.failure().unwrap_or_else(|| error.to_string()))
+}
+
+fn read_area(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
+    let mut area = vec![0; AREA_BYTES as usize];
+    let mut done = 0;
+    while done < area.len() {
+        match file.read_at(&mut area[done..], at + done as u64)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    area.truncate(done);
+    Ok(area)
+}
