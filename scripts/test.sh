@@ -33,7 +33,7 @@ step_fmt() { cargo fmt --all --check; }
 
 step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 
-# The shell scripts themselves.
+# The shell scripts themselves, and whether every mutant still applies to the source.
 step_scripts() {
     local file status=0
     for file in scripts/*.sh scripts/demo/*.sh scripts/traces/*.sh bench/*.sh .ci/run tests/integration/run tests/integration/*.sh; do
@@ -41,17 +41,24 @@ step_scripts() {
             bash -n "$file" || status=1
         fi
     done
+    if python3 -c 'import tomllib' 2>/dev/null; then
+        tests/mutants/run --check || status=1
+    else
+        say "skipped: the list of mutants: Python 3.11 or newer is missing"
+    fi
     return "$status"
 }
 
 step_ruff() {
-    [ -n "$(git ls-files '*.py')" ] || skip "there is no Python here"
+    local files=('*.py' tests/mutants/run)
+    [ -n "$(git ls-files "${files[@]}")" ] || skip "there is no Python here"
     if ! has ruff; then
         python3 -m venv target/ruff && target/ruff/bin/pip install -q ruff==0.14.5 \
             || skip "ruff cannot be installed"
         PATH="$PWD/target/ruff/bin:$PATH"
     fi
-    git ls-files -z '*.py' | xargs -0 ruff check && git ls-files -z '*.py' | xargs -0 ruff format --check
+    git ls-files -z "${files[@]}" | xargs -0 ruff check \
+        && git ls-files -z "${files[@]}" | xargs -0 ruff format --check
 }
 
 step_tidy() { cargo test -p forebay-tidy; }
