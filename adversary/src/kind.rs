@@ -26,6 +26,7 @@ const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: P
         small_blocks: false,
         switches: false,
         slots: false,
+        gives_up: false,
     };
     Kind { name, limits, plan }
 }
@@ -38,6 +39,7 @@ const fn slots(name: &'static str, write_back: bool, plan: Plan) -> Kind {
         small_blocks: false,
         switches: false,
         slots: true,
+        gives_up: false,
     };
     Kind { name, limits, plan }
 }
@@ -115,6 +117,7 @@ pub fn unreadable() -> [Kind; 4] {
         kind("through-unreadable", true, Some(false), plan),
         slots("back-slots-unreadable", true, plan),
     ]
+    .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
 /// Cuts that take what is on flash with them, or parts of it. Nothing is owed there.

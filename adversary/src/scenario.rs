@@ -94,6 +94,8 @@ pub struct Limits {
     pub switches: bool,
     /// Flash in the layout slots.
     pub slots: bool,
+    /// Stores may fail for good: requests do not wait for them for ever.
+    pub gives_up: bool,
 }
 
 /// Draws a scenario. Most are tiny, so that everything happens within a few operations; but
@@ -154,7 +156,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         step_blocks,
         request_blocks_max,
         destage_depth: 1 + c.choose(4) as u32,
-        give_up_after: forebay_block::Nanos([0, 1][c.choose(2) as usize]),
+        give_up_after: match limits.gives_up {
+            true => forebay_block::Nanos(1),
+            false => forebay_block::Nanos([0, 1][c.choose(2) as usize]),
+        },
     };
     let volumes: Vec<_> = (0..size.volumes)
         .map(|_| {

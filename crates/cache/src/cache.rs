@@ -116,6 +116,8 @@ pub struct Cache {
     pub(crate) front: Front,
     pub(crate) shards: Vec<Shard>,
     pub(crate) log: Option<Log>,
+    /// The shards know that nothing goes to the log any more.
+    pub(crate) log_lost: bool,
     pub(crate) effects: EffectQueue,
     pub(crate) stats: CacheStats,
     pub(crate) state: State,
@@ -181,6 +183,7 @@ impl Cache {
             front: Front::new(&config),
             shards,
             log,
+            log_lost: false,
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             state: State::New,

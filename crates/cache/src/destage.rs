@@ -9,6 +9,7 @@ use crate::cache::{Cache, Notice, State};
 use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
 use crate::pump::FAILURES_MAX;
+use crate::shard::Superseded;
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +63,12 @@ impl Cache {
 
     /// A dirty record was superseded by one in another region, which holds its dirty granules, too. A
     /// destage that owes the older one follows it: the granules were dirty when it began.
-    pub(crate) fn follow(&mut self, from: u32, to: u32) {
+    pub(crate) fn follow(&mut self, superseded: Superseded) {
+        let Superseded { from, to, unreadable } = superseded;
         let Some(destage) = &mut self.destaging else { return };
-        if !self.cleaner.is_owed(from)
+        // (It may have been at the region already, in vain.)
+        let owed = unreadable || self.cleaner.is_owed(from);
+        if !owed
             || self.cleaner.is_wanted_clean(to)
             || self.front.sabotage.is(Bug::DestageLosesSight)
         {

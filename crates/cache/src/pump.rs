@@ -36,6 +36,7 @@ impl Cache {
     pub(crate) fn owes(&self) -> bool {
         let front = &self.front;
         self.log.as_ref().is_some_and(Log::has_events)
+            || self.has_lost_log()
             || !front.finished.is_empty()
             || self.may_resume()
             || self.flushing != 0
@@ -44,6 +45,12 @@ impl Cache {
             || self.switch.is_some()
             || self.may_stop()
             || self.shards.iter().any(Shard::may_serve)
+    }
+
+    /// Whether the log has failed, and the shards have not been told.
+    #[inline]
+    fn has_lost_log(&self) -> bool {
+        !self.log_lost && self.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Whether something is being cleaned, or should be.
@@ -63,6 +70,12 @@ impl Cache {
     /// One turn of everything that is owed; true when something was done.
     pub(crate) fn pump(&mut self) -> bool {
         let mut any = self.hear_log();
+        if self.has_lost_log() {
+            // No shard hears of it where nothing of its own was on the way to the log.
+            self.log_lost = true;
+            self.shards.iter_mut().for_each(Shard::log_gave_up);
+            any = true;
+        }
         while let Some(request) = Self::pop(&mut self.front, |f| &mut f.finished) {
             self.finish(request);
             any = true;
@@ -128,8 +141,8 @@ impl Cache {
             Event::Appended { ticket, position, checksum } => {
                 let (n, t) = shard_of(ticket);
                 let moved = self.shards[n].appended(&mut around!(self), t, position, checksum);
-                if let Some((from, to)) = moved {
-                    self.follow(from, to);
+                if let Some(superseded) = moved {
+                    self.follow(superseded);
                 }
             }
             Event::AppendFailed { ticket, error } => {
@@ -483,6 +496,7 @@ impl Cache {
     fn give_up(&mut self) {
         let Some(log) = &mut self.log else { return };
         log.give_up(IoError::Device);
+        self.log_lost = true;
         self.shards.iter_mut().for_each(Shard::log_gave_up);
     }
 }
