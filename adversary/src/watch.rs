@@ -370,23 +370,22 @@ impl Watch {
         let mut entries = Vec::new();
         for region in 0..g.regions {
             let start = g.region_start(region);
-            let mut found = false;
-            for page in start..start + g.region_pages {
-                let bytes = &image[page as usize * page_size..][..page_size];
-                if !whole(u64::from(page), 1) {
-                    continue;
-                }
-                let claims = match RegionHeader::decode(bytes, &uuid, page) {
-                    Ok(h) if page == start => Some((h.synced, h.generation)),
-                    _ => BatchHeader::decode(bytes, &uuid, page, g, &mut entries)
-                        .ok()
-                        .map(|h| (h.synced, h.generation)),
-                };
-                let Some((synced, superblock)) = claims else { continue };
-                // Without either of its first two pages nobody looks at a region.
-                found |= page <= start + 1;
-                if found {
-                    (known, generation) = (known.max(synced), generation.max(superblock));
+            let page = |n: u32| {
+                let bytes = &image[(start + n) as usize * page_size..][..page_size];
+                whole(u64::from(start + n), 1).then_some(bytes)
+            };
+            let mut batch =
+                |n: u32| BatchHeader::decode(page(n)?, &uuid, start + n, g, &mut entries).ok();
+            let header = page(0).and_then(|bytes| RegionHeader::decode(bytes, &uuid, start).ok());
+            // What the region holds, its first two pages say; other batches in it are not looked at.
+            let sequences = [header.map(|h| h.sequence), batch(1).map(|h| h.region_sequence)];
+            let Some(sequence) = sequences.into_iter().flatten().max() else { continue };
+            if let Some(h) = header {
+                (known, generation) = (known.max(h.synced), generation.max(h.generation));
+            }
+            for h in (1..g.region_pages).filter_map(&mut batch) {
+                if h.region_sequence == sequence {
+                    (known, generation) = (known.max(h.synced), generation.max(h.generation));
                 }
             }
         }
