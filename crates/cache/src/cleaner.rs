@@ -61,6 +61,8 @@ pub(crate) struct Cleaner {
     queue: VecDeque<(u32, Purpose)>,
     /// By region: whether the queue has it for a destage.
     wanted: Box<[bool]>,
+    /// By region: whether the destage under way could not read all of it.
+    unread: Box<[bool]>,
     /// Regions are reclaimed by moving what they hold.
     moves: bool,
     /// A region was reclaimed last: then it is the turn of blocks that give way.
@@ -82,6 +84,7 @@ impl Cleaner {
         Cleaner {
             queue: VecDeque::with_capacity(2 * regions as usize + 1),
             wanted: vec![false; regions as usize].into_boxed_slice(),
+            unread: vec![false; regions as usize].into_boxed_slice(),
             moves,
             moved_last: false,
             active: None,
@@ -118,11 +121,21 @@ impl Cleaner {
     pub fn is_wanted_clean(&self, region: u32) -> bool {
         self.wanted[region as usize]
     }
-    /// Whether a destage still has to look at what the region held when it was begun: the region is
-    /// to be brought to the backing stores, or that is under way.
+    /// The destage could not read all of the region.
+    pub fn note_unread(&mut self, region: u32) {
+        self.unread[region as usize] = true;
+    }
+    /// Records have moved from one region to another; those that could not be read may be among them.
+    pub fn note_moved(&mut self, from: u32, to: u32) {
+        self.unread[to as usize] |= self.unread[from as usize];
+    }
+    /// Whether a destage has not yet brought to the backing stores all that the region held when it
+    /// was begun: that is to be done, or under way, or was in vain.
     pub fn is_owed(&self, region: u32) -> bool {
         let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
-        self.is_wanted_clean(region) || self.active.as_ref().is_some_and(active)
+        self.is_wanted_clean(region)
+            || self.unread[region as usize]
+            || self.active.as_ref().is_some_and(active)
     }
     /// Gives up what is merely wanted clean.
     pub fn forget_destages(&mut self) {
@@ -221,5 +234,6 @@ impl Cleaner {
     /// A destage is asked for: what failed before it does not count.
     pub fn forgive(&mut self) {
         (self.failures, self.failing_since, self.unreadable) = (0, None, 0);
+        self.unread.fill(false);
     }
 }

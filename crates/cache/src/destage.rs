@@ -9,7 +9,6 @@ use crate::cache::{Cache, Notice, State};
 use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
 use crate::pump::FAILURES_MAX;
-use crate::shard::Superseded;
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -63,12 +62,9 @@ impl Cache {
 
     /// A dirty record was superseded by one in another region, which holds its dirty granules, too. A
     /// destage that owes the older one follows it: the granules were dirty when it began.
-    pub(crate) fn follow(&mut self, superseded: Superseded) {
-        let Superseded { from, to, unreadable } = superseded;
+    pub(crate) fn follow(&mut self, from: u32, to: u32) {
         let Some(destage) = &mut self.destaging else { return };
-        // (It may have been at the region already, in vain.)
-        let owed = unreadable || self.cleaner.is_owed(from);
-        if !owed
+        if !self.cleaner.is_owed(from)
             || self.cleaner.is_wanted_clean(to)
             || self.front.sabotage.is(Bug::DestageLosesSight)
         {

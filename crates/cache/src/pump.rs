@@ -141,8 +141,8 @@ impl Cache {
             Event::Appended { ticket, position, checksum } => {
                 let (n, t) = shard_of(ticket);
                 let moved = self.shards[n].appended(&mut around!(self), t, position, checksum);
-                if let Some(superseded) = moved {
-                    self.follow(superseded);
+                if let Some((from, to)) = moved {
+                    self.follow(from, to);
                 }
             }
             Event::AppendFailed { ticket, error } => {
@@ -154,6 +154,7 @@ impl Cache {
                 self.shards[n].activated(&mut around!(self), t, result);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
+                self.cleaner.note_moved(from, region);
                 self.shards[ticket as usize].moved(key, position, (from, region), result.is_ok());
             }
             Event::Unmapped { key, position } => {
@@ -400,6 +401,9 @@ impl Cache {
         // used again, and that the log must hear of.
         let reclaims = active.purpose == Purpose::Reclaim;
         let left = active.unreadable && reclaims;
+        if active.unreadable && active.purpose == Purpose::Destage {
+            self.cleaner.note_unread(active.region);
+        }
         let result = if left { written.and(Err(IoError::Corrupt)) } else { written };
         self.stats.destage_retries += u64::from(result.is_err());
         let done = self.cleaner.end(result, self.now);

@@ -6,18 +6,7 @@ use forebay_flash::{BlockKey, Position};
 
 use super::transfer::{Kind, Transfer};
 use super::{Shard, Surroundings};
-use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, UNREADABLE, WANTS_APPEND};
-
-/// A dirty record gave way to another that holds its dirty granules, too.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Superseded {
-    /// The region of the older one.
-    pub from: u32,
-    /// That of the newer one.
-    pub to: u32,
-    /// The older one could not be read when it was to be destaged.
-    pub unreadable: bool,
-}
+use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 
 impl Shard {
     /// The name under which the log answers to transfer `t`.
@@ -302,15 +291,15 @@ impl Shard {
 
     // ---- to the log ----
 
-    /// The log has written a record, and all before it. Says if it took over what an older record
-    /// held dirty.
+    /// The log has written a record, and all before it. If it took over what an older record held
+    /// dirty: the regions of both, the older one first.
     pub fn appended(
         &mut self,
         around: &mut Surroundings<'_>,
         t: u32,
         position: Position,
         checksum: u32,
-    ) -> Option<Superseded> {
+    ) -> Option<(u32, u32)> {
         let mut moved = None;
         let Kind::Append { valid, dirty } = self.transfers[t].kind else {
             unreachable!("the log answered a transfer it was not asked for")
@@ -323,11 +312,7 @@ impl Shard {
             let e = &shard.index[id];
             if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
                 let log = around.log.as_deref().expect("a record needs a log");
-                moved = Some(Superseded {
-                    from: log.region_of(old),
-                    to: log.region_of(position),
-                    unreadable: e.has(UNREADABLE),
-                });
+                moved = Some((log.region_of(old), log.region_of(position)));
             }
             let to = Some((position, checksum, valid, dirty));
             shard.set_record(around, id, to);

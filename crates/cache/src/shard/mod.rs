@@ -39,7 +39,6 @@ use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
 pub(crate) use clean::{Job, JobState, Target};
-pub(crate) use complete::Superseded;
 use destage::Stretch;
 pub(crate) use evict::FlushState;
 use recover::Spilled;
