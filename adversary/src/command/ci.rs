@@ -12,25 +12,31 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 18] = [
-    ("dram", 1_200),
+const SEEDS: [(&str, u64); 24] = [
+    ("dram", 600),
     ("back", 2_400),
-    ("through", 2_400),
-    ("dram-switch", 400),
+    ("through", 2_000),
+    ("dram-switch", 300),
     ("switch", 1_200),
-    ("switch-errors", 300),
-    ("dram-errors", 400),
-    ("back-errors", 600),
-    ("through-errors", 600),
-    ("back-media", 1_700),
-    ("through-media", 1_700),
-    ("back-slots", 2_000),
-    ("through-slots", 1_000),
-    ("back-slots-errors", 300),
+    ("switch-errors", 400),
+    ("dram-errors", 300),
+    ("back-errors", 1_000),
+    ("through-errors", 800),
+    ("dram-unreadable", 300),
+    ("back-unreadable", 1_000),
+    ("through-unreadable", 500),
+    ("back-media", 3_000),
+    ("through-media", 1_500),
+    ("through-lost", 1_000),
+    ("back-slots", 1_600),
+    ("through-slots", 800),
+    ("switch-slots", 1_600),
+    ("back-slots-errors", 500),
     ("through-slots-errors", 300),
-    ("back-slots-media", 500),
+    ("back-slots-unreadable", 800),
+    ("back-slots-media", 2_000),
     ("through-slots-media", 500),
-    ("switch-slots", 2_000),
+    ("through-slots-lost", 500),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [
@@ -41,9 +47,9 @@ const LIES: [Fault; 5] = [
     Fault::LatentError,
 ];
 /// Runs against an array of bytes.
-const AGAINST_ARRAY: u64 = 300;
+const AGAINST_ARRAY: u64 = 200;
 /// Seeds that are run twice.
-const TWICE: u64 = 100;
+const TWICE: u64 = 60;
 
 pub fn ci(jobs: usize) -> Result<(), String> {
     println!("{}", head());

@@ -199,6 +199,10 @@ impl<'a> Runner<'a> {
         if changed > 0 {
             return Err(format!("{changed} writes whose memory changed while they were in flight"));
         }
+        let overlapping = self.world.executor.devices().hazards().overlapping_writes;
+        if overlapping > 0 {
+            return Err(format!("{overlapping} writes over others that were in flight"));
+        }
         self.check_watch()?;
         self.seen.digest = self.world.digest.0;
         self.seen.faults.merge(self.world.executor.devices().faults());

@@ -92,6 +92,11 @@ impl Medium {
         }
     }
 
+    /// What a range holds as reads see it, whether or not it can be read.
+    pub fn seen(&self, offset: u64, length: u64) -> &[u8] {
+        &self.current[offset as usize..(offset + length) as usize]
+    }
+
     /// The bytes that a read sees.
     pub fn read(&self, offset: u64, length: u64) -> Result<&[u8], DeviceError> {
         let sectors = (offset / SECTOR) as usize..((offset + length).div_ceil(SECTOR)) as usize;

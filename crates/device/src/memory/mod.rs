@@ -4,8 +4,9 @@
 //! and says which operation completes next; it cuts the power when it likes. Every device has a
 //! volatile write cache: a write that completed is seen by reads at once and survives a power
 //! cut for certain only after a sync that was *submitted* after the write completed. Operations
-//! in flight at a cut may land too. Memory is read when a write completes, as a device may, and
-//! a read's memory is spoiled while it is in flight: who changes or uses pinned memory is found
+//! in flight at a cut may land too. Memory is read when a write completes, as a device may; a
+//! read sees each sector as it was at its submission or as it is at its completion, and its memory
+//! is spoiled meanwhile: who changes or uses pinned memory is found
 //! out ([`Hazards`]).
 //!
 //! Faults are drawn from a seed ([`FaultRates`]), planned for the n-th operation

@@ -54,10 +54,15 @@ impl Devices for MemoryDevices {
             delay,
             checksum: 0,
             contended: false,
+            before: Vec::new(),
         };
         match verb {
             Verb::Write => pending.checksum = pending.crc(),
-            Verb::Read => pending.spoil(),
+            Verb::Read => {
+                pending.spoil();
+                let medium = &self.media[self.index_of(device)];
+                pending.before.extend_from_slice(medium.seen(offset, length));
+            }
             Verb::WriteZeroes { .. } | Verb::Sync => {}
         }
         self.note_overlaps(&mut pending);
@@ -99,7 +104,19 @@ impl MemoryDevices {
         match verb {
             Verb::Read => {
                 let bytes = self.media[index].read(offset, length)?;
-                pending.fill(bytes);
+                if bytes == pending.before {
+                    pending.fill(bytes);
+                } else {
+                    // Written meanwhile: each sector as it was or as it is.
+                    let mut mixed = pending.before.clone();
+                    let sector = SECTOR as usize;
+                    for (to, from) in mixed.chunks_mut(sector).zip(bytes.chunks(sector)) {
+                        if self.random.choose(2) == 0 {
+                            to.copy_from_slice(from);
+                        }
+                    }
+                    pending.fill(&mixed);
+                }
             }
             Verb::Write => self.land(index, offset, &pending.data(), pending),
             Verb::WriteZeroes { .. } if !self.media[index].options.zeroes => {

@@ -17,6 +17,8 @@ pub(super) struct Pending {
     /// CRC-32C of a write's memory at submission.
     pub checksum: u32,
     pub contended: bool,
+    /// What a read would have seen at submission.
+    pub before: Vec<u8>,
 }
 
 impl Pending {
