@@ -5,10 +5,11 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::Open;
+use forebay_cache::{CacheConfig, Open};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
+use forebay_flash::LogError;
 
 use super::Runner;
 use crate::world::{Found, Started, World, values_of};
@@ -149,7 +150,7 @@ impl Runner<'_> {
         let before = (std::mem::take(&mut self.syncs_failed), std::mem::take(&mut self.lies));
         std::mem::swap(&mut self.world, &mut *aside);
         let oracles = self.oracles.clone();
-        let open = (std::mem::take(&mut self.open), self.destage.take());
+        let open = (std::mem::take(&mut self.open), self.destage.take(), self.shards);
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
@@ -157,7 +158,7 @@ impl Runner<'_> {
         self.tell(|| "--- back".into());
         self.seen.faults.merge(self.world.executor.devices().faults());
         self.oracles = oracles;
-        (self.open, self.destage) = open;
+        (self.open, self.destage, self.shards) = open;
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
         std::mem::swap(&mut self.world, &mut *aside);
@@ -273,6 +274,21 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Another policy for the next start, and now and then other shards.
+    fn draw_config(&mut self) -> CacheConfig {
+        let mut config = self.scenario.config.clone();
+        (config.write_policy, config.acknowledge) = self.draw_policy();
+        let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        let most = config.dram_blocks.min(config.spare_slots).min(config.bounce_slots).min(8);
+        config.shards = self.shards;
+        if !slots && self.reshards && self.choices.choose(4) == 3 {
+            config.shards = 1 + self.choices.choose(most.into()) as u8;
+        }
+        let changed = config.shards != self.shards;
+        self.seen.stats.add("starts with other shards", u64::from(changed));
+        config
+    }
+
     /// Nobody answers them any more.
     pub(crate) fn forget_requests(&mut self) {
         self.open.clear();
@@ -291,11 +307,11 @@ impl Runner<'_> {
     /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
+        self.reshards = true;
         for attempt in 0.. {
             if !self.scenario.policies.is_empty() {
-                let mut config = self.scenario.config.clone();
-                (config.write_policy, config.acknowledge) = self.draw_policy();
-                self.tell(|| format!("--- as {:?}", config.write_policy));
+                let config = self.draw_config();
+                self.tell(|| format!("--- as {:?}, {} shards", config.write_policy, config.shards));
                 self.world.reboot(config);
             }
             self.world.start(Open::Recover);
@@ -307,6 +323,7 @@ impl Runner<'_> {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
+                        self.shards = self.world.config.shards;
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
                         return Ok(true);
@@ -314,6 +331,14 @@ impl Runner<'_> {
                     Started::Refused(why) => {
                         self.seen.stats.add_start(&self.world.found);
                         self.seen.refusals += 1;
+                        if let Found::Refused(LogError::NoPlace { .. }) = self.world.found
+                            && self.world.config.shards != self.shards
+                        {
+                            // What is dirty does not fit these shards; those of before it fits.
+                            self.seen.stats.add("starts with other shards refused", 1);
+                            self.reshards = false;
+                            break;
+                        }
                         if std::mem::take(&mut self.wiped) {
                             // Nothing is lost with it: the operator begins another.
                             self.world.reboot(self.world.config.clone());
@@ -334,6 +359,9 @@ impl Runner<'_> {
                 if !self.world.complete_one(&mut self.choices) {
                     return Err("recovery hangs".into());
                 }
+            }
+            if !self.reshards {
+                continue;
             }
             self.tell(|| format!("--- cut in recovery after {done}"));
             self.seen.cuts_in_recovery += 1;

@@ -79,7 +79,7 @@ impl Runner<'_> {
             self.tell(|| format!("switch to {policy:?}, {acknowledge:?}"));
             self.world.set_policy(policy, acknowledge);
             let blocks = self.scenario.config.dram_blocks;
-            let shards = u32::from(self.scenario.config.shards);
+            let shards = u32::from(self.world.cache.config().shards);
             let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
             self.world.cache.set_dram_blocks(less);
         }

@@ -112,6 +112,9 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
+    /// Shards of the last start that went well, and whether the next may have others.
+    shards: u8,
+    reshards: bool,
     /// Times that flash was formatted.
     formats: u8,
     /// What was on flash, or a part of it, has been taken away.
@@ -171,6 +174,8 @@ impl<'a> Runner<'a> {
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
+            shards: scenario.config.shards,
+            reshards: true,
             formats: 0,
             wiped: false,
             seen,

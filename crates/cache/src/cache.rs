@@ -135,8 +135,9 @@ pub struct Cache {
     pub(crate) switch: Option<Switch>,
     /// Why the policy of the start does not hold.
     pub(crate) unsettled: Option<IoError>,
-    /// At a start: blocks whose clean records have no place in the index, and, while they are being
+    /// At a start: whether all records have a place; blocks whose clean records have no place in the index, and, while they are being
     /// disowned, what recovery found.
+    pub(crate) settled: bool,
     pub(crate) disowned: Vec<BlockKey>,
     pub(crate) opened: Option<Box<RecoveryReport>>,
     pub(crate) stop_destages: bool,
@@ -201,6 +202,7 @@ impl Cache {
             switch: None,
             unsettled: None,
             hurry: false,
+            settled: false,
             disowned: Vec::new(),
             opened: None,
             stop_destages: false,

@@ -37,6 +37,7 @@ impl Cache {
         let front = &self.front;
         self.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
+            || self.owes_settling()
             || !front.finished.is_empty()
             || self.may_resume()
             || self.flushing != 0

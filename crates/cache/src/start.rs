@@ -54,13 +54,19 @@ impl Cache {
         }
     }
 
+    /// Whether recovery has given all records, and they have not been settled.
+    pub(crate) fn owes_settling(&self) -> bool {
+        let starting = self.state == State::Starting && !self.settled;
+        starting && self.log.as_ref().is_some_and(Log::is_opening)
+    }
+
     /// Once recovery has given all records, and before the log has written anything: each must have
     /// a place in the index, or be disowned.
     pub(crate) fn settle_recovered(&mut self) {
-        let given = self.state == State::Starting && self.log.as_ref().is_some_and(Log::is_opening);
-        if !given {
+        if !self.owes_settling() {
             return;
         }
+        self.settled = true;
         let mut left = core::mem::take(&mut self.disowned);
         let mut blocks = 0;
         for n in 0..self.shards.len() {
@@ -75,6 +81,7 @@ impl Cache {
     /// The log takes appends. Records that have no place in the index must not come back: they are
     /// disowned durably before anybody can write past them.
     pub(crate) fn begin_serving(&mut self, report: Box<RecoveryReport>) {
+        assert!(self.settled, "the log began its epoch before its records were settled");
         if self.disowned.is_empty() {
             return self.serve(Some(report));
         }
