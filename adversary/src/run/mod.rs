@@ -128,6 +128,9 @@ pub struct Runner<'a> {
 /// What went wrong, in words.
 pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result<Seen, String> {
     let mut runner = Runner::new(scenario, plan, choices);
+    for feature in scenario.features() {
+        runner.seen.stats.add(feature, 1);
+    }
     runner.format()?;
     runner.lives()?;
     runner.finish()
@@ -158,10 +161,6 @@ impl<'a> Runner<'a> {
         let oracles = (scenario.volumes.iter().enumerate())
             .map(|(i, v)| Oracle::new(i as u32, v.size_bytes / 512))
             .collect();
-        let mut seen = Seen::default();
-        for feature in scenario.features() {
-            seen.stats.add(feature, 1);
-        }
         Runner {
             world,
             oracles,
@@ -178,7 +177,7 @@ impl<'a> Runner<'a> {
             reshards: true,
             formats: 0,
             wiped: false,
-            seen,
+            seen: Seen::default(),
         }
     }
 
