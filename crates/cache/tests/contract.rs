@@ -277,6 +277,49 @@ fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
 }
 
 #[test]
+fn a_record_that_is_not_durable_when_a_destage_chooses_is_no_part_of_it() {
+    // Block 5 has a clean record. Its next version goes to flash while the records chosen for the
+    // destage are being made durable: if it reached the store now, a power cut could lose its own
+    // record, bring the clean one back, and reads would go back in time until that is dropped.
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
+    let fua = |d: &mut Driver, block| {
+        let id = d.request(Op::Write, Flags::FUA, block * BLOCK, BLOCK);
+        d.complete_first(is_flash_write, Ok(()));
+        id
+    };
+    d.write(5);
+    d.cache.destage();
+    d.poll();
+    d.settle();
+    assert_eq!(d.cache.dirty_blocks(), 0);
+
+    d.write(20);
+    d.cache.destage();
+    d.poll();
+    d.complete_first(is_flash_write, Ok(()));
+    // Written when the destage chooses, and not durable: its records wait for a sync.
+    fua(&mut d, 30);
+    d.complete_first(is_flash_sync, Ok(()));
+    assert_eq!((d.count(is_flash_sync), d.count(is_write)), (1, 0));
+    let newer = fua(&mut d, 5);
+    d.complete_first(is_flash_sync, Ok(()));
+    assert_eq!(d.reply_to(newer), None);
+    // All that can happen without another sync of the flash.
+    let mut written = Vec::new();
+    let of_flash = |e: &Effect| is_flash_write(e) || is_flash_sync(e);
+    while d.count(|e| !of_flash(e)) > 0 {
+        written.append(&mut backing_writes(&d));
+        d.complete_first(|e| !of_flash(e), Ok(()));
+    }
+    written.dedup();
+    assert_eq!(d.reply_to(newer), None, "its record is not durable");
+    assert!(written.contains(&('w', 20, 1)) && written.contains(&('w', 30, 1)), "{written:?}");
+    assert!(!written.contains(&('w', 5, 1)), "{written:?}");
+    d.settle();
+    assert_eq!((d.reply_to(newer), d.cache.dirty_blocks()), (Some(Ok(())), 1));
+}
+
+#[test]
 fn a_failed_fetch_is_told_to_its_reader_and_the_next_read_tries_again() {
     let mut d = Driver::new(CacheConfig::dram_only(4));
     let a = d.read(3);
@@ -484,6 +527,46 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
     let write = d.write(9);
     d.settle();
     assert_eq!(d.reply_to(write), Some(Ok(())));
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_is_not_given_up() {
+    // Every region fails at first and is destaged at the next attempt, so that there are many
+    // failures, never two in a row.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { give_up_after: Nanos(150_000_000), ..config });
+    let writes: Vec<u64> = (0..240).map(|n| d.write(n % 60)).collect();
+    let (mut fails, mut timeouts) = (true, 0);
+    loop {
+        while let Some((effect, _)) = d.pending.first() {
+            let failure = fails && is_write(effect);
+            fails |= is_sync(effect);
+            d.complete_first(|_| true, if failure { Err(IoError::NoSpace) } else { Ok(()) });
+        }
+        let Some(at) = d.cache.poll_timeout() else { break };
+        (fails, timeouts) = (false, timeouts + 1);
+        d.next = d.next.max(at.0);
+        d.cache.handle_timeout(at);
+        d.poll();
+    }
+    assert!(timeouts > 3, "{timeouts}");
+    assert!(!d.cache.has_given_up());
+    assert!(writes.iter().all(|&id| d.reply_to(id) == Some(Ok(()))));
+}
+
+#[test]
+fn who_waits_for_a_place_in_the_index_is_told_when_the_log_gives_up() {
+    // The index is full of dirty blocks long before flash is.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    let flash = FlashConfig { entries_max: 6, ..config.flash.clone().unwrap() };
+    let give_up_after = Nanos(1_000_000_000);
+    let mut d = Driver::new(CacheConfig { flash: Some(flash), give_up_after, ..config });
+    let writes: Vec<u64> = (0..16).map(|block| d.write(block)).collect();
+    go_on_with_a_full_store(&mut d);
+    assert!(d.cache.has_given_up());
+    assert!(d.pending.is_empty());
+    let told = writes.iter().filter(|&&id| d.reply_to(id).is_some()).count();
+    assert_eq!(told, writes.len(), "nobody waits any more");
 }
 
 #[test]

@@ -191,3 +191,27 @@ impl std::fmt::Debug for ThreadDevices {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn abandoning_waits_for_a_job_that_is_being_carried_out() {
+        let mut pool = ThreadDevices::new(1, Arc::new(Doorbell::new().unwrap())).unwrap();
+        let shared = pool.shared.clone();
+        // As a thread leaves the state while it carries out the only job.
+        shared.lock().active = 1;
+        let (tell, told) = std::sync::mpsc::channel();
+        let abandons = std::thread::spawn(move || {
+            pool.abandon();
+            tell.send(()).unwrap();
+        });
+        let early = told.recv_timeout(Duration::from_millis(100));
+        shared.lock().active = 0;
+        shared.idle.notify_all();
+        abandons.join().unwrap();
+        assert!(early.is_err(), "the job still uses its memory");
+    }
+}

@@ -370,3 +370,63 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
         sum.add(more);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::{Flags, Volume};
+    use forebay_cache::CacheConfig;
+    use forebay_device::{AlignedBuffer, Arena, Capabilities, Completion, HugePages, Io};
+    use forebay_effect::Device;
+
+    /// A device that ends everything at once and rings no bell.
+    #[derive(Default)]
+    struct Silent(Vec<Completion>);
+
+    impl Devices for Silent {
+        fn capabilities(&self, _: Device) -> Option<Capabilities> {
+            let (logical_block, memory_alignment) = (512, 512);
+            let (zeroes, punches) = (false, false);
+            Some(Capabilities { size: SIZE, logical_block, memory_alignment, zeroes, punches })
+        }
+
+        unsafe fn submit(&mut self, io: Io<'_>) {
+            self.0.push(Completion { tag: io.tag, result: Ok(io.length) });
+        }
+
+        fn reap(&mut self, done: &mut Vec<Completion>) {
+            done.append(&mut self.0);
+        }
+
+        fn abandon(&mut self) {
+            self.0.clear();
+        }
+    }
+
+    const SIZE: u64 = 4 << 20;
+
+    #[test]
+    fn work_that_a_run_leaves_wakes_the_reaper() {
+        let config = CacheConfig::dram_only(4);
+        let arena = Arena::new(config.slots(), 4096, HugePages::Never).unwrap();
+        let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
+        let mut core = Core::new(executor, Cache::new(config), None);
+        core.attach(VolumeConfig { size_bytes: SIZE, read_only: false });
+        core.start(Nanos(0), Open::Recover);
+        let clock = Clock::start();
+        let session = core.table.open_session();
+        // It goes through four blocks of memory, and each of them has to leave first.
+        let length = 1 << 20;
+        let buffer = Some(AlignedBuffer::new(length as usize));
+        let (volume, op, flags) = (Volume(0), Op::Write, Flags::NONE);
+        let write = Submission { tag: 1, volume, op, flags, offset: 0, length, buffer };
+        core.submit(Nanos(1), session, &mut vec![write]);
+        assert_eq!(core.table.session(session).in_flight, 1, "one run is not enough for it");
+        while core.reaper_must_wake(clock) {
+            core.pass_timeout(Nanos(2));
+        }
+        let mailbox = core.table.session(session);
+        assert_eq!((mailbox.in_flight, mailbox.done.len()), (0, 1), "nobody goes on with it");
+        assert_eq!(mailbox.done[0].result, Ok(()));
+    }
+}

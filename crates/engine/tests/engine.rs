@@ -6,11 +6,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
+use forebay_device::DeviceError;
 use forebay_device::file::DirectIo;
+use forebay_effect::Device;
 use forebay_engine::tape::{TapeError, replay};
+use forebay_engine::watch::{Operation, Watch};
 use forebay_engine::{
     Done, Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config,
     check_flash, inspect_backing,
@@ -491,4 +497,64 @@ fn a_flash_tier_of_a_size_that_is_no_whole_block_is_made_and_opened_again() {
         .unwrap();
     let error = Engine::open(&config, EngineOptions::default()).err().unwrap();
     assert!(matches!(error, EngineError::FlashTooSmall { .. }), "{error}");
+}
+
+#[test]
+fn a_tier_is_refused_once_its_stores_were_used_with_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let flash = directory.path().join("flash.img");
+    let run = |byte| {
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 0, byte);
+        drop(session);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+    };
+    // Either tier owes nothing, and the first one has a record of what block 0 was.
+    run(1);
+    std::fs::rename(&flash, directory.path().join("first.img")).unwrap();
+    run(2);
+    std::fs::rename(directory.path().join("first.img"), &flash).unwrap();
+    let error = Engine::open(&config, EngineOptions::default()).err().expect("an old tier");
+    assert!(matches!(error, EngineError::Bound { .. }), "{error}");
+}
+
+/// Fails what is asked of flash, once it is told to.
+#[derive(Debug, Default)]
+struct FailFlash(AtomicBool);
+
+impl Watch for FailFlash {
+    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
+        let fails = self.0.load(Ordering::Relaxed) && operation.device == Device::Flash;
+        if fails { Err(DeviceError::Gone) } else { Ok(0) }
+    }
+
+    fn end(&self, _: u64, _: bool) {}
+}
+
+#[test]
+fn a_destage_that_waits_only_for_time_ends() {
+    // The log has failed: it refuses at once what a destage asks of it, no device ends anything,
+    // and only its clock brings the next attempt.
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let flash = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(flash.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 1);
+    flash.0.store(true, Ordering::Relaxed);
+    let refused = perform(&mut session, request(Op::Write, 0, 1, 1), 2);
+    assert!(refused.result.is_err(), "writes are acknowledged from flash");
+    drop(session);
+    engine.settle();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let result = engine.destage(|_| {});
+        engine.kill();
+        tell.send(result).unwrap();
+    });
+    let result = told.recv_timeout(Duration::from_secs(20)).expect("the destage ends");
+    assert!(matches!(result, Err(EngineError::Destage { .. })), "{result:?}");
 }

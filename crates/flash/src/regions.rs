@@ -286,3 +286,36 @@ impl Regions {
         self.reclaiming == self.head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_free_region_is_kept_for_what_has_no_payload() {
+        let geometry = Geometry {
+            block_size: 4096,
+            page_size: 4096,
+            region_pages: 10,
+            regions: 4,
+            slots: 16,
+            superblock_pages: 1,
+            extent_bytes: 4 * 4096,
+            batch_pages_max: 5,
+            batch_entries_max: 4,
+            inflight_batches_max: 2,
+            active_extents_max: 2,
+        };
+        let mut regions = Regions::new(&geometry, &Options::default());
+        // Batches that leave a page of their region.
+        for sequence in 1..=3 {
+            assert!(regions.leaves_last(), "batch {sequence}");
+            assert!(regions.room(8, sequence - 1).is_some());
+            regions.take(8, sequence, &[1; 16], 1);
+        }
+        assert_eq!(regions.free(), 1);
+        assert!(regions.leaves_last(), "a page of the open region is left");
+        regions.take(1, 4, &[1; 16], 1);
+        assert!(!regions.leaves_last(), "the next page would open the last region");
+    }
+}

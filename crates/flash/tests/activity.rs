@@ -402,6 +402,58 @@ fn marking_an_extent_again_while_it_retires_keeps_it() {
 }
 
 #[test]
+fn a_late_answer_to_an_earlier_retirement_does_not_end_a_later_one() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let (first, again) = retire_twice(&mut rig);
+    rig.log.extent_released(first);
+    assert_eq!(rig.settle(), [], "a direct write has ended since what that answers was synced");
+    rig.log.extent_released(again);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+}
+
+/// An extent retires, is marked again before the cache has answered, and retires once more. Gives
+/// the names of both retirements. A mark with ticket 3 waits for the place.
+fn retire_twice(rig: &mut Rig) -> (ExtentId, ExtentId) {
+    let retirement = |rig: &mut Rig, block| {
+        rig.log.direct_done(key(block));
+        let events = rig.settle();
+        let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+        extent
+    };
+    for (ticket, block) in [(1, 0), (2, 4)] {
+        rig.log.mark_active(key(block), ticket);
+        rig.settle();
+    }
+    rig.log.mark_active(key(8), 3);
+    assert_eq!(rig.settle(), [], "both extents are being written");
+    let first = retirement(rig, 0);
+    rig.log.mark_active(key(1), 4);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
+    (first, retirement(rig, 1))
+}
+
+#[test]
+fn a_record_that_turns_stale_behind_the_tombstones_of_its_extent_gets_one_too() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(2), 1, true);
+    for (ticket, block) in [(1, 0), (2, 4)] {
+        rig.log.mark_active(key(block), ticket);
+        rig.settle();
+    }
+    rig.log.direct_done(key(0));
+    rig.log.mark_active(key(8), 3);
+    let events = rig.settle();
+    let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+    rig.log.extent_released(extent);
+    rig.poll();
+    assert_eq!(rig.under_way(), 1, "the tombstone of block 0 is being written");
+    rig.log.poison(key(2));
+    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    let events = rig.restart(Start::Recover).settle();
+    assert!(events.contains(&Event::RecoveredTombstone { key: key(2) }), "{events:?}");
+}
+
+#[test]
 fn poison_outside_of_active_extents_appends_a_tombstone() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.append(0, key(7), 1, true);
@@ -435,6 +487,32 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
         })
         .collect();
     assert_eq!(dirty, [0, rig.geometry.full_mask()]);
+}
+
+#[test]
+fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.log.sync(1);
+    rig.settle();
+    // A superblock without the mark is under way when it is asked for.
+    rig.log.mark_active(key(8), 2);
+    rig.poll();
+    assert_eq!(rig.under_way(), 1);
+    rig.log.clean_before_now(10);
+    let marked = Event::CleanMarked { ticket: 10, result: Ok(()) };
+    while rig.log.poll_event() != Some(marked.clone()) {
+        if rig.under_way() > 0 {
+            rig.complete(0);
+        }
+    }
+    // Nothing survives that was not synced.
+    let (geometry, options) = (rig.geometry, rig.options);
+    let mut rig = Rig::new(geometry, options, rig.cut_by(0));
+    rig.log.start(Start::Recover);
+    let events = rig.settle();
+    let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((record.key, record.dirty), (key(0), 0));
 }
 
 #[test]

@@ -208,6 +208,24 @@ fn a_lost_header_at_the_end_of_a_clean_log_is_reported() {
 }
 
 #[test]
+fn a_lost_header_in_the_last_region_of_a_full_ring_is_reported() {
+    let mut rig = Rig::formatted(tiny(), options());
+    // Three batches fill a region: nothing is free any more.
+    for n in 0..12 {
+        rig.append(2 * n, key(2 * n), 1, false);
+        rig.append(2 * n + 1, key(2 * n + 1), 1, true);
+        rig.log.sync(n);
+        rig.settle();
+    }
+    // The tenth batch is the first of the fourth region; only the twelfth knows it to be durable.
+    let mut flash = rig.flash.clone();
+    flip(&mut flash, 33 * PAGE + 100, 0);
+    let outcome = recover(&flash);
+    assert_eq!(damage(&outcome).batches, [(10, 10)]);
+    assert!(start(&rig.flash, Start::Recover, OnDamage::Refuse).end.is_ok());
+}
+
+#[test]
 fn a_lost_header_at_the_end_of_a_log_that_was_cut_is_its_end() {
     let rig = five_batches(false);
     let mut flash = rig.flash.clone();

@@ -118,6 +118,23 @@ fn a_superblock_has_these_bytes() {
 }
 
 #[test]
+fn a_superblock_whose_table_of_epochs_does_not_end_with_its_own_is_refused() {
+    let start = |first_batch, epoch| EpochStart { first_batch, epoch };
+    let decode = |epochs| {
+        let mut page = vec![0; 4096];
+        Superblock { epochs, ..superblock() }.encode(&mut page);
+        Superblock::decode(&page).map(|decoded| decoded.epoch)
+    };
+    let refused = Err(FormatError::Invalid("table of epochs"));
+    assert_eq!(decode(vec![start(1, 2), start(0x20, 0x12)]), Ok(0x12));
+    assert_eq!(decode(vec![]), refused);
+    assert_eq!(decode(vec![start(1, 2)]), refused, "its own is missing");
+    assert_eq!(decode(vec![start(1, 0x12), start(2, 0x13)]), refused, "a later one follows");
+    assert_eq!(decode(vec![start(0x20, 2), start(1, 0x12)]), refused, "batches in disorder");
+    assert_eq!(decode(vec![start(1, 0x12), start(2, 0x12)]), refused, "the same twice");
+}
+
+#[test]
 fn a_region_header_has_these_bytes() {
     let mut page = [0xFF; 4096];
     region().encode(&mut page);

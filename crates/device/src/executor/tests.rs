@@ -8,6 +8,7 @@ use forebay_effect::{
 use super::*;
 use crate::buffer::HugePages;
 use crate::choices::{Choices, Seeded};
+use crate::devices::Io;
 use crate::memory::{DeviceOptions, Fault, FaultRates, MemoryDevices};
 use crate::requests::OwnedRequests;
 
@@ -286,6 +287,77 @@ fn short_transfers_busy_devices_and_passing_errors_are_masked() {
         assert!(stats.short > 10 && stats.again > 10, "{stats:?}");
         assert_eq!((stats.reads, stats.writes, stats.errors), (64, 64, 0));
     }
+}
+
+/// A device of 4096-byte blocks that carries everything out at once. Every other transfer ends 1,536
+/// bytes early, in the middle of a block, as a kernel may end it.
+struct Early {
+    bytes: Vec<u8>,
+    done: Vec<Completion>,
+    transfers: u64,
+}
+
+impl Devices for Early {
+    fn capabilities(&self, _: Device) -> Option<Capabilities> {
+        let size = self.bytes.len() as u64;
+        let (zeroes, punches) = (false, false);
+        Some(Capabilities { size, logical_block: 4096, memory_alignment: 512, zeroes, punches })
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        assert!(io.offset.is_multiple_of(4096) && io.length.is_multiple_of(4096), "{io:?}");
+        self.transfers += 1;
+        let early = if self.transfers % 2 == 1 { 1536 } else { 0 };
+        let (mut at, mut left) = (io.offset as usize, io.length as usize - early);
+        for piece in io.memory {
+            assert!(piece.pointer.addr().is_multiple_of(512), "{piece:?}");
+            let length = piece.length.min(left);
+            let device = &mut self.bytes[at..at + length];
+            // SAFETY: the memory is valid until the completion is reaped (`Devices::submit`).
+            match io.verb {
+                Verb::Read => unsafe {
+                    piece.pointer.copy_from_nonoverlapping(device.as_ptr(), length);
+                },
+                Verb::Write => unsafe {
+                    device.as_mut_ptr().copy_from_nonoverlapping(piece.pointer, length);
+                },
+                verb => panic!("{verb:?} transfers nothing"),
+            }
+            (at, left) = (at + length, left - length);
+        }
+        self.done.push(Completion { tag: io.tag, result: Ok(io.length - early as u64) });
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
+    }
+
+    fn abandon(&mut self) {
+        self.done.clear();
+    }
+}
+
+#[test]
+fn a_transfer_that_ends_within_a_block_goes_on_from_its_start() {
+    let device = Early { bytes: vec![0xEE; 64 << 10], done: Vec::new(), transfers: 0 };
+    let arena = Arena::new(8, 4096, HugePages::Never).unwrap();
+    let mut executor = Executor::new(device, arena);
+    let (mut script, mut requests) = (Script::default(), OwnedRequests::default());
+    let content: Vec<u8> = (0..16384_u32).map(|i| (i * 7 + i / 512) as u8).collect();
+    requests.open(RequestId(1), 16384).copy_from_slice(&content);
+    requests.open(RequestId(2), 16384);
+    script.write(FLASH, 8192, &[request(1, 0, 16384)]);
+    executor.run(&mut script, &mut requests);
+    script.read(FLASH, 8192, &[request(2, 0, 16384)]);
+    while executor.in_flight() > 0 || script.told.len() < 2 {
+        executor.run(&mut script, &mut requests);
+    }
+    assert!(script.told.iter().all(|(_, outcome)| outcome.is_ok()), "{:?}", script.told);
+    assert_eq!((executor.stats().short, executor.devices().transfers), (2, 4));
+    assert!(executor.devices().bytes[8192..24576] == content);
+    script.queue.push(Effect::Reply { request: RequestId(2), result: Ok(()) });
+    executor.run(&mut script, &mut requests);
+    assert!(requests.take_data(RequestId(2)).unwrap()[..] == content);
 }
 
 #[test]
