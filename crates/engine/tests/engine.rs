@@ -516,7 +516,9 @@ fn a_tier_is_refused_once_its_stores_were_used_with_another() {
     std::fs::rename(&flash, directory.path().join("first.img")).unwrap();
     run(2);
     std::fs::rename(directory.path().join("first.img"), &flash).unwrap();
-    let error = Engine::open(&config, EngineOptions::default()).err().expect("an old tier");
+    let Err(error) = Engine::open(&config, EngineOptions::default()) else {
+        panic!("an old tier was opened")
+    };
     assert!(matches!(error, EngineError::Bound { .. }), "{error}");
 }
 
