@@ -428,6 +428,24 @@ fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
 }
 
 #[test]
+fn records_of_a_zeroed_range_are_dirty_wherever_in_it_until_it_is_durable() {
+    // The range goes past the log, over three extents: a power cut may yet undo it.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
+    d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+    let zeroing = d.request(Op::WriteZeroes, Flags::NONE, 0, 40 * BLOCK);
+    d.settle();
+    assert_eq!((d.reply_to(zeroing), d.cache.dirty_blocks()), (Some(Ok(())), 0));
+    // A block of each extent, one behind the range, and what has them leave for flash.
+    for block in [5, 30, 38, 50, 52, 53, 54, 55, 56, 57] {
+        d.read(block);
+        d.settle();
+    }
+    assert_eq!(d.cache.dirty_blocks(), 3);
+}
+
+#[test]
 fn a_bad_request_is_answered_with_an_error_and_touches_nothing() {
     let mut d = Driver::new(CacheConfig::dram_only(4));
     for (offset, length) in [(64 * BLOCK, BLOCK), (u64::MAX, 512), (1, 512), (0, 511)] {

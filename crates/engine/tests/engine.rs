@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
-use forebay_device::DeviceError;
 use forebay_device::file::DirectIo;
+use forebay_device::{DeviceError, Verb};
 use forebay_effect::Device;
 use forebay_engine::tape::{TapeError, replay};
-use forebay_engine::watch::{Operation, Watch};
+use forebay_engine::watch::{Operation, Part, Watch};
 use forebay_engine::{
     Done, Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config,
     check_flash, inspect_backing,
@@ -522,17 +522,43 @@ fn a_tier_is_refused_once_its_stores_were_used_with_another() {
     assert!(matches!(error, EngineError::Bound { .. }), "{error}");
 }
 
-/// Fails what is asked of flash, once it is told to.
-#[derive(Debug, Default)]
-struct FailFlash(AtomicBool);
+/// Fails some operations, once it is told to.
+#[derive(Debug)]
+struct Fail {
+    which: fn(&Operation) -> bool,
+    now: AtomicBool,
+}
 
-impl Watch for FailFlash {
+impl Watch for Fail {
     fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
-        let fails = self.0.load(Ordering::Relaxed) && operation.device == Device::Flash;
+        let fails = self.now.load(Ordering::Relaxed) && (self.which)(&operation);
         if fails { Err(DeviceError::Gone) } else { Ok(0) }
     }
 
     fn end(&self, _: u64, _: bool) {}
+}
+
+/// An engine whose operations of that kind can be made to fail.
+fn open_to_fail(config: &Config, which: fn(&Operation) -> bool) -> (Engine, Arc<Fail>) {
+    let fail = Arc::new(Fail { which, now: AtomicBool::new(false) });
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    (Engine::open(config, options).unwrap(), fail)
+}
+
+#[test]
+fn a_store_that_could_not_be_synced_at_the_stop_is_not_called_clean() {
+    // Everything is written, nothing is dirty in memory any more, and the store may have lost it.
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), false);
+    let sync = |o: &Operation| o.part == Part::Data && o.verb == Verb::Sync;
+    let (engine, fail) = open_to_fail(&config, sync);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 1, 0, 1);
+    drop(session);
+    fail.now.store(true, Ordering::Relaxed);
+    let error = engine.stop(StopMode::Destage, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("0 dirty blocks"), "{error}");
+    assert!(inspect_backing(&directory.path().join("b.img")).unwrap().dirty);
 }
 
 #[test]
@@ -541,12 +567,10 @@ fn a_destage_that_waits_only_for_time_ends() {
     // and only its clock brings the next attempt.
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), true);
-    let flash = Arc::new(FailFlash::default());
-    let options = EngineOptions { watch: Some(flash.clone()), ..EngineOptions::default() };
-    let engine = Engine::open(&config, options).unwrap();
+    let (engine, fail) = open_to_fail(&config, |operation| operation.device == Device::Flash);
     let mut session = engine.session().unwrap();
     write(&mut session, 0, 0, 1);
-    flash.0.store(true, Ordering::Relaxed);
+    fail.now.store(true, Ordering::Relaxed);
     let refused = perform(&mut session, request(Op::Write, 0, 1, 1), 2);
     assert!(refused.result.is_err(), "writes are acknowledged from flash");
     drop(session);

@@ -454,6 +454,27 @@ fn a_record_that_turns_stale_behind_the_tombstones_of_its_extent_gets_one_too() 
 }
 
 #[test]
+fn a_stale_record_anywhere_in_a_large_extent_gets_its_tombstone() {
+    for block in [0, 63, 64, 100, 127] {
+        let geometry = Geometry { extent_bytes: 128 * 4096, ..tiny() };
+        let mut rig = Rig::formatted(geometry, options());
+        rig.append(0, key(block), 1, true);
+        for (ticket, block) in [(1, block), (2, 128)] {
+            rig.log.mark_active(key(block), ticket);
+            rig.settle();
+        }
+        rig.log.direct_done(key(block));
+        rig.log.mark_active(key(256), 3);
+        let events = rig.settle();
+        let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+        rig.log.extent_released(extent);
+        assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+        let events = rig.restart(Start::Recover).settle();
+        assert!(events.contains(&Event::RecoveredTombstone { key: key(block) }), "{events:?}");
+    }
+}
+
+#[test]
 fn poison_outside_of_active_extents_appends_a_tombstone() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.append(0, key(7), 1, true);
