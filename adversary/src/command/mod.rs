@@ -27,8 +27,8 @@ pub struct Arguments {
 enum What {
     /// Everything that a change has to pass, bounded by operations.
     Ci,
-    /// Everything in turn for so many hours. Ctrl-C ends it; the same command goes on with it. What it
-    /// finds is shrunk and kept.
+    /// Everything in turn for so many hours. Ctrl-C ends it, the same command resumes it. What it finds
+    /// is shrunk and kept.
     Soak {
         /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
         #[arg(long)]

@@ -1,5 +1,4 @@
-//! Everything in turn for hours: it can be ended at any time and gone on with, and keeps what it
-//! finds.
+//! Everything in turn for hours: it can be ended at any time and resumed, and keeps what it finds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +67,7 @@ pub fn soak(asked: &Soak<'_>) -> Result<(), String> {
     let file = asked.directory.join("soak.json");
     let mut progress = load(&file, asked.first)?;
     let limit = asked.hours * 3600.0;
-    println!("{}", asked.directory.display());
+    println!("state in {}", asked.directory.display());
     while progress.seconds < limit && !stop.load(Ordering::Relaxed) {
         for trial in &trials {
             if progress.seconds >= limit || stop.load(Ordering::Relaxed) {
@@ -86,7 +85,7 @@ pub fn soak(asked: &Soak<'_>) -> Result<(), String> {
     print(&progress);
     if progress.seconds < limit {
         let (hours, file) = (progress.seconds / 3600.0, file.display());
-        println!("ended after {hours:.2} h; the same command goes on from {file}");
+        println!("ended after {hours:.2} h; the same command resumes from {file}");
     }
     match progress.found.len() {
         0 => Ok(()),
@@ -115,7 +114,7 @@ fn load(file: &Path, first: u64) -> Result<Progress, String> {
         ));
     }
     let (hours, runs) = (progress.seconds / 3600.0, total(&progress).runs);
-    println!("going on after {hours:.2} h and {runs} runs");
+    println!("resuming after {hours:.2} h and {runs} runs");
     Ok(progress)
 }
 
