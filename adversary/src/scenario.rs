@@ -191,7 +191,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
     let bindings = match geometry.superblock_pages {
         1 => 0,
-        // So many that the tables take up all pages.
+        // Enough bindings for the tables to reach the last page.
         pages => 128 * (pages as u16 - 1) + c.choose(60) as u16,
     };
     Scenario {

@@ -27,8 +27,8 @@ pub struct Arguments {
 enum What {
     /// Everything that a change has to pass, bounded by operations.
     Ci,
-    /// Everything in turn for so many hours. Ctrl-C ends it, the same command resumes it. What it finds
-    /// is shrunk and kept.
+    /// Play all trials in turn for hours. Ctrl-C ends it, the same command resumes it. Failing runs are
+    /// shrunk and kept.
     Soak {
         /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
         #[arg(long)]
@@ -45,7 +45,7 @@ enum What {
     },
     /// Everything in turn, in small slices, until the first failure.
     Hunt {
-        /// Give up after so many minutes.
+        /// Minutes after which the hunt ends if nothing was found.
         #[arg(long, default_value_t = 10.0)]
         minutes: f64,
         /// Only these trials: kinds of runs, pairs, management, array; separated by commas.

@@ -45,9 +45,9 @@ struct Line {
     cpu_seconds: f64,
 }
 
-/// Runs of one slice; those of a trial are timed, and slices made as long as this.
+/// Processor time of a slice: how many runs that is follows from the runs before.
 const SLICE_SECONDS: f64 = 10.0;
-/// Failures after which a soak ends by itself.
+/// Failures after which a soak ends.
 const FOUND_MAX: usize = 8;
 
 /// The program whose runs may be added up: numbers mean the same in it.
@@ -118,11 +118,11 @@ fn load(file: &Path, first: u64) -> Result<Progress, String> {
     Ok(progress)
 }
 
-/// Writes the file beside its place first, so that there is always a whole one.
+/// Writes a new file and then renames it, so that there is always a complete one.
 fn save(file: &Path, progress: &Progress) -> Result<(), String> {
     let text = serde_json::to_string_pretty(progress).map_err(|e| e.to_string())?;
-    let beside = file.with_extension("json.new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
+    let new = file.with_extension("json.new");
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
     written.map_err(|e| format!("{}: {e}", file.display()))
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
-    /// A cleaner of so many regions with nothing to do. `moves`: regions are reclaimed by moving
+    /// A cleaner of `regions` regions with nothing to do. `moves`: regions are reclaimed by moving
     /// what they hold.
     pub fn new(regions: u32, moves: bool) -> Cleaner {
         Cleaner {
