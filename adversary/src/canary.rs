@@ -28,7 +28,8 @@ pub fn kind_for(bug: Bug) -> &'static str {
         Bug::CellReusedEarly
         | Bug::TailUnverified
         | Bug::UnmapForgotten
-        | Bug::MappingLeftBehind => "back-slots",
+        | Bug::MappingLeftBehind
+        | Bug::ChosenCellsUsedAgain => "back-slots",
         _ => "back",
     }
 }

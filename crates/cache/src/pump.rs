@@ -316,6 +316,9 @@ impl Cache {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
             self.cleaner.end(result, self.now);
+            for n in 0..self.shards.len() {
+                self.shards[n].clean_abandon(&mut around!(self));
+            }
             return self.consider_giving_up();
         }
         active.phase = Phase::Writing;

@@ -59,11 +59,13 @@ pub enum Bug {
     EntryWaiterForgotten,
     /// Cache: a destage does not follow a dirty record to the region it moves to.
     DestageLosesSight,
+    /// Cache: a cell is used again between the choice of its record for cleaning and the cleaning.
+    ChosenCellsUsedAgain,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 26] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -89,6 +91,7 @@ impl Bug {
         Bug::TrimPassesCachedBlocks,
         Bug::EntryWaiterForgotten,
         Bug::DestageLosesSight,
+        Bug::ChosenCellsUsedAgain,
     ];
 }
 

@@ -47,11 +47,6 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether records may be being read.
-    pub fn is_reading(&self) -> bool {
-        self.in_flight > 0
-    }
-
     fn written(&self) -> JobState {
         let Job { volumes, error, unreadable, .. } = *self;
         JobState::Written { volumes, error, unreadable }
@@ -78,6 +73,7 @@ impl Shard {
     pub fn clean_choose(&mut self, target: Target, dirty: bool) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.scratch.clear();
+        self.cleaning = true;
         match target {
             Target::Region(_) if !dirty => {}
             Target::Region(region) => self.collect(region),
@@ -165,6 +161,12 @@ impl Shard {
         if self.job.take().is_some() {
             self.clean_settle(around, failed);
         }
+    }
+
+    /// What was chosen will not be cleaned.
+    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>) {
+        self.scratch.clear();
+        self.release_held(around);
     }
 
     /// Only what was chosen can have been destaged.

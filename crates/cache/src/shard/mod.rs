@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 
 use forebay_block::{Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::config::CacheConfig;
@@ -108,7 +109,10 @@ pub(crate) struct Shard {
     second: Option<Second>,
     /// Mappings on their way out of a region.
     moves: Option<Moves>,
-    /// Cells superseded during a job: one of its reads may still look at them.
+    /// From the choice of what is cleaned to the end of its job.
+    cleaning: bool,
+    /// Cells superseded during that: a read may still look at them, and a record that was chosen is
+    /// known by its cell, which must not be another record's of the same block meanwhile.
     held: Vec<Position>,
     leaving_scratch: Vec<EntryId>,
     /// By volume: dirty blocks that the flush under way covers, and transfers it waits for.
@@ -196,6 +200,7 @@ impl Shard {
             job: None,
             second,
             moves: None,
+            cleaning: false,
             held: Vec::new(),
             leaving_scratch: Vec::new(),
             flushes: Vec::new(),
@@ -599,10 +604,13 @@ impl Shard {
             self.unlist(id, log.region_of(old));
             match &mut self.second {
                 // (Of a record that is being forgotten, the log knows itself.)
-                Some(second) if !second.is_unmapping(id) => match &self.job {
-                    Some(job) if job.is_reading() => self.held.push(old),
-                    _ => log.release_cell(old),
-                },
+                Some(second) if !second.is_unmapping(id) => {
+                    let careless = around.front.sabotage.is(Bug::ChosenCellsUsedAgain);
+                    match self.cleaning && !careless {
+                        true => self.held.push(old),
+                        false => log.release_cell(old),
+                    }
+                }
                 Some(second) => second.set_unmapping(id, false),
                 None => {}
             }

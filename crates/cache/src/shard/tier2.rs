@@ -166,8 +166,9 @@ impl Shard {
         }
     }
 
-    /// Cells that were kept while records were being read out of them.
+    /// The cleaning is over: cells that were kept for it are free.
     pub(super) fn release_held(&mut self, around: &mut Surroundings<'_>) {
+        self.cleaning = false;
         for position in self.held.drain(..) {
             around.log.as_deref_mut().expect("a record needs a log").release_cell(position);
         }
