@@ -1,16 +1,19 @@
 //! Real devices through io_uring.
 //!
 //! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system
-//! call at [`flush`](Devices::flush). Completions ring the doorbell through the ring's eventfd.
+//! call at [`flush`](Devices::flush). Completions ring the doorbell through the ring's eventfd: those
+//! for which the ring has room. The kernel keeps others until it is entered, and rings for them
+//! only if it likes; so there are never more operations with the kernel than the ring has room for.
 //! Files are registered with the ring, memory on request ([`Options::register_memory`]): it is
 //! then pinned and its pages need not be looked up for each operation.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use forebay_effect::Device;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::devices::{
     Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
@@ -99,6 +102,10 @@ pub struct UringDevices {
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
+    /// Of those, what the kernel is not to have yet.
+    waiting: VecDeque<squeue::Entry>,
+    /// As many completions the ring has room for.
+    room: usize,
     unsent: bool,
     memory: Vec<MemorySlice>,
     refused: Vec<Completion>,
@@ -139,8 +146,11 @@ impl UringDevices {
         // Without registered files every operation looks its file up: slower, not wrong.
         let can_register = ring.submitter().register_files_sparse(FILES_MAX).is_ok();
         let files = Vec::with_capacity(if can_register { FILES_MAX as usize } else { 0 });
+        let room = ring.params().cq_entries() as usize;
         Ok(UringDevices {
             ring,
+            waiting: VecDeque::new(),
+            room,
             files,
             leaving: Vec::new(),
             slots: Vec::new(),
@@ -227,20 +237,27 @@ impl UringDevices {
         }
     }
 
-    fn collect(&mut self, done: &mut Vec<Completion>) {
-        self.collect_ring(done);
-        // Completions for which the ring had no room are kept by the kernel until it is entered.
-        while self.ring.submission().cq_overflow() {
-            if self.ring.submit().is_err() {
-                // Interrupted or busy: whoever waits on the bell comes back.
-                self.bell.ring();
+    /// Queues an operation for the next system call.
+    fn queue(&mut self, sqe: &squeue::Entry) {
+        self.unsent = true;
+        loop {
+            // SAFETY: by the contract of `submit` the memory is valid; the list of pieces stays in
+            // its slot, and the file is closed after its last operation.
+            if unsafe { self.ring.submission().push(sqe) }.is_ok() {
                 return;
             }
-            self.collect_ring(done);
+            self.send();
+            if self.unsent {
+                // The kernel refuses more until completions are taken; take them aside.
+                let mut done = std::mem::take(&mut self.refused);
+                self.collect(&mut done);
+                self.refused = done;
+                std::thread::yield_now();
+            }
         }
     }
 
-    fn collect_ring(&mut self, done: &mut Vec<Completion>) {
+    fn collect(&mut self, done: &mut Vec<Completion>) {
         let mut any_leaving = false;
         for cqe in self.ring.completion() {
             let index = cqe.user_data() as u32;
@@ -298,22 +315,11 @@ impl Devices for UringDevices {
             queue_entry!(types::Fd(fd), io, base + io.offset, pieces, fixed)
         };
         let sqe = sqe.user_data(index.into());
+        let full = self.in_flight - self.waiting.len() == self.room;
         self.in_flight += 1;
-        self.unsent = true;
-        loop {
-            // SAFETY: the memory is valid by the contract of this function, the list of pieces
-            // as just said, and the file is closed after its last operation.
-            if unsafe { self.ring.submission().push(&sqe) }.is_ok() {
-                return;
-            }
-            self.send();
-            if self.unsent {
-                // The kernel refuses more until completions are taken; take them aside.
-                let mut done = std::mem::take(&mut self.refused);
-                self.collect(&mut done);
-                self.refused = done;
-                std::thread::yield_now();
-            }
+        match full || !self.waiting.is_empty() {
+            true => self.waiting.push_back(sqe),
+            false => self.queue(&sqe),
         }
     }
 
@@ -324,10 +330,23 @@ impl Devices for UringDevices {
     fn reap(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
         self.collect(done);
+        while self.in_flight - self.waiting.len() < self.room
+            && let Some(sqe) = self.waiting.pop_front()
+        {
+            self.queue(&sqe);
+        }
+        self.send();
     }
 
     fn abandon(&mut self) {
         let mut done = Vec::new();
+        // What the kernel has not had it is not to have any more.
+        self.in_flight -= self.waiting.len();
+        for sqe in self.waiting.drain(..) {
+            let index = sqe.get_user_data() as u32;
+            self.slots[index as usize].tag = None;
+            self.free.push(index);
+        }
         while self.in_flight > 0 {
             // Errors (interrupted, busy) are overcome by trying again: operations do end.
             let _ = self.ring.submit_and_wait(1);

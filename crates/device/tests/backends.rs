@@ -249,6 +249,27 @@ fn more_operations_in_flight_than_the_ring_has_entries_all_complete() {
     }
 }
 
+/// A completion for which the ring has no room rings no bell.
+#[test]
+fn one_operation_more_than_the_ring_has_room_for_is_not_lost() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let mut world = World::new(backend, DirectIo::Prefer, false);
+        for _ in 0..400 {
+            // Eight entries make a ring with room for 32.
+            for id in 0..33usize {
+                world.requests.open(RequestId(id as u64), 4096).fill(id as u8);
+                let (token, offset) = (World::token(id), id as u64 * 4096);
+                let effect = Effect::Write { token, device: Device::Flash, offset, length: 4096 };
+                world.script.queue.push_with(effect, [World::request(id, 0, 4096)]);
+            }
+            world.settle();
+            let told = std::mem::take(&mut world.script.told);
+            assert!(told.len() == 33 && told.iter().all(|(_, outcome)| outcome.is_ok()));
+            world.requests.clear();
+        }
+    }
+}
+
 #[test]
 fn a_device_can_be_removed_with_operations_in_flight_and_added_again() {
     for backend in [Backend::Threads, Backend::Auto] {
