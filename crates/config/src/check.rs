@@ -215,6 +215,8 @@ fn serve(config: &Config, problems: &mut Problems) {
     let clash =
         serve.nbd == serve.control && !matches!(serve.nbd, Address::Tcp(a) if a.port() == 0);
     problems.unless(!clash, "serve.control", format!("{} is also serve.nbd", serve.control));
+    let token = !serve.control_token_file.as_os_str().is_empty();
+    problems.unless(token, "serve.control_token_file", "is empty: give a file");
     if serve.tls.is_some() && matches!(serve.nbd, Address::Unix(_)) {
         problems.add("serve.tls", "is for serve.nbd = \"tcp:...\"; a unix socket needs none");
     }

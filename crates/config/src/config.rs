@@ -86,7 +86,8 @@ impl Config {
             serve: Serve {
                 nbd: Address::Unix(text("nbd.sock")),
                 control: Address::Unix(text("control.sock")),
-                tls: None,
+                control_token_file: text("control.token"),
+                ..Serve::default()
             },
             ..Config::default()
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::{Address, Size, TimeSpan};
+use crate::{Address, FileMode, Size, TimeSpan};
 
 /// One key of the configuration file, as the reference shows it.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +106,7 @@ plain_values! {
     Size => "size",
     TimeSpan => "time",
     Address => "address",
+    FileMode => "octal mode",
     Vec<(f64, TimeSpan)> => "list of [percent, time]",
 }
 

@@ -8,6 +8,7 @@ pub mod control;
 mod error;
 mod listener;
 mod nbd;
+mod ownership;
 mod record;
 mod server;
 mod signals;

@@ -11,6 +11,7 @@ use crate::control::{ControlServer, StopRequest};
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdServer, Stopped};
+use crate::ownership::Ownership;
 use crate::record::{RecordOptions, Recording};
 
 /// A running server.
@@ -59,8 +60,19 @@ impl Server {
                            socket or a loopback address";
             return Err(ServeError::Unsupported(message));
         }
-        let nbd = Listener::bind(&config.serve.nbd)?;
-        let control = Listener::bind(&config.serve.control)?;
+        let serve = &config.serve;
+        let of_nbd = Ownership::find(
+            serve.socket_mode,
+            serve.socket_owner.as_deref(),
+            serve.socket_group.as_deref(),
+        )?;
+        let of_control = Ownership::find(
+            serve.control_mode,
+            serve.control_owner.as_deref(),
+            serve.control_group.as_deref(),
+        )?;
+        let nbd = Listener::bind(&serve.nbd, &of_nbd)?;
+        let control = Listener::bind(&serve.control, &of_control)?;
         let engine = Arc::new(Engine::open(config, options)?);
         let recording = match record {
             Some(record) => {
@@ -73,7 +85,9 @@ impl Server {
         };
         let nbd = NbdServer::start(engine.clone(), nbd, recording)?;
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
-        let control = ControlServer::start(control, &engine, nbd.counters(), stop.clone())?;
+        let token_file = &config.serve.control_token_file;
+        let counters = nbd.counters();
+        let control = ControlServer::start(control, token_file, &engine, counters, stop.clone())?;
         Ok(Server { engine, nbd, control, stop })
     }
 
