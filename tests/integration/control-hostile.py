@@ -66,8 +66,12 @@ for length in [99999999999, 2**63, 65537]:
     expect(413, address, ["POST /destage HTTP/1.1", host, f"Content-Length: {length}"])
 expect(400, address, ["POST /destage HTTP/1.1", host, "Content-Length: -1"])
 chunks = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" + b"1\r\nx\r\n0\r\n\r\n"
-expect(413, address, ["POST /resume HTTP/1.1", host, "Transfer-Encoding: chunked"], chunks)
-expect(200, address, ["POST /resume HTTP/1.1", host, "Content-Length: 65536"], b"x" * 65536)
+expect(
+    413, address, ["POST /resume HTTP/1.1", host, "Transfer-Encoding: chunked"], chunks
+)
+expect(
+    200, address, ["POST /resume HTTP/1.1", host, "Content-Length: 65536"], b"x" * 65536
+)
 expect(431, address, ["GET /status HTTP/1.1", host, "X: " + "x" * (1 << 20)])
 expect(431, address, ["GET /status HTTP/1.1", host] + [f"X{n}: y" for n in range(1000)])
 expect(405, address, ["DELETE /status HTTP/1.1", host])

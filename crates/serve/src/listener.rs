@@ -1,7 +1,7 @@
 //! Sockets to listen on, unix or TCP.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_config::Address;
-use socket2::{Domain, SockAddr, Type};
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::error::ServeError;
 use crate::ownership::Ownership;
@@ -159,6 +159,28 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// Sends what the other side has room for.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if that is nothing.
+    pub fn send(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        match self {
+            Socket::Unix(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
+            Socket::Tcp(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
+        }
+    }
+
+    /// How long a read waits.
+    pub fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Socket::Unix(socket) => socket.set_read_timeout(Some(time)),
+            Socket::Tcp(socket) => socket.set_read_timeout(Some(time)),
+        }
+    }
+}
+
 impl Read for &Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -186,37 +208,7 @@ impl Read for &Socket {
     }
 }
 
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.write(bytes)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.write(bytes)
-            }
-        }
-    }
-    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.write_vectored(slices)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.write_vectored(slices)
-            }
-        }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsRawFd for &Socket {
+impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         match self {
             Socket::Unix(socket) => socket.as_raw_fd(),

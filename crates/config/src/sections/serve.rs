@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::schema::section;
-use crate::{Address, FileMode};
+use crate::{Address, FileMode, Size, TimeSpan};
 
 section! {
     /// Where the server listens.
@@ -16,6 +16,25 @@ section! {
         /// does not exist is created, readable by the server's user only, with a random token. A unix
         /// socket needs no token: its permissions say who may open it.
         control_token_file: PathBuf = "/run/forebay/control.token";
+        /// Memory for the requests of all NBD clients and for the replies that they have not taken yet, at
+        /// least 136MiB and 192KiB for each of `connections`. Half of it is divided among connections, a
+        /// share for each; the other half is lent to those that need more than their share. A request that
+        /// finds no memory waits.
+        request_memory: Size = "256MiB";
+        /// Most NBD connections at a time. Further ones are closed at once.
+        connections: u32 = 1024;
+        /// Most connections to one volume at a time; clients of further ones are told so. Unset means no
+        /// limit but `connections`.
+        volume_connections: Option<u32> = unset;
+        /// How long a client may take to choose an export.
+        handshake_timeout: TimeSpan = "10s";
+        /// How long a client may do nothing while the payload of a write or a reply is under way, when its
+        /// connection holds more than its share and others wait for memory; then the connection is closed.
+        /// One that goes on slowly has one second more for each MiB.
+        stall_timeout: TimeSpan = "10s";
+        /// Close connections on which nothing happens for so long. Unset means never: a mounted disk may
+        /// be idle for days.
+        idle_timeout: Option<TimeSpan> = unset;
         /// Who may connect to `nbd` where it is a unix socket, whatever the umask: the mode of its file.
         socket_mode: FileMode = "0600";
         /// The owner of that file, by name or number. Unset means the server's user. Another one needs

@@ -16,7 +16,7 @@ use super::metrics::metrics;
 use super::token::Token;
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::nbd::NbdCounters;
+use crate::nbd::{NbdStatus, NbdView};
 use crate::signals::StopSignals;
 
 /// A stop that was asked for over the control address.
@@ -24,27 +24,45 @@ use crate::signals::StopSignals;
 pub(crate) struct StopRequest {
     asked: AtomicU8,
     /// What is done unless it is said.
-    usual: StopMode,
+    usual: AtomicU8,
 }
 
 impl StopRequest {
     /// Nothing asked for yet.
     pub fn new(usual: StopMode) -> StopRequest {
-        StopRequest { asked: AtomicU8::new(0), usual }
+        StopRequest { asked: AtomicU8::new(0), usual: AtomicU8::new(code(usual)) }
+    }
+
+    /// What is done unless it is said.
+    pub fn usual(&self) -> StopMode {
+        mode(self.usual.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Changes what is done unless it is said.
+    pub fn set_usual(&self, usual: StopMode) {
+        self.usual.store(code(usual), Ordering::Release);
     }
 
     /// What was asked for last, if anything.
     pub fn get(&self) -> Option<StopMode> {
-        match self.asked.load(Ordering::Acquire) {
-            0 => None,
-            1 => Some(StopMode::Destage),
-            _ => Some(StopMode::Keep),
-        }
+        mode(self.asked.load(Ordering::Acquire))
     }
 
     fn set(&self, mode: StopMode) {
-        self.asked.store(if mode == StopMode::Destage { 1 } else { 2 }, Ordering::Release);
+        self.asked.store(code(mode), Ordering::Release);
         StopSignals::wake();
+    }
+}
+
+fn code(mode: StopMode) -> u8 {
+    if mode == StopMode::Destage { 1 } else { 2 }
+}
+
+fn mode(code: u8) -> Option<StopMode> {
+    match code {
+        0 => None,
+        1 => Some(StopMode::Destage),
+        _ => Some(StopMode::Keep),
     }
 }
 
@@ -58,7 +76,7 @@ pub(crate) struct ControlServer {
 struct Shared {
     /// Weak, so that a client that hangs does not keep the engine from stopping.
     engine: Weak<Engine>,
-    nbd: NbdCounters,
+    nbd: NbdView,
     stop: Arc<StopRequest>,
 }
 
@@ -72,12 +90,6 @@ struct ServerStatus {
     pid: u32,
 }
 
-#[derive(Serialize)]
-struct NbdStatus {
-    connections: u64,
-    accepted: u64,
-}
-
 impl ControlServer {
     /// Answers on `listener`; over TCP whoever has the token in `token_file`, which is made if there
     /// is none.
@@ -88,7 +100,7 @@ impl ControlServer {
         listener: Listener,
         token_file: &Path,
         engine: &Arc<Engine>,
-        nbd: NbdCounters,
+        nbd: NbdView,
         stop: Arc<StopRequest>,
     ) -> Result<ControlServer, ServeError> {
         let address = listener.address();
@@ -140,7 +152,7 @@ impl Shared {
         match asked.path.as_str() {
             "/status" if get => Answer::json(200, json(&self.status(&engine))),
             "/metrics" if get => {
-                let body = metrics(&engine.status(), self.nbd.connections());
+                let body = metrics(&engine.status(), &self.nbd.status());
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
             "/destage" if post => done(engine.destage(|_| {}), &engine),
@@ -154,7 +166,7 @@ impl Shared {
                 self.stop.set(match (said("dirty=keep"), said("dirty=destage")) {
                     (true, _) => StopMode::Keep,
                     (_, true) => StopMode::Destage,
-                    _ => self.stop.usual,
+                    _ => self.stop.usual(),
                 });
                 Answer::json(202, json(&serde_json::json!({ "stopping": true })))
             }
@@ -174,7 +186,7 @@ impl Shared {
     fn status(&self, engine: &Engine) -> ServerStatus {
         ServerStatus {
             cache: engine.status(),
-            nbd: NbdStatus { connections: self.nbd.connections(), accepted: self.nbd.accepted() },
+            nbd: self.nbd.status(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
         }
