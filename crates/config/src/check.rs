@@ -22,6 +22,10 @@ const PAGE_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 /// A log needs regions to write, to reclaim and to keep in reserve.
 const REGIONS_MIN: u64 = 4;
+/// A quarter of it has to hold a request of 32 MiB.
+const REQUEST_MEMORY_MIN: u64 = 136 << 20;
+/// Half of it has to hold a handshake with the longest options.
+const CONNECTION_MEMORY_MIN: u64 = 192 << 10;
 /// What the NBD protocol allows for a name.
 const NAME_BYTES_MAX: usize = 4096;
 
@@ -215,6 +219,24 @@ fn serve(config: &Config, problems: &mut Problems) {
     let clash =
         serve.nbd == serve.control && !matches!(serve.nbd, Address::Tcp(a) if a.port() == 0);
     problems.unless(!clash, "serve.control", format!("{} is also serve.nbd", serve.control));
+    for (key, value) in [
+        ("serve.connections", Some(serve.connections)),
+        ("serve.volume_connections", serve.volume_connections),
+    ] {
+        problems.unless(value != Some(0), key, "must be at least 1");
+    }
+    let least = REQUEST_MEMORY_MIN.max(u64::from(serve.connections) * CONNECTION_MEMORY_MIN);
+    if serve.request_memory.bytes() < least {
+        let message = format!(
+            "{} is too small for {} connections: {} is the least",
+            serve.request_memory,
+            serve.connections,
+            Size(least)
+        );
+        problems.add("serve.request_memory", message);
+    }
+    let token = !serve.control_token_file.as_os_str().is_empty();
+    problems.unless(token, "serve.control_token_file", "is empty: give a file");
     if serve.tls.is_some() && matches!(serve.nbd, Address::Unix(_)) {
         problems.add("serve.tls", "is for serve.nbd = \"tcp:...\"; a unix socket needs none");
     }

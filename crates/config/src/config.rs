@@ -5,7 +5,7 @@ use std::path::Path;
 
 use forebay_model::Profile;
 
-use crate::schema::section;
+use crate::schema::{Value, section};
 use crate::sections::{
     Acknowledge, Admission, Cache, Dedup, Flash, Flush, Qos, Replacement, Serve, Shape, Volume,
     Workers,
@@ -55,6 +55,14 @@ impl Config {
         dirty.then(|| self.cache.acknowledge.unwrap_or(default))
     }
 
+    /// The keys at which another configuration differs from this one, as paths such as `cache.dram`,
+    /// `volume.0.size`.
+    pub fn changed_keys(&self, other: &Config) -> Vec<String> {
+        let mut keys = Vec::new();
+        self.differences(other, "", &mut keys);
+        keys
+    }
+
     /// Whether `shape = "NAME"` means something: a `[shape.NAME]`, or else a device that
     /// `forebay-model` knows.
     pub fn has_shape(&self, name: &str) -> bool {
@@ -86,7 +94,8 @@ impl Config {
             serve: Serve {
                 nbd: Address::Unix(text("nbd.sock")),
                 control: Address::Unix(text("control.sock")),
-                tls: None,
+                control_token_file: text("control.token"),
+                ..Serve::default()
             },
             ..Config::default()
         }
@@ -107,6 +116,28 @@ mod tests {
         assert_eq!(config.acknowledge(), Some(Acknowledge::Flash));
         config.cache.acknowledge = Some(Acknowledge::Dram);
         assert_eq!(config.acknowledge(), Some(Acknowledge::Dram));
+    }
+
+    #[test]
+    fn what_differs_between_two_files_is_named_by_its_keys() {
+        let text = "[flash]\npath = 'f'\nsize = '1GiB'\n[[volume]]\nname = 'v'\nbacking = 'b'\n";
+        let old = Config::from_toml(text).unwrap();
+        assert_eq!(old.changed_keys(&old), [""; 0]);
+        let more = "[[volume]]\nname = 'w'\nbacking = 'c'\n";
+        for (new, keys) in [
+            (text.replace("'1GiB'", "'2GiB'"), &["flash.size"][..]),
+            (
+                text.replace("size = '1GiB'", "batch_size = '64KiB'"),
+                &["flash.size", "flash.batch_size"],
+            ),
+            (text.replace("'b'", "'c'"), &["volume.0.backing"]),
+            (text.to_owned() + more, &["volume"]),
+            (text.to_owned() + "[cache]\ndram = '1GiB'", &["cache.dram"]),
+            (text.to_owned() + "[shape.x]\ndevice = 'san'", &["shape"]),
+            (more.to_owned(), &["flash", "volume.0.name", "volume.0.backing"]),
+        ] {
+            assert_eq!(old.changed_keys(&Config::from_toml(&new).unwrap()), keys, "{new}");
+        }
     }
 
     #[test]

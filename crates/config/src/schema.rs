@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::{Address, Size, TimeSpan};
+use crate::{Address, FileMode, Size, TimeSpan};
 
 /// One key of the configuration file, as the reference shows it.
 #[derive(Clone, Copy, Debug)]
@@ -81,13 +81,20 @@ pub struct Choice {
 }
 
 /// A type that a key's value can have.
-pub trait Value: Sized {
+pub trait Value: Sized + PartialEq {
     /// What kind of value it is, for the reference.
     const WORD: &'static str;
     /// The values it may take, if it names one of several.
     const CHOICES: &'static [Choice] = &[];
     /// The keys within it, if it is a table.
     const NESTED: Nested = Nested::None;
+
+    /// Appends the keys whose values differ: `path`, or where it is a table, keys within it.
+    fn differences(&self, other: &Self, path: &str, keys: &mut Vec<String>) {
+        if self != other {
+            keys.push(path.to_owned());
+        }
+    }
 }
 
 macro_rules! plain_values {
@@ -106,6 +113,7 @@ plain_values! {
     Size => "size",
     TimeSpan => "time",
     Address => "address",
+    FileMode => "octal mode",
     Vec<(f64, TimeSpan)> => "list of [percent, time]",
 }
 
@@ -113,14 +121,31 @@ impl<T: Value> Value for Option<T> {
     const WORD: &'static str = T::WORD;
     const CHOICES: &'static [Choice] = T::CHOICES;
     const NESTED: Nested = T::NESTED;
+
+    fn differences(&self, other: &Self, path: &str, keys: &mut Vec<String>) {
+        match (self, other) {
+            (Some(one), Some(other)) => one.differences(other, path, keys),
+            (None, None) => {}
+            _ => keys.push(path.to_owned()),
+        }
+    }
 }
 
-impl<T: Section> Value for Vec<T> {
+impl<T: Section + Value> Value for Vec<T> {
     const WORD: &'static str = "tables";
     const NESTED: Nested = Nested::Tables(T::TABLE);
+
+    fn differences(&self, other: &Self, path: &str, keys: &mut Vec<String>) {
+        if self.len() != other.len() {
+            return keys.push(path.to_owned());
+        }
+        for (n, (one, other)) in self.iter().zip(other).enumerate() {
+            one.differences(other, &format!("{path}.{n}"), keys);
+        }
+    }
 }
 
-impl<T: Section> Value for BTreeMap<String, T> {
+impl<T: Section + PartialEq> Value for BTreeMap<String, T> {
     const WORD: &'static str = "named tables";
     const NESTED: Nested = Nested::Named(T::TABLE);
 }
@@ -179,6 +204,16 @@ macro_rules! section {
             const WORD: &'static str = "table";
             const NESTED: $crate::schema::Nested =
                 $crate::schema::Nested::Table(<Self as $crate::schema::Section>::TABLE);
+
+            fn differences(&self, other: &Self, path: &str, keys: &mut Vec<String>) {
+                let join = |key: &str| match path {
+                    "" => key.to_owned(),
+                    _ => format!("{path}.{key}"),
+                };
+                $($crate::schema::Value::differences(
+                    &self.$key, &other.$key, &join(stringify!($key)), keys,
+                );)*
+            }
         }
     };
 }

@@ -226,7 +226,11 @@ impl Arena {
     }
 }
 
-/// A page-aligned piece of heap memory, zeroed at first.
+/// Buffers of this length and more are mappings of their own: their pages are had when they are first
+/// written, and go back to the system with the buffer.
+const MAPPED_BYTES_MIN: usize = 64 << 10;
+
+/// A page-aligned piece of memory, zeroed at first.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     base: NonNull<u8>,
@@ -245,6 +249,17 @@ impl AlignedBuffer {
     /// If `bytes` exceeds the address space.
     pub fn new(bytes: usize) -> AlignedBuffer {
         let layout = Self::layout(bytes);
+        if bytes >= MAPPED_BYTES_MIN {
+            // SAFETY: an anonymous mapping at an address of the kernel's choice.
+            let base = unsafe {
+                let (flags, protection) =
+                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+                libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0)
+            };
+            let base = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
+            let base = base.unwrap_or_else(|| handle_alloc_error(layout));
+            return AlignedBuffer { base, bytes };
+        }
         // SAFETY: the layout is not empty.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
@@ -288,6 +303,11 @@ impl std::ops::DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
+        if self.bytes >= MAPPED_BYTES_MIN {
+            // SAFETY: mapped in `new` with the same length.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+            return;
+        }
         // SAFETY: allocated in `new` with the same layout.
         unsafe { dealloc(self.base.as_ptr(), Self::layout(self.bytes)) };
     }

@@ -20,6 +20,30 @@ impl BufferPool {
         BufferPool { free: Vec::new(), held_bytes: 0, held_bytes_max }
     }
 
+    /// The length of a buffer for `bytes` bytes.
+    pub fn buffer_bytes(bytes: usize) -> usize {
+        CLASS_BYTES_MIN << Self::class(bytes)
+    }
+
+    /// Bytes of unused buffers.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Frees unused buffers, the largest first, until at most `bytes` are left.
+    pub fn shrink(&mut self, bytes: usize) {
+        for class in self.free.iter_mut().rev() {
+            while self.held_bytes > bytes
+                && let Some(buffer) = class.pop()
+            {
+                self.held_bytes -= buffer.len();
+            }
+        }
+        if self.held_bytes == 0 {
+            self.free = Vec::new();
+        }
+    }
+
     /// A buffer of at least `bytes` bytes. It holds what its last user left in it, and the last
     /// user is this session.
     pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
@@ -68,5 +92,17 @@ mod tests {
         assert_eq!(pool.held_bytes, 8192, "the second is beyond the bound");
         assert_eq!(pool.take(8192).pointer(), address);
         assert_eq!(pool.held_bytes, 0);
+    }
+
+    #[test]
+    fn a_pool_gives_its_buffers_back_to_the_system() {
+        let mut pool = BufferPool::new(1 << 20);
+        let buffers = [4096, 8192, 8192, 65536].map(|bytes| pool.take(bytes));
+        assert_eq!(BufferPool::buffer_bytes(5000), 8192);
+        buffers.into_iter().for_each(|buffer| pool.give(buffer));
+        pool.shrink(20480);
+        assert_eq!(pool.held_bytes(), 20480, "the largest goes first");
+        pool.shrink(0);
+        assert_eq!(pool.held_bytes(), 0);
     }
 }

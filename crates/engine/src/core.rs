@@ -1,6 +1,5 @@
 //! What one lock protects: the machine, the executor, and the requests in flight.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,9 +16,12 @@ use crate::devices::AnyDevices;
 use crate::machine::Driven;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
+use crate::waiting::Waiting;
 
 /// How often whoever waits for a notice looks at something else.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
+/// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
+pub(crate) const LATENCIES: usize = 8;
 
 /// Everything behind the lock.
 pub(crate) struct Core {
@@ -29,16 +31,14 @@ pub(crate) struct Core {
     pub table: Table,
     pub bells: Vec<Option<Arc<Doorbell>>>,
     pub tape: Option<Recorder>,
-    /// Latencies of sessions that have ended, by volume.
-    pub latency_past: Vec<LatencyRecorder>,
-    /// Latencies of the sessions there are.
-    pub latency_now: Vec<(u32, Arc<Mutex<Vec<LatencyRecorder>>>)>,
+    /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
+    pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
     /// Notices not yet taken by whoever waits for them.
     pub notices: Vec<Notice>,
     /// No new sessions or requests.
     pub closing: bool,
     /// Requests that wait for room in the machine.
-    waiting: VecDeque<RequestId>,
+    waiting: Waiting,
     /// Whether all new ones have to wait.
     held: bool,
     /// Whether a request has to wait until nothing is left to do for those before it.
@@ -126,11 +126,10 @@ impl Core {
             table: Table::default(),
             bells: Vec::new(),
             tape,
-            latency_past: Vec::new(),
-            latency_now: Vec::new(),
+            latencies: Default::default(),
             notices: Vec::new(),
             closing: false,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             held: false,
             one_at_a_time: false,
             reaper_wakes_at: None,
@@ -172,7 +171,7 @@ impl Core {
             if at_once {
                 self.hand_in(now, id);
             } else {
-                self.waiting.push_back(id);
+                self.waiting.push(session, id);
             }
         }
         self.drive(now);
@@ -255,7 +254,7 @@ impl Core {
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
         while self.may_take() {
-            let Some(id) = self.waiting.pop_front() else { break };
+            let Some(id) = self.waiting.pop() else { break };
             self.hand_in(now, id);
         }
         if let Some(tape) = &mut self.tape {
@@ -324,18 +323,10 @@ impl Core {
         }
     }
 
-    /// Keeps the latencies of a session that ends.
-    pub fn retire_latency(&mut self, session: u32) {
-        let Some(at) = self.latency_now.iter().position(|l| l.0 == session) else { return };
-        let (_, latency) = self.latency_now.swap_remove(at);
-        let latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
-        add_latency(&mut self.latency_past, &latency);
-    }
-
     /// Latencies of all sessions, by volume.
     pub fn latency(&self) -> Vec<LatencyRecorder> {
-        let mut sum = self.latency_past.clone();
-        for (_, latency) in &self.latency_now {
+        let mut sum = Vec::new();
+        for latency in &self.latencies {
             add_latency(&mut sum, &latency.lock().unwrap_or_else(PoisonError::into_inner));
         }
         sum

@@ -341,6 +341,18 @@ impl Engine {
         result.unwrap_or(Ok(())).map_err(|error| self.destage_error("the destage", error))
     }
 
+    /// Whether this policy is in force.
+    pub fn has_policy(&self, policy: words::WritePolicy, acknowledge: words::Acknowledge) -> bool {
+        let Ok((machine, acknowledges)) = forebay_setup::policy(policy, acknowledge) else {
+            return false;
+        };
+        let core = self.shared.lock();
+        let config = core.cache.config();
+        // Only under write-back there is a choice when to acknowledge.
+        config.write_policy == machine
+            && (!machine.write_back || config.acknowledge == acknowledges)
+    }
+
     /// Changes the write policy, and when writes under write-back are acknowledged. Everything
     /// dirty is destaged first; requests that modify wait for the last of it.
     ///

@@ -39,6 +39,7 @@ mod store;
 mod table;
 pub mod tape;
 mod translate;
+mod waiting;
 pub mod watch;
 
 pub use buffers::BufferPool;

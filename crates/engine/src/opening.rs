@@ -1,6 +1,7 @@
 //! Opening an engine: every check before anything is written.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -408,7 +409,10 @@ fn begin_tape(
     machine: &forebay_cache::CacheConfig,
 ) -> Result<Recorder, EngineError> {
     let io = |source| EngineError::Io { action: "write", path: path.to_owned(), source };
-    let file = std::fs::File::create(path).map_err(io)?;
+    // It shows what clients do, and so is for this user only, whatever the umask.
+    let mut options = std::fs::File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = file.map_err(io)?;
     let out = std::io::BufWriter::with_capacity(1 << 20, file);
     Recorder::new(Box::new(out), machine).map_err(io)
 }

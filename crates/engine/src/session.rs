@@ -8,7 +8,7 @@ use forebay_device::{AlignedBuffer, Doorbell};
 use forebay_results::LatencyRecorder;
 
 use crate::buffers::BufferPool;
-use crate::core::Shared;
+use crate::core::{LATENCIES, Shared};
 use crate::table::{Done, Submission};
 
 /// Unused buffers that a session keeps.
@@ -31,14 +31,13 @@ pub struct Session {
 impl Session {
     pub(crate) fn open(shared: Arc<Shared>) -> std::io::Result<Session> {
         let bell = Arc::new(Doorbell::new()?);
-        let latency = Arc::new(Mutex::new(Vec::new()));
         let mut core = shared.lock();
         let number = core.table.open_session();
         if core.bells.len() <= number as usize {
             core.bells.resize_with(number as usize + 1, || None);
         }
         core.bells[number as usize] = Some(bell.clone());
-        core.latency_now.push((number, latency.clone()));
+        let latency = core.latencies[number as usize % LATENCIES].clone();
         drop(core);
         let buffers = BufferPool::new(HELD_BYTES_MAX);
         Ok(Session { shared, number, bell, buffers, latency, in_flight: 0 })
@@ -142,7 +141,6 @@ impl Drop for Session {
         }
         core.table.close_session(self.number);
         core.bells[self.number as usize] = None;
-        core.retire_latency(self.number);
     }
 }
 

@@ -48,6 +48,8 @@ pub struct ExportInfo {
     pub features: TransmissionFlags,
     /// Whether BLOCK_STATUS can be asked for `base:allocation`.
     pub allocation: bool,
+    /// Whether it has as many clients as it may have: choosing it is refused by policy.
+    pub full: bool,
     /// Whether it may be used over TLS only (where the server has TLS by choice).
     pub tls_required: bool,
 }
@@ -63,6 +65,7 @@ impl ExportInfo {
             block_sizes: BlockSizes::DEFAULT,
             features: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_FUA,
             allocation: false,
+            full: false,
             tls_required: false,
         }
     }

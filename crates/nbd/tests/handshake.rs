@@ -39,7 +39,11 @@ fn exports() -> Vec<ExportInfo> {
 
 /// A server that has been greeted by a client with both flags.
 fn server_with(config: ServerConfig) -> MemoryServer {
-    let mut server = MemoryServer::new(config, exports());
+    server_of(config, exports())
+}
+
+fn server_of(config: ServerConfig, exports: Vec<ExportInfo>) -> MemoryServer {
+    let mut server = MemoryServer::new(config, exports);
     server.feed(&client_flags(3));
     server.out.clear();
     server
@@ -210,6 +214,18 @@ fn an_unknown_export_is_refused_without_information_and_another_may_follow() {
         assert_eq!(replies[0].1, UNKNOWN);
     }
     assert_eq!(verdict(&mut server, GO, &go_data("disk", &[])), ACK);
+}
+
+#[test]
+fn an_export_with_enough_clients_is_refused_by_policy_and_another_may_follow() {
+    let mut exports = exports();
+    exports[0].full = true;
+    let name = exports[0].name.clone();
+    let mut server = server_of(ServerConfig::default(), exports.clone());
+    assert_eq!(verdict(&mut server, OPT_INFO, &go_data(&name, &[])), ACK, "a look is free");
+    assert_eq!(verdict(&mut server, GO, &go_data(&name, &[])), POLICY);
+    let other = exports[1].name.clone();
+    assert_eq!(verdict(&mut server, GO, &go_data(&other, &[])), ACK);
 }
 
 #[test]

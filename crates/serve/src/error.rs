@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use forebay_engine::EngineError;
 
+use crate::control::TokenError;
+
 /// A server could not be started, or not end well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,28 @@ pub enum ServeError {
     /// Threads or file descriptors cannot be had.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
+    /// Nobody of that name.
+    #[error("there is no {what} `{name}` on this system: correct the keys of [serve] that name it")]
+    NoSuch {
+        /// A user or a group.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A socket cannot be given to whom it is for.
+    #[error(
+        "cannot give {} to the owner, the group and the mode that [serve] names: {source}",
+        path.display()
+    )]
+    Ownership {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The token of the control address.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The recording.
     #[error("the recording: {0}; the cache itself is not affected")]
     Record(#[from] forebay_trace::TraceError),

@@ -1,20 +1,24 @@
 //! Sockets to listen on, unix or TCP.
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_config::Address;
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::error::ServeError;
+use crate::ownership::Ownership;
 
 /// How long an address that is taken is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -66,11 +70,11 @@ impl Listener {
     ///
     /// # Errors
     /// If a live process serves the address already, or it cannot be had.
-    pub fn bind(address: &Address) -> Result<Listener, ServeError> {
+    pub fn bind(address: &Address, ownership: &Ownership) -> Result<Listener, ServeError> {
         // A process that was killed a moment ago may still be on its way out.
         let until = Instant::now() + PATIENCE;
         loop {
-            match Self::bind_now(address) {
+            match Self::bind_now(address, ownership) {
                 Err(ServeError::InUse { .. }) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
@@ -79,7 +83,7 @@ impl Listener {
         }
     }
 
-    fn bind_now(address: &Address) -> Result<Listener, ServeError> {
+    fn bind_now(address: &Address, ownership: &Ownership) -> Result<Listener, ServeError> {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
         match address {
             Address::Tcp(address) => {
@@ -94,8 +98,19 @@ impl Listener {
             }
             Address::Unix(path) => {
                 remove_stale(path)?;
-                let listener = UnixListener::bind(path).map_err(failed)?;
-                Ok(Listener::Unix(listener, SocketFile::new(path.clone())))
+                let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None);
+                let socket = socket.map_err(failed)?;
+                // The file is made with the permissions that the socket has: it is never open to
+                // more than may connect in the end, and nobody can connect before it listens.
+                let socket = File::from(OwnedFd::from(socket));
+                socket.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+                let socket = socket2::Socket::from(OwnedFd::from(socket));
+                let name = SockAddr::unix(path).map_err(failed)?;
+                socket.bind(&name).map_err(failed)?;
+                let file = SocketFile::new(path.clone());
+                ownership.give(path)?;
+                socket.listen(BACKLOG).map_err(failed)?;
+                Ok(Listener::Unix(UnixListener::from(OwnedFd::from(socket)), file))
             }
         }
     }
@@ -108,14 +123,6 @@ impl Listener {
                 Ok(address) => format!("tcp:{address}"),
                 Err(_) => "tcp:unknown".to_owned(),
             },
-        }
-    }
-
-    /// The socket for a server of another kind, and the file to be removed at the end.
-    pub fn into_parts(self) -> (tiny_http::Listener, Option<SocketFile>) {
-        match self {
-            Listener::Unix(listener, file) => (listener.into(), Some(file)),
-            Listener::Tcp(listener) => (listener.into(), None),
         }
     }
 
@@ -152,6 +159,28 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// Sends what the other side has room for.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if that is nothing.
+    pub fn send(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        match self {
+            Socket::Unix(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
+            Socket::Tcp(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
+        }
+    }
+
+    /// How long a read waits.
+    pub fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Socket::Unix(socket) => socket.set_read_timeout(Some(time)),
+            Socket::Tcp(socket) => socket.set_read_timeout(Some(time)),
+        }
+    }
+}
+
 impl Read for &Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -179,37 +208,7 @@ impl Read for &Socket {
     }
 }
 
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.write(bytes)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.write(bytes)
-            }
-        }
-    }
-    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.write_vectored(slices)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.write_vectored(slices)
-            }
-        }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsRawFd for &Socket {
+impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         match self {
             Socket::Unix(socket) => socket.as_raw_fd(),
@@ -243,6 +242,10 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
 mod tests {
     use super::*;
 
+    fn bind(address: &Address) -> Result<Listener, ServeError> {
+        Listener::bind(address, &Ownership::default())
+    }
+
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
@@ -250,12 +253,12 @@ mod tests {
         let address = Address::Unix(path.clone());
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind, as by a killed server");
-        let live = Listener::bind(&address).unwrap();
-        assert!(matches!(Listener::bind(&address), Err(ServeError::InUse { .. })));
+        let live = bind(&address).unwrap();
+        assert!(matches!(bind(&address), Err(ServeError::InUse { .. })));
         drop(live);
         assert!(!path.exists());
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(Listener::bind(&address), Err(ServeError::NotASocket { .. })));
+        assert!(matches!(bind(&address), Err(ServeError::NotASocket { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
@@ -264,12 +267,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let address = Address::Unix(path.clone());
-        let Listener::Unix(socket, file) = Listener::bind(&address).unwrap() else { panic!() };
+        let Listener::Unix(socket, file) = bind(&address).unwrap() else { panic!() };
         // Held, so that the next file cannot have the same inode.
         let held = directory.path().join("held");
         fs::hard_link(&path, held).unwrap();
         drop(socket);
-        let successor = Listener::bind(&address).unwrap();
+        let successor = bind(&address).unwrap();
         drop(file);
         assert!(UnixStream::connect(&path).is_ok(), "the successor cannot be reached");
         drop(successor);
@@ -280,18 +283,18 @@ mod tests {
     fn an_address_is_had_when_its_owner_leaves_soon() {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Unix(directory.path().join("socket"));
-        let owner = Listener::bind(&address).unwrap();
+        let owner = bind(&address).unwrap();
         let leaving = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             drop(owner);
         });
-        Listener::bind(&address).unwrap();
+        bind(&address).unwrap();
         leaving.join().unwrap();
     }
 
     #[test]
     fn port_zero_becomes_a_port() {
-        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
         assert!(!listener.address().ends_with(":0"), "{}", listener.address());
     }
 }

@@ -148,7 +148,7 @@ impl Recording {
         oldest: impl Fn() -> Option<Nanos> + Send + 'static,
     ) -> Result<Recording, TraceError> {
         let sampler = options.sample.map(Sampler::new).transpose()?;
-        let writer = ParquetTraceWriter::create(&options.path)?;
+        let writer = ParquetTraceWriter::create_private(&options.path)?;
         let metadata = metadata(options, volumes);
         let shared = Arc::new(Shared {
             lists: Mutex::default(),

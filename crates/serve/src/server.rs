@@ -1,7 +1,7 @@
 //! A whole server: the engine, its NBD address and its control address.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use forebay_config::{Config, OnStop};
 use forebay_engine::{Engine, EngineOptions, StopMode};
@@ -10,16 +10,20 @@ use serde::Serialize;
 use crate::control::{ControlServer, StopRequest};
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::nbd::{NbdServer, Stopped};
+use crate::nbd::{NbdServer, NbdTold, Stopped};
+use crate::ownership::Ownership;
 use crate::record::{RecordOptions, Recording};
 
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    engine: Arc<Engine>,
-    nbd: NbdServer,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) nbd: NbdServer,
     control: ControlServer,
-    stop: Arc<StopRequest>,
+    pub(crate) stop: Arc<StopRequest>,
+    /// The configuration as far as it is in force; what the engine changes by itself is the engine's to
+    /// say.
+    pub(crate) running: Mutex<Config>,
 }
 
 /// What a server says once clients are welcome.
@@ -33,6 +37,13 @@ pub struct Ready {
     pub exports: Vec<String>,
     /// The server's process.
     pub pid: u32,
+}
+
+/// What [`Server::troubles`] has told.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    engine: forebay_engine::Told,
+    nbd: NbdTold,
 }
 
 /// What becomes of dirty data unless a stop says otherwise.
@@ -59,8 +70,19 @@ impl Server {
                            socket or a loopback address";
             return Err(ServeError::Unsupported(message));
         }
-        let nbd = Listener::bind(&config.serve.nbd)?;
-        let control = Listener::bind(&config.serve.control)?;
+        let serve = &config.serve;
+        let of_nbd = Ownership::find(
+            serve.socket_mode,
+            serve.socket_owner.as_deref(),
+            serve.socket_group.as_deref(),
+        )?;
+        let of_control = Ownership::find(
+            serve.control_mode,
+            serve.control_owner.as_deref(),
+            serve.control_group.as_deref(),
+        )?;
+        let nbd = Listener::bind(&serve.nbd, &of_nbd)?;
+        let control = Listener::bind(&serve.control, &of_control)?;
         let engine = Arc::new(Engine::open(config, options)?);
         let recording = match record {
             Some(record) => {
@@ -71,10 +93,13 @@ impl Server {
             }
             None => None,
         };
-        let nbd = NbdServer::start(engine.clone(), nbd, recording)?;
+        let nbd = NbdServer::start(engine.clone(), nbd, recording, serve)?;
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
-        let control = ControlServer::start(control, &engine, nbd.counters(), stop.clone())?;
-        Ok(Server { engine, nbd, control, stop })
+        let token_file = &config.serve.control_token_file;
+        let view = nbd.view();
+        let control = ControlServer::start(control, token_file, &engine, view, stop.clone())?;
+        let running = Mutex::new(config.clone());
+        Ok(Server { engine, nbd, control, stop, running })
     }
 
     /// What there is to say once it runs.
@@ -90,6 +115,18 @@ impl Server {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What an operator who is not asking should be told of, since `told`.
+    pub fn troubles(&self, told: &mut Told) -> Vec<String> {
+        let mut troubles = self.engine.troubles(&mut told.engine);
+        troubles.extend(self.nbd.troubles(&mut told.nbd));
+        troubles
+    }
+
+    /// What becomes of dirty data unless a stop says otherwise.
+    pub fn usual_stop(&self) -> StopMode {
+        self.stop.usual()
     }
 
     /// Whether a stop was asked for over the control address, and how.

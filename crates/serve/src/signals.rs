@@ -1,4 +1,4 @@
-//! Signals that ask a server to stop: counted, and waited for.
+//! Signals that ask a server to stop, or to read its configuration again: counted, and waited for.
 
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use forebay_device::Doorbell;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
+static RELOADS: AtomicU32 = AtomicU32::new(0);
 static BELL_FD: AtomicI32 = AtomicI32::new(-1);
 static BELL: OnceLock<Doorbell> = OnceLock::new();
 
-/// SIGTERM and SIGINT, from [`StopSignals::install`] on. There is one set for the process.
+/// SIGTERM and SIGINT, and SIGHUP, from [`StopSignals::install`] on. There is one set for the process.
 #[derive(Debug)]
 pub struct StopSignals {
     bell: &'static Doorbell,
 }
 
 impl StopSignals {
-    /// Takes both signals over from whoever had them.
+    /// Takes the signals over from whoever had them.
     ///
     /// # Errors
     /// If a file descriptor or the handlers cannot be had.
@@ -31,7 +32,7 @@ impl StopSignals {
             }
         };
         BELL_FD.store(bell.as_raw_fd(), Ordering::Release);
-        for signal in [libc::SIGTERM, libc::SIGINT] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
             // SAFETY: the handler does only what is allowed in one: it adds to an atomic and
             // writes to a file descriptor that is never closed.
             let done = unsafe {
@@ -47,7 +48,12 @@ impl StopSignals {
         Ok(StopSignals { bell })
     }
 
-    /// Signals so far.
+    /// Signals that ask for another look at the configuration, so far.
+    pub fn reloads(&self) -> u32 {
+        RELOADS.load(Ordering::Acquire)
+    }
+
+    /// Signals that ask for a stop, so far.
     pub fn count(&self) -> u32 {
         COUNT.load(Ordering::Acquire)
     }
@@ -65,8 +71,9 @@ impl StopSignals {
     }
 }
 
-extern "C" fn on_signal(_: libc::c_int) {
-    COUNT.fetch_add(1, Ordering::AcqRel);
+extern "C" fn on_signal(signal: libc::c_int) {
+    let count = if signal == libc::SIGHUP { &RELOADS } else { &COUNT };
+    count.fetch_add(1, Ordering::AcqRel);
     let one = 1u64.to_ne_bytes();
     // SAFETY: `write` is async-signal-safe; the bytes outlive it.
     unsafe { libc::write(BELL_FD.load(Ordering::Acquire), one.as_ptr().cast(), one.len()) };

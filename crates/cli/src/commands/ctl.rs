@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, Address, Config, Size, TimeSpan, WritePolicy};
-use forebay_serve::control::{Reply, ask};
+use forebay_serve::control::{Reply, Token, ask};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -27,9 +27,19 @@ pub struct ServerArgs {
     /// The server's control address: unix:PATH or tcp:IP:PORT
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub control: Option<Address>,
-    /// The server's configuration file, which says the address
+    /// The server's configuration file, which says the address and where the token is
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The server's token, which an address tcp:IP:PORT asks for; by default the file that the
+    /// configuration names, and without one /run/forebay/control.token
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// A server, and what shows that we may give it orders.
+struct Server {
+    address: Address,
+    token: Option<Token>,
 }
 
 /// What to do.
@@ -163,30 +173,39 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 }
 
 impl ServerArgs {
-    fn address(&self) -> Result<Address, CliError> {
-        match (&self.control, &self.config) {
-            (Some(address), _) => Ok(address.clone()),
-            (None, Some(file)) => Ok(Config::load(file).map_err(CliError::usage)?.serve.control),
-            (None, None) => Ok(Config::default().serve.control),
-        }
+    fn server(&self) -> Result<Server, CliError> {
+        let config = match &self.config {
+            Some(file) => Config::load(file).map_err(CliError::usage)?.serve,
+            None => Config::default().serve,
+        };
+        let address = self.control.clone().unwrap_or(config.control);
+        let file = self.token_file.clone().unwrap_or(config.control_token_file);
+        let token = match address {
+            Address::Unix(_) => None,
+            Address::Tcp(_) => Some(Token::read(&file)?),
+        };
+        Ok(Server { address, token })
+    }
+}
+
+impl Server {
+    fn ask(&self, method: &str, path: &str) -> Result<Reply, CliError> {
+        good(ask(&self.address, self.token.as_ref(), method, path)?)
+    }
+
+    fn status(&self) -> Result<Value, CliError> {
+        Ok(serde_json::from_str(&self.ask("GET", "/status")?.body)?)
     }
 }
 
 fn status(server: &ServerArgs) -> Result<(), CliError> {
-    let status = get_status(&server.address()?)?;
-    let mut text = serde_json::to_string_pretty(&status)?;
+    let mut text = serde_json::to_string_pretty(&server.server()?.status()?)?;
     text.push('\n');
     write_stdout(text.as_bytes())
 }
 
-fn get_status(address: &Address) -> Result<Value, CliError> {
-    let reply = good(ask(address, "GET", "/status")?)?;
-    Ok(serde_json::from_str(&reply.body)?)
-}
-
 fn post(server: &ServerArgs, path: &str) -> Result<(), CliError> {
-    let reply = good(ask(&server.address()?, "POST", path)?)?;
-    write_stdout(reply.body.as_bytes())
+    write_stdout(server.server()?.ask("POST", path)?.body.as_bytes())
 }
 
 fn good(reply: Reply) -> Result<Reply, CliError> {
@@ -204,9 +223,9 @@ fn top(
     times: Option<u64>,
     ctx: &Context,
 ) -> Result<(), CliError> {
-    let address = server.address()?;
+    let server = server.server()?;
     let every = Duration::from_nanos(every.nanos().0).max(Duration::from_millis(100));
-    let mut before = get_status(&address)?;
+    let mut before = server.status()?;
     for _ in 0..times.unwrap_or(u64::MAX) {
         let mut left = every;
         while left > Duration::ZERO && !ctx.interrupted() {
@@ -217,7 +236,7 @@ fn top(
         if ctx.interrupted() {
             return Ok(());
         }
-        let now = get_status(&address)?;
+        let now = server.status()?;
         write_stdout(difference(&before, &now).as_bytes())?;
         before = now;
     }

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_config::{Config, OnStop};
-use forebay_engine::{EngineOptions, StopMode, Told};
-use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, usual_stop};
+use forebay_config::{Config, ConfigError, OnStop};
+use forebay_engine::{EngineOptions, StopMode};
+use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, Told};
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::args::rate;
@@ -59,11 +60,13 @@ pub struct Args {
 
 /// Serves until a signal comes.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    let mut config = Config::load(&args.config).map_err(CliError::usage)?;
-    config.check_volumes().map_err(CliError::usage)?;
-    if args.keep_dirty || args.destage {
-        config.flush.on_stop = if args.keep_dirty { OnStop::Keep } else { OnStop::Destage };
-    }
+    let on_stop = match (args.keep_dirty, args.destage) {
+        (true, _) => Some(OnStop::Keep),
+        (_, true) => Some(OnStop::Destage),
+        _ => None,
+    };
+    let source = Source { file: args.config, on_stop };
+    let config = source.load().map_err(CliError::usage)?;
     let signals = StopSignals::install()?;
     end_on_faults();
     let record = args.record.map(|path| unused(path, ctx));
@@ -83,13 +86,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     line.push(b'\n');
     write_stdout(&line)?;
     let mut told = Told::default();
+    let mut reloads = Reloads::default();
     while signals.count() == 0 && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
-        for trouble in server.engine().troubles(&mut told) {
+        reloads.look(&signals, &source, &server, ctx);
+        for trouble in server.troubles(&mut told) {
             ctx.note(trouble);
         }
     }
-    let mode = server.stop_requested().unwrap_or_else(|| usual_stop(&config));
+    let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
     ctx.note(match (mode, config.flash.is_some()) {
         (StopMode::Keep, true) => "finishing what is in flight; dirty data stays on flash",
         (StopMode::Destage, true) => {
@@ -106,6 +111,56 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
     }
     Ok(())
+}
+
+/// Where the configuration comes from.
+struct Source {
+    file: PathBuf,
+    /// What the command line says about dirty data at a stop.
+    on_stop: Option<OnStop>,
+}
+
+impl Source {
+    fn load(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(&self.file)?;
+        config.check_volumes()?;
+        config.flush.on_stop = self.on_stop.unwrap_or(config.flush.on_stop);
+        Ok(config)
+    }
+}
+
+/// Looks at the configuration again, when signals say so; one look after another.
+#[derive(Default)]
+struct Reloads {
+    /// Signals that have been heeded.
+    heeded: u32,
+    /// What the engine is being asked.
+    under_way: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Reloads {
+    fn look(&mut self, signals: &StopSignals, source: &Source, server: &Server, ctx: &Context) {
+        let say = |line: String| ctx.note(format_args!("{}: {line}", source.file.display()));
+        if let Some(under_way) = self.under_way.take_if(|under_way| under_way.is_finished()) {
+            // A thread that panicked has said so.
+            under_way.join().unwrap_or_default().into_iter().for_each(say);
+        }
+        let count = signals.reloads();
+        if count == self.heeded || self.under_way.is_some() {
+            return;
+        }
+        self.heeded = count;
+        match source.load() {
+            Ok(config) => {
+                let reload = server.reload(&config);
+                reload.lines.into_iter().for_each(say);
+                self.under_way = reload.rest;
+            }
+            Err(error) => {
+                ctx.note(format_args!("nothing was changed; the configuration is wrong: {error}"));
+            }
+        }
+    }
 }
 
 /// What `--sample` says.

@@ -318,7 +318,10 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {
 fn create(options: &OpenOptions) -> Result<bool, OpenError> {
     let path = &options.path;
     let Some(size) = options.create else { return Ok(false) };
-    let file = match File::options().read(true).write(true).create_new(true).open(path) {
+    // What it will hold is for this user only, whatever the umask.
+    let mut new = File::options();
+    new.read(true).write(true).create_new(true).mode(0o600);
+    let file = match new.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
         Err(error) => return Err(failed("create", path, error)),

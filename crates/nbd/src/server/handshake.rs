@@ -360,7 +360,7 @@ impl Handshake {
         let found = protocol_string(data)
             .and_then(|name| self.find(name, exports).ok().map(|export| (name, export)));
         match found {
-            Some((name, export)) if !tls_missing && !self.shutting_down => {
+            Some((name, export)) if !tls_missing && !self.shutting_down && !export.full => {
                 let flags = export.transmission_flags(self.style != ReplyStyle::Simple);
                 out.extend_from_slice(&export.advertised_bytes().to_be_bytes());
                 out.extend_from_slice(&flags.0.to_be_bytes());
@@ -385,6 +385,10 @@ impl Handshake {
             return HandshakeEvent::Answered;
         };
         match self.find(request.name, exports) {
+            Ok(export) if export.full && option == option::GO => {
+                let text = format!("\"{}\" has as many clients as it may have", export.name);
+                put_reply(option, rep::ERR_POLICY, &[clipped(&text, 4096).as_bytes()], out);
+            }
             Ok(export) => {
                 let flags = export.transmission_flags(self.style != ReplyStyle::Simple);
                 put_info(option, &request, &export, flags, out);

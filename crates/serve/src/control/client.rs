@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use forebay_config::Address;
 
+use super::token::Token;
+
 /// Bytes of an answer at most.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -40,29 +42,42 @@ pub enum ClientError {
     },
 }
 
-/// Sends one request and waits for its answer.
+/// Sends one request and waits for its answer. Over TCP a server wants its token.
 ///
 /// # Errors
 /// If nobody answers there, or the answer is no HTTP.
-pub fn ask(address: &Address, method: &str, path: &str) -> Result<Reply, ClientError> {
+pub fn ask(
+    address: &Address,
+    token: Option<&Token>,
+    method: &str,
+    path: &str,
+) -> Result<Reply, ClientError> {
     let refused = |source| ClientError::Connect { address: address.to_string(), source };
     let broken = |source| ClientError::Broken { address: address.to_string(), source };
     match address {
         Address::Unix(path_of) => {
             let socket = UnixStream::connect(path_of).map_err(refused)?;
-            converse(socket, method, path).map_err(broken)
+            converse(socket, "localhost", token, method, path).map_err(broken)
         }
         Address::Tcp(address) => {
             let socket = TcpStream::connect(address).map_err(refused)?;
-            converse(socket, method, path).map_err(broken)
+            converse(socket, &address.to_string(), token, method, path).map_err(broken)
         }
     }
 }
 
-fn converse(mut socket: impl Read + Write, method: &str, path: &str) -> io::Result<Reply> {
+fn converse(
+    mut socket: impl Read + Write,
+    host: &str,
+    token: Option<&Token>,
+    method: &str,
+    path: &str,
+) -> io::Result<Reply> {
+    let token = token.map(|t| format!("Authorization: Bearer {}\r\n", t.text()));
+    let token = token.unwrap_or_default();
     write!(
         socket,
-        "{method} {path} HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\
          Content-Length: 0\r\n\r\n"
     )?;
     let mut answer = Vec::new();

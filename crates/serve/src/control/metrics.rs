@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::nbd::NbdStatus;
 use forebay_engine::{Status, Workload};
 use forebay_results::{Components, Latency};
 
@@ -39,7 +40,7 @@ const PER_VOLUME: [Counter; 17] = [
 ];
 
 /// The whole page.
-pub(super) fn metrics(status: &Status, connections: u64) -> String {
+pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
     let mut page = String::new();
     for (name, kind, help, value) in PER_VOLUME {
         head(&mut page, name, kind, help);
@@ -70,7 +71,19 @@ pub(super) fn metrics(status: &Status, connections: u64) -> String {
     let tiers = &status.tiers;
     for (name, kind, help, value) in [
         ("forebay_uptime_seconds", "gauge", "Since the cache was opened", status.uptime_s),
-        ("forebay_connections", "gauge", "NBD connections", connections as f64),
+        ("forebay_connections", "gauge", "NBD connections", nbd.connections as f64),
+        (
+            "forebay_connections_refused_total",
+            "counter",
+            "NBD connections refused: too many",
+            nbd.refused as f64,
+        ),
+        (
+            "forebay_request_memory_bytes",
+            "gauge",
+            "Memory in use for requests",
+            nbd.request_memory.bytes as f64,
+        ),
         ("forebay_in_flight", "gauge", "Requests in flight", status.in_flight as f64),
         (
             "forebay_flash_written_bytes_total",

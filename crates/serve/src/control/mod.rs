@@ -10,12 +10,16 @@
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
 //! | `POST /stop`, `?dirty=keep`, `?dirty=destage` | asks the server to stop |
 //!
-//! Who may connect is who may open the socket: there are no passwords. Errors are JSON, too:
-//! `{"error": "..."}`.
+//! Over a unix socket, whoever may open it may ask; over TCP, whoever has the [`Token`]. Errors are
+//! JSON, too: `{"error": "..."}`.
 
+mod access;
 mod client;
+mod http;
 mod metrics;
 mod server;
+mod token;
 
 pub use client::{ClientError, Reply, ask};
 pub(crate) use server::{ControlServer, StopRequest};
+pub use token::{Token, TokenError};

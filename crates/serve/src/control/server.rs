@@ -1,18 +1,22 @@
 //! Answers operators.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use forebay_config::{Acknowledge, WritePolicy};
-use forebay_engine::{Engine, Status, StopMode};
+use forebay_engine::{Engine, EngineError, Status, StopMode};
 use serde::Serialize;
-use tiny_http::{Header, Method, Request, Response, Server as HttpServer};
+use tokio::sync::watch;
 
+use super::access::Access;
+use super::http::{self, Answer, Question};
 use super::metrics::metrics;
+use super::token::Token;
 use crate::error::ServeError;
-use crate::listener::{Listener, SocketFile};
-use crate::nbd::NbdCounters;
+use crate::listener::Listener;
+use crate::nbd::{NbdStatus, NbdView};
 use crate::signals::StopSignals;
 
 /// A stop that was asked for over the control address.
@@ -20,45 +24,60 @@ use crate::signals::StopSignals;
 pub(crate) struct StopRequest {
     asked: AtomicU8,
     /// What is done unless it is said.
-    usual: StopMode,
+    usual: AtomicU8,
 }
 
 impl StopRequest {
     /// Nothing asked for yet.
     pub fn new(usual: StopMode) -> StopRequest {
-        StopRequest { asked: AtomicU8::new(0), usual }
+        StopRequest { asked: AtomicU8::new(0), usual: AtomicU8::new(code(usual)) }
+    }
+
+    /// What is done unless it is said.
+    pub fn usual(&self) -> StopMode {
+        mode(self.usual.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Changes what is done unless it is said.
+    pub fn set_usual(&self, usual: StopMode) {
+        self.usual.store(code(usual), Ordering::Release);
     }
 
     /// What was asked for last, if anything.
     pub fn get(&self) -> Option<StopMode> {
-        match self.asked.load(Ordering::Acquire) {
-            0 => None,
-            1 => Some(StopMode::Destage),
-            _ => Some(StopMode::Keep),
-        }
+        mode(self.asked.load(Ordering::Acquire))
     }
 
     fn set(&self, mode: StopMode) {
-        self.asked.store(if mode == StopMode::Destage { 1 } else { 2 }, Ordering::Release);
+        self.asked.store(code(mode), Ordering::Release);
         StopSignals::wake();
+    }
+}
+
+fn code(mode: StopMode) -> u8 {
+    if mode == StopMode::Destage { 1 } else { 2 }
+}
+
+fn mode(code: u8) -> Option<StopMode> {
+    match code {
+        0 => None,
+        1 => Some(StopMode::Destage),
+        _ => Some(StopMode::Keep),
     }
 }
 
 /// The server behind the control address.
 pub(crate) struct ControlServer {
-    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     address: String,
 }
 
 struct Shared {
-    http: HttpServer,
     /// Weak, so that a client that hangs does not keep the engine from stopping.
     engine: Weak<Engine>,
-    nbd: NbdCounters,
+    nbd: NbdView,
     stop: Arc<StopRequest>,
-    // Removes the socket's file at the end.
-    _file: Option<SocketFile>,
 }
 
 /// What `GET /status` answers.
@@ -71,34 +90,35 @@ struct ServerStatus {
     pid: u32,
 }
 
-#[derive(Serialize)]
-struct NbdStatus {
-    connections: u64,
-    accepted: u64,
-}
-
 impl ControlServer {
-    /// Answers on `listener`.
+    /// Answers on `listener`; over TCP whoever has the token in `token_file`, which is made if there
+    /// is none.
     ///
     /// # Errors
-    /// If threads cannot be had.
+    /// If there is no good token, or threads cannot be had.
     pub fn start(
         listener: Listener,
+        token_file: &Path,
         engine: &Arc<Engine>,
-        nbd: NbdCounters,
+        nbd: NbdView,
         stop: Arc<StopRequest>,
     ) -> Result<ControlServer, ServeError> {
         let address = listener.address();
         let system = |e: std::io::Error| ServeError::System("answer on the control address", e);
-        let (listener, file) = listener.into_parts();
-        let http = HttpServer::from_listener(listener, None)
-            .map_err(|e| system(std::io::Error::other(e.to_string())))?;
-        let shared =
-            Arc::new(Shared { http, engine: Arc::downgrade(engine), nbd, stop, _file: file });
-        let of_thread = shared.clone();
+        let access = match &listener {
+            Listener::Unix(..) => Access::Socket,
+            Listener::Tcp(listener) => {
+                let bound = listener.local_addr().map_err(system)?;
+                Access::Token { token: Token::read_or_create(token_file)?, bound }
+            }
+        };
+        let shared = Shared { engine: Arc::downgrade(engine), nbd, stop };
+        let (stop, stopped) = watch::channel(false);
+        let work =
+            http::run(listener, access, Arc::new(move |asked| shared.answer(asked)), stopped)?;
         let thread = std::thread::Builder::new().name("forebay-control".into());
-        let thread = thread.spawn(move || of_thread.work()).map_err(system)?;
-        Ok(ControlServer { shared, thread: Some(thread), address })
+        let thread = thread.spawn(work).map_err(system)?;
+        Ok(ControlServer { stop, thread: Some(thread), address })
     }
 
     /// Where it listens.
@@ -109,7 +129,7 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        self.shared.http.unblock();
+        self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -124,37 +144,16 @@ impl std::fmt::Debug for ControlServer {
 }
 
 impl Shared {
-    fn work(self: Arc<Self>) {
-        // `recv` fails once when unblocked, and that is the end.
-        while let Ok(request) = self.http.recv() {
-            if *request.method() == Method::Get {
-                self.answer(request);
-                continue;
-            }
-            // What may take long does not hold up the rest.
-            let shared = self.clone();
-            let name = std::thread::Builder::new().name("forebay-control-job".into());
-            // Without a thread the request is dropped, which the client sees as an error.
-            let _ = name.spawn(move || shared.answer(request));
-        }
-    }
-
-    fn answer(&self, request: Request) {
-        let (path, query) = match request.url().split_once('?') {
-            Some((path, query)) => (path.to_owned(), query.to_owned()),
-            None => (request.url().to_owned(), String::new()),
-        };
+    fn answer(&self, asked: &Question) -> Answer {
         let Some(engine) = self.engine.upgrade() else {
-            return respond(request, 503, error("the server is stopping"));
+            return Answer::error(503, "the server is stopping");
         };
-        let post = *request.method() == Method::Post;
-        let get = *request.method() == Method::Get;
-        let (code, body) = match path.as_str() {
-            "/status" if get => (200, json(&self.status(&engine))),
+        let (get, post) = (!asked.order, asked.order);
+        match asked.path.as_str() {
+            "/status" if get => Answer::json(200, json(&self.status(&engine))),
             "/metrics" if get => {
-                let text = metrics(&engine.status(), self.nbd.connections());
-                drop(engine);
-                return respond_as(request, 200, text, "text/plain; version=0.0.4");
+                let body = metrics(&engine.status(), &self.nbd.status());
+                Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
             "/destage" if post => done(engine.destage(|_| {}), &engine),
             "/quiesce" if post => done(engine.quiesce(|_| {}), &engine),
@@ -163,35 +162,31 @@ impl Shared {
                 done(Ok(()), &engine)
             }
             "/stop" if post => {
-                let asked = |pair: &str| query.split('&').any(|given| given == pair);
-                self.stop.set(match (asked("dirty=keep"), asked("dirty=destage")) {
+                let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
+                self.stop.set(match (said("dirty=keep"), said("dirty=destage")) {
                     (true, _) => StopMode::Keep,
                     (_, true) => StopMode::Destage,
-                    _ => self.stop.usual,
+                    _ => self.stop.usual(),
                 });
-                (202, json(&serde_json::json!({ "stopping": true })))
+                Answer::json(202, json(&serde_json::json!({ "stopping": true })))
             }
-            "/set" if post => set(&engine, &query),
-            "/resize" if post => resize(&engine, &query),
+            "/set" if post => set(&engine, &asked.query),
+            "/resize" if post => resize(&engine, &asked.query),
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
-            | "/resize" => (405, error("this is asked with the other method, GET or POST")),
-            "/attach" | "/detach" => (
+            | "/resize" => Answer::error(405, "this is asked with the other method, GET or POST"),
+            "/attach" | "/detach" => Answer::error(
                 501,
-                error(
-                    "this version changes volumes only by a restart: stop the server, edit the \
-                       configuration, start it again",
-                ),
+                "this version changes volumes only by a restart: stop the server, edit the \
+                 configuration, start it again",
             ),
-            _ => (404, error("there is nothing here; try /status or /metrics")),
-        };
-        drop(engine);
-        respond(request, code, body);
+            _ => Answer::error(404, "there is nothing here; try /status or /metrics"),
+        }
     }
 
     fn status(&self, engine: &Engine) -> ServerStatus {
         ServerStatus {
             cache: engine.status(),
-            nbd: NbdStatus { connections: self.nbd.connections(), accepted: self.nbd.accepted() },
+            nbd: self.nbd.status(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
         }
@@ -199,10 +194,10 @@ impl Shared {
 }
 
 /// Changes settings: `write_policy=NAME&acknowledge=flash|dram`.
-fn set(engine: &Engine, query: &str) -> (u16, String) {
+fn set(engine: &Engine, query: &str) -> Answer {
     let (mut policy, mut acknowledge) = (None, Acknowledge::Flash);
     for (key, value) in pairs(query) {
-        let unknown = |what: &str| (400, error(&format!("there is no {what} `{value}`")));
+        let unknown = |what: &str| Answer::error(400, &format!("there is no {what} `{value}`"));
         match key {
             "write_policy" => match value.parse::<WritePolicy>() {
                 Ok(known) => policy = Some(known),
@@ -214,24 +209,24 @@ fn set(engine: &Engine, query: &str) -> (u16, String) {
             },
             _ => {
                 let what = "cannot be set while the server runs; write_policy can";
-                return (400, error(&format!("`{key}` {what}")));
+                return Answer::error(400, &format!("`{key}` {what}"));
             }
         }
     }
     match policy {
         Some(policy) => done(engine.set_policy(policy, acknowledge), engine),
-        None => (400, error("say which write_policy")),
+        None => Answer::error(400, "say which write_policy"),
     }
 }
 
 /// Changes the size of DRAM: `dram=BYTES`.
-fn resize(engine: &Engine, query: &str) -> (u16, String) {
+fn resize(engine: &Engine, query: &str) -> Answer {
     match pairs(query).collect::<Vec<_>>()[..] {
         [("dram", bytes)] => match bytes.parse() {
             Ok(bytes) => done(engine.set_dram_bytes(bytes), engine),
-            Err(_) => (400, error("the size of DRAM is a number of bytes")),
+            Err(_) => Answer::error(400, "the size of DRAM is a number of bytes"),
         },
-        _ => (400, error("only `dram` can be resized while the server runs")),
+        _ => Answer::error(400, "only `dram` can be resized while the server runs"),
     }
 }
 
@@ -240,35 +235,18 @@ fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-fn done(result: Result<(), forebay_engine::EngineError>, engine: &Engine) -> (u16, String) {
+fn done(result: Result<(), EngineError>, engine: &Engine) -> Answer {
     match result {
         Ok(()) => {
             let dirty_blocks = engine.status().total.dirty_blocks;
-            (200, json(&serde_json::json!({ "dirty_blocks": dirty_blocks })))
+            Answer::json(200, json(&serde_json::json!({ "dirty_blocks": dirty_blocks })))
         }
-        Err(e) => (500, error(&e.to_string())),
+        Err(e) => Answer::error(500, &e.to_string()),
     }
-}
-
-fn error(message: &str) -> String {
-    json(&serde_json::json!({ "error": message }))
 }
 
 fn json(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned());
     text.push('\n');
     text
-}
-
-fn respond(request: Request, code: u16, body: String) {
-    respond_as(request, code, body, "application/json");
-}
-
-fn respond_as(request: Request, code: u16, body: String, kind: &str) {
-    let mut response = Response::from_string(body).with_status_code(code);
-    if let Ok(header) = Header::from_bytes("Content-Type", kind) {
-        response.add_header(header);
-    }
-    // A client that has gone needs no answer.
-    let _ = request.respond(response);
 }

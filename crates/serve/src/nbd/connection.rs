@@ -2,39 +2,47 @@
 //!
 //! All requests that one read of the socket brought are handed to the engine together, and
 //! the answers that came at once are sent together. While nothing is in flight the thread sleeps
-//! in `read`; otherwise it waits for the socket and for answers. What a client can make the
-//! server hold is bounded: when that is reached its socket is not read until answers are sent.
-//! A client that does not read its answers holds up only itself.
+//! in `read`; otherwise it waits for the socket and for answers. Sending never blocks: a client may go
+//! on sending requests while it takes no answers, as far as its memory goes ([`Memory`]). When that is
+//! used up its socket is not read until answers are taken. Such a client holds up only itself.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use forebay_block::{Flags, Nanos, Op};
 use forebay_device::AlignedBuffer;
 use forebay_effect::{IoError, Outcome};
 use forebay_engine::{Done, Session, Submission};
-use forebay_nbd::server::{
-    CloseReason, Event, Handshake, HandshakeEvent, ServerConfig, Transmission,
-};
-use forebay_nbd::{Command, ErrorCode, ExportInfo, ReplyStyle, Request};
+use forebay_nbd::server::{CloseReason, Event, Transmission};
+use forebay_nbd::{Command, ErrorCode, ReplyStyle, Request};
 
+use super::budget::Budget;
 use super::exports::PAYLOAD_BYTES_MAX;
-use super::input::Input;
+use super::input::{INPUT_BYTES_MIN, Input};
+use super::limits::Limits;
+use super::memory::{Memory, REQUEST_BYTES};
 use super::output::Output;
+use crate::listener::Socket;
 use crate::record::Notes;
-use crate::wait;
+use crate::wait::{self, Interest};
 
-/// Bytes of data of one connection's requests in flight. One more request is always taken.
-const IN_FLIGHT_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
+/// Bytes that one connection's requests and the answers that wait for it may cost. One more request is
+/// always taken.
+const HELD_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
 /// Requests of one connection in flight.
 const IN_FLIGHT_MAX: usize = 1024;
 /// Bytes that a CACHE request brings in at most: it is a hint.
 const PREFETCH_BYTES_MAX: u64 = 4 << 20;
-
-/// A stream socket.
-pub(super) trait Stream: Read + Write + AsRawFd + Send {}
-impl<T: Read + Write + AsRawFd + Send> Stream for T {}
+/// After so long without a sign of its client a connection gives back the memory that it keeps. Also
+/// how often it is looked whether one that holds more than its share is overdue.
+const REST: Duration = Duration::from_secs(1);
+/// A client that is slower is overdue, after [`Limits::stall`]; bytes per second.
+const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+/// Places in lists that are kept when fewer are used.
+const PLACES_KEPT: usize = 64;
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -43,108 +51,132 @@ pub(super) enum End {
     Closed(CloseReason),
     /// The socket failed, or the client left without a word.
     Socket,
+    /// The volume has as many connections as it may have.
+    Full,
+    /// The handshake took too long.
+    HandshakeTimeout,
+    /// Nothing happened for too long.
+    Idle,
+    /// Its client held memory for too long that others waited for.
+    Stalled,
 }
 
-/// Serves a client until it leaves, misbehaves, or the server stops.
-pub(super) fn serve<S: Stream>(
-    mut socket: S,
-    exports: &[ExportInfo],
-    mut session: Session,
-    notes: Option<Notes>,
-    stopping: &AtomicBool,
-) -> End {
-    let mut input = Input::new();
-    let transmission = match shake_hands(&mut socket, &mut input, exports, stopping) {
-        Ok(transmission) => transmission,
-        Err(end) => return end,
-    };
-    // A hash is of one piece of memory.
-    if !notes.as_ref().is_some_and(Notes::hashes) {
-        session.borrow();
-    }
-    let mut connection = Connection {
-        style: transmission.reply_style(),
-        transmission,
-        socket,
-        input,
-        session,
-        notes,
-        stopping,
-        output: Output::default(),
-        payload: None,
-        slots: Vec::new(),
-        free: Vec::new(),
-        in_flight_bytes: 0,
-        starved: false,
-        submissions: Vec::new(),
-        done: Vec::new(),
-    };
-    let end = connection.transmit();
-    connection.finish(&end);
-    end
-}
-
-fn shake_hands<S: Stream>(
-    socket: &mut S,
-    input: &mut Input,
-    exports: &[ExportInfo],
-    stopping: &AtomicBool,
-) -> Result<Box<Transmission>, End> {
-    let mut out = Vec::new();
-    let mut handshake = Handshake::start(ServerConfig::default(), &mut out);
-    loop {
-        let mut unread = input.unread();
-        let event = handshake.receive(&mut unread, exports, &mut out);
-        let left = unread.len();
-        input.keep(left);
-        socket.write_all(&out).map_err(|_| End::Socket)?;
-        out.clear();
-        match event {
-            HandshakeEvent::Ready(transmission) => return Ok(transmission),
-            HandshakeEvent::Answered => {}
-            HandshakeEvent::NeedInput => {
-                if stopping.load(Ordering::Relaxed) {
-                    handshake.shut_down();
-                }
-                if input.fill(socket, &mut []).map_err(|_| End::Socket)? == (0, 0) {
-                    return Err(End::Closed(handshake.end_of_input(left)));
-                }
-            }
-            HandshakeEvent::Close(reason) => return Err(End::Closed(reason)),
-            // Not offered, so the state machine refuses it by itself.
-            HandshakeEvent::StartTls => return Err(End::Closed(CloseReason::Aborted)),
-        }
-    }
+/// What connections have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Surroundings<'a> {
+    pub budget: &'a Arc<Budget>,
+    pub limits: Limits,
+    pub stopping: &'a AtomicBool,
 }
 
 /// A write whose data has not all arrived.
 struct Partial {
     request: Request,
+    cost: u64,
     buffer: AlignedBuffer,
     filled: usize,
+    since: Instant,
 }
 
-struct Connection<'a, S> {
+/// A request in flight, and what it costs.
+#[derive(Clone, Copy)]
+struct Slot {
+    request: Request,
+    cost: u64,
+}
+
+/// Why requests that have been read are not taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Starved {
+    /// They are.
+    No,
+    /// Too much is in flight, or waits to be sent.
+    Room,
+    /// Memory is missing, although so many times something had been released.
+    Memory(u64),
+}
+
+/// A connection in transmission.
+pub(super) struct Connection<'a> {
     style: ReplyStyle,
     transmission: Box<Transmission>,
-    socket: S,
+    socket: &'a Socket,
     input: Input,
     session: Session,
     notes: Option<Notes>,
-    stopping: &'a AtomicBool,
+    around: Surroundings<'a>,
+    memory: Memory,
     output: Output,
+    /// A request that has no memory yet.
+    pending: Option<Request>,
     payload: Option<Partial>,
     /// Requests in flight, by the tag they have in the engine.
-    slots: Vec<Request>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
-    in_flight_bytes: u64,
-    /// There may be whole requests among what has been read, for which there was no room.
-    starved: bool,
+    /// What requests in flight and answers that wait cost.
+    held_bytes: u64,
+    /// A refusal waits to be sent that nothing was reserved for.
+    unpaid: bool,
+    starved: Starved,
+    /// When the client last gave a sign.
+    active: Instant,
+    /// It has given back what it kept since.
+    rested: bool,
     submissions: Vec<Submission>,
     done: Vec<Done>,
 }
 
-impl<S: Stream> Connection<'_, S> {
+impl<'a> Connection<'a> {
+    /// Goes on behind a handshake.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub fn new(
+        socket: &'a Socket,
+        transmission: Box<Transmission>,
+        input: Input,
+        mut session: Session,
+        notes: Option<Notes>,
+        around: Surroundings<'a>,
+    ) -> io::Result<Connection<'a>> {
+        // A hash is of one piece of memory.
+        if !notes.as_ref().is_some_and(Notes::hashes) {
+            session.borrow();
+        }
+        socket.set_read_timeout(REST)?;
+        let mut memory = Memory::new(around.budget.clone(), session.bell().clone());
+        memory.reserve(INPUT_BYTES_MIN as u64);
+        Ok(Connection {
+            style: transmission.reply_style(),
+            transmission,
+            socket,
+            input,
+            session,
+            notes,
+            around,
+            memory,
+            output: Output::default(),
+            pending: None,
+            payload: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            held_bytes: 0,
+            unpaid: false,
+            starved: Starved::No,
+            active: Instant::now(),
+            rested: false,
+            submissions: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Serves a client until it leaves, misbehaves, or the server stops.
+    pub fn serve(mut self) -> End {
+        let end = self.transmit();
+        self.finish(&end);
+        end
+    }
+
     fn transmit(&mut self) -> End {
         loop {
             let close = self.parse();
@@ -156,33 +188,50 @@ impl<S: Stream> Connection<'_, S> {
             if let Some(reason) = close {
                 return End::Closed(reason);
             }
-            // Answers may have made room for requests that have been read already.
-            if self.starved && self.has_room() {
+            // What has gone may have made room for requests that have been read already.
+            let again = match self.starved {
+                Starved::No => false,
+                Starved::Room => self.has_room(),
+                Starved::Memory(releases) => self.memory.releases() > releases,
+            };
+            if again {
                 continue;
             }
             match self.receive() {
                 Ok(None) => {}
-                Ok(Some(reason)) => return End::Closed(reason),
+                Ok(Some(end)) => return end,
                 Err(_) => return End::Socket,
             }
         }
     }
 
-    /// Takes requests from what has been read, as many as there is room for.
+    /// Takes requests from what has been read, as many as there is room and memory for.
     fn parse(&mut self) -> Option<CloseReason> {
         let mut input = std::mem::replace(&mut self.input, Input::empty());
         let mut unread = input.unread();
         let mut close = None;
-        self.starved = false;
+        self.starved = Starved::No;
         while self.payload.is_none() {
+            if let Some(request) = self.pending {
+                let bytes = data_bytes(&request);
+                if !self.memory.reserve(Memory::cost(bytes)) {
+                    self.starved = Starved::Memory(self.memory.releases());
+                    break;
+                }
+                self.pending = None;
+                self.held_bytes += Memory::cost(bytes);
+                self.take(request, bytes, &mut unread);
+                continue;
+            }
             if !self.has_room() {
-                self.starved = true;
+                self.starved = Starved::Room;
                 break;
             }
             match self.transmission.receive(&mut unread, self.output.heads()) {
-                Event::Request(request) => self.take(request, &mut unread),
+                Event::Request(request) => self.pending = Some(request),
                 Event::NeedInput => break,
-                Event::Rejected(..) | Event::Payload(_) => {}
+                Event::Rejected(..) => self.pay(),
+                Event::Payload(_) => {}
                 Event::Close(reason) => {
                     close = Some(reason);
                     break;
@@ -195,58 +244,76 @@ impl<S: Stream> Connection<'_, S> {
         close
     }
 
-    fn take(&mut self, request: Request, unread: &mut &[u8]) {
+    /// Takes a request for which memory has been reserved.
+    fn take(&mut self, request: Request, bytes: u64, unread: &mut &[u8]) {
+        let cost = Memory::cost(bytes);
         match request.command {
             Command::Write => {
-                let mut buffer = self.session.buffer(request.length as usize);
+                let mut buffer = self.memory.buffer(bytes);
                 let payload = self.transmission.take_payload(unread);
                 buffer[..payload.len()].copy_from_slice(payload);
                 let filled = payload.len();
                 if (filled as u64) < request.length {
-                    self.payload = Some(Partial { request, buffer, filled });
+                    let since = Instant::now();
+                    self.payload = Some(Partial { request, cost, buffer, filled, since });
                 } else {
-                    self.enqueue(request, Some(buffer));
+                    self.enqueue(request, cost, Some(buffer));
                 }
             }
-            Command::Read => {
-                let buffer = self.session.buffer(request.length as usize);
-                self.enqueue(request, Some(buffer));
+            Command::Read | Command::Cache => {
+                let buffer = self.memory.buffer(bytes);
+                self.enqueue(request, cost, Some(buffer));
             }
-            Command::Cache => {
-                let bytes = request.length.min(PREFETCH_BYTES_MAX);
-                let buffer = self.session.buffer(bytes as usize);
-                self.enqueue(request, Some(buffer));
-            }
-            Command::BlockStatus => match self.style.chunks() {
-                // The cache does not know what the store has allocated.
-                Some(chunks) => chunks.block_status(&request, [], self.output.heads()),
-                None => {
-                    let reply = self.style.error(&request, ErrorCode::Invalid);
-                    self.output.heads().extend_from_slice(&reply);
+            Command::BlockStatus => {
+                match self.style.chunks() {
+                    // The cache does not know what the store has allocated.
+                    Some(chunks) => chunks.block_status(&request, [], self.output.heads()),
+                    None => {
+                        let reply = self.style.error(&request, ErrorCode::Invalid);
+                        self.output.heads().extend_from_slice(&reply);
+                    }
                 }
-            },
-            Command::Trim | Command::WriteZeroes | Command::Flush => self.enqueue(request, None),
-            Command::Disconnect => {}
+                self.output.push(cost, Instant::now());
+            }
+            Command::Trim | Command::WriteZeroes | Command::Flush => {
+                self.enqueue(request, cost, None);
+            }
+            Command::Disconnect => self.release(cost),
         }
     }
 
-    fn enqueue(&mut self, request: Request, buffer: Option<AlignedBuffer>) {
+    /// Reserves what a refusal costs that waits to be sent.
+    fn pay(&mut self) {
+        if self.memory.reserve_at_once(REQUEST_BYTES) {
+            self.held_bytes += REQUEST_BYTES;
+            self.output.push(REQUEST_BYTES, self.active);
+        } else {
+            self.unpaid = true;
+        }
+    }
+
+    fn release(&mut self, cost: u64) {
+        self.held_bytes -= cost;
+        self.memory.release(cost);
+    }
+
+    fn enqueue(&mut self, request: Request, cost: u64, buffer: Option<AlignedBuffer>) {
         let volume = self.transmission.export().volume;
         let (op, flags, length) = match request.to_block(Nanos(0), volume) {
             Some(r) => (r.op, r.flags, r.length),
             None => (Op::Read, Flags::NONE, request.length.min(PREFETCH_BYTES_MAX)),
         };
+        let slot = Slot { request, cost };
         let tag = match self.free.pop() {
             Some(tag) => {
-                self.slots[tag as usize] = request;
+                self.slots[tag as usize] = slot;
                 tag
             }
             None => {
-                self.slots.push(request);
+                self.slots.push(slot);
                 self.slots.len() as u32 - 1
             }
         };
-        self.in_flight_bytes += buffer.as_ref().map_or(0, |b| b.len() as u64);
         let (tag, offset) = (u64::from(tag), request.offset);
         self.submissions.push(Submission { tag, volume, op, flags, offset, length, buffer });
     }
@@ -259,66 +326,100 @@ impl<S: Stream> Connection<'_, S> {
 
     /// Turns what the engine has answered into replies.
     fn answer(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
         let mut done = std::mem::take(&mut self.done);
-        if let (Some(notes), false) = (&self.notes, done.is_empty()) {
+        if let Some(notes) = &self.notes {
             // What was asked for as a hint is no part of the workload.
-            let asked = |d: &&Done| self.slots[d.request.tag as usize].command != Command::Cache;
+            let asked =
+                |d: &&Done| self.slots[d.request.tag as usize].request.command != Command::Cache;
             notes.note(self.session.now(), done.iter().filter(asked));
         }
+        let (now, count) = (Instant::now(), done.len());
         for d in done.drain(..) {
-            let request = self.slots[d.request.tag as usize];
+            let Slot { request, cost } = self.slots[d.request.tag as usize];
             self.free.push(d.request.tag as u32);
-            self.in_flight_bytes -= d.request.buffer.as_ref().map_or(0, |b| b.len() as u64);
-            let buffer = d.request.buffer;
-            match (error_code(d.result), buffer) {
+            let buffer = match (error_code(d.result), d.request.buffer) {
                 (Err(code), buffer) => {
                     let reply = self.style.error(&request, code);
                     self.output.heads().extend_from_slice(&reply);
-                    buffer.into_iter().for_each(|b| self.session.give_back(b));
+                    buffer
                 }
                 (Ok(()), Some(buffer)) if request.command == Command::Read => {
                     self.output.heads().extend_from_slice(&self.style.data(&request));
                     if d.lent.is_empty() {
-                        self.output.push_data(buffer, request.length as usize);
+                        self.output.push_data(buffer, request.length as usize, cost, now);
                     } else {
-                        self.output.push_lent(d.lent);
-                        self.session.give_back(buffer);
+                        // It is paid for like a buffer: it is the cache's memory that the client
+                        // holds.
+                        self.output.push_lent(d.lent, cost, now);
+                        self.memory.keep(buffer);
                     }
+                    continue;
                 }
                 (Ok(()), buffer) => {
                     self.output.heads().extend_from_slice(&self.style.done(&request));
-                    buffer.into_iter().for_each(|b| self.session.give_back(b));
+                    buffer
                 }
-            }
+            };
+            buffer.into_iter().for_each(|b| self.memory.keep(b));
+            self.output.push(REQUEST_BYTES, now);
+            self.release(cost - REQUEST_BYTES);
+        }
+        if done.capacity() > PLACES_KEPT.max(8 * count) {
+            done.shrink_to(PLACES_KEPT);
         }
         self.done = done;
     }
 
+    /// Sends what the client takes.
     fn send(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
         }
-        let session = &mut self.session;
-        self.output.send(&mut self.socket, |buffer| session.give_back(buffer))
+        let (memory, held_bytes, socket) = (&mut self.memory, &mut self.held_bytes, self.socket);
+        let free = |buffer: Option<AlignedBuffer>, cost| {
+            buffer.into_iter().for_each(|b| memory.keep(b));
+            *held_bytes -= cost;
+            memory.release(cost);
+        };
+        let sent = self.output.send(|slices| socket.send(slices), free)?;
+        if sent {
+            self.signs();
+        }
+        if self.output.is_empty() {
+            self.unpaid = false;
+        }
+        Ok(())
+    }
+
+    /// The client has given a sign.
+    fn signs(&mut self) {
+        (self.active, self.rested) = (Instant::now(), false);
     }
 
     /// Waits for something, and takes it in.
-    fn receive(&mut self) -> io::Result<Option<CloseReason>> {
-        if self.stopping.load(Ordering::Acquire) {
+    fn receive(&mut self) -> io::Result<Option<End>> {
+        if self.around.stopping.load(Ordering::Acquire) {
             self.transmission.shut_down();
         }
-        let readable = if self.session.in_flight() == 0 {
-            true
-        } else {
-            let socket = self.has_room().then(|| self.socket.as_raw_fd());
-            let ready = wait::either(socket, self.session.bell().as_raw_fd())?;
+        let interest = Interest {
+            readable: self.payload.is_some() || self.input.has_space(),
+            writable: !self.output.is_empty(),
+        };
+        let quiet = self.session.in_flight() == 0 && !interest.writable && !self.memory.waits();
+        if !(quiet && interest.readable && !self.rested) {
+            let socket = self.socket.as_raw_fd();
+            let bell = self.session.bell().as_raw_fd();
+            let ready = wait::either(socket, interest, Some(bell), self.patience())?;
             if ready.bell {
                 self.session.reap(&mut self.done);
             }
-            ready.socket
-        };
-        if !readable {
-            return Ok(None);
+            if !ready.readable {
+                let nothing = !ready.bell && !ready.writable;
+                return Ok(self.look_at_the_time(nothing));
+            }
         }
         let rest = match &mut self.payload {
             Some(partial) => {
@@ -327,16 +428,30 @@ impl<S: Stream> Connection<'_, S> {
             }
             None => &mut [][..],
         };
-        let (direct, read) = self.input.fill(&mut self.socket, rest)?;
+        let mut socket = self.socket;
+        let (direct, read) = match self.input.fill(&mut socket, rest) {
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(self.look_at_the_time(true));
+            }
+            Err(e) => return Err(e),
+        };
         if direct + read == 0 {
             let unread = self.input.unread().len();
-            return Ok(Some(self.transmission.end_of_input(unread)));
+            return Ok(Some(End::Closed(self.transmission.end_of_input(unread))));
+        }
+        self.signs();
+        if self.input.is_too_small() {
+            let more = self.input.capacity();
+            if self.memory.reserve_of_share(more as u64) {
+                self.input.resize(2 * more);
+            }
         }
         if let Some(mut partial) = self.payload.take() {
             self.transmission.payload_received(direct as u64);
             partial.filled += direct;
             if partial.filled as u64 == partial.request.length {
-                self.enqueue(partial.request, Some(partial.buffer));
+                self.enqueue(partial.request, partial.cost, Some(partial.buffer));
             } else {
                 self.payload = Some(partial);
             }
@@ -344,30 +459,103 @@ impl<S: Stream> Connection<'_, S> {
         Ok(None)
     }
 
+    /// How long to wait before the time is looked at.
+    fn patience(&self) -> Option<Duration> {
+        let rest = (!self.rested || self.memory.is_lent()).then_some(REST);
+        // (One that is waited for by its client is not idle, however long that takes.)
+        let left = |idle: Duration| idle.checked_sub(self.active.elapsed()).unwrap_or(REST);
+        let idle = self.around.limits.idle.map(left);
+        rest.into_iter().chain(idle).min()
+    }
+
+    /// Ends a connection that takes too long; one that rests gives back what it keeps.
+    fn look_at_the_time(&mut self, nothing: bool) -> Option<End> {
+        let wanted = self.memory.is_wanted();
+        if wanted && self.is_overdue() {
+            return Some(End::Stalled);
+        }
+        let since = self.active.elapsed();
+        let limits = &self.around.limits;
+        let waits_for_client = self.session.in_flight() == 0 && !self.memory.waits();
+        if waits_for_client && limits.idle.is_some_and(|idle| since >= idle) {
+            return Some(End::Idle);
+        }
+        if (nothing && since >= REST) || wanted {
+            self.rest();
+        }
+        None
+    }
+
+    /// Whether its client takes too long with what it holds.
+    fn is_overdue(&self) -> bool {
+        let stall = self.around.limits.stall;
+        let allowed = stall + Duration::from_secs(self.held_bytes / BYTES_PER_SECOND_MIN);
+        let payload = self.payload.as_ref().map(|partial| partial.since);
+        let mut waits = payload.into_iter().chain(self.output.waits_since());
+        // Nothing for some time, or too little for a longer time.
+        let late =
+            |since: Instant| since.max(self.active).elapsed() > stall || since.elapsed() > allowed;
+        waits.any(late)
+    }
+
+    /// Gives back memory that is not in use.
+    fn rest(&mut self) {
+        let surplus = self.input.capacity() - INPUT_BYTES_MIN;
+        if surplus > 0 && self.input.resize(INPUT_BYTES_MIN) {
+            self.memory.release(surplus as u64);
+        }
+        self.memory.trim();
+        self.output.trim();
+        if self.free.len() == self.slots.len() {
+            (self.slots, self.free) = (Vec::new(), Vec::new());
+        }
+        self.submissions.shrink_to_fit();
+        self.done.shrink_to_fit();
+        self.rested = true;
+    }
+
     /// Answers what is in flight where the client is still there to hear it.
     fn finish(&mut self, end: &End) {
-        let stopping = self.stopping.load(Ordering::Acquire);
+        let stopping = self.around.stopping.load(Ordering::Acquire);
         let polite = match end {
             End::Closed(CloseReason::EndOfInput) => stopping,
             End::Closed(reason) => reason.is_graceful(),
-            End::Socket => false,
+            End::Socket | End::Full | End::HandshakeTimeout | End::Idle | End::Stalled => false,
         };
         self.submit();
         if !polite {
             return;
         }
+        let bell = self.session.bell().clone();
         loop {
             self.answer();
-            if self.send().is_err() || self.session.in_flight() == 0 {
+            if self.send().is_err() || (self.session.in_flight() == 0 && self.output.is_empty()) {
                 break;
             }
-            self.session.wait(None, &mut self.done);
+            let interest = Interest { readable: false, writable: !self.output.is_empty() };
+            let (socket, bell) = (self.socket.as_raw_fd(), Some(bell.as_raw_fd()));
+            match wait::either(socket, interest, bell, Some(REST)) {
+                Ok(ready) if ready.bell => drop(self.session.reap(&mut self.done)),
+                Ok(_) if self.memory.is_wanted() && self.is_overdue() => break,
+                Ok(_) => {}
+                Err(_) => break,
+            }
         }
     }
 
     fn has_room(&self) -> bool {
-        self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+        !self.unpaid
+            && self.held_bytes < HELD_BYTES_MAX
             && self.slots.len() - self.free.len() < IN_FLIGHT_MAX
+    }
+}
+
+/// The bytes of memory that a request needs for data.
+fn data_bytes(request: &Request) -> u64 {
+    match request.command {
+        Command::Read | Command::Write => request.length,
+        Command::Cache => request.length.min(PREFETCH_BYTES_MAX),
+        _ => 0,
     }
 }
 

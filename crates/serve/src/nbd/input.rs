@@ -2,8 +2,10 @@
 
 use std::io::{self, IoSliceMut, Read};
 
-/// Bytes that one read of the socket may bring.
-const INPUT_BYTES: usize = 256 << 10;
+/// Bytes that a connection has room for at least.
+pub(super) const INPUT_BYTES_MIN: usize = 8 << 10;
+/// Bytes that one read of the socket may bring, where there is memory for them.
+pub(super) const INPUT_BYTES_MAX: usize = 64 << 10;
 
 /// A receive buffer; what is unread lies between `start` and `end`.
 #[derive(Debug)]
@@ -15,7 +17,7 @@ pub(super) struct Input {
 
 impl Input {
     pub fn new() -> Input {
-        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+        Input { buffer: vec![0; INPUT_BYTES_MIN].into_boxed_slice(), start: 0, end: 0 }
     }
 
     /// One that holds nothing and can hold nothing.
@@ -35,14 +37,42 @@ impl Input {
         }
     }
 
+    /// The bytes that it could hold.
+    pub fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether it can hold more than it does.
+    pub fn has_space(&self) -> bool {
+        self.end - self.start < self.buffer.len()
+    }
+
+    /// Whether the last read may have found more than there was room for.
+    pub fn is_too_small(&self) -> bool {
+        self.end == self.buffer.len() && self.buffer.len() < INPUT_BYTES_MAX
+    }
+
+    /// Makes room for `bytes` in all, if what is unread goes into them. Returns whether it does.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        let unread = self.unread();
+        if unread.len() > bytes {
+            return false;
+        }
+        let mut buffer = vec![0; bytes].into_boxed_slice();
+        buffer[..unread.len()].copy_from_slice(unread);
+        (self.start, self.end) = (0, unread.len());
+        self.buffer = buffer;
+        true
+    }
+
     /// Reads once: first into `payload`, the rest of a write's data, then into the buffer. Returns
-    /// the bytes for each; both are 0 at the end of the stream.
+    /// the bytes for each; both are 0 at the end of the stream. One of them must have space.
     pub fn fill(
         &mut self,
         socket: &mut impl Read,
         payload: &mut [u8],
     ) -> io::Result<(usize, usize)> {
-        if self.start > 0 && self.end + (INPUT_BYTES / 2) > self.buffer.len() {
+        if self.start > 0 && self.end + self.buffer.len() / 2 > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -83,17 +113,29 @@ mod tests {
 
     #[test]
     fn a_stream_longer_than_the_buffer_passes_through_it() {
-        let bytes: Vec<u8> = (0..3 * INPUT_BYTES + 17).map(|n| (n % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * INPUT_BYTES_MAX + 17).map(|n| (n % 251) as u8).collect();
         let (mut socket, mut input, mut seen) = (&bytes[..], Input::new(), Vec::new());
-        while input.fill(&mut socket, &mut []).unwrap() != (0, 0) {
+        for round in 0.. {
+            assert!(input.has_space());
+            if input.fill(&mut socket, &mut []).unwrap() == (0, 0) {
+                break;
+            }
             // A header of 28 bytes is never whole in the last part.
             let unread = input.unread();
             let take = unread.len() - unread.len() % 28;
             seen.extend_from_slice(&unread[..take]);
             let left = unread.len() - take;
+            // It grows with what comes, and shrinks where what is unread leaves it to.
+            let larger = input.is_too_small().then(|| 2 * input.capacity());
             input.keep(left);
+            if let Some(larger) = larger {
+                assert!(input.resize(larger));
+            } else if round % 5 == 4 {
+                assert!(input.resize(INPUT_BYTES_MIN));
+            }
         }
         seen.extend_from_slice(input.unread());
         assert!(seen == bytes);
+        assert!(!input.resize(input.unread().len() - 1), "nothing is thrown away");
     }
 }

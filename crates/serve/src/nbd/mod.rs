@@ -1,10 +1,17 @@
 //! NBD over sockets: a thread for each connection, all of them sessions of one engine.
 
+mod budget;
 mod connection;
+mod counts;
 mod exports;
+mod handshake;
 mod input;
+mod limits;
+mod memory;
 mod output;
 mod server;
 
+pub(crate) use counts::{NbdStatus, NbdTold};
+pub(crate) use limits::Limits;
 pub use server::Stopped;
-pub(crate) use server::{NbdCounters, NbdServer};
+pub(crate) use server::{NbdServer, NbdView};

@@ -1,27 +1,59 @@
-//! The replies of a connection, sent together.
+//! The replies of a connection that its client has not taken yet.
 
-use std::io::{self, IoSlice, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::time::Instant;
 
 use forebay_device::AlignedBuffer;
 use forebay_engine::Loans;
 
 /// Pieces that one system call takes.
 const PIECES_MAX: usize = 256;
+/// Bytes of heads that have been sent before the rest is moved to the front.
+const SENT_HEADS_MAX: usize = 64 << 10;
 
 /// Replies to be sent: their heads one after another, data between them where it lies.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     heads: Vec<u8>,
-    /// Data, and the end of the heads that come before it.
-    data: Vec<(Data, usize)>,
+    /// Bytes of heads that were there before the first of `heads`.
+    heads_gone: u64,
+    /// Where the head of the first piece begins.
+    head_at: u64,
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that have been sent.
+    sent: usize,
+}
+
+/// Heads, and data behind them.
+#[derive(Debug)]
+struct Piece {
+    /// The end of its heads.
+    heads_end: u64,
+    data: Data,
+    /// What was reserved for it.
+    cost: u64,
+    since: Instant,
 }
 
 #[derive(Debug)]
 enum Data {
+    /// Nothing.
+    None,
     /// The first bytes of a buffer.
     Buffer(AlignedBuffer, usize),
     /// The cache's own memory.
     Lent(Loans),
+}
+
+impl Data {
+    fn len(&self) -> usize {
+        match self {
+            Data::None => 0,
+            Data::Buffer(_, length) => *length,
+            Data::Lent(loans) => loans.iter().map(|loan| loan.len()).sum(),
+        }
+    }
 }
 
 impl Output {
@@ -30,112 +62,177 @@ impl Output {
         &mut self.heads
     }
 
+    /// What was reserved for a reply whose head has been appended is to be freed when that has gone.
+    pub fn push(&mut self, cost: u64, now: Instant) {
+        self.push_piece(Data::None, cost, now);
+    }
+
     /// Appends the first `length` bytes of a buffer behind the heads so far.
-    pub fn push_data(&mut self, buffer: AlignedBuffer, length: usize) {
-        self.data.push((Data::Buffer(buffer, length), self.heads.len()));
+    pub fn push_data(&mut self, buffer: AlignedBuffer, length: usize, cost: u64, now: Instant) {
+        self.push_piece(Data::Buffer(buffer, length), cost, now);
     }
 
     /// Appends lent memory behind the heads so far.
-    pub fn push_lent(&mut self, lent: Loans) {
-        self.data.push((Data::Lent(lent), self.heads.len()));
+    pub fn push_lent(&mut self, lent: Loans, cost: u64, now: Instant) {
+        self.push_piece(Data::Lent(lent), cost, now);
+    }
+
+    fn push_piece(&mut self, data: Data, cost: u64, since: Instant) {
+        let heads_end = self.heads_gone + self.heads.len() as u64;
+        match (self.pieces.back_mut(), &data) {
+            (Some(last), Data::None) if matches!(last.data, Data::None) && last.since == since => {
+                (last.heads_end, last.cost) = (heads_end, last.cost + cost);
+            }
+            _ => self.pieces.push_back(Piece { heads_end, data, cost, since }),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.pieces.is_empty() && self.heads.is_empty()
     }
 
-    /// Sends everything; `free` gets the buffers.
+    /// Since when the first reply waits to be taken.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.pieces.front().map(|piece| piece.since)
+    }
+
+    /// Sends as much as `write` takes; `free` gets what was reserved for replies that have gone, and
+    /// their buffers. Returns whether anything was sent.
+    ///
+    /// # Errors
+    /// As `write` fails, but for [`io::ErrorKind::WouldBlock`].
     pub fn send(
         &mut self,
-        socket: &mut impl Write,
-        mut free: impl FnMut(AlignedBuffer),
-    ) -> io::Result<()> {
-        let result = self.write(socket);
-        for (data, _) in self.data.drain(..) {
-            match data {
-                Data::Buffer(buffer, _) => free(buffer),
-                Data::Lent(lent) => drop(lent),
-            }
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+        mut free: impl FnMut(Option<AlignedBuffer>, u64),
+    ) -> io::Result<bool> {
+        let end = self.pieces.back().map_or(self.head_at, |last| last.heads_end);
+        if self.heads_gone + self.heads.len() as u64 > end {
+            // Heads that cost nothing: those of requests that were refused.
+            self.push(0, Instant::now());
         }
-        self.heads.clear();
-        result
+        let mut any = false;
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+            let count = self.gather(&mut slices);
+            match write(&slices[..count]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.advance(sent, &mut free),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+            any = true;
+        }
+        Ok(any)
     }
 
-    fn write(&self, socket: &mut impl Write) -> io::Result<()> {
-        if self.data.is_empty() {
-            return socket.write_all(&self.heads);
-        }
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let (mut count, mut head_at) = (0, 0);
-        let mut push = |piece| {
-            if count == PIECES_MAX {
-                write_all(socket, &mut slices)?;
-                count = 0;
+    /// What is to be sent next.
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES_MAX]) -> usize {
+        let (mut count, mut skip, mut head_at) = (0, self.sent, self.head_at);
+        let mut push = |bytes: &'a [u8]| {
+            let gone = skip.min(bytes.len());
+            skip -= gone;
+            if gone < bytes.len() && count < PIECES_MAX {
+                slices[count] = IoSlice::new(&bytes[gone..]);
+                count += 1;
             }
-            slices[count] = IoSlice::new(piece);
-            count += 1;
-            io::Result::Ok(())
+            count < PIECES_MAX
         };
-        for (data, head_end) in &self.data {
-            push(&self.heads[head_at..*head_end])?;
-            head_at = *head_end;
-            match data {
-                Data::Buffer(buffer, length) => push(&buffer[..*length])?,
-                Data::Lent(lent) => lent.iter().try_for_each(|loan| push(loan))?,
+        let at = |position: u64| (position - self.heads_gone) as usize;
+        for piece in &self.pieces {
+            let more = push(&self.heads[at(head_at)..at(piece.heads_end)])
+                && match &piece.data {
+                    Data::None => true,
+                    Data::Buffer(buffer, length) => push(&buffer[..*length]),
+                    Data::Lent(loans) => loans.iter().all(|loan| push(loan)),
+                };
+            if !more {
+                break;
+            }
+            head_at = piece.heads_end;
+        }
+        count
+    }
+
+    /// So many bytes have been sent.
+    fn advance(&mut self, sent: usize, free: &mut impl FnMut(Option<AlignedBuffer>, u64)) {
+        self.sent += sent;
+        while let Some(first) = self.pieces.front() {
+            let length = (first.heads_end - self.head_at) as usize + first.data.len();
+            if self.sent < length {
+                break;
+            }
+            self.sent -= length;
+            self.head_at = first.heads_end;
+            if let Some(Piece { data, cost, .. }) = self.pieces.pop_front() {
+                match data {
+                    Data::Buffer(buffer, _) => free(Some(buffer), cost),
+                    Data::None | Data::Lent(_) => free(None, cost),
+                }
             }
         }
-        push(&self.heads[head_at..])?;
-        write_all(socket, &mut slices[..count])
-    }
-}
-
-fn write_all(socket: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    IoSlice::advance_slices(&mut slices, 0);
-    while !slices.is_empty() {
-        match socket.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => IoSlice::advance_slices(&mut slices, n),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        let gone = (self.head_at - self.heads_gone) as usize;
+        if gone == self.heads.len() {
+            self.heads.clear();
+            self.heads_gone = self.head_at;
+        } else if gone > SENT_HEADS_MAX {
+            self.heads.drain(..gone);
+            self.heads_gone = self.head_at;
         }
     }
-    Ok(())
+
+    /// Gives back memory that is not in use.
+    pub fn trim(&mut self) {
+        self.heads.shrink_to_fit();
+        self.pieces.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Takes at most seven bytes at a time.
-    struct Slow(Vec<u8>);
-
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let n = bytes.len().min(7);
-            self.0.extend_from_slice(&bytes[..n]);
-            Ok(n)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn heads_and_data_leave_in_the_order_in_which_they_were_added() {
         let (mut output, mut expected) = (Output::default(), Vec::new());
+        let now = Instant::now();
         for n in 0..1000u32 {
             let head = n.to_le_bytes();
             output.heads().extend_from_slice(&head);
             expected.extend_from_slice(&head);
-            if n % 3 != 0 {
-                let mut buffer = AlignedBuffer::new(16);
-                buffer.fill(n as u8);
-                output.push_data(buffer, 5);
-                expected.extend_from_slice(&[n as u8; 5]);
+            match n % 3 {
+                0 => output.push(1, now),
+                1 => {
+                    let mut buffer = AlignedBuffer::new(16);
+                    buffer.fill(n as u8);
+                    output.push_data(buffer, 5, 1, now);
+                    expected.extend_from_slice(&[n as u8; 5]);
+                }
+                // A request that was refused: there is nothing to be freed.
+                _ => {}
             }
         }
-        let (mut socket, mut freed) = (Slow(Vec::new()), 0);
-        output.send(&mut socket, |_| freed += 1).unwrap();
-        assert!(socket.0 == expected && freed == 666 && output.is_empty());
+        // Takes seven bytes at most, and none every third time.
+        let (mut taken, mut calls, mut buffers, mut cost) = (Vec::new(), 0, 0, 0);
+        while !output.is_empty() {
+            let write = |slices: &[IoSlice<'_>]| {
+                calls += 1;
+                if calls % 3 == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                let n = all.len().min(7);
+                taken.extend_from_slice(&all[..n]);
+                Ok(n)
+            };
+            let free = |buffer: Option<AlignedBuffer>, freed| {
+                buffers += usize::from(buffer.is_some());
+                cost += freed;
+            };
+            output.send(write, free).unwrap();
+        }
+        assert!(taken == expected);
+        assert_eq!((buffers, cost, output.waits_since()), (333, 667, None));
     }
 }

@@ -3,24 +3,35 @@
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_config::Serve;
 use forebay_device::Doorbell;
-use forebay_engine::Engine;
+use forebay_engine::{Engine, Session};
 use forebay_nbd::ExportInfo;
 
-use super::connection;
-use super::exports::exports;
+use super::budget::Budget;
+use super::connection::{self, End, Surroundings};
+use super::counts::{Counts, NbdStatus, NbdTold};
+use super::exports::{Offer, exports};
+use super::handshake::shake_hands;
+use super::input::Input;
+use super::limits::Limits;
 use crate::error::ServeError;
 use crate::listener::{Listener, Socket};
 use crate::record::{Recorded, Recording};
-use crate::wait;
+use crate::wait::{self, Interest};
 
 /// How long a client may take to read its last answers when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// File descriptors of a connection: its socket and its bell.
+const DESCRIPTORS: u64 = 2;
+/// Those of everything else.
+const DESCRIPTORS_ELSE: u64 = 512;
 
 /// An NBD server on one address.
 #[derive(Debug)]
@@ -43,27 +54,18 @@ pub struct Stopped {
     pub recorded: Recorded,
 }
 
-/// A view of a server's connections.
+/// A view of a server, for operators.
 #[derive(Clone, Debug)]
-pub(crate) struct NbdCounters {
+pub(crate) struct NbdView {
     counts: Arc<Counts>,
+    budget: Arc<Budget>,
+    connections_max: u32,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    accepted: AtomicU64,
-    open: AtomicU64,
-}
-
-impl NbdCounters {
-    /// Connections there are.
-    pub fn connections(&self) -> u64 {
-        self.counts.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections there have been.
-    pub fn accepted(&self) -> u64 {
-        self.counts.accepted.load(Ordering::Relaxed)
+impl NbdView {
+    /// What there is to say.
+    pub fn status(&self) -> NbdStatus {
+        self.counts.status(self.budget.status(self.connections_max))
     }
 }
 
@@ -73,6 +75,11 @@ struct Shared {
     recording: Option<Recording>,
     exports: Vec<ExportInfo>,
     connections: Mutex<Vec<Connection>>,
+    connections_max: u32,
+    /// Connections to each volume.
+    volume_connections: Vec<AtomicU32>,
+    budget: Arc<Budget>,
+    limits: Mutex<Limits>,
     counts: Arc<Counts>,
     stopping: AtomicBool,
     bell: Doorbell,
@@ -93,14 +100,20 @@ impl NbdServer {
         engine: Arc<Engine>,
         listener: Listener,
         recording: Option<Recording>,
+        serve: &Serve,
     ) -> Result<NbdServer, ServeError> {
+        allow_files(DESCRIPTORS * u64::from(serve.connections) + DESCRIPTORS_ELSE);
         let exports = exports(engine.volumes(), engine.block_bytes());
         let bell = Doorbell::new().map_err(|e| ServeError::System("make a doorbell", e))?;
         let shared = Arc::new(Shared {
             engine,
             recording,
+            volume_connections: exports.iter().map(|_| AtomicU32::new(0)).collect(),
             exports,
             connections: Mutex::new(Vec::new()),
+            connections_max: serve.connections,
+            budget: Arc::new(Budget::new(serve.request_memory.bytes(), serve.connections)),
+            limits: Mutex::new(Limits::from(serve)),
             counts: Arc::default(),
             stopping: AtomicBool::new(false),
             bell,
@@ -119,8 +132,20 @@ impl NbdServer {
     }
 
     /// What others may know of it.
-    pub fn counters(&self) -> NbdCounters {
-        NbdCounters { counts: self.shared.counts.clone() }
+    pub fn view(&self) -> NbdView {
+        let Shared { counts, budget, connections_max, .. } = &*self.shared;
+        let (counts, budget) = (counts.clone(), budget.clone());
+        NbdView { counts, budget, connections_max: *connections_max }
+    }
+
+    /// Uses other limits for connections from now on.
+    pub fn set_limits(&self, limits: Limits) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// What an operator should hear of, since `told`.
+    pub fn troubles(&self, told: &mut NbdTold) -> Vec<String> {
+        self.shared.counts.troubles(told)
     }
 
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
@@ -176,10 +201,10 @@ impl Shared {
 
 fn accept(shared: &Arc<Shared>, listener: &Listener) {
     while !shared.stopping.load(Ordering::Acquire) {
-        let Ok(ready) = wait::either(Some(listener.as_raw_fd()), shared.bell.as_raw_fd()) else {
-            return;
-        };
-        if ready.bell || !ready.socket {
+        let interest = Interest { readable: true, writable: false };
+        let bell = Some(shared.bell.as_raw_fd());
+        let Ok(ready) = wait::either(listener.as_raw_fd(), interest, bell, None) else { return };
+        if ready.bell || !ready.readable {
             continue;
         }
         let admitted = listener.accept().and_then(|socket| admit(shared, socket));
@@ -191,16 +216,19 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
 }
 
 fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
+    if shared.counts.open.load(Ordering::Relaxed) >= u64::from(shared.connections_max) {
+        shared.counts.refuse();
+        return Ok(());
+    }
     let number = shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
     let session = shared.engine.session().map_err(|e| io::Error::other(e.to_string()))?;
     let socket = Arc::new(socket);
     let (of_thread, own) = (shared.clone(), socket.clone());
-    let notes = shared.recording.as_ref().map(Recording::notes);
     let thread = std::thread::Builder::new().name(format!("forebay-nbd-{number}"));
     shared.counts.open.fetch_add(1, Ordering::Relaxed);
     let spawned = thread.spawn(move || {
-        // Why it ended is the client's business; what it did is in the engine's counters.
-        let _ = connection::serve(&*own, &of_thread.exports, session, notes, &of_thread.stopping);
+        let end = converse(&of_thread, &own, session);
+        of_thread.counts.ended(&end);
         own.shutdown(Shutdown::Both);
         of_thread.counts.open.fetch_sub(1, Ordering::Relaxed);
     });
@@ -212,4 +240,39 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     connections.retain(|c| !c.thread.is_finished());
     connections.push(Connection { socket, thread });
     Ok(())
+}
+
+/// One client, from its greeting to its leaving.
+fn converse(shared: &Shared, socket: &Socket, session: Session) -> End {
+    let Shared { budget, stopping, volume_connections, .. } = shared;
+    let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
+    let offer = Offer {
+        exports: &shared.exports,
+        connections: volume_connections,
+        connections_max: limits.volume_connections,
+    };
+    let mut input = Input::new();
+    let transmission = match shake_hands(socket, &mut input, &offer, limits.handshake, stopping) {
+        Ok(transmission) => transmission,
+        Err(end) => return end,
+    };
+    let Some(_visit) = offer.enter(transmission.export()) else { return End::Full };
+    let notes = shared.recording.as_ref().map(Recording::notes);
+    let around = Surroundings { budget, limits, stopping };
+    match connection::Connection::new(socket, transmission, input, session, notes, around) {
+        Ok(connection) => connection.serve(),
+        Err(_) => End::Socket,
+    }
+}
+
+/// Raises the limit of open files as far as `wanted`, where the system lets it.
+fn allow_files(wanted: u64) {
+    // SAFETY: the structure is plain data and outlives the calls.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < wanted {
+            limit.rlim_cur = wanted.min(limit.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }

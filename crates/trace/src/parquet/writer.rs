@@ -65,6 +65,8 @@ pub struct ParquetTraceWriter {
     writer: Option<SerializedFileWriter<PartialFile>>,
     pending: Batch,
     requests: u64,
+    /// Permissions of new files.
+    mode: u32,
 }
 
 impl ParquetTraceWriter {
@@ -73,7 +75,19 @@ impl ParquetTraceWriter {
     /// # Errors
     /// If the file beside it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = PartialFile::create(path)?;
+        Self::create_with(path, 0o666)
+    }
+
+    /// As [`ParquetTraceWriter::create`], for a trace that only this user may read.
+    ///
+    /// # Errors
+    /// As [`ParquetTraceWriter::create`].
+    pub fn create_private(path: &Path) -> Result<Self> {
+        Self::create_with(path, 0o600)
+    }
+
+    fn create_with(path: &Path, mode: u32) -> Result<Self> {
+        let file = PartialFile::create_with(path, mode)?;
         let writer = SerializedFileWriter::new(file, SCHEMA.clone(), Arc::new(properties()))
             .map_err(|e| error(path, e))?;
         Ok(ParquetTraceWriter {
@@ -81,6 +95,7 @@ impl ParquetTraceWriter {
             writer: Some(writer),
             pending: Batch::default(),
             requests: 0,
+            mode,
         })
     }
 
@@ -133,7 +148,7 @@ impl ParquetTraceWriter {
         let file = writer.inner_mut();
         file.flushed().and_then(|f| f.sync_data()).map_err(|e| file.error(e))?;
         let Some(partial) = file.partial_path() else { return Ok(()) };
-        let mut index = PartialFile::create(&index_path(partial))?;
+        let mut index = PartialFile::create_with(&index_path(partial), self.mode)?;
         index.write_all(&end).map_err(|e| index.error(e))?;
         file.keep();
         index.finish().map(|_| ())

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +20,13 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
+    /// A file that gets the permissions which the umask leaves.
     pub(crate) fn create(path: &Path) -> Result<Self> {
+        Self::create_with(path, 0o666)
+    }
+
+    /// A file that gets at most the permissions `mode`. One that is there already keeps its own.
+    pub(crate) fn create_with(path: &Path, mode: u32) -> Result<Self> {
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = path.metadata().is_ok_and(|m| !m.is_file());
         let partial = (!special).then(|| {
@@ -29,7 +36,7 @@ impl PartialFile {
         });
         let target = partial.as_deref().unwrap_or(path);
         let mut options = File::options();
-        options.read(!special).write(true).create(!special).truncate(!special);
+        options.read(!special).write(true).create(!special).truncate(!special).mode(mode);
         let file = options.open(target).map_err(|source| TraceError::Io {
             path: target.to_owned(),
             doing: "create",

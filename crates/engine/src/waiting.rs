@@ -1,0 +1,73 @@
+//! Requests that wait for room in the machine: sessions take turns, so that one that asks for a lot
+//! does not hold up those that ask for little.
+
+use std::collections::VecDeque;
+
+use forebay_effect::RequestId;
+
+/// Requests in the order in which they are to be handed in. Those of one session keep theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// By session.
+    queues: Vec<VecDeque<RequestId>>,
+    /// Sessions with requests; the next one first.
+    turns: VecDeque<u32>,
+    count: usize,
+}
+
+impl Waiting {
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Puts a request of a session behind its others.
+    pub fn push(&mut self, session: u32, request: RequestId) {
+        let at = session as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, VecDeque::new);
+        }
+        if self.queues[at].is_empty() {
+            self.turns.push_back(session);
+        }
+        self.queues[at].push_back(request);
+        self.count += 1;
+    }
+
+    /// The next request.
+    pub fn pop(&mut self) -> Option<RequestId> {
+        let session = self.turns.pop_front()?;
+        let queue = &mut self.queues[session as usize];
+        let request = queue.pop_front();
+        if !queue.is_empty() {
+            self.turns.push_back(session);
+        }
+        self.count -= usize::from(request.is_some());
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_asks_for_little_waits_for_one_turn_of_the_others() {
+        let mut waiting = Waiting::default();
+        (0..1000).for_each(|n| waiting.push(3, RequestId(n)));
+        (1000..2000).for_each(|n| waiting.push(0, RequestId(n)));
+        waiting.push(1, RequestId(5000));
+        waiting.push(1, RequestId(5001));
+        let order: Vec<u64> = (0..5).filter_map(|_| waiting.pop()).map(|id| id.0).collect();
+        assert_eq!(order, [0, 1000, 5000, 1, 1001]);
+        assert_eq!(waiting.len(), 1997);
+        let rest: Vec<u64> = std::iter::from_fn(|| waiting.pop()).map(|id| id.0).collect();
+        assert!(rest.iter().filter(|&&id| id < 1000).is_sorted(), "a session's order is its own");
+        assert!(waiting.is_empty() && rest.len() == 1997);
+    }
+}

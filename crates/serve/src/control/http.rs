@@ -1,0 +1,277 @@
+//! HTTP for the control address: whatever a client sends is bounded in size, time and number.
+//!
+//! One thread reads and writes for all clients. What is asked of the engine blocks, and runs on
+//! threads of its own. A connection carries one request, so that it has an end: its head and its
+//! body must arrive in time, its answer must be taken in time; what lies between may take hours.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::access::Access;
+use crate::error::ServeError;
+use crate::listener::{Listener, SocketFile};
+
+/// Connections at a time; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+/// Orders that are being carried out at a time.
+const ORDERS_MAX: usize = 16;
+/// Bytes of the line and the headers of a request.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+/// Bytes of a body, which no request needs.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// How long the head of a request may take, and again its body.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a client may take to read its answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long to wait when the process has no file descriptor left.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// Whether it is an order (`POST`) or a question (`GET`).
+    pub order: bool,
+    /// What follows the host, up to the question mark.
+    pub path: String,
+    /// What follows the question mark.
+    pub query: String,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The HTTP status.
+    pub code: u16,
+    /// The text.
+    pub body: String,
+    /// Its media type.
+    pub kind: &'static str,
+}
+
+impl Answer {
+    /// An answer in JSON.
+    pub fn json(code: u16, body: String) -> Answer {
+        Answer { code, body, kind: "application/json" }
+    }
+
+    /// Why there is no other answer.
+    pub fn error(code: u16, message: &str) -> Answer {
+        let mut body = serde_json::json!({ "error": message }).to_string();
+        body.push('\n');
+        Answer::json(code, body)
+    }
+}
+
+/// Answers questions. May block.
+pub(super) type Answerer = dyn Fn(&Question) -> Answer + Send + Sync;
+
+/// Serves until `stop` says so, then finishes what was asked.
+///
+/// # Errors
+/// If the listener cannot be used.
+pub(super) fn run(
+    listener: Listener,
+    access: Access,
+    answerer: Arc<Answerer>,
+    stop: watch::Receiver<bool>,
+) -> Result<impl FnOnce() + Send + 'static, ServeError> {
+    let system = |e| ServeError::System("answer on the control address", e);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_io().enable_time().thread_name("forebay-control-job");
+    let runtime = builder.max_blocking_threads(CONNECTIONS_MAX).build().map_err(system)?;
+    let (socket, file) = {
+        let _inside = runtime.enter();
+        Socket::new(listener).map_err(system)?
+    };
+    let rooms = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let orders = Arc::new(Semaphore::new(ORDERS_MAX));
+    let server = Server { access, answerer, orders, stop };
+    Ok(move || runtime.block_on(Arc::new(server).serve(socket, file, rooms)))
+}
+
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Socket {
+    fn new(listener: Listener) -> std::io::Result<(Socket, Option<SocketFile>)> {
+        Ok(match listener {
+            Listener::Unix(listener, file) => {
+                listener.set_nonblocking(true)?;
+                (Socket::Unix(UnixListener::from_std(listener)?), Some(file))
+            }
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                (Socket::Tcp(TcpListener::from_std(listener)?), None)
+            }
+        })
+    }
+}
+
+struct Server {
+    access: Access,
+    answerer: Arc<Answerer>,
+    orders: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Server {
+    async fn serve(
+        self: Arc<Self>,
+        socket: Socket,
+        file: Option<SocketFile>,
+        rooms: Arc<Semaphore>,
+    ) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = self.accept(&socket, &rooms) => {}
+            _ = stop.wait_for(|&stop| stop) => {}
+        }
+        drop((socket, file));
+        // When every connection has gone. (The semaphore is never closed.)
+        let _ = rooms.acquire_many(CONNECTIONS_MAX as u32).await;
+    }
+
+    async fn accept(self: &Arc<Self>, socket: &Socket, rooms: &Arc<Semaphore>) {
+        while let Ok(room) = rooms.clone().acquire_owned().await {
+            let accepted = match socket {
+                Socket::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                    tokio::spawn(self.clone().converse(stream, room));
+                }),
+                Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                    tokio::spawn(self.clone().converse(stream, room));
+                }),
+            };
+            if accepted.is_err() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// One client: one request, one answer.
+    async fn converse<S>(self: Arc<Self>, stream: S, _room: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (asked, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let service = service_fn(|request| {
+            let (server, asked, answered) = (self.clone(), asked.clone(), answered.clone());
+            async move {
+                asked.store(true, Ordering::Relaxed);
+                let answer = server.answer(request).await;
+                answered.notify_one();
+                Ok::<_, Infallible>(respond(answer))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(READ_TIME_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .keep_alive(false)
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
+        let cut_off = async {
+            answered.notified().await;
+            tokio::time::sleep(ANSWER_TIME_MAX).await;
+        };
+        let mut stop = self.stop.clone();
+        let stopped = async {
+            let _ = stop.wait_for(|&stop| stop).await;
+            if asked.load(Ordering::Relaxed) {
+                std::future::pending().await
+            }
+        };
+        // How a connection ends is its client's business.
+        tokio::select! {
+            _ = connection => {}
+            () = cut_off => {}
+            () = stopped => {}
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        if let Err((code, message)) = self.access.check(&head.uri, &head.headers) {
+            return Answer::error(code, message);
+        }
+        if let Err(refused) = pass_over(body).await {
+            return refused;
+        }
+        let order = match head.method {
+            Method::GET => false,
+            Method::POST => true,
+            _ => return Answer::error(405, "this server knows GET and POST only"),
+        };
+        let path = head.uri.path().to_owned();
+        // A stop can always be asked for.
+        let permit = match order && path != "/stop" {
+            true => self.orders.clone().try_acquire_owned().map(Some),
+            false => Ok(None),
+        };
+        let Ok(permit) = permit else {
+            return Answer::error(503, "too many orders are being carried out; try again later");
+        };
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
+        let job = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            answerer(&question)
+        });
+        job.await.unwrap_or_else(|_| Answer::error(500, "the answer could not be put together"))
+    }
+}
+
+/// Reads a body and forgets it.
+async fn pass_over(body: Incoming) -> Result<(), Answer> {
+    let too_large = || Answer::error(413, "no request needs a body, and this one is too large");
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_large());
+    }
+    let mut body = Limited::new(body, BODY_BYTES_MAX);
+    let read = async {
+        while let Some(part) = body.frame().await {
+            part?;
+        }
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    match within(READ_TIME_MAX, read).await {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Some(Err(_)) => Err(Answer::error(400, "the body of the request cannot be read")),
+        None => Err(Answer::error(408, "the body of the request takes too long")),
+    }
+}
+
+async fn within<T>(time: Duration, what: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(time, what).await.ok()
+}
+
+fn respond(answer: Answer) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    let code = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(answer.kind));
+    if code == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, hyper::header::HeaderValue::from_static("Bearer"));
+    }
+    response
+}

@@ -1,0 +1,323 @@
+//! Memory for requests: how much all connections together may have.
+//!
+//! Half of the budget is divided: every connection there may be has a *share* of its own, which
+//! nobody can take from it. The other half is *lent* to connections that need more than their share, from
+//! two pools: one for modest requests, one for large ones, so that a few large requests do not hold up
+//! the rest. What cannot be lent at once is waited for, first come, first served. A connection that
+//! has been lent something gets more at once only while that leaves enough for others.
+//!
+//! Nobody waits for ever:
+//!
+//! - A request that fits into its connection's share waits for nobody else.
+//! - A request that does not claims all that it lacks at once, from one pool, before its payload is read. A
+//!   connection has one claim at a time, and takes no request behind it. Each pool holds the largest
+//!   request that it is for, so the first in its queue needs nothing but that others give back.
+//! - Whoever has been lent memory gives it back without waiting for memory. While a payload arrives or a
+//!   reply leaves, only its client can delay that, and a connection whose client takes too long is
+//!   closed when others wait. The engine's answers need no memory of this budget. What a connection keeps
+//!   for its next requests it gives back when others wait.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_device::Doorbell;
+
+/// The largest request that counts as modest, with its costs.
+const MODEST_BYTES_MAX: u64 = (4 << 20) + (4 << 10);
+/// A connection that has been lent something gets more at once while all of it is at most this part of
+/// what is free.
+const PART_MAX: u64 = 4;
+
+/// The memory of all connections.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    share_bytes: u64,
+    modest: Arc<Pool>,
+    large: Arc<Pool>,
+    /// Bytes that connections use, of their shares and of what is lent.
+    used_bytes: AtomicU64,
+}
+
+/// Memory that is lent.
+#[derive(Debug)]
+pub(super) struct Pool {
+    bytes: u64,
+    queue: Mutex<Queue>,
+    /// Claims that wait.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Queue {
+    free_bytes: u64,
+    claims: VecDeque<Arc<Wish>>,
+}
+
+/// A claim as the queue knows it.
+#[derive(Debug)]
+struct Wish {
+    bytes: u64,
+    granted: AtomicBool,
+    bell: Arc<Doorbell>,
+}
+
+/// Memory that is lent, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pool: Arc<Pool>,
+    bytes: u64,
+}
+
+/// A place in the queue.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pool: Arc<Pool>,
+    wish: Arc<Wish>,
+}
+
+/// What a budget is used for now.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct MemoryStatus {
+    /// All of it.
+    pub bytes_max: u64,
+    /// Of that, in use.
+    pub bytes: u64,
+    /// Connections that wait for some.
+    pub waiting: u64,
+}
+
+impl Budget {
+    /// A budget of `bytes`, for at most `connections` connections.
+    pub fn new(bytes: u64, connections: u32) -> Budget {
+        let pool = || Arc::new(Pool::new(bytes / 4));
+        Budget {
+            share_bytes: bytes / 2 / u64::from(connections.max(1)),
+            modest: pool(),
+            large: pool(),
+            used_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// What each connection has for itself.
+    pub fn share_bytes(&self) -> u64 {
+        self.share_bytes
+    }
+
+    /// The pool for modest requests.
+    pub(super) fn modest(&self) -> &Arc<Pool> {
+        &self.modest
+    }
+
+    /// The pool for large requests.
+    pub(super) fn large(&self) -> &Arc<Pool> {
+        &self.large
+    }
+
+    /// Whether a request that costs `bytes` is a large one.
+    pub(super) fn is_large(bytes: u64) -> bool {
+        bytes > MODEST_BYTES_MAX
+    }
+
+    /// Notes that a connection uses this much more.
+    pub(super) fn uses(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that a connection uses this much less.
+    pub(super) fn used(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// For operators.
+    pub fn status(&self, connections_max: u32) -> MemoryStatus {
+        let pools = [&self.modest, &self.large];
+        let lendable: u64 = pools.iter().map(|pool| pool.bytes).sum();
+        MemoryStatus {
+            bytes_max: lendable + self.share_bytes * u64::from(connections_max),
+            bytes: self.used_bytes.load(Ordering::Relaxed),
+            waiting: pools.iter().map(|pool| pool.waiting.load(Ordering::Relaxed) as u64).sum(),
+        }
+    }
+}
+
+impl Pool {
+    fn new(bytes: u64) -> Pool {
+        let queue = Queue { free_bytes: bytes, claims: VecDeque::new() };
+        Pool { bytes, queue: Mutex::new(queue), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Whether somebody waits.
+    pub fn is_contended(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lends memory to who has been lent `held` already, if nobody waits and enough is left for others.
+    pub fn lend(self: &Arc<Self>, bytes: u64, held: u64) -> Option<Lease> {
+        let mut queue = self.queue();
+        let enough =
+            queue.free_bytes >= bytes && (held == 0 || held + bytes <= queue.free_bytes / PART_MAX);
+        if !queue.claims.is_empty() || !enough {
+            return None;
+        }
+        queue.free_bytes -= bytes;
+        Some(Lease { pool: self.clone(), bytes })
+    }
+
+    /// Queues up for memory. The bell rings when there is some.
+    pub fn claim(self: &Arc<Self>, bytes: u64, bell: Arc<Doorbell>) -> Claim {
+        // More than there is would be waited for without an end.
+        let bytes = bytes.min(self.bytes);
+        let wish = Arc::new(Wish { bytes, granted: AtomicBool::new(false), bell });
+        let mut queue = self.queue();
+        queue.claims.push_back(wish.clone());
+        self.grant(queue);
+        Claim { pool: self.clone(), wish }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let mut queue = self.queue();
+        queue.free_bytes += bytes;
+        self.grant(queue);
+    }
+
+    /// Grants claims in their order, as far as memory goes, and unlocks.
+    fn grant(&self, mut queue: MutexGuard<'_, Queue>) {
+        let mut granted = Vec::new();
+        while queue.claims.front().is_some_and(|first| first.bytes <= queue.free_bytes) {
+            let Some(first) = queue.claims.pop_front() else { break };
+            queue.free_bytes -= first.bytes;
+            first.granted.store(true, Ordering::Release);
+            granted.push(first);
+        }
+        self.waiting.store(queue.claims.len(), Ordering::Relaxed);
+        drop(queue);
+        granted.iter().for_each(|wish| wish.bell.ring());
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Numbers that are whole at every moment.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    /// Nothing yet.
+    pub fn none(pool: Arc<Pool>) -> Lease {
+        Lease { pool, bytes: 0 }
+    }
+
+    /// Where it is from.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// How much is lent.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes another lease of the same pool in.
+    pub fn add(&mut self, mut other: Lease) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Gives back all but `bytes`.
+    pub fn keep(&mut self, bytes: u64) {
+        if self.bytes > bytes {
+            let surplus = self.bytes - bytes;
+            self.bytes = bytes;
+            self.pool.give_back(surplus);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+impl Claim {
+    /// What was claimed, if its turn has come; else the claim.
+    pub fn take(self) -> Result<Lease, Claim> {
+        if !self.wish.granted.swap(false, Ordering::AcqRel) {
+            return Err(self);
+        }
+        let bytes = self.wish.bytes;
+        Ok(Lease { pool: self.pool.clone(), bytes })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut queue = self.pool.queue();
+        if self.wish.granted.swap(false, Ordering::AcqRel) {
+            queue.free_bytes += self.wish.bytes;
+        }
+        queue.claims.retain(|wish| !Arc::ptr_eq(wish, &self.wish));
+        self.pool.grant(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pool() -> (Arc<Pool>, Arc<Doorbell>) {
+        (Arc::new(Pool::new(64 * MIB)), Arc::new(Doorbell::new().unwrap()))
+    }
+
+    #[test]
+    fn claims_are_granted_in_their_order_whatever_their_size() {
+        let (pool, bell) = pool();
+        let first = pool.lend(60 * MIB, 0).unwrap();
+        let large = pool.claim(32 * MIB, bell.clone());
+        let small = pool.claim(MIB, bell.clone());
+        assert!(pool.is_contended());
+        assert!(pool.lend(1, 0).is_none(), "nobody passes those who wait");
+        let large = large.take().unwrap_err();
+        let small = small.take().unwrap_err();
+        assert!(!bell.clear());
+        drop(first);
+        assert!(bell.clear() && !pool.is_contended());
+        let (large, small) = (large.take().unwrap(), small.take().unwrap());
+        assert_eq!(large.bytes() + small.bytes(), 33 * MIB);
+        assert!(pool.lend(31 * MIB, 0).is_some() && pool.lend(32 * MIB, 0).is_none());
+        drop((large, small));
+        assert!(pool.lend(64 * MIB, 0).is_some());
+    }
+
+    #[test]
+    fn a_claim_that_is_given_up_holds_up_nobody_and_keeps_nothing() {
+        let (pool, bell) = pool();
+        let mut lease = pool.lend(64 * MIB, 0).unwrap();
+        let given_up = pool.claim(60 * MIB, bell.clone());
+        let next = pool.claim(2 * MIB, bell.clone());
+        lease.keep(62 * MIB);
+        let next = next.take().unwrap_err();
+        drop(given_up);
+        let next = next.take().unwrap();
+        let granted = pool.claim(62 * MIB, bell);
+        drop(lease);
+        drop((granted, next));
+        assert!(pool.lend(64 * MIB, 0).is_some(), "something was lost");
+    }
+
+    #[test]
+    fn a_few_that_want_everything_leave_something_for_others() {
+        let (pool, _) = pool();
+        let mut greedy = Vec::new();
+        for _ in 0..8 {
+            let mut lease = Lease::none(pool.clone());
+            while let Some(more) = pool.lend(MIB / 4, lease.bytes()) {
+                lease.add(more);
+            }
+            greedy.push(lease);
+        }
+        assert!(greedy[0].bytes() > 12 * MIB, "one has a good part of it");
+        assert!(pool.lend(8 * MIB, 0).is_some(), "eight have taken everything");
+    }
+}

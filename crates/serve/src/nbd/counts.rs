@@ -1,0 +1,122 @@
+//! What became of connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use super::budget::MemoryStatus;
+use super::connection::End;
+
+/// Counts of an NBD server.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Connections there have been.
+    pub accepted: AtomicU64,
+    /// Connections there are.
+    pub open: AtomicU64,
+    /// Refused: as many were there as there may be.
+    refused: AtomicU64,
+    /// Refused: their volume had as many as it may have.
+    refused_by_volume: AtomicU64,
+    handshake_timeouts: AtomicU64,
+    idle_timeouts: AtomicU64,
+    stalled: AtomicU64,
+}
+
+/// What `GET /status` says about NBD.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NbdStatus {
+    /// Connections there are.
+    pub connections: u64,
+    /// Connections there have been.
+    pub accepted: u64,
+    /// Connections that were refused: too many.
+    pub refused: u64,
+    /// Connections that the server closed, by reason.
+    pub closed: ClosedStatus,
+    /// Memory for requests.
+    pub request_memory: MemoryStatus,
+}
+
+/// Connections that the server closed, by reason.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ClosedStatus {
+    /// Their handshake took too long.
+    pub handshake_timeout: u64,
+    /// Nothing happened for too long.
+    pub idle_timeout: u64,
+    /// They held memory for too long that others waited for.
+    pub stall_timeout: u64,
+}
+
+/// What has been told of what the server refused and closed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NbdTold([u64; 5]);
+
+impl Counts {
+    /// A connection was refused before its handshake.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection ended.
+    pub fn ended(&self, end: &End) {
+        let count = match end {
+            End::Full => &self.refused_by_volume,
+            End::HandshakeTimeout => &self.handshake_timeouts,
+            End::Idle => &self.idle_timeouts,
+            End::Stalled => &self.stalled,
+            // Why else it ended is the client's business.
+            End::Closed(_) | End::Socket => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For operators.
+    pub fn status(&self, request_memory: MemoryStatus) -> NbdStatus {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        NbdStatus {
+            connections: of(&self.open),
+            accepted: of(&self.accepted),
+            refused: of(&self.refused) + of(&self.refused_by_volume),
+            closed: ClosedStatus {
+                handshake_timeout: of(&self.handshake_timeouts),
+                idle_timeout: of(&self.idle_timeouts),
+                stall_timeout: of(&self.stalled),
+            },
+            request_memory,
+        }
+    }
+
+    /// What an operator should hear of, since `told`.
+    pub fn troubles(&self, told: &mut NbdTold) -> Vec<String> {
+        let counts = [
+            (&self.refused, "refused", "as many as serve.connections allows are there"),
+            (
+                &self.refused_by_volume,
+                "refused",
+                "their volume has as many as serve.volume_connections allows",
+            ),
+            (
+                &self.handshake_timeouts,
+                "closed",
+                "their handshake took longer than serve.handshake_timeout",
+            ),
+            (&self.idle_timeouts, "closed", "nothing happened for serve.idle_timeout"),
+            (
+                &self.stalled,
+                "closed",
+                "for longer than serve.stall_timeout they held memory that others wait for",
+            ),
+        ];
+        let mut troubles = Vec::new();
+        for ((count, what, why), told) in counts.into_iter().zip(&mut told.0) {
+            let now = count.load(Ordering::Relaxed);
+            if now > *told {
+                troubles.push(format!("{what} {} NBD connections: {why}", now - *told));
+                *told = now;
+            }
+        }
+        troubles
+    }
+}

@@ -1,0 +1,30 @@
+//! What clients may have, from the configuration.
+
+use std::time::Duration;
+
+use forebay_config::{Serve, TimeSpan};
+
+/// Limits that may change while the server runs; each connection keeps those that it began with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// Connections to one volume.
+    pub volume_connections: u32,
+    /// Time for a handshake.
+    pub handshake: Duration,
+    /// How long a client may take to send a payload or to take a reply when others wait for the memory.
+    pub stall: Duration,
+    /// How long nothing may happen.
+    pub idle: Option<Duration>,
+}
+
+impl From<&Serve> for Limits {
+    fn from(serve: &Serve) -> Limits {
+        let duration = |time: TimeSpan| Duration::from_nanos(time.nanos().0);
+        Limits {
+            volume_connections: serve.volume_connections.unwrap_or(serve.connections),
+            handshake: duration(serve.handshake_timeout),
+            stall: duration(serve.stall_timeout),
+            idle: serve.idle_timeout.map(duration),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A configuration file that is read again while the server runs.
+//!
+//! Some keys take effect at once; the others are named, so that nobody believes they had.
+
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+
+use forebay_config::{Acknowledge, Config};
+use forebay_engine::Engine;
+
+use crate::nbd::Limits;
+use crate::server::{Server, usual_stop};
+use crate::signals::StopSignals;
+
+/// Keys that the engine applies, which may take a while: dirty data may have to be destaged.
+const OF_ENGINE: [&str; 3] = ["cache.write_policy", "cache.acknowledge", "cache.dram"];
+/// Keys that new connections are held to.
+const OF_LIMITS: [&str; 4] = [
+    "serve.volume_connections",
+    "serve.handshake_timeout",
+    "serve.stall_timeout",
+    "serve.idle_timeout",
+];
+/// The key that a stop obeys.
+const OF_STOP: &str = "flush.on_stop";
+
+/// What became of a configuration that was read again.
+#[derive(Debug)]
+pub struct Reload {
+    /// What can be said at once, line by line.
+    pub lines: Vec<String>,
+    /// What the engine is being asked; ends with what became of it, and then ends a wait for
+    /// signals.
+    pub rest: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Server {
+    /// Applies what can be applied of a configuration, and says what takes a restart. What is compared
+    /// is what the server runs, whatever the file said before.
+    pub fn reload(&self, new: &Config) -> Reload {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = running.changed_keys(new);
+        let mut lines = Vec::new();
+        for key in keys.iter().map(String::as_str).filter(|key| !OF_ENGINE.contains(key)) {
+            if key == OF_STOP {
+                self.stop.set_usual(usual_stop(new));
+                running.flush.on_stop = new.flush.on_stop;
+            } else if OF_LIMITS.contains(&key) {
+                let (serve, new) = (&mut running.serve, &new.serve);
+                serve.volume_connections = new.volume_connections;
+                serve.handshake_timeout = new.handshake_timeout;
+                serve.stall_timeout = new.stall_timeout;
+                serve.idle_timeout = new.idle_timeout;
+                self.nbd.set_limits(Limits::from(&*serve));
+            } else {
+                lines.push(format!("{key} has changed and takes effect at the next start"));
+                continue;
+            }
+            lines.push(format!("{key} is applied"));
+        }
+        let (policy, acknowledge) = (new.cache.write_policy, new.acknowledge());
+        let acknowledge = acknowledge.unwrap_or(Acknowledge::Flash);
+        let policy =
+            (!self.engine.has_policy(policy, acknowledge)).then_some((policy, acknowledge));
+        let dram = new.cache.dram;
+        let block = u64::from(self.engine.block_bytes());
+        let blocks = u64::from(self.engine.status().tiers.dram_blocks);
+        let dram = (dram.bytes() / block != blocks).then_some(dram);
+        if policy.is_none() && dram.is_none() {
+            if lines.is_empty() {
+                lines.push("nothing has changed".to_owned());
+            }
+            return Reload { lines, rest: None };
+        }
+        let engine = self.engine.clone();
+        let thread = std::thread::Builder::new().name("forebay-reload".into());
+        let rest = thread.spawn(move || {
+            let lines = apply(&engine, policy, dram);
+            drop(engine);
+            StopSignals::wake();
+            lines
+        });
+        let rest = rest.map_err(|error| lines.push(format!("cannot start a thread: {error}"))).ok();
+        Reload { lines, rest }
+    }
+}
+
+/// Applies what is the engine's.
+fn apply(
+    engine: &Arc<Engine>,
+    policy: Option<(forebay_config::WritePolicy, Acknowledge)>,
+    dram: Option<forebay_config::Size>,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some((policy, acknowledge)) = policy {
+        lines.push(match engine.set_policy(policy, acknowledge) {
+            Ok(()) => format!("cache.write_policy is now {policy}"),
+            Err(error) => format!("cache.write_policy is not applied: {error}"),
+        });
+    }
+    if let Some(dram) = dram {
+        lines.push(match engine.set_dram_bytes(dram.bytes()) {
+            Ok(()) => format!("cache.dram is now {dram}"),
+            Err(error) => format!("cache.dram is not applied: {error}"),
+        });
+    }
+    lines
+}

@@ -1,0 +1,86 @@
+"""Asks the control address for what it must refuse; the server must go on.
+
+Usage: control-hostile.py unix:PATH | tcp:IP:PORT TOKEN_FILE
+"""
+
+import socket
+import sys
+
+
+def connect(address):
+    kind, _, place = address.partition(":")
+    if kind == "unix":
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(place)
+    else:
+        host, _, port = place.rpartition(":")
+        s = socket.create_connection((host, int(port)))
+    s.settimeout(30)
+    return s
+
+
+def answer(s):
+    """What the server sends until it hangs up, as status and all of the text."""
+    got = b""
+    try:
+        while part := s.recv(65536):
+            got += part
+    except ConnectionResetError:
+        pass
+    text = got.decode()
+    return (int(text.split(" ")[1]) if text else 0), text
+
+
+def ask(address, head, body=b""):
+    s = connect(address)
+    try:
+        s.sendall("\r\n".join([*head, "", ""]).encode() + body)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    return answer(s)
+
+
+def expect(code, address, head, body=b""):
+    got, text = ask(address, head, body)
+    assert got == code, f"{got} instead of {code} for {head}: {text}"
+    return text
+
+
+address = sys.argv[1]
+host = "Host: localhost"
+if address.startswith("tcp:"):
+    token = open(sys.argv[2]).read().strip()
+    authorization = f"Authorization: Bearer {token}"
+    get = "GET /status HTTP/1.1"
+    stop = "POST /stop HTTP/1.1"
+    assert "Bearer" in expect(401, address, [get, host])
+    expect(401, address, [stop, host, "Authorization: Bearer " + "0" * len(token)])
+    expect(421, address, [stop, "Host: evil.example", authorization])
+    expect(403, address, [stop, host, "Origin: http://evil.example", authorization])
+    expect(403, address, [stop, host, "Origin: null", authorization])
+    host += "\r\n" + authorization
+    expect(200, address, [get, host])
+
+# Sizes: of bodies as announced and as sent, of heads, of numbers of headers.
+for length in [99999999999, 2**63, 65537]:
+    expect(413, address, ["POST /destage HTTP/1.1", host, f"Content-Length: {length}"])
+expect(400, address, ["POST /destage HTTP/1.1", host, "Content-Length: -1"])
+chunks = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" + b"1\r\nx\r\n0\r\n\r\n"
+expect(
+    413, address, ["POST /resume HTTP/1.1", host, "Transfer-Encoding: chunked"], chunks
+)
+expect(
+    200, address, ["POST /resume HTTP/1.1", host, "Content-Length: 65536"], b"x" * 65536
+)
+expect(431, address, ["GET /status HTTP/1.1", host, "X: " + "x" * (1 << 20)])
+expect(431, address, ["GET /status HTTP/1.1", host] + [f"X{n}: y" for n in range(1000)])
+expect(405, address, ["DELETE /status HTTP/1.1", host])
+assert ask(address, ["\x00\x01\x02"])[0] in (0, 400)
+
+# Half requests, many of them. Those that come later wait until the first have had their time.
+half = [connect(address) for _ in range(100)]
+for s in half:
+    s.sendall(b"GET /status HTTP/1.1\r\nHost: local")
+expect(200, address, ["GET /status HTTP/1.1", host])
+for s in half[:64]:
+    assert answer(s)[0] in (0, 408)

@@ -1,0 +1,79 @@
+# Many clients that ask for much and take nothing: memory stays within its budget, and others are served.
+. "$(dirname "$0")/lib.sh"
+need python3
+clients=${FOREBAY_HOSTILE_CLIENTS:-1000}
+# Two file descriptors here and two there.
+ulimit -n 8192 2>/dev/null || clients=200
+config flash dram=64MiB size=256MiB
+printf 'request_memory = "256MiB"\nvolume_connections = 1010\n' >>forebay.toml
+start
+# What is configured, what reads are lent from, and 64 MiB.
+timeout 500 python3 "$HERE/hostile.py" nbd.sock "$SERVER" "$clients" $(((64 + 8 + 256 + 64) * 1024)) \
+    || fail "$(status)"
+status >status.json
+grep -q '"stall_timeout": [1-9]' status.json || fail "nobody was closed for holding memory"
+grep -q '"handshake_timeout": [1-9]' status.json || fail "nobody was closed for a half handshake"
+grep -q 'closed [0-9]* NBD connections: .*stall_timeout' server.log || fail "the log says nothing"
+stop
+# As many as may be, and one more.
+printf 'connections = 8\n' >>forebay.toml
+sed -i 's/^volume_connections.*/volume_connections = 3/' forebay.toml
+start
+cat >many.py <<'PYTHON'
+import socket, struct
+
+
+def dial():
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(10)
+    s.connect("nbd.sock")
+    return s
+
+
+def go(s):
+    """The type of the last reply to NBD_OPT_GO."""
+    take(s, 18)
+    data = struct.pack(">I", 3) + b"vm1" + b"\0\0"
+    s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 7, len(data)) + data)
+    while True:
+        _, _, kind, length = struct.unpack(">QIII", take(s, 20))
+        text = take(s, length)
+        if kind != 3:
+            return kind, text
+
+
+def take(s, n):
+    got = b""
+    while len(got) < n:
+        part = s.recv(n - len(got))
+        assert part, "the server hung up"
+        got += part
+    return got
+
+
+all_there = [dial() for _ in range(3)]
+assert [go(s)[0] for s in all_there] == [1, 1, 1]
+fourth = dial()
+kind, text = go(fourth)
+assert kind == 0x80000002 and b"as many clients" in text, (kind, text)
+more = [fourth] + [dial() for _ in range(4)]
+for s in more[1:]:
+    take(s, 18)
+ninth = dial()
+assert ninth.recv(18) == b"", "more connections than there may be"
+# One that leaves makes room, also for its volume.
+all_there.pop().close()
+for _ in range(100):
+    again = dial()
+    try:
+        if go(again)[0] == 1:
+            break
+    except AssertionError:
+        pass
+    again.close()
+else:
+    raise AssertionError("no room after one left")
+PYTHON
+python3 many.py || fail "$(status)"
+stop
+grep -q 'refused .* serve.connections' server.log || fail "the log does not say who was refused"

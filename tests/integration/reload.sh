@@ -1,0 +1,73 @@
+# SIGHUP: the configuration is read again; what can be applied is, what cannot is named, and a wrong
+# file changes nothing.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+
+# said WORDS: waits until the log has them.
+said() {
+    for _ in $(seq 100); do
+        grep -q -- "$1" server.log && return 0
+        sleep 0.1
+    done
+    fail "the log does not say \"$1\": $(cat server.log)"
+}
+# reload: the file is read again, and the log is a new one.
+reload() { : >server.log; kill -HUP "$SERVER"; }
+
+config flash size=64MiB
+start
+: >server.log
+reload
+said 'nothing has changed'
+io 'write -P 1 0 1M'
+sed -i 's/^write_policy.*/write_policy = "write-through"/; s/^dram.*/dram = "8MiB"/' forebay.toml
+printf 'idle_timeout = "2s"\n[flush]\non_stop = "keep"\n' >>forebay.toml
+sed -i 's/^size = "64MiB"/size = "128MiB"/' forebay.toml
+reload
+said 'cache.write_policy is now write-through'
+said 'cache.dram is now 8 MiB'
+said 'serve.idle_timeout is applied'
+said 'flush.on_stop is applied'
+said 'volume.0.size has changed and takes effect at the next start'
+said 'flash.size has changed and takes effect at the next start'
+status >status.json
+grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
+grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"
+cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') || fail "not destaged"
+# What was changed by hand is compared with what runs, not with what the file said before.
+ctl set --write-policy write-back >/dev/null
+reload
+said 'cache.write_policy is now write-through'
+# More memory than at the start takes a restart.
+sed -i 's/^dram.*/dram = "1GiB"/' forebay.toml
+reload
+said 'cache.dram is not applied: .*restart'
+# A wrong file.
+cp forebay.toml good.toml
+echo 'no_such_key = 1' >>forebay.toml
+sed -i 's/^write_policy.*/write_policy = "write-back"/' forebay.toml
+reload
+said 'nothing was changed; the configuration is wrong: .*no_such_key'
+status | grep -q '"write_policy": "write-through"' || fail "a wrong file changed the policy"
+rm forebay.toml
+reload
+said 'nothing was changed'
+! grep -qi 'stopping' server.log || fail "it says that it stops, and does not"
+mv good.toml forebay.toml
+io 'read -P 1 0 1M'
+# The new idle timeout holds for new clients.
+if command -v python3 >/dev/null; then
+    : >server.log
+    python3 - <<'PYTHON' || fail "an idle client is not sent away"
+import socket, struct
+
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(30)
+s.connect("nbd.sock")
+s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1")
+while s.recv(4096):
+    pass
+PYTHON
+    said 'closed 1 NBD connections: nothing happened for serve.idle_timeout'
+fi
+stop
