@@ -31,6 +31,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("drawn: 8 shards", 500),
     ("drawn: a superblock of 2 pages", 1000),
     ("drawn: a superblock of 3 pages", 1000),
+    ("drawn: a superblock with pages to spare", 500),
     ("drawn: batches over 16 entries", 300),
     ("drawn: blocks below 4 KiB", 1000),
     ("drawn: blocks of 16 KiB", 500),
