@@ -17,20 +17,26 @@ struct Driver {
     pending: Vec<(Effect, Vec<Segment>)>,
     replies: Vec<(u64, Outcome)>,
     copies: u64,
+    zeroed: Vec<(Place, u32)>,
     next: u64,
 }
 
 impl Driver {
     fn new(config: CacheConfig) -> Driver {
+        Driver::with_volumes(config, 64 * BLOCK)
+    }
+
+    /// With two volumes of this size.
+    fn with_volumes(config: CacheConfig, size_bytes: u64) -> Driver {
         let has_flash = config.flash.is_some();
         let mut cache = Cache::new(config);
         for _ in 0..2 {
-            cache.attach(VolumeConfig { size_bytes: 64 * BLOCK, read_only: false });
+            cache.attach(VolumeConfig { size_bytes, read_only: false });
         }
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
         cache.start(Nanos(0), open);
-        let mut driver =
-            Driver { cache, pending: Vec::new(), replies: Vec::new(), copies: 0, next: 0 };
+        let (pending, replies, zeroed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut driver = Driver { cache, pending, replies, copies: 0, zeroed, next: 0 };
         driver.poll();
         if has_flash {
             driver.settle();
@@ -47,6 +53,7 @@ impl Driver {
                 Effect::Reply { request, result } => self.replies.push((request.0, result)),
                 Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
                 Effect::Copy { .. } => self.copies += 1,
+                Effect::Zero { to, length } => self.zeroed.push((to, length)),
                 e if e.is_device() => self.pending.push((e, segments.clone())),
                 _ => {}
             }
@@ -372,6 +379,36 @@ fn a_failed_sync_is_never_believed_to_be_mended_by_a_later_one() {
 }
 
 #[test]
+fn a_flush_whose_write_failed_does_not_make_the_next_one_fail() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.write(1);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.complete_first(is_write, Err(IoError::Device));
+    d.settle();
+    assert_eq!(d.reply_to(flush), Some(Err(IoError::Device)));
+    let later = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+    assert_eq!((d.reply_to(later), d.cache.dirty_blocks()), (Some(Ok(())), 0));
+}
+
+#[test]
+fn a_flush_takes_more_blocks_than_one_turn_does_to_the_last() {
+    // A turn starts 64 of them. Of the blocks that are left none may stay in memory.
+    for blocks in 60..70 {
+        let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+        let config = CacheConfig { dram_blocks: 80, ..config };
+        let mut d = Driver::with_volumes(config, 128 * BLOCK);
+        for block in 0..blocks {
+            d.write(block);
+        }
+        assert_eq!(d.cache.dirty_in_memory(), blocks);
+        let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+        d.settle();
+        assert_eq!((d.reply_to(flush), d.cache.dirty_in_memory()), (Some(Ok(())), 0), "{blocks}");
+    }
+}
+
+#[test]
 fn acknowledging_from_flash_waits_for_the_log_and_from_dram_does_not() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
     let w = d.write(1);
@@ -425,6 +462,48 @@ fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
     assert_eq!(d.count(is_read), 0);
     d.settle();
     assert_eq!((d.reply_to(trim), d.reply_to(read)), (Some(Ok(())), Some(Ok(()))));
+}
+
+#[test]
+fn a_zeroing_leaves_holes_only_where_its_client_allows_them() {
+    // Over a block in memory, which is zeroed on its own, and blocks without an entry.
+    let requests = [
+        (Op::Trim, Flags::NONE, true),
+        (Op::WriteZeroes, Flags::NONE, true),
+        (Op::WriteZeroes, Flags::NO_HOLE, false),
+    ];
+    for (op, flags, allowed) in requests {
+        let mut d = Driver::new(with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
+        d.read(1);
+        d.settle();
+        d.request(op, flags, 0, 32 * BLOCK);
+        let mut zeroings = 0;
+        while !d.pending.is_empty() {
+            zeroings += d.count(|e| matches!(e, Effect::WriteZeroes { .. }));
+            let as_told = |e: &Effect| match *e {
+                Effect::WriteZeroes { punch, .. } => punch == allowed,
+                _ => true,
+            };
+            assert_eq!(d.count(as_told), d.pending.len(), "{op:?} {flags:?}");
+            d.complete_first(|_| true, Ok(()));
+        }
+        assert!(zeroings > 1, "{op:?} {flags:?}");
+    }
+}
+
+#[test]
+fn behind_the_end_of_a_volume_a_slot_holds_zeroes() {
+    // What the slot held before must not be in the record: the volume may have grown when it is
+    // read.
+    let mut d = Driver::with_volumes(CacheConfig::dram_only(4), 3 * BLOCK + 512);
+    d.request(Op::Read, Flags::NONE, 3 * BLOCK, 512);
+    let Some(&(Place::Slot { offset: 512, .. }, length)) = d.zeroed.first() else {
+        panic!("{:?}", d.zeroed)
+    };
+    assert_eq!((d.zeroed.len(), u64::from(length), d.count(is_read)), (1, BLOCK - 512, 1));
+    d.settle();
+    d.read(2);
+    assert_eq!(d.zeroed.len(), 1, "a block that lies within the volume as a whole");
 }
 
 #[test]
