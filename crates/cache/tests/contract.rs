@@ -452,6 +452,49 @@ fn a_direct_write_over_a_record_waits_for_the_durable_mark() {
 }
 
 #[test]
+fn a_durable_mark_is_good_for_one_step() {
+    // Method: a block leaves memory while its backing store owes a sync; while its extent is being
+    // marked for that it is read, and stays. When the extent has left the table of two, the block is
+    // written and leaves: its extent is to be marked anew before it is recorded.
+    let config = with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
+    let read = |d: &mut Driver, block| {
+        d.read(block);
+        d.settle();
+    };
+    d.write(0);
+    d.settle();
+    [40, 41, 42].into_iter().for_each(|block| read(&mut d, block));
+    let demotions = d.cache.stats().demotions;
+    d.read(43);
+    assert_eq!((d.cache.stats().demotions, d.count(is_flash_write)), (demotions, 1));
+    d.read(0);
+    assert_eq!(d.cache.stats().rescued, 1);
+    d.settle();
+    for (extent, others) in [(1, [48, 49, 50]), (2, [52, 53, 54])] {
+        d.write(16 * extent);
+        d.settle();
+        for block in others {
+            read(&mut d, 0);
+            read(&mut d, block);
+        }
+    }
+    read(&mut d, 0);
+    d.write(0);
+    d.settle();
+    // Another extent has to give its place up for that, and its store is synced first.
+    let mut syncs = 0;
+    for block in 56..60 {
+        d.read(block);
+        while let Some((effect, _)) = d.pending.first() {
+            syncs += u32::from(is_sync(effect));
+            d.complete_first(|_| true, Ok(()));
+        }
+    }
+    assert_eq!(syncs, 1);
+}
+
+#[test]
 fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
     let trim = d.request(Op::Trim, Flags::NONE, 0, 32 * BLOCK);
