@@ -66,6 +66,7 @@ impl Scenario {
                 ("drawn: payloads read in chunks", f.recovery_chunk_pages < g.batch_pages_max - 1),
                 ("drawn: a superblock of 2 pages", self.bindings > 0 && g.superblock_pages == 2),
                 ("drawn: a superblock of 3 pages", self.bindings > 0 && g.superblock_pages == 3),
+                ("drawn: a superblock with pages to spare", (1..60).contains(&self.bindings)),
                 ("drawn: few index entries", !slots && f.entries_max < room / 2),
                 ("drawn: regions over 16", g.regions > 16),
                 ("drawn: batches over 16 entries", g.batch_entries_max > 16),
@@ -191,8 +192,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
     let bindings = match geometry.superblock_pages {
         1 => 0,
-        // Enough bindings for the tables to reach the last page.
-        pages => 128 * (pages as u16 - 1) + c.choose(60) as u16,
+        // Enough bindings for the tables to reach the last page, or so few that they end before it.
+        pages => match c.choose(60) as u16 {
+            few @ 45.. => few - 44,
+            more => 128 * (pages as u16 - 1) + more,
+        },
     };
     Scenario {
         config,

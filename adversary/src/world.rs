@@ -3,7 +3,7 @@
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, CacheConfig, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::choices::Choices;
-use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices};
+use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
@@ -195,6 +195,13 @@ impl World {
             }
             _ => Started::NotYet,
         }
+    }
+
+    /// A write that a device has not ended, if there is one.
+    pub fn write_in_flight(&self) -> Option<PendingIo> {
+        let devices = self.executor.devices();
+        let mut pending = (0..devices.pending()).filter_map(|n| devices.pending_io(n));
+        pending.find(|io| matches!(io.verb, Verb::Write | Verb::WriteZeroes { .. }))
     }
 
     fn collect(&mut self) {

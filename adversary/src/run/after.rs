@@ -11,11 +11,14 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
 use forebay_flash::LogError;
 
-use super::Runner;
+use super::{Runner, Share};
 use crate::world::{Found, Started, World, values_of};
 
 /// A start is cut so often at most before it may end.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;
+
+/// Entries of a shard, at most, in a start that is to have few.
+const ENTRIES_FEW: u64 = 8;
 
 /// How a life ends.
 #[derive(Debug)]
@@ -150,7 +153,7 @@ impl Runner<'_> {
         let before = (std::mem::take(&mut self.syncs_failed), std::mem::take(&mut self.lies));
         std::mem::swap(&mut self.world, &mut *aside);
         let oracles = self.oracles.clone();
-        let open = (std::mem::take(&mut self.open), self.destage.take(), self.shards);
+        let open = (std::mem::take(&mut self.open), self.destage.take(), self.share);
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
@@ -158,7 +161,7 @@ impl Runner<'_> {
         self.tell(|| "--- back".into());
         self.seen.faults.merge(self.world.executor.devices().faults());
         self.oracles = oracles;
-        (self.open, self.destage, self.shards) = open;
+        (self.open, self.destage, self.share) = open;
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
         std::mem::swap(&mut self.world, &mut *aside);
@@ -274,18 +277,29 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Another policy for the next start, and now and then other shards.
+    /// Another policy for the next start, and now and then other shards or fewer entries.
     fn draw_config(&mut self) -> CacheConfig {
         let mut config = self.scenario.config.clone();
         (config.write_policy, config.acknowledge) = self.draw_policy();
         let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
         let most = config.dram_blocks.min(config.spare_slots).min(config.bounce_slots).min(8);
-        config.shards = self.shards;
-        if !slots && self.reshards && self.choices.choose(4) == 3 {
-            config.shards = 1 + self.choices.choose(most.into()) as u8;
+        config.shards = self.share.shards;
+        if !slots && self.reshares {
+            match (self.choices.choose(4), &mut config.flash) {
+                (3, _) => config.shards = 1 + self.choices.choose(most.into()) as u8,
+                (2, Some(flash)) => {
+                    let entries = 1 + self.choices.choose(ENTRIES_FEW) as u32;
+                    let entries = entries * u32::from(config.shards);
+                    flash.entries_max = flash.entries_max.min(entries);
+                }
+                _ => {}
+            }
         }
-        let changed = config.shards != self.shards;
-        self.seen.stats.add("starts with other shards", u64::from(changed));
+        let share = Share::of(&config);
+        let (other, fewer) =
+            (share.shards != self.share.shards, share.entries < self.share.entries);
+        self.seen.stats.add("starts with other shards", u64::from(other));
+        self.seen.stats.add("starts with fewer entries", u64::from(fewer));
         config
     }
 
@@ -307,7 +321,7 @@ impl Runner<'_> {
     /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
-        self.reshards = true;
+        self.reshares = true;
         for attempt in 0.. {
             if !self.scenario.policies.is_empty() {
                 let config = self.draw_config();
@@ -323,7 +337,7 @@ impl Runner<'_> {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
-                        self.shards = self.world.config.shards;
+                        self.share = Share::of(&self.world.config);
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
                         return Ok(true);
@@ -331,12 +345,15 @@ impl Runner<'_> {
                     Started::Refused(why) => {
                         self.seen.stats.add_start(&self.world.found);
                         self.seen.refusals += 1;
+                        if let Some(io) = self.world.write_in_flight() {
+                            return Err(format!("a start that is refused ({why}) writes: {io:?}"));
+                        }
                         if let Found::Refused(LogError::NoPlace { .. }) = self.world.found
-                            && self.world.config.shards != self.shards
+                            && !Share::of(&self.world.config).holds_all(self.share)
                         {
-                            // What is dirty does not fit these shards; those of before it fits.
-                            self.seen.stats.add("starts with other shards refused", 1);
-                            self.reshards = false;
+                            // What is dirty has no place; where it was before it has.
+                            self.seen.stats.add("starts without a place refused", 1);
+                            self.reshares = false;
                             break;
                         }
                         if std::mem::take(&mut self.wiped) {
@@ -360,7 +377,7 @@ impl Runner<'_> {
                     return Err("recovery hangs".into());
                 }
             }
-            if !self.reshards {
+            if !self.reshares {
                 continue;
             }
             self.tell(|| format!("--- cut in recovery after {done}"));

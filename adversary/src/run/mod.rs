@@ -6,7 +6,7 @@ mod live;
 
 use std::collections::BTreeMap;
 
-use forebay_cache::Open;
+use forebay_cache::{CacheConfig, Open};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{DeviceOptions, FaultCounts, FaultRates};
 use forebay_flash::Binding;
@@ -94,6 +94,25 @@ pub(crate) enum Expect {
 /// A destage that the run has asked for: by volume, what was there then.
 pub(crate) type Destage = Vec<ReadTicket>;
 
+/// What decides which records have a place in the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share {
+    shards: u8,
+    entries: u32,
+}
+
+impl Share {
+    fn of(config: &CacheConfig) -> Share {
+        let entries = config.flash.as_ref().map_or(0, |f| f.entries_max);
+        Share { shards: config.shards, entries }
+    }
+
+    /// Whether all that had a place under `former` have one.
+    fn holds_all(self, former: Share) -> bool {
+        self.shards == former.shards && self.entries >= former.entries
+    }
+}
+
 /// A run in progress.
 pub struct Runner<'a> {
     /// The world.
@@ -112,9 +131,10 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
-    /// Shards of the last start that went well, and whether the next may have others.
-    shards: u8,
-    reshards: bool,
+    /// Of the last start that went well.
+    share: Share,
+    /// Whether the next start may have other shards, or fewer entries.
+    reshares: bool,
     /// Times that flash was formatted.
     formats: u8,
     /// What was on flash, or a part of it, has been taken away.
@@ -173,8 +193,8 @@ impl<'a> Runner<'a> {
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
-            shards: scenario.config.shards,
-            reshards: true,
+            share: Share::of(&scenario.config),
+            reshares: true,
             formats: 0,
             wiped: false,
             seen: Seen::default(),

@@ -237,3 +237,21 @@ impl Cleaner {
         self.unread.fill(false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_region_takes_in_does_not_make_up_for_what_could_not_be_read_of_it() {
+        let mut cleaner = Cleaner::new(4, true);
+        cleaner.note_unread(2);
+        assert!(cleaner.is_owed(2) && !cleaner.is_owed(1));
+        cleaner.note_moved(1, 2);
+        assert!(cleaner.is_owed(2), "a destage is to follow what supersedes it");
+        cleaner.note_moved(2, 3);
+        assert!(cleaner.is_owed(3), "it may have gone there");
+        cleaner.forgive();
+        assert!((0..4).all(|region| !cleaner.is_owed(region)));
+    }
+}

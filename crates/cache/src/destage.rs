@@ -240,3 +240,34 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{CacheConfig, VolumeConfig};
+    use crate::control::Stage;
+    use crate::policy::{Acknowledge, WritePolicy};
+    use crate::{Open, cache};
+    use forebay_block::Nanos;
+    use forebay_effect::RequestId;
+
+    #[test]
+    fn the_end_of_a_destage_lets_no_request_go_that_a_change_of_policy_holds() {
+        // A change holds what modifies from a stage on; the destage before that may have held some,
+        // too.
+        let mut cache = cache::Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig { size_bytes: 1 << 16, read_only: false });
+        cache.start(Nanos(0), Open::Recover);
+        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        let switch = cache.switch.as_mut().expect("its destage waits for a sync");
+        switch.stage = Stage::Holding;
+        let (id, flags) = (RequestId(1), Flags::NONE);
+        cache.handle_request(Nanos(1), id, Volume(0), Op::Write, flags, 0, 4096);
+        assert_eq!(cache.front.held_count, 1);
+        cache.end_destage(Ok(()), true);
+        assert_eq!(cache.front.held_count, 1, "the change lets it go");
+        cache.switch = None;
+        cache.end_destage(Ok(()), true);
+        assert_eq!(cache.front.held_count, 0, "nothing holds it any more");
+    }
+}

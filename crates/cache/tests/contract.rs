@@ -1,165 +1,11 @@
-//! The contract of the state machine, claim by claim, without bytes: a driver that holds device
-//! effects back and completes those that a test names.
+//! The contract of the state machine, claim by claim, without bytes.
 
+mod driver;
+
+use driver::*;
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, FlashConfig, Open, VolumeConfig, WritePolicy,
-};
-use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
-use forebay_flash::Geometry;
-
-const BLOCK: u64 = 4096;
-const BACKING: Device = Device::Backing(Volume(0));
-
-/// Holds the cache, what it asked of devices, and the replies it gave.
-struct Driver {
-    cache: Cache,
-    pending: Vec<(Effect, Vec<Segment>)>,
-    replies: Vec<(u64, Outcome)>,
-    copies: u64,
-    next: u64,
-}
-
-impl Driver {
-    fn new(config: CacheConfig) -> Driver {
-        let has_flash = config.flash.is_some();
-        let mut cache = Cache::new(config);
-        for _ in 0..2 {
-            cache.attach(VolumeConfig { size_bytes: 64 * BLOCK, read_only: false });
-        }
-        let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
-        cache.start(Nanos(0), open);
-        let mut driver =
-            Driver { cache, pending: Vec::new(), replies: Vec::new(), copies: 0, next: 0 };
-        driver.poll();
-        if has_flash {
-            driver.settle();
-        }
-        driver.settle();
-        assert!(driver.cache.is_ready());
-        driver
-    }
-
-    fn poll(&mut self) {
-        let mut segments = Vec::new();
-        while let Some(effect) = self.cache.poll_effect(&mut segments) {
-            match effect {
-                Effect::Reply { request, result } => self.replies.push((request.0, result)),
-                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
-                Effect::Copy { .. } => self.copies += 1,
-                e if e.is_device() => self.pending.push((e, segments.clone())),
-                _ => {}
-            }
-        }
-    }
-
-    fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {
-        self.next += 1;
-        let id = RequestId(self.next);
-        self.cache.handle_request(Nanos(self.next), id, Volume(0), op, flags, offset, length);
-        self.poll();
-        self.next
-    }
-
-    fn read(&mut self, block: u64) -> u64 {
-        self.request(Op::Read, Flags::NONE, block * BLOCK, BLOCK)
-    }
-
-    fn write(&mut self, block: u64) -> u64 {
-        self.request(Op::Write, Flags::NONE, block * BLOCK, BLOCK)
-    }
-
-    /// Device effects under way on `device` of the kind that `is` accepts.
-    fn count(&self, is: impl Fn(&Effect) -> bool) -> usize {
-        self.pending.iter().filter(|(e, _)| is(e)).count()
-    }
-
-    fn complete_first(&mut self, is: impl Fn(&Effect) -> bool, result: Outcome) {
-        let at = self.pending.iter().position(|(e, _)| is(e)).expect("such an effect is pending");
-        let token: Token = self.pending.remove(at).0.token().expect("a device effect has a token");
-        self.cache.handle_completion(Nanos(self.next), token, result);
-        self.poll();
-    }
-
-    /// Completes everything, well, until nothing is left.
-    fn settle(&mut self) {
-        while !self.pending.is_empty() {
-            self.complete_first(|_| true, Ok(()));
-        }
-    }
-
-    fn reply_to(&self, id: u64) -> Option<Outcome> {
-        self.replies.iter().find(|r| r.0 == id).map(|r| r.1)
-    }
-}
-
-fn is_read(e: &Effect) -> bool {
-    matches!(e, Effect::Read { device, .. } if *device == BACKING)
-}
-fn is_write(e: &Effect) -> bool {
-    matches!(e, Effect::Write { device, .. } if *device == BACKING)
-}
-fn is_sync(e: &Effect) -> bool {
-    matches!(e, Effect::Sync { device, .. } if *device == BACKING)
-}
-fn is_flash_write(e: &Effect) -> bool {
-    matches!(e, Effect::Write { device: Device::Flash, .. })
-}
-fn is_flash_sync(e: &Effect) -> bool {
-    matches!(e, Effect::Sync { device: Device::Flash, .. })
-}
-
-fn is_flash_read(e: &Effect) -> bool {
-    matches!(e, Effect::Read { device: Device::Flash, .. })
-}
-
-fn flash_offset(e: &Effect) -> u64 {
-    match *e {
-        Effect::Read { device: Device::Flash, offset, .. } => offset,
-        ref e => panic!("{e:?} is something else"),
-    }
-}
-
-/// What a read or write of the backing store moves: which way, the first block, how many.
-fn operation(e: &Effect) -> (char, u64, u64) {
-    match *e {
-        Effect::Read { device: BACKING, offset, length, .. } => {
-            ('r', offset / BLOCK, u64::from(length) / BLOCK)
-        }
-        Effect::Write { device: BACKING, offset, length, .. } => {
-            ('w', offset / BLOCK, u64::from(length) / BLOCK)
-        }
-        ref e => panic!("{e:?} is something else"),
-    }
-}
-
-fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfig {
-    let geometry = Geometry {
-        block_size: 4096,
-        page_size: 4096,
-        region_pages: 12,
-        slots: 0,
-        regions: 4,
-        superblock_pages: 1,
-        extent_bytes: 1 << 16,
-        batch_pages_max: 5,
-        batch_entries_max: 4,
-        inflight_batches_max: 1,
-        active_extents_max: 2,
-    };
-    CacheConfig {
-        write_policy,
-        acknowledge,
-        flash: Some(FlashConfig {
-            geometry,
-            entries_max: 48,
-            blocks: 48,
-            regions_reserved: 1,
-            recovery_chunk_pages: 64,
-        }),
-        ..CacheConfig::dram_only(4)
-    }
-}
+use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
+use forebay_effect::{Effect, IoError, Place, RequestId};
 
 #[test]
 fn two_reads_of_a_missing_block_share_one_fetch() {
@@ -372,6 +218,36 @@ fn a_failed_sync_is_never_believed_to_be_mended_by_a_later_one() {
 }
 
 #[test]
+fn a_flush_whose_write_failed_does_not_make_the_next_one_fail() {
+    let mut d = Driver::new(CacheConfig::dram_only(4));
+    d.write(1);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.complete_first(is_write, Err(IoError::Device));
+    d.settle();
+    assert_eq!(d.reply_to(flush), Some(Err(IoError::Device)));
+    let later = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+    assert_eq!((d.reply_to(later), d.cache.dirty_blocks()), (Some(Ok(())), 0));
+}
+
+#[test]
+fn a_flush_takes_more_blocks_than_one_turn_does_to_the_last() {
+    // A turn starts 64 of them. Of the blocks that are left none may stay in memory.
+    for blocks in 60..70 {
+        let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+        let config = CacheConfig { dram_blocks: 80, ..config };
+        let mut d = Driver::with_volumes(config, 128 * BLOCK);
+        for block in 0..blocks {
+            d.write(block);
+        }
+        assert_eq!(d.cache.dirty_in_memory(), blocks);
+        let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+        d.settle();
+        assert_eq!((d.reply_to(flush), d.cache.dirty_in_memory()), (Some(Ok(())), 0), "{blocks}");
+    }
+}
+
+#[test]
 fn acknowledging_from_flash_waits_for_the_log_and_from_dram_does_not() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram));
     let w = d.write(1);
@@ -415,6 +291,49 @@ fn a_direct_write_over_a_record_waits_for_the_durable_mark() {
 }
 
 #[test]
+fn a_durable_mark_is_good_for_one_step() {
+    // Method: a block leaves memory while its backing store owes a sync; while its extent is being
+    // marked for that it is read, and stays. When the extent has left the table of two, the block is
+    // written and leaves: its extent is to be marked anew before it is recorded.
+    let config = with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
+    let read = |d: &mut Driver, block| {
+        d.read(block);
+        d.settle();
+    };
+    d.write(0);
+    d.settle();
+    [40, 41, 42].into_iter().for_each(|block| read(&mut d, block));
+    let demotions = d.cache.stats().demotions;
+    d.read(43);
+    assert_eq!((d.cache.stats().demotions, d.count(is_flash_write)), (demotions, 1));
+    d.read(0);
+    assert_eq!(d.cache.stats().rescued, 1);
+    d.settle();
+    for (extent, others) in [(1, [48, 49, 50]), (2, [52, 53, 54])] {
+        d.write(16 * extent);
+        d.settle();
+        for block in others {
+            read(&mut d, 0);
+            read(&mut d, block);
+        }
+    }
+    read(&mut d, 0);
+    d.write(0);
+    d.settle();
+    // Another extent has to give its place up for that, and its store is synced first.
+    let mut syncs = 0;
+    for block in 56..60 {
+        d.read(block);
+        while let Some((effect, _)) = d.pending.first() {
+            syncs += u32::from(is_sync(effect));
+            d.complete_first(|_| true, Ok(()));
+        }
+    }
+    assert_eq!(syncs, 1);
+}
+
+#[test]
 fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
     let trim = d.request(Op::Trim, Flags::NONE, 0, 32 * BLOCK);
@@ -425,6 +344,48 @@ fn a_trim_of_blocks_that_are_not_cached_is_one_range() {
     assert_eq!(d.count(is_read), 0);
     d.settle();
     assert_eq!((d.reply_to(trim), d.reply_to(read)), (Some(Ok(())), Some(Ok(()))));
+}
+
+#[test]
+fn a_zeroing_leaves_holes_only_where_its_client_allows_them() {
+    // Over a block in memory, which is zeroed on its own, and blocks without an entry.
+    let requests = [
+        (Op::Trim, Flags::NONE, true),
+        (Op::WriteZeroes, Flags::NONE, true),
+        (Op::WriteZeroes, Flags::NO_HOLE, false),
+    ];
+    for (op, flags, allowed) in requests {
+        let mut d = Driver::new(with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
+        d.read(1);
+        d.settle();
+        d.request(op, flags, 0, 32 * BLOCK);
+        let mut zeroings = 0;
+        while !d.pending.is_empty() {
+            zeroings += d.count(|e| matches!(e, Effect::WriteZeroes { .. }));
+            let as_told = |e: &Effect| match *e {
+                Effect::WriteZeroes { punch, .. } => punch == allowed,
+                _ => true,
+            };
+            assert_eq!(d.count(as_told), d.pending.len(), "{op:?} {flags:?}");
+            d.complete_first(|_| true, Ok(()));
+        }
+        assert!(zeroings > 1, "{op:?} {flags:?}");
+    }
+}
+
+#[test]
+fn behind_the_end_of_a_volume_a_slot_holds_zeroes() {
+    // What the slot held before must not be in the record: the volume may have grown when it is
+    // read.
+    let mut d = Driver::with_volumes(CacheConfig::dram_only(4), 3 * BLOCK + 512);
+    d.request(Op::Read, Flags::NONE, 3 * BLOCK, 512);
+    let Some(&(Place::Slot { offset: 512, .. }, length)) = d.zeroed.first() else {
+        panic!("{:?}", d.zeroed)
+    };
+    assert_eq!((d.zeroed.len(), u64::from(length), d.count(is_read)), (1, BLOCK - 512, 1));
+    d.settle();
+    d.read(2);
+    assert_eq!(d.zeroed.len(), 1, "a block that lies within the volume as a whole");
 }
 
 #[test]

@@ -396,14 +396,45 @@ mod tests {
 
     const SIZE: u64 = 4 << 20;
 
-    #[test]
-    fn work_that_a_run_leaves_wakes_the_reaper() {
+    /// One that has started, over such a device.
+    fn started() -> Core {
         let config = CacheConfig::dram_only(4);
         let arena = Arena::new(config.slots(), 4096, HugePages::Never).unwrap();
         let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
         core.attach(VolumeConfig { size_bytes: SIZE, read_only: false });
         core.start(Nanos(0), Open::Recover);
+        core
+    }
+
+    #[test]
+    fn all_that_was_held_back_goes_on_when_the_hold_ends() {
+        let mut core = started();
+        let clock = Clock::start();
+        let session = core.table.open_session();
+        core.hold(true, Nanos(1));
+        let write = |tag: u64| {
+            let buffer = Some(AlignedBuffer::new(4096));
+            let (volume, op, flags, offset) = (Volume(0), Op::Write, Flags::NONE, 4096 * tag);
+            Submission { tag, volume, op, flags, offset, length: 4096, buffer }
+        };
+        core.submit(Nanos(1), session, &mut (0..3).map(write).collect());
+        assert_eq!(core.table.session(session).in_flight, 3);
+        core.hold(false, Nanos(2));
+        while core.reaper_must_wake(clock) {
+            core.pass_timeout(Nanos(2));
+        }
+        let mailbox = core.table.session(session);
+        assert_eq!(
+            (mailbox.in_flight, mailbox.done.len()),
+            (0, 3),
+            "some wait for another request"
+        );
+    }
+
+    #[test]
+    fn work_that_a_run_leaves_wakes_the_reaper() {
+        let mut core = started();
         let clock = Clock::start();
         let session = core.table.open_session();
         // It goes through four blocks of memory, and each of them has to leave first.

@@ -177,3 +177,33 @@ pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometr
         ..run
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_flash::EpochStart;
+
+    /// A copy of a superblock, as large as its place is by default.
+    fn copy(generation: u64, epoch: u64) -> Vec<u8> {
+        let page_size = 4096;
+        let epochs = vec![EpochStart { first_batch: 1, epoch }];
+        let superblock =
+            Superblock { generation, epoch, epochs, page_size, ..Superblock::default() };
+        let mut bytes = vec![0; 64 << 10];
+        superblock.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn the_newest_superblock_says_in_which_epoch_the_tier_is() {
+        // A power cut came between the two copies of the first update of an epoch.
+        for (first, second) in [((8, 2), (9, 3)), ((9, 3), (8, 2))] {
+            let start = [copy(first.0, first.1), copy(second.0, second.1)].concat();
+            let Found::Tier(found) = recognise(&start) else { panic!("no tier") };
+            assert_eq!((found.generation, found.epoch), (9, 3));
+        }
+        let torn = [copy(8, 2), vec![0xA5; 64 << 10]].concat();
+        let Found::Tier(found) = recognise(&torn) else { panic!("no tier") };
+        assert_eq!(found.epoch, 2);
+    }
+}

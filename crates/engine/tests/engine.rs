@@ -232,6 +232,68 @@ fn volumes_keep_their_numbers_when_the_configuration_is_reordered() {
 }
 
 #[test]
+fn a_tier_is_not_used_without_one_of_its_volumes() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 1, 3, 7);
+    drop(session);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    // What it has of the other would be older than that, once that is used elsewhere.
+    let mut fewer = config(directory.path(), true);
+    fewer.volume.truncate(1);
+    let error = Engine::open(&fewer, EngineOptions::default()).unwrap_err();
+    assert!(matches!(error, EngineError::Bound { .. }), "{error}");
+    open(&config(directory.path(), true)).kill();
+}
+
+#[test]
+fn dirty_data_of_other_stores_is_not_formatted_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 1, 3, 7);
+    drop(session);
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
+    // Stores of another directory, and the tier of this.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut other = config(elsewhere.path(), true);
+    other.flash = config(directory.path(), true).flash;
+    let options = || EngineOptions { format: true, ..EngineOptions::default() };
+    let error = Engine::open(&other, options()).unwrap_err();
+    let EngineError::Missing { error, .. } = error else { panic!("{error}") };
+    assert!(matches!(*error, EngineError::Foreign { .. }), "{error}");
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    assert_eq!(read(&mut session, 1, 3), 7);
+    drop(session);
+}
+
+#[test]
+fn data_end_before_a_header_at_the_end_of_a_store_of_any_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.img");
+    File::create(&path).unwrap().set_len((5 << 20) + 1536).unwrap();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'a'\nbacking = '{}'\nlayout = 'tail'\n",
+        path.display()
+    );
+    let config = Config::from_toml(&text).unwrap();
+    // Without O_DIRECT any length will do.
+    let options = || EngineOptions { direct: DirectIo::Never, ..EngineOptions::default() };
+    let engine = Engine::open(&config, options()).unwrap();
+    assert_eq!(engine.volumes()[0].size_bytes, 4 << 20, "whole blocks, and 1 MiB is the header's");
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, BLOCKS - 1, 9);
+    drop(session);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    let engine = Engine::open(&config, options()).unwrap();
+    let mut session = engine.session().unwrap();
+    assert_eq!(read(&mut session, 0, BLOCKS - 1), 9);
+    drop(session);
+}
+
+#[test]
 fn requests_are_held_back_while_quiesced() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(&config(directory.path(), true));
@@ -248,6 +310,26 @@ fn requests_are_held_back_while_quiesced() {
         session.wait(None, &mut done);
     }
     assert_eq!(done[0].result, Ok(()));
+    drop(session);
+}
+
+#[test]
+fn when_an_engine_is_quiesced_nothing_is_in_flight() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\n[shape.slow]\nread_latency = '200ms'\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\nshape = 'slow'\n",
+        directory.path().join("a.img").display()
+    );
+    let engine = open(&Config::from_toml(&text).unwrap());
+    let mut session = engine.session().unwrap();
+    let buffer = session.buffer(BLOCK as usize);
+    let mut requests = vec![Submission { buffer: Some(buffer), ..request(Op::Read, 0, 1, 1) }];
+    let mut done = Vec::new();
+    assert_eq!(session.submit(&mut requests, &mut done), 1);
+    engine.quiesce(|_| {}).unwrap();
+    assert_eq!((session.reap(&mut done), done.len()), (0, 1), "the read still waits for its store");
+    engine.resume();
     drop(session);
 }
 

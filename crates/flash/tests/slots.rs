@@ -384,6 +384,43 @@ fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
 }
 
 #[test]
+fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
+    // Method: a clean record is distrusted, because its extent is marked, and its cell is free after
+    // recovery. The write of another payload over it loses its header. Nothing in the journal voids
+    // the first record: that it was durable has to be known, or what came after it is lost.
+    let mut rig = Rig::formatted(slots(), options());
+    rig.log.mark_active(key(0), 1);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 1, result: Ok(()) }]);
+    rig.log.direct_done(key(0));
+    let (valid, slot) = (rig.geometry.full_mask(), Slot(2));
+    rig.fill(slot.0, key(0), 1);
+    rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, slot, urgent: true });
+    let events = rig.settle();
+    let [Event::Appended { position: cell, .. }] = events[..] else { panic!("{events:?}") };
+    rig.append(3, key(4), 1, true);
+    rig.settle();
+    rig.log.sync(9);
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 9, result: Ok(()) }]);
+    let mut rig = rig.restart(Start::Recover);
+    let dirty_records = |events: &[Event]| {
+        let dirty = |e: &&Event| matches!(e, Event::Recovered(r) if r.dirty != 0);
+        events.iter().filter(dirty).count()
+    };
+    assert_eq!(dirty_records(&rig.settle()), 1);
+    rig.append(4, key(5), 1, true);
+    rig.poll();
+    assert_eq!(rig.at_risk(), 2, "a header and a payload");
+    // The header is lost, the payload is there.
+    let (geometry, options, before) = (rig.geometry, rig.options, rig.flash.durable.clone());
+    let at = rig.log.byte_offset(cell) as usize;
+    let flash = rig.cut_by(4);
+    assert!(flash.durable[at..at + 4096] != before[at..at + 4096], "it lies in that cell");
+    let mut rig = Rig::new(geometry, options, flash);
+    rig.log.start(Start::Recover);
+    assert_eq!(dirty_records(&rig.settle()), 1);
+}
+
+#[test]
 fn a_tier_of_the_other_layout_is_refused_and_left_as_it_was() {
     for (made, run) in [(slots(), tiny()), (tiny(), slots())] {
         let rig = Rig::formatted(made, options());

@@ -82,3 +82,81 @@ impl Shard {
         homeless
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Cache, around};
+    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use forebay_flash::Geometry;
+
+    /// A cache over flash whose index holds four blocks.
+    fn small() -> Cache {
+        let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
+        let flash = FlashConfig {
+            geometry,
+            entries_max: 1,
+            blocks: 1,
+            regions_reserved: 1,
+            recovery_chunk_pages: 1,
+        };
+        let config = CacheConfig {
+            dram_blocks: 1,
+            spare_slots: 1,
+            flash: Some(flash),
+            ..CacheConfig::dram_only(1)
+        };
+        let mut cache = Cache::new(config);
+        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
+        cache
+    }
+
+    /// Recovery gives a clean record of a block, at a page of the log.
+    fn find(cache: &mut Cache, block: u64, page: u32) {
+        let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
+        let (key, position) = (BlockKey::new(0, block), Position(first + page));
+        cache.shards[0].recovered(&mut around!(cache), key, position, 0, (1, 0));
+    }
+
+    /// Recovery ends; the page of the block's record.
+    fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
+        let mut left = Vec::new();
+        let homeless = cache.shards[0].place_spilled(&mut around!(cache), &mut left);
+        assert_eq!((homeless, left), (0, Vec::new()));
+        let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
+        let shard = &cache.shards[0];
+        let id = shard.index.find(BlockKey::new(0, block))?;
+        shard.index[id].position().map(|position| position.0 - first)
+    }
+
+    fn forget(cache: &mut Cache, block: u64) {
+        cache.shards[0].recovered_tombstone(&mut around!(cache), BlockKey::new(0, block));
+    }
+
+    #[test]
+    fn a_record_that_was_put_aside_takes_a_place_that_comes_free() {
+        let mut cache = small();
+        (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
+        assert_eq!(cache.stats.recovered_spilled, 1);
+        forget(&mut cache, 0);
+        assert_eq!(settle(&mut cache, 4), Some(5));
+    }
+
+    #[test]
+    fn a_record_that_was_put_aside_does_not_outlive_a_newer_one() {
+        let mut cache = small();
+        (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
+        forget(&mut cache, 0);
+        find(&mut cache, 4, 9);
+        assert_eq!(settle(&mut cache, 4), Some(9));
+    }
+
+    #[test]
+    fn a_record_that_was_put_aside_does_not_outlive_its_tombstone() {
+        let mut cache = small();
+        (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
+        forget(&mut cache, 4);
+        forget(&mut cache, 0);
+        assert_eq!(settle(&mut cache, 4), None);
+    }
+}

@@ -261,3 +261,40 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Cache, around};
+    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use forebay_flash::Geometry;
+
+    #[test]
+    fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
+        // Method: a record is being forgotten that took the place of another. The answer for that
+        // one comes late, and must not count for this: it is not durable yet that this is gone.
+        let bytes = 64 << 20;
+        let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
+        let geometry = geometry.expect("a device of that size");
+        let flash = FlashConfig {
+            geometry,
+            entries_max: 8,
+            blocks: 4,
+            regions_reserved: 1,
+            recovery_chunk_pages: 1,
+        };
+        let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
+        let mut cache = Cache::new(config);
+        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
+        let first = geometry.first_cell_page() as u32;
+        let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
+        let shard = &mut cache.shards[0];
+        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
+        let id = shard.index.find(key).expect("it has just been found");
+        shard.second.as_mut().expect("the layout slots").set_unmapping(id, true);
+        shard.unmapped(&mut around!(cache), key, older);
+        assert_eq!(shard.index[id].position(), Some(newer));
+        shard.unmapped(&mut around!(cache), key, newer);
+        assert_eq!(shard.index.find(key), None);
+    }
+}

@@ -376,6 +376,67 @@ fn a_passing_error_is_retried_and_a_lasting_one_is_reported() {
 }
 
 #[test]
+fn every_operation_has_all_of_its_retries() {
+    let mut world = World::new(DeviceOptions::sized(64 << 10));
+    world.executor.set_limits(RetryLimits { again_max: 2, error_max: 2 });
+    for fault in [Fault::TransientError, Fault::Again] {
+        for _ in 0..4 {
+            let devices = world.executor.devices_mut();
+            let next = devices.operations();
+            devices.fail_at(next, fault);
+            devices.fail_at(next + 1, fault);
+            let write = world.script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+            assert_eq!(world.outcomes(), [(write, Ok(()))], "{fault:?}");
+        }
+    }
+}
+
+/// Ends its first operation at once, and says so again when the second is submitted, which it keeps.
+#[derive(Default)]
+struct Repeating {
+    submitted: Vec<Completion>,
+    done: Vec<Completion>,
+}
+
+impl Devices for Repeating {
+    fn capabilities(&self, _: Device) -> Option<Capabilities> {
+        let (logical_block, memory_alignment) = (512, 512);
+        let (zeroes, punches) = (false, false);
+        Some(Capabilities { size: 4096, logical_block, memory_alignment, zeroes, punches })
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        self.submitted.push(Completion { tag: io.tag, result: Ok(io.length) });
+        self.done.push(self.submitted[0]);
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
+    }
+
+    fn abandon(&mut self) {
+        self.done.clear();
+    }
+}
+
+#[test]
+fn an_end_that_is_told_twice_ends_no_other_operation() {
+    let arena = Arena::new(2, 4096, HugePages::Never).unwrap();
+    let mut executor = Executor::new(Repeating::default(), arena);
+    let (mut script, mut requests) = (Script::default(), OwnedRequests::default());
+    script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+    executor.run(&mut script, &mut requests);
+    assert_eq!((script.told.len(), executor.stats().strays), (1, 0));
+    script.write(FLASH, 0, &[slot(1, 0, 4096)]);
+    executor.run(&mut script, &mut requests);
+    assert_eq!((script.told.len(), executor.stats().strays), (1, 1), "it is under way");
+    let devices = executor.devices_mut();
+    devices.done.push(devices.submitted[1]);
+    executor.run(&mut script, &mut requests);
+    assert_eq!((script.told.len(), executor.in_flight()), (2, 0));
+}
+
+#[test]
 fn ends_are_told_in_the_order_of_the_beginnings_if_that_was_asked_for() {
     let mut in_any_order = false;
     for seed in 0..20 {

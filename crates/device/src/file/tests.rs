@@ -75,3 +75,29 @@ fn buffered_files_are_announced_and_need_no_alignment() {
     assert_eq!(target.size(), (1 << 20) + 100);
     assert_eq!(target.capabilities().logical_block, 1);
 }
+
+#[test]
+fn zeroing_gives_space_back_exactly_where_it_may() {
+    use std::os::unix::fs::MetadataExt;
+    let (_directory, mut options) = image(1 << 20);
+    options.direct = DirectIo::Never;
+    let target = Target::open(&options).unwrap().0;
+    std::fs::write(&options.path, vec![7; 1 << 20]).unwrap();
+    File::open(&options.path).unwrap().sync_all().unwrap();
+    // In units of 512 bytes, whatever the file system.
+    let held = || std::fs::metadata(&options.path).unwrap().blocks();
+    let before = held();
+    for (punch, given_back) in [(false, 0), (true, 1024)] {
+        // SAFETY: zeroing has no memory.
+        let done = unsafe { target.perform(Verb::WriteZeroes { punch }, 0, 512 << 10, &[]) };
+        if done == Err(DeviceError::Unsupported) {
+            continue;
+        }
+        assert_eq!(done, Ok(512 << 10));
+        let least = before - given_back;
+        assert!((least..least + 64).contains(&held()), "{before} blocks, then {}", held());
+        let read = std::fs::read(&options.path).unwrap();
+        assert!(read[..512 << 10].iter().all(|&byte| byte == 0));
+        assert!(read[512 << 10..].iter().all(|&byte| byte == 7));
+    }
+}

@@ -1,0 +1,168 @@
+//! A driver without bytes: it holds device effects back and completes those that a test names.
+
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_cache::{
+    Acknowledge, Cache, CacheConfig, FlashConfig, Open, VolumeConfig, WritePolicy,
+};
+use forebay_effect::{Device, Effect, Outcome, Place, RequestId, Segment, Token};
+use forebay_flash::Geometry;
+
+pub const BLOCK: u64 = 4096;
+pub const BACKING: Device = Device::Backing(Volume(0));
+
+/// Holds the cache, what it asked of devices, and the replies it gave.
+pub struct Driver {
+    pub cache: Cache,
+    pub pending: Vec<(Effect, Vec<Segment>)>,
+    pub replies: Vec<(u64, Outcome)>,
+    pub copies: u64,
+    pub zeroed: Vec<(Place, u32)>,
+    pub next: u64,
+}
+
+impl Driver {
+    pub fn new(config: CacheConfig) -> Driver {
+        Driver::with_volumes(config, 64 * BLOCK)
+    }
+
+    /// With two volumes of this size.
+    pub fn with_volumes(config: CacheConfig, size_bytes: u64) -> Driver {
+        let has_flash = config.flash.is_some();
+        let mut cache = Cache::new(config);
+        for _ in 0..2 {
+            cache.attach(VolumeConfig { size_bytes, read_only: false });
+        }
+        let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+        cache.start(Nanos(0), open);
+        let (pending, replies, zeroed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut driver = Driver { cache, pending, replies, copies: 0, zeroed, next: 0 };
+        driver.poll();
+        if has_flash {
+            driver.settle();
+        }
+        driver.settle();
+        assert!(driver.cache.is_ready());
+        driver
+    }
+
+    pub fn poll(&mut self) {
+        let mut segments = Vec::new();
+        while let Some(effect) = self.cache.poll_effect(&mut segments) {
+            match effect {
+                Effect::Reply { request, result } => self.replies.push((request.0, result)),
+                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
+                Effect::Copy { .. } => self.copies += 1,
+                Effect::Zero { to, length } => self.zeroed.push((to, length)),
+                e if e.is_device() => self.pending.push((e, segments.clone())),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {
+        self.next += 1;
+        let id = RequestId(self.next);
+        self.cache.handle_request(Nanos(self.next), id, Volume(0), op, flags, offset, length);
+        self.poll();
+        self.next
+    }
+
+    pub fn read(&mut self, block: u64) -> u64 {
+        self.request(Op::Read, Flags::NONE, block * BLOCK, BLOCK)
+    }
+
+    pub fn write(&mut self, block: u64) -> u64 {
+        self.request(Op::Write, Flags::NONE, block * BLOCK, BLOCK)
+    }
+
+    /// Device effects under way on `device` of the kind that `is` accepts.
+    pub fn count(&self, is: impl Fn(&Effect) -> bool) -> usize {
+        self.pending.iter().filter(|(e, _)| is(e)).count()
+    }
+
+    pub fn complete_first(&mut self, is: impl Fn(&Effect) -> bool, result: Outcome) {
+        let at = self.pending.iter().position(|(e, _)| is(e)).expect("such an effect is pending");
+        let token: Token = self.pending.remove(at).0.token().expect("a device effect has a token");
+        self.cache.handle_completion(Nanos(self.next), token, result);
+        self.poll();
+    }
+
+    /// Completes everything, well, until nothing is left.
+    pub fn settle(&mut self) {
+        while !self.pending.is_empty() {
+            self.complete_first(|_| true, Ok(()));
+        }
+    }
+
+    pub fn reply_to(&self, id: u64) -> Option<Outcome> {
+        self.replies.iter().find(|r| r.0 == id).map(|r| r.1)
+    }
+}
+
+pub fn is_read(e: &Effect) -> bool {
+    matches!(e, Effect::Read { device, .. } if *device == BACKING)
+}
+pub fn is_write(e: &Effect) -> bool {
+    matches!(e, Effect::Write { device, .. } if *device == BACKING)
+}
+pub fn is_sync(e: &Effect) -> bool {
+    matches!(e, Effect::Sync { device, .. } if *device == BACKING)
+}
+pub fn is_flash_write(e: &Effect) -> bool {
+    matches!(e, Effect::Write { device: Device::Flash, .. })
+}
+pub fn is_flash_sync(e: &Effect) -> bool {
+    matches!(e, Effect::Sync { device: Device::Flash, .. })
+}
+
+pub fn is_flash_read(e: &Effect) -> bool {
+    matches!(e, Effect::Read { device: Device::Flash, .. })
+}
+
+pub fn flash_offset(e: &Effect) -> u64 {
+    match *e {
+        Effect::Read { device: Device::Flash, offset, .. } => offset,
+        ref e => panic!("{e:?} is something else"),
+    }
+}
+
+/// What a read or write of the backing store moves: which way, the first block, how many.
+pub fn operation(e: &Effect) -> (char, u64, u64) {
+    match *e {
+        Effect::Read { device: BACKING, offset, length, .. } => {
+            ('r', offset / BLOCK, u64::from(length) / BLOCK)
+        }
+        Effect::Write { device: BACKING, offset, length, .. } => {
+            ('w', offset / BLOCK, u64::from(length) / BLOCK)
+        }
+        ref e => panic!("{e:?} is something else"),
+    }
+}
+
+pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheConfig {
+    let geometry = Geometry {
+        block_size: 4096,
+        page_size: 4096,
+        region_pages: 12,
+        slots: 0,
+        regions: 4,
+        superblock_pages: 1,
+        extent_bytes: 1 << 16,
+        batch_pages_max: 5,
+        batch_entries_max: 4,
+        inflight_batches_max: 1,
+        active_extents_max: 2,
+    };
+    CacheConfig {
+        write_policy,
+        acknowledge,
+        flash: Some(FlashConfig {
+            geometry,
+            entries_max: 48,
+            blocks: 48,
+            regions_reserved: 1,
+            recovery_chunk_pages: 64,
+        }),
+        ..CacheConfig::dram_only(4)
+    }
+}
