@@ -265,6 +265,7 @@ impl Coverage {
                     }
                     LogError::Damaged(_) => "refused: payloads unreadable",
                     LogError::Io(_) => "refused: the device failed",
+                    LogError::Changed { .. } => "refused: a store that others changed",
                     _ => "refused: other",
                 };
                 self.add(name, 1);

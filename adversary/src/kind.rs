@@ -126,9 +126,22 @@ pub fn lost() -> [Kind; 2] {
     [kind("through-lost", true, Some(false), plan), slots("through-slots-lost", false, plan)]
 }
 
+/// Cuts, kills and stops, and others who write to the stores between lives and while the cache is quiet.
+pub fn others() -> [Kind; 5] {
+    let plan = Plan { others: true, ..Plan::CUTS };
+    let limits = Limits { flash: Some(true), switches: true, ..Limits::default() };
+    [
+        kind("back-others", true, Some(true), plan),
+        kind("through-others", true, Some(false), plan),
+        slots("back-slots-others", true, plan),
+        slots("through-slots-others", false, plan),
+        Kind { name: "switch-others", limits, plan },
+    ]
+}
+
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
-    let cuts = CUTS.into_iter().chain(switches()).chain(lost());
+    let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others());
     cuts.chain(errors()).chain(unreadable()).chain(media())
 }
 

@@ -131,7 +131,7 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
     if !came || trial.trouble != Trouble::Cut {
         run.end(End::Cut, false)?;
     }
-    if run.world.start_whole(Open::Recover, &mut run.choices) != Started::Ready {
+    if run.world.start_whole(Open::RECOVER, &mut run.choices) != Started::Ready {
         // A format may have been cut before there was anything to recover.
         if trial.operation != Operation::Format {
             return Err(format!("the start after it was refused: {:?}", run.world.found));
@@ -208,7 +208,7 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
         Operation::Format => {
             run.world.start(Open::Format { uuid: [8; 16], bindings: Vec::new() });
         }
-        Operation::Start | Operation::StartOther => run.world.start(Open::Recover),
+        Operation::Start | Operation::StartOther => run.world.start(Open::RECOVER),
         Operation::Switch => {
             let config = run.world.cache.config();
             let (other, when) = (other_policy(config.write_policy), config.acknowledge);
@@ -347,7 +347,7 @@ mod tests {
             change(&mut config, &mut run.world.volumes);
             run.world.reboot(config);
             let before = *run.world.executor.devices().faults();
-            let started = run.world.start_whole(Open::Recover, &mut run.choices);
+            let started = run.world.start_whole(Open::RECOVER, &mut run.choices);
             assert!(matches!(started, Started::Refused(_)), "{started:?}");
             assert_eq!(run.world.executor.devices().unsynced(), 0, "something was written");
             assert_eq!(&before, run.world.executor.devices().faults());

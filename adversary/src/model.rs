@@ -89,7 +89,7 @@ impl Check {
                 } else {
                     self.world.reboot(self.world.config.clone());
                 }
-                self.start(Open::Recover)?;
+                self.start(Open::RECOVER)?;
             }
         }
         self.stop(true)

@@ -191,11 +191,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let kill_is_lossless = lossless(write_policy, acknowledge)
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
     let bindings = match geometry.superblock_pages {
-        1 => 0,
+        1 => volumes.len() as u16,
         // Enough bindings for the tables to reach the last page, or so few that they end before it.
         pages => match c.choose(60) as u16 {
-            few @ 45.. => few - 44,
-            more => 128 * (pages as u16 - 1) + more,
+            few @ 45.. => (few - 44).max(volumes.len() as u16),
+            more => 42 * (pages as u16 - 1) + more / 3,
         },
     };
     Scenario {

@@ -226,6 +226,14 @@ impl World {
         })
     }
 
+    /// The result of a seal, once it has come.
+    pub fn sealed(&mut self) -> Option<Outcome> {
+        self.heard(|notice| match notice {
+            Notice::Sealed(result) => Some(*result),
+            _ => None,
+        })
+    }
+
     /// The result of a change of policy, once it has come.
     pub fn policy_set(&mut self) -> Option<Outcome> {
         self.heard(|notice| match notice {

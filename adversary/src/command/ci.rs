@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 24] = [
+const SEEDS: [(&str, u64); 29] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -37,6 +37,11 @@ const SEEDS: [(&str, u64); 24] = [
     ("back-slots-media", 2_000),
     ("through-slots-media", 500),
     ("through-slots-lost", 500),
+    ("back-others", 600),
+    ("through-others", 400),
+    ("switch-others", 400),
+    ("back-slots-others", 400),
+    ("through-slots-others", 200),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [

@@ -5,11 +5,11 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{CacheConfig, Open};
+use forebay_cache::CacheConfig;
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
-use forebay_flash::LogError;
+use forebay_flash::{Binding, LogError};
 
 use super::{Runner, Share};
 use crate::world::{Found, Started, World, values_of};
@@ -154,6 +154,7 @@ impl Runner<'_> {
         std::mem::swap(&mut self.world, &mut *aside);
         let oracles = self.oracles.clone();
         let open = (std::mem::take(&mut self.open), self.destage.take(), self.share);
+        let others = self.others.clone();
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
@@ -162,6 +163,7 @@ impl Runner<'_> {
         self.seen.faults.merge(self.world.executor.devices().faults());
         self.oracles = oracles;
         (self.open, self.destage, self.share) = open;
+        self.others = others;
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
         std::mem::swap(&mut self.world, &mut *aside);
@@ -265,7 +267,9 @@ impl Runner<'_> {
         if destage && result.is_ok() {
             self.check_backing()?;
         }
-        if !last {
+        if self.plan.others && !last && result.is_ok() {
+            self.leave_to_others(destage)?;
+        } else if !last {
             // A clean stop is a kill that loses nothing; then the power may go as well.
             if self.choices.choose(2) == 0 || tainted {
                 self.world.power_cut(CutStyle::Any, &mut self.choices);
@@ -312,8 +316,9 @@ impl Runner<'_> {
     /// Recovery has found the volumes that the superblock was to name.
     fn check_bindings(&self) -> Result<(), String> {
         let Found::Log(report) = &self.world.found else { return Ok(()) };
-        match report.bindings == super::bindings(self.scenario.bindings) {
-            true => Ok(()),
+        let named = report.bindings.iter().map(|b| Binding::new(b.index, b.uuid, b.generation));
+        match named.eq(super::bindings(self.scenario.bindings)) {
+            true => self.check_seals(&report.bindings),
             false => Err(format!("the superblock names other volumes: {:?}", report.bindings)),
         }
     }
@@ -328,7 +333,7 @@ impl Runner<'_> {
                 self.tell(|| format!("--- as {:?}, {} shards", config.write_policy, config.shards));
                 self.world.reboot(config);
             }
-            self.world.start(Open::Recover);
+            self.world.start(self.open());
             let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
             let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };
             let mut done = 0;
@@ -337,6 +342,7 @@ impl Runner<'_> {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
+                        self.accepted()?;
                         self.share = Share::of(&self.world.config);
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
@@ -354,6 +360,10 @@ impl Runner<'_> {
                             // What is dirty has no place; where it was before it has.
                             self.seen.stats.add("starts without a place refused", 1);
                             self.reshares = false;
+                            break;
+                        }
+                        if let Found::Refused(LogError::Changed { volume, .. }) = self.world.found {
+                            self.refused_to_start(volume)?;
                             break;
                         }
                         if std::mem::take(&mut self.wiped) {
@@ -377,9 +387,10 @@ impl Runner<'_> {
                     return Err("recovery hangs".into());
                 }
             }
-            if !self.reshares {
+            if std::mem::take(&mut self.others.refused) || !self.reshares {
                 continue;
             }
+            self.others.seals = None;
             self.tell(|| format!("--- cut in recovery after {done}"));
             self.seen.cuts_in_recovery += 1;
             self.world.power_cut(CutStyle::Any, &mut self.choices);

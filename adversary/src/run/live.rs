@@ -83,6 +83,9 @@ impl Runner<'_> {
             let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
             self.world.cache.set_dram_blocks(less);
         }
+        if self.plan.others && self.choices.one_in(40) {
+            return self.quiet();
+        }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
             self.request();
@@ -159,7 +162,7 @@ impl Runner<'_> {
     }
 
     /// Sectors to address: whole blocks, parts of blocks, several blocks.
-    fn range(&mut self, volume: usize, sectors: u64, block: u64) -> (u64, u64) {
+    pub(super) fn range(&mut self, volume: usize, sectors: u64, block: u64) -> (u64, u64) {
         let c = &mut self.choices;
         // A few blocks are hot, so that things meet.
         let blocks = sectors.div_ceil(block);

@@ -3,6 +3,7 @@
 
 pub(crate) mod after;
 mod live;
+mod others;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::oracle::{FlushTicket, Oracle, ReadTicket};
 use crate::scenario::Scenario;
 use crate::tape::Source;
 use crate::world::{Started, World};
+use others::Others;
 
 /// What a run does.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,8 @@ pub struct Plan {
     pub errors_allowed: bool,
     /// Whether cuts may take what is on flash, or parts of it, with them.
     pub flash_lost: bool,
+    /// Whether others use the backing stores: between lives, and while the cache is quiet.
+    pub others: bool,
     /// Hears what happens, a line each; for looking into a failing seed.
     pub trace: Option<fn(&str)>,
     /// A bug that the cache is given, to see whether it is found.
@@ -53,6 +57,7 @@ impl Plan {
         backing_faults: FaultRates::NONE,
         errors_allowed: false,
         flash_lost: false,
+        others: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };
@@ -139,6 +144,8 @@ pub struct Runner<'a> {
     formats: u8,
     /// What was on flash, or a part of it, has been taken away.
     wiped: bool,
+    /// What others have done to the stores.
+    others: Others,
     pub(crate) seen: Seen,
 }
 
@@ -197,6 +204,7 @@ impl<'a> Runner<'a> {
             reshares: true,
             formats: 0,
             wiped: false,
+            others: Others::default(),
             seen: Seen::default(),
         }
     }
@@ -247,6 +255,6 @@ impl<'a> Runner<'a> {
 
 /// The volumes that a superblock names.
 fn bindings(count: u16) -> Vec<Binding> {
-    let binding = |index| Binding { index, uuid: [index as u8; 16], generation: index.into() };
+    let binding = |index| Binding::new(index, [index as u8; 16], index.into());
     (0..count).map(binding).collect()
 }

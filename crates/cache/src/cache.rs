@@ -55,6 +55,7 @@ use crate::config::{CacheConfig, VolumeConfig};
 use crate::control::Switch;
 use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
+use crate::seal::Sealing;
 use crate::shard::{Shard, Surroundings};
 use crate::stats::{CacheStats, VolumeStats};
 
@@ -71,6 +72,9 @@ pub enum Notice {
     Destaged(Outcome),
     /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
     PolicySet(Outcome),
+    /// What [`Cache::seal`] was given is noted on the flash tier, durably, and what ceases to count is
+    /// gone.
+    Sealed(Outcome),
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
     /// clean mark could not be written, or that what was in memory only could go nowhere.
     Stopped(Outcome),
@@ -104,7 +108,18 @@ pub enum Open {
         bindings: Vec<Binding>,
     },
     /// Go on with what is there.
-    Recover,
+    Recover {
+        /// Volumes whose backing stores others have written since: what is clean of them is
+        /// dropped, and if anything is dirty, the start is refused ([`LogError::Changed`]).
+        changed: Vec<u16>,
+        /// Whether seals stay as they are, because the caller is about to replace them.
+        sealed: bool,
+    },
+}
+
+impl Open {
+    /// [`Open::Recover`] with backing stores that only this cache has written.
+    pub const RECOVER: Open = Open::Recover { changed: Vec::new(), sealed: false };
 }
 
 /// Most volumes of one cache.
@@ -133,12 +148,16 @@ pub struct Cache {
     pub(crate) destage_again: bool,
     /// A change of policy.
     pub(crate) switch: Option<Switch>,
+    /// A seal under way.
+    pub(crate) sealing: Option<Sealing>,
     /// Why the policy of the start does not hold.
     pub(crate) unsettled: Option<IoError>,
     /// At a start: whether all records have a place; blocks whose clean records have no place in the index, and, while they are being
     /// disowned, what recovery found.
     pub(crate) settled: bool,
     pub(crate) disowned: Vec<BlockKey>,
+    /// At a start: volumes whose backing stores others have written.
+    pub(crate) changed: Vec<u16>,
     pub(crate) opened: Option<Box<RecoveryReport>>,
     pub(crate) stop_destages: bool,
     /// A stop is near: what cannot be destaged is not waited for.
@@ -200,6 +219,8 @@ impl Cache {
             destage_wanted: false,
             destage_again: false,
             switch: None,
+            sealing: None,
+            changed: Vec::new(),
             unsettled: None,
             hurry: false,
             settled: false,
@@ -245,7 +266,10 @@ impl Cache {
                 self.state = State::Starting;
                 log.start(match open {
                     Open::Format { uuid, bindings } => Start::Format { uuid, bindings },
-                    Open::Recover => Start::Recover,
+                    Open::Recover { changed, sealed } => {
+                        self.changed.clone_from(&changed);
+                        Start::Recover { changed, sealed }
+                    }
                 });
                 self.pump();
             }
@@ -269,6 +293,7 @@ impl Cache {
             && self.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
             && self.switch.is_none()
+            && self.sealing.is_none()
     }
 
     /// A request arrives. The driver keeps its buffer, `length` bytes, until the reply; `id`

@@ -257,7 +257,7 @@ mod tests {
         // too.
         let mut cache = cache::Cache::new(CacheConfig::dram_only(4));
         cache.attach(VolumeConfig { size_bytes: 1 << 16, read_only: false });
-        cache.start(Nanos(0), Open::Recover);
+        cache.start(Nanos(0), Open::RECOVER);
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         let switch = cache.switch.as_mut().expect("its destage waits for a sync");
         switch.stage = Stage::Holding;

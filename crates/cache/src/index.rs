@@ -90,6 +90,9 @@ impl Entry {
     pub fn key(&self) -> BlockKey {
         BlockKey(self.key)
     }
+    pub fn is_vacant(&self) -> bool {
+        self.key == NO_KEY
+    }
     pub fn slot(&self) -> Option<Slot> {
         (self.slot != NONE).then_some(Slot(self.slot))
     }
@@ -221,7 +224,6 @@ impl Index {
         self.free == NONE
     }
     /// Most blocks the index can hold.
-    #[cfg(test)]
     pub fn capacity(&self) -> u32 {
         self.entries.len() as u32
     }

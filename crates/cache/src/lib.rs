@@ -15,6 +15,7 @@ mod policy;
 mod pump;
 pub mod replacement;
 mod requests;
+mod seal;
 mod second;
 mod shard;
 mod slab;

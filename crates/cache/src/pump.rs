@@ -44,6 +44,7 @@ impl Cache {
             || !front.synced.is_empty()
             || self.owes_cleaning()
             || self.switch.is_some()
+            || self.sealing.is_some()
             || self.may_stop()
             || self.shards.iter().any(Shard::may_serve)
     }
@@ -100,6 +101,7 @@ impl Cache {
             any |= self.push_cleaner();
         }
         any |= self.push_switch();
+        any |= self.push_seal();
         any |= self.push_stop();
         any
     }
@@ -191,12 +193,13 @@ impl Cache {
                 self.notices.push(Notice::Failed(error));
             }
             Event::CleanMarked { ticket, result } => {
-                if self.switch_marked(ticket, result) {
+                if self.switch_marked(ticket, result) || self.seal_marked(ticket, result) {
                     return;
                 }
                 self.stop_result = self.stop_result.and(result);
                 self.log.as_mut().expect("the log said so").stop();
             }
+            Event::Bound { result, .. } => self.seal_noted(result),
             Event::Stopped { result } => {
                 self.state = State::Stopped;
                 self.notices.push(Notice::Stopped(self.stop_result.and(result)));

@@ -76,6 +76,13 @@ impl Cache {
         if blocks > 0 {
             self.refuse(LogError::NoPlace { blocks });
         }
+        for volume in core::mem::take(&mut self.changed) {
+            let of = self.front.volumes.get(usize::from(volume));
+            let blocks = of.map_or(0, |v| v.stats.dirty_blocks);
+            if blocks > 0 {
+                self.refuse(LogError::Changed { volume, blocks });
+            }
+        }
     }
 
     /// The log takes appends. Records that have no place in the index must not come back: they are

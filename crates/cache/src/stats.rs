@@ -117,6 +117,8 @@ pub struct CacheStats {
     pub recovered_spilled: u64,
     /// At the start: clean records that were disowned because the index has no room for them.
     pub recovered_disowned: u64,
+    /// Blocks dropped because their backing store was given away.
+    pub dropped: u64,
     /// Regions that a destage went to because a dirty record had moved there.
     pub destages_followed: u64,
     /// Destages that made requests wait, to catch up with them.

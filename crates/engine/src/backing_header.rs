@@ -9,7 +9,7 @@
 //! | 0 | 8 | magic `FOREBACK` |
 //! | 8 | 2 | format version |
 //! | 10 | 1 | layout: 1 = offset, 2 = tail |
-//! | 11 | 1 | flags: 1 = dirty, 2 = opening |
+//! | 11 | 1 | flags: 1 = dirty, 2 = opening, 4 = released |
 //! | 12 | 4 | CRC-32C of the 512 bytes, this field as zero |
 //! | 16 | 16 | UUID of the store |
 //! | 32 | 8 | update: +1 for each time the header is written |
@@ -17,12 +17,15 @@
 //! | 48 | 16 | UUID of the flash tier it belongs to; zero for none |
 //! | 64 | 8 | epoch of that tier when the store was last opened |
 //! | 72 | 8 | bytes of data |
-//! | 80 | 432 | zeroes |
+//! | 80 | 16 | fingerprint of the contents as Forebay left them; zeroes while it uses the store |
+//! | 96 | 416 | zeroes |
 //!
 //! **Dirty** is set durably before the first write of a run may be acknowledged without being on
 //! the store, and cleared at a stop that destaged everything. **Opening** is set before the
 //! flash tier is formatted or begins a new epoch, and cleared after; it tells a crash in between
-//! from a tier that is older than the store.
+//! from a tier that is older than the store. **Released** says that the store was given away: what
+//! the flash tier holds of it does not count. The fingerprint is that of `fingerprint.rs`. (Version 1 had
+//! neither.)
 
 use forebay_config::BackingLayout;
 
@@ -33,10 +36,11 @@ pub const COPY_BYTES: usize = 4096;
 /// Where the two copies lie in the area.
 pub const COPY_OFFSETS: [u64; 2] = [0, AREA_BYTES / 2];
 const MAGIC: [u8; 8] = *b"FOREBACK";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const CHECKED_BYTES: usize = 512;
 const DIRTY: u8 = 1;
 const OPENING: u8 = 2;
+const RELEASED: u8 = 4;
 
 /// A header, decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +63,10 @@ pub struct BackingHeader {
     pub dirty: bool,
     /// Whether the flash tier may not have reached `flash_epoch`.
     pub opening: bool,
+    /// Whether the store was given away, so that nothing cached of it counts.
+    pub released: bool,
+    /// What the contents looked like when Forebay left them; zeroes for nothing.
+    pub fingerprint: [u8; 16],
 }
 
 /// Why a header cannot be had.
@@ -89,6 +97,8 @@ impl BackingHeader {
             data_bytes,
             dirty: false,
             opening: false,
+            released: false,
+            fingerprint: [0; 16],
         }
     }
 
@@ -99,7 +109,8 @@ impl BackingHeader {
         put(0, &MAGIC);
         put(8, &VERSION.to_le_bytes());
         let layout = if self.layout == BackingLayout::Tail { 2 } else { 1 };
-        let flags = if self.dirty { DIRTY } else { 0 } | if self.opening { OPENING } else { 0 };
+        let flags = [(self.dirty, DIRTY), (self.opening, OPENING), (self.released, RELEASED)];
+        let flags = flags.iter().filter(|flag| flag.0).fold(0, |all, flag| all | flag.1);
         put(10, &[layout, flags]);
         put(16, &self.uuid);
         put(32, &self.update.to_le_bytes());
@@ -107,6 +118,7 @@ impl BackingHeader {
         put(48, &self.flash_uuid);
         put(64, &self.flash_epoch.to_le_bytes());
         put(72, &self.data_bytes.to_le_bytes());
+        put(80, &self.fingerprint);
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -222,6 +234,8 @@ fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
         data_bytes: u64_at(72),
         dirty: bytes[11] & DIRTY != 0,
         opening: bytes[11] & OPENING != 0,
+        released: bytes[11] & RELEASED != 0,
+        fingerprint: array(bytes, 80),
     })
 }
 
@@ -242,6 +256,8 @@ mod tests {
             flash_uuid: [3; 16],
             flash_epoch: 5,
             dirty: true,
+            released: true,
+            fingerprint: [5; 16],
             ..BackingHeader::new(BackingLayout::Tail, [7; 16], 1 << 30)
         }
     }
@@ -258,7 +274,7 @@ mod tests {
     #[test]
     fn a_torn_copy_leaves_the_other_one() {
         let (a, b) = (header(4), header(5));
-        for at in 0..88 {
+        for at in 0..104 {
             let mut torn = b.encode();
             torn[at] ^= 0x40;
             let found = BackingHeader::newest([&a.encode(), &torn], false);
@@ -285,11 +301,11 @@ mod tests {
         }
         area[at..at + COPY_BYTES].copy_from_slice(&whole);
         assert_eq!(newest(&area), Ok(Some(first)));
-        area[at + 8] = 2;
+        area[at + 8] = 3;
         area[at + 12..at + 16].fill(0);
         let sum = crc32c::crc32c(&area[at..at + 512]);
         area[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(newest(&area), Err(HeaderError::Newer(2)), "whole, and not ours to overwrite");
+        assert_eq!(newest(&area), Err(HeaderError::Newer(3)), "whole, and not ours to overwrite");
     }
 
     #[test]
@@ -303,12 +319,12 @@ mod tests {
         let none = BackingHeader::newest([&foreign, &foreign], false);
         assert_eq!(none, Err(HeaderError::Foreign));
         let mut newer = header(6).encode();
-        newer[8] = 2;
+        newer[8] = 3;
         newer[12..16].fill(0);
         let sum = crc32c::crc32c(&newer[..512]);
         newer[12..16].copy_from_slice(&sum.to_le_bytes());
         let found = BackingHeader::newest([&newer, &header(5).encode()], false);
-        assert_eq!(found, Err(HeaderError::Newer(2)));
+        assert_eq!(found, Err(HeaderError::Newer(3)));
     }
 
     #[test]

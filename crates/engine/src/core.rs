@@ -8,6 +8,7 @@ use forebay_block::{Nanos, Op};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::{Effect, Place, RequestId};
+use forebay_flash::Sealed;
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
 
@@ -93,6 +94,13 @@ impl Shared {
         if noticed {
             self.noticed.notify_all();
         }
+    }
+
+    /// Holds requests back, or lets them go on.
+    pub fn hold(&self, held: bool) {
+        let mut core = self.lock();
+        core.hold(held, self.clock.now());
+        self.unlock(core, None);
     }
 
     /// Waits for a notice that `wanted` takes, calling `meanwhile` ten times a second; `None`
@@ -232,6 +240,13 @@ impl Core {
     pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
         self.note(|| Record::SetDramBlocks(blocks));
         self.cache.set_dram_blocks(blocks);
+        self.drive(now);
+    }
+
+    /// Asks for a seal.
+    pub fn seal(&mut self, now: Nanos, volumes: Vec<Sealed>) {
+        self.note(|| Record::Seal(volumes.clone()));
+        self.cache.seal(volumes);
         self.drive(now);
     }
 
@@ -403,7 +418,7 @@ mod tests {
         let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
         core.attach(VolumeConfig { size_bytes: SIZE, read_only: false });
-        core.start(Nanos(0), Open::Recover);
+        core.start(Nanos(0), Open::RECOVER);
         core
     }
 

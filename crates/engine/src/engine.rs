@@ -1,6 +1,7 @@
 //! An engine: a cache on real devices, in this process.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +20,7 @@ use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::opening;
 use crate::reaper;
+use crate::seal::Left;
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::store::Store;
@@ -44,6 +46,9 @@ pub struct EngineOptions {
     pub format: bool,
     /// Give up dirty data that stands in the way.
     pub discard_dirty_data: bool,
+    /// Drop what is clean on the flash tier, whether or not others have used the stores; dirty data
+    /// go to the stores first, over what is there.
+    pub drop_clean: bool,
     /// Which way to the devices.
     pub backend: Backend,
     /// Whether to pass the page cache by.
@@ -55,7 +60,7 @@ pub struct EngineOptions {
     /// as `forebay_simulate::Pacing::Quiesced`, whatever the devices do.
     pub one_at_a_time: bool,
     /// Where to write a tape.
-    pub tape: Option<std::path::PathBuf>,
+    pub tape: Option<PathBuf>,
     /// Who watches the devices: for tests.
     pub watch: Option<Arc<dyn Watch>>,
 }
@@ -85,6 +90,9 @@ pub enum StopMode {
     /// It stays on flash, durable; the next start goes on with it. Without a flash tier this is
     /// the same as [`StopMode::Destage`].
     Keep,
+    /// As [`StopMode::Destage`], and nothing cached of the stores counts any more: others may use
+    /// them.
+    Release,
 }
 
 /// The machine's own counters.
@@ -116,16 +124,18 @@ pub struct VolumeDescription {
 /// Dropping an engine without [`stop`](Engine::stop) is like the end of the process: what was
 /// acknowledged as durable stays so, and the next start recovers it.
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     reaper: Option<JoinHandle<()>>,
-    stores: Mutex<Vec<Store>>,
+    pub(crate) stores: Mutex<Vec<Store>>,
     volumes: Vec<VolumeDescription>,
     notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
-    has_flash: bool,
+    pub(crate) has_flash: bool,
     /// The stores are marked as dirty: a policy of this run writes back, or the one before left
     /// dirty data.
-    keeps_dirty: AtomicBool,
+    pub(crate) keeps_dirty: AtomicBool,
+    /// Clients are held back, and the stores are noted to be the whole truth.
+    pub(crate) quiesced: AtomicBool,
     /// Destages are done one after another: each has an end of its own to wait for.
     destaging: Mutex<()>,
 }
@@ -150,6 +160,7 @@ impl Engine {
             recovery: None,
             has_flash: opened.flash_path.is_some(),
             keeps_dirty: AtomicBool::new(config.cache.write_policy.keeps_dirty_data()),
+            quiesced: AtomicBool::new(false),
             destaging: Mutex::new(()),
         };
         let mut core = engine.shared.lock();
@@ -178,11 +189,20 @@ impl Engine {
                     let volume = name.cloned().unwrap_or_default();
                     return Err(EngineError::Shrunk { volume, size, offset, path });
                 }
+                if let LogError::Changed { volume, blocks } = error {
+                    return Err(engine.changed(volume, blocks, path));
+                }
                 return Err(EngineError::Flash { path, error });
             }
         }
         if engine.shared.lock().cache.dirty_blocks() > 0 {
             *engine.keeps_dirty.get_mut() = true;
+        }
+        if options.drop_clean {
+            // Until that is done, all notes of how the stores were left stay: if it is cut short, the
+            // next start must not trust them either.
+            let all: Vec<Volume> = engine.volumes.iter().map(|v| v.volume).collect();
+            engine.invalidate(&all)?;
         }
         engine.mark_open()?;
         // What opening cost is no part of any run.
@@ -412,30 +432,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Holds new requests back, finishes what is in flight and brings everything dirty to the
-    /// backing stores, which are then the whole truth until [`resume`](Engine::resume).
-    ///
-    /// # Errors
-    /// As [`destage`](Engine::destage); requests go on then.
-    pub fn quiesce(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
-        let mut core = self.shared.lock();
-        core.hold(true, self.shared.clock.now());
-        while core.is_busy() {
-            self.shared.unlock(core, None);
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            core = self.shared.lock();
-        }
-        self.shared.unlock(core, None);
-        self.destage(progress).inspect_err(|_| self.resume())
-    }
-
-    /// Lets requests go on after a [`quiesce`](Engine::quiesce).
-    pub fn resume(&self) {
-        let mut core = self.shared.lock();
-        core.hold(false, self.shared.clock.now());
-        self.shared.unlock(core, None);
-    }
-
     /// Finishes what is in flight, brings dirty data where `mode` says, and ends. `progress` is
     /// called about ten times a second with the number of dirty blocks.
     ///
@@ -461,7 +457,10 @@ impl Engine {
         mode: StopMode,
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, EngineError> {
-        let destage = mode == StopMode::Destage || !self.has_flash;
+        let destage = mode != StopMode::Keep || !self.has_flash;
+        if self.quiesced.load(Ordering::Relaxed) {
+            self.resume()?;
+        }
         self.prepare_stop();
         if destage && self.has_flash && self.keeps_dirty.load(Ordering::Relaxed) {
             // Only to have less left for the stop itself, which flushes again, waits for it, and
@@ -485,15 +484,22 @@ impl Engine {
             },
         );
         let dirty = self.shared.lock().cache.dirty_blocks();
-        let tape = self.end();
-        if dirty == 0 && result == Some(Ok(())) {
-            for store in self.stores.get_mut().unwrap_or_else(PoisonError::into_inner) {
-                store.write_header(|header| (header.dirty, header.opening) = (false, false))?;
+        let noted = match result {
+            Some(Ok(())) => {
+                let left = match mode {
+                    _ if dirty > 0 => Left::Dirty,
+                    StopMode::Release => Left::Released,
+                    _ => Left::Whole,
+                };
+                self.note_stores("the stop", left)
             }
-        }
+            _ => Ok(()),
+        };
+        let tape = self.end();
         if let Some(tape) = tape {
             tape.finish().map_err(|e| EngineError::System("write the tape", e))?;
         }
+        noted?;
         let result = result.unwrap_or(Ok(()));
         result.map(|()| dirty).map_err(|error| self.destage_error("the stop", error))
     }
@@ -517,7 +523,7 @@ impl Engine {
         };
         let mut requests: Vec<Submission> = self.volumes.iter().map(flush).collect();
         let mut done = Vec::new();
-        self.resume();
+        self.shared.hold(false);
         session.submit(&mut requests, &mut done);
         while session.in_flight() > 0 {
             session.wait(None, &mut done);
@@ -536,10 +542,19 @@ impl Engine {
                 (header.flash_uuid, header.flash_epoch) = flash.unwrap_or_default();
                 header.generation += 1;
                 header.dirty = dirty;
-                header.opening = false;
+                (header.opening, header.released) = (false, false);
+                header.fingerprint = [0; 16];
             })?;
         }
         Ok(())
+    }
+
+    /// Why a start with a store that others have used is refused.
+    fn changed(&self, number: u16, blocks: u64, flash: PathBuf) -> EngineError {
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = &stores[usize::from(number)];
+        let (volume, path) = (store.name.clone(), store.path.clone());
+        EngineError::Changed { volume, path, flash, blocks }
     }
 
     fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {

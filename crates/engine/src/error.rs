@@ -122,6 +122,55 @@ pub enum EngineError {
         /// Whether newer data are elsewhere.
         dirty: bool,
     },
+    /// Others have written to a store for which there is newer data.
+    #[error(
+        "volume {volume}: {} was used without Forebay since the last stop or quiesce, and the flash \
+         tier {} holds {blocks} dirty blocks for it; no data were changed. Put the store back as it \
+         was; or give --drop-clean to have the dirty blocks written over what is there now; or \
+         --format --discard-dirty-data to give them up", path.display(), flash.display()
+    )]
+    Changed {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// The flash tier.
+        flash: PathBuf,
+        /// Dirty blocks of the volume.
+        blocks: u64,
+    },
+    /// A store without a header was to be given away.
+    #[error(
+        "{} has no header of Forebay's that could say so; nothing was written. With layout = \
+         \"none\" give --config as well, so that its flash tier can be told", path.display()
+    )]
+    NoHeaderToRelease {
+        /// The store.
+        path: PathBuf,
+    },
+    /// A store whose newest data are elsewhere was to be given away.
+    #[error(
+        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Bring \
+         them home first: `forebay flash recover`, or serve and stop with --destage", path.display()
+    )]
+    DirtyRelease {
+        /// The store.
+        path: PathBuf,
+    },
+    /// What a store looks like could not be noted.
+    #[error(
+        "{what} brought everything to the stores, but how they were left cannot be noted ({why}): the \
+         next start cannot tell whether they were used without Forebay"
+    )]
+    Unsealed {
+        /// The stop, or the quiesce.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// Clients are held back, and were not let go.
+    #[error("{0}; clients are still held back, try to resume again")]
+    StillQuiesced(Box<EngineError>),
     /// A volume has become smaller than what is dirty.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \

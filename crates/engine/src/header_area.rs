@@ -1,6 +1,6 @@
 //! Where the header of a backing store lies: a file or block device, or an export.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -50,6 +50,34 @@ impl HeaderArea {
                 export.read_at(&mut area, at).map_err(|e| remote_error(export, e))?;
                 Ok(area)
             }
+        }
+    }
+
+    /// Fills `bytes` with what lies at `at`.
+    pub fn read_exact(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        match &self.medium {
+            Medium::File(file) => file.read_exact_at(bytes, at),
+            Medium::Remote(export) => {
+                export.read_at(bytes, at).map_err(|e| remote_error(export, e))
+            }
+        }
+    }
+
+    /// What the system knows of the file; nothing of an export, nor of a store that is watched, whose
+    /// contents are moved from file to file.
+    pub fn metadata(&self) -> std::io::Result<Option<Metadata>> {
+        match &self.medium {
+            Medium::File(file) if self.watch.is_none() => file.metadata().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes the times of the file durable with its contents.
+    pub fn sync_times(&self) -> std::io::Result<()> {
+        match &self.medium {
+            // (Less than this leaves times to be lost with the power.)
+            Medium::File(file) => file.sync_all(),
+            Medium::Remote(_) => Ok(()),
         }
     }
 

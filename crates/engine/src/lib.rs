@@ -26,6 +26,7 @@ mod core;
 mod devices;
 mod engine;
 mod error;
+mod fingerprint;
 mod flash_tier;
 mod header_area;
 mod machine;
@@ -33,6 +34,7 @@ mod notice;
 mod opening;
 mod patience;
 mod reaper;
+mod seal;
 mod session;
 mod status;
 mod store;
@@ -42,6 +44,7 @@ mod translate;
 mod waiting;
 pub mod watch;
 
+pub use backing_header::BackingHeader;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
@@ -54,6 +57,6 @@ pub use session::Session;
 pub use status::{
     Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus, Workload,
 };
-pub use store::inspect_backing;
+pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
 pub use translate::{cache_config, geometry};

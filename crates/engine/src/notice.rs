@@ -20,6 +20,13 @@ pub enum EngineNotice {
         /// Bytes that formatting it now would use.
         configured: u64,
     },
+    /// A backing store was used without Forebay, or released for that.
+    Changed {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
     /// More memory is wanted than there is.
     Memory {
         /// Bytes for blocks.
@@ -44,6 +51,12 @@ impl fmt::Display for EngineNotice {
                 "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
                  use); the configuration's ({configured}) takes effect when it is formatted anew, \
                  with --format",
+                path.display()
+            ),
+            EngineNotice::Changed { volume, path } => write!(
+                f,
+                "volume {volume}: {} was used without Forebay since the last stop or quiesce, or was \
+                 released; what the flash tier held of it is dropped",
                 path.display()
             ),
             EngineNotice::Memory { wanted, available } => write!(

@@ -130,7 +130,8 @@ fn open_all(
         tier.found = Found::Blank;
     }
     let decision = decide(options, &mut flash, &stores)?;
-    if let (Open::Recover, Some(tier), Some(flash)) = (&decision.start, &flash, &mut machine.flash)
+    if let (Open::Recover { .. }, Some(tier), Some(flash)) =
+        (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
     {
         let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
@@ -173,6 +174,12 @@ fn open_all(
         for (number, store) in stores.iter_mut().enumerate() {
             store.watch(watch, Device::Backing(forebay_block::Volume(number as u32)));
         }
+    }
+    if let Open::Recover { changed, .. } = &decision.start {
+        notices.extend(changed.iter().map(|&number| {
+            let store = &stores[usize::from(number)];
+            EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone() }
+        }));
     }
     created.keep();
     // From here on things are written: first, that the flash tier is about to begin an epoch.
@@ -273,7 +280,7 @@ fn decide(
     let in_order = || (0..stores.len()).collect();
     let Some(tier) = flash else {
         nothing_elsewhere(stores, [0; 16], options)?;
-        return Ok(Decision { start: Open::Recover, numbers: in_order() });
+        return Ok(Decision { start: Open::RECOVER, numbers: in_order() });
     };
     let path = tier.path.clone();
     let (uuid, numbers) = match &tier.found {
@@ -292,7 +299,9 @@ fn decide(
         Found::Tier(superblock) if !options.format => {
             if let Ok(numbers) = numbers {
                 check_epochs(superblock, stores)?;
-                return Ok(Decision { start: Open::Recover, numbers });
+                let changed = changed(superblock, stores, &numbers, options)?;
+                let start = Open::Recover { changed, sealed: options.drop_clean };
+                return Ok(Decision { start, numbers });
             }
         }
         Found::Tier(_) => {}
@@ -309,10 +318,8 @@ fn decide(
         }
     }
     nothing_elsewhere(stores, uuid, options)?;
-    let binding = |(index, store): (usize, &Store)| Binding {
-        index: index as u16,
-        uuid: store.uuid,
-        generation: store.header.map_or(0, |h| h.generation),
+    let binding = |(index, store): (usize, &Store)| {
+        Binding::new(index as u16, store.uuid, store.header.map_or(0, |h| h.generation))
     };
     let bindings = stores.iter().enumerate().map(binding).collect();
     let start = Open::Format { uuid: random_uuid()?, bindings };
@@ -357,6 +364,28 @@ fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineE
     Ok(())
 }
 
+/// The numbers of volumes whose stores others have used since this tier was sealed. Nobody is asked
+/// where the user says that all is to be dropped anyway.
+fn changed(
+    superblock: &Superblock,
+    stores: &[Store],
+    numbers: &[usize],
+    options: &EngineOptions,
+) -> Result<Vec<u16>, EngineError> {
+    let mut changed = Vec::new();
+    if options.drop_clean {
+        return Ok(changed);
+    }
+    for (store, &number) in stores.iter().zip(numbers) {
+        let mut bindings = superblock.bindings.iter();
+        let seal = bindings.find(|b| usize::from(b.index) == number).map(|b| b.seal);
+        if store.is_changed(&seal.unwrap_or_default())? {
+            changed.push(number as u16);
+        }
+    }
+    Ok(changed)
+}
+
 /// The number of each store by the flash tier's table, or what does not fit.
 fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, String> {
     let bound: BTreeMap<[u8; 16], usize> =
@@ -388,17 +417,28 @@ fn announce(
     flash: Option<&FlashTier>,
 ) -> Result<(), EngineError> {
     let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
-        (Open::Recover, Some(Found::Tier(superblock))) => (superblock.uuid, superblock.epoch + 1),
+        (Open::Recover { .. }, Some(Found::Tier(superblock))) => {
+            (superblock.uuid, superblock.epoch + 1)
+        }
         (Open::Format { uuid, .. }, _) => (*uuid, FIRST_EPOCH),
-        (Open::Recover, _) => return Ok(()),
+        (Open::Recover { .. }, _) => return Ok(()),
     };
-    for store in stores {
+    let (changed, sealed) = match start {
+        Open::Recover { changed, sealed } => (&changed[..], *sealed),
+        Open::Format { .. } => (&[][..], false),
+    };
+    for (number, store) in stores.iter_mut().enumerate() {
+        // What says that others have used a store stays until the tier knows.
+        let keeps = sealed || changed.contains(&(number as u16));
         store.write_header(|header| {
             // What another tier held was found to be nothing, or given up.
             header.dirty &= header.flash_uuid == tier;
             header.flash_uuid = tier;
             header.flash_epoch = epoch;
             header.opening = true;
+            if !keeps {
+                header.fingerprint = [0; 16];
+            }
         })?;
     }
     Ok(())

@@ -9,10 +9,12 @@ use forebay_config::{BackingLayout, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
+use forebay_flash::Seal;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::engine::GiveUp;
 use crate::error::EngineError;
+use crate::fingerprint::{Fingerprint, Left, times};
 use crate::header_area::HeaderArea;
 use crate::patience;
 use crate::watch::Watch;
@@ -34,7 +36,12 @@ pub(crate) struct Store {
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
-    area: Option<(HeaderArea, u64)>,
+    /// Reads and writes the store past the devices.
+    area: HeaderArea,
+    /// Where the header is.
+    header_at: Option<u64>,
+    /// Where the data begin.
+    data_at: u64,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
     /// Where headers of other layouts are that were given up.
@@ -73,6 +80,9 @@ impl Store {
         let block = u64::from(target.capabilities().logical_block);
         let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
         let target = target.window(data_at, window)?;
+        let writable = area_at.is_some() || !volume.read_only;
+        let file = File::options().read(true).write(writable).open(&path);
+        let file = file.map_err(|source| io_error("open", &path, source))?;
         let mut store = Store {
             name: volume.name.clone(),
             read_only: volume.read_only,
@@ -82,19 +92,17 @@ impl Store {
             notice,
             header: None,
             known: false,
-            area: None,
+            area: HeaderArea::of_file(file),
+            header_at: None,
+            data_at,
             export: None,
             void: Vec::new(),
             path,
         };
-        let writable = area_at.is_some() || !store.read_only;
-        let file = File::options().read(true).write(writable).open(&store.path);
-        let area =
-            HeaderArea::of_file(file.map_err(|source| io_error("open", &store.path, source))?);
-        store.check_elsewhere(volume, &area, total, area_at, give_up)?;
+        store.check_elsewhere(volume, total, area_at, give_up)?;
         match area_at {
-            Some(at) => store.open_header(volume, area, at, give_up.headers)?,
-            None => store.uuid = fingerprint(&store.path)?,
+            Some(at) => store.open_header(volume, at, give_up.headers)?,
+            None => store.uuid = identity(&store.path)?,
         }
         Ok(store)
     }
@@ -116,19 +124,20 @@ impl Store {
             notice: None,
             header: None,
             known: false,
-            area: None,
+            area: HeaderArea::of_export(export.clone()),
+            header_at: None,
+            data_at,
             export: Some(export.clone()),
             void: Vec::new(),
             path,
         };
-        let area = HeaderArea::of_export(export.clone());
-        store.check_elsewhere(volume, &area, export.size(), area_at, give_up)?;
+        store.check_elsewhere(volume, export.size(), area_at, give_up)?;
         match area_at {
-            Some(at) => store.open_header(volume, area, at, give_up.headers)?,
+            Some(at) => store.open_header(volume, at, give_up.headers)?,
             // An address is all that is known of it.
-            None => store.uuid = fingerprint_of(&volume.backing),
+            None => store.uuid = identity_of(&volume.backing),
         }
-        if export.is_read_only() && store.area.take().is_some() {
+        if export.is_read_only() && store.header_at.take().is_some() {
             let (volume, path) = (volume.name.clone(), store.path.clone());
             if !store.known {
                 return Err(EngineError::NoHeader { volume, path });
@@ -142,9 +151,7 @@ impl Store {
 
     /// From now on `watch` sees what is written to the header, as to `device`.
     pub fn watch(&mut self, watch: &Arc<dyn Watch>, device: Device) {
-        if let Some((area, _)) = &mut self.area {
-            area.watch(watch.clone(), device);
-        }
+        self.area.watch(watch.clone(), device);
     }
 
     /// Writes the header, durably.
@@ -155,17 +162,72 @@ impl Store {
         &mut self,
         change: impl FnOnce(&mut BackingHeader),
     ) -> Result<(), EngineError> {
-        let (Some(header), Some((area, at))) = (&mut self.header, &self.area) else {
+        let (Some(header), Some(at)) = (&mut self.header, self.header_at) else {
             return Ok(());
         };
         let mut next = *header;
         change(&mut next);
         next.update += 1;
-        let written = area.write(&next.encode(), at + next.place());
+        let written = self.area.write(&next.encode(), at + next.place());
         written.map_err(|source| io_error("write the header of", &self.path, source))?;
         *header = next;
         self.known = true;
         Ok(())
+    }
+
+    /// What the first `size` bytes of the volume look like.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn fingerprint(&self, size: u64) -> Result<Fingerprint, EngineError> {
+        let taken = Fingerprint::take(&self.area, self.data_at, size);
+        taken.map_err(|source| io_error("read", &self.path, source))
+    }
+
+    /// Makes the times of the file durable.
+    ///
+    /// # Errors
+    /// If that is impossible.
+    pub fn sync_times(&self) -> Result<(), EngineError> {
+        self.area.sync_times().map_err(|source| io_error("sync", &self.path, source))
+    }
+
+    /// What stands for the times of a file; 0 where there are none that mean anything.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn times(&self) -> Result<u64, EngineError> {
+        let metadata = self.area.metadata();
+        let metadata = metadata.map_err(|source| io_error("inspect", &self.path, source))?;
+        Ok(metadata.as_ref().map_or(0, times))
+    }
+
+    /// Whether somebody else has written to the store, or was given it, since Forebay left it; as far
+    /// as its header and the flash tier's `seal` know how it was left.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn is_changed(&self, seal: &Seal) -> Result<bool, EngineError> {
+        let header = self.header.filter(|_| self.known);
+        if header.is_some_and(|h| h.released) {
+            return Ok(true);
+        }
+        let noted =
+            header.and_then(|h| Some((Fingerprint::from_bytes(h.fingerprint)?, h.data_bytes)));
+        let sealed = Left::unseal(seal);
+        // An opening that was cut short has written the header, and with it changed the times.
+        if let Some(Left { times: 1.., .. }) = sealed
+            && !header.is_some_and(|h| h.opening)
+            && sealed.map(|left| left.times) != Some(self.times()?)
+        {
+            return Ok(true);
+        }
+        for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
+            if self.fingerprint(size)? != then {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Looks for a header where this layout has none: data that belong to it would be served as
@@ -173,12 +235,11 @@ impl Store {
     fn check_elsewhere(
         &mut self,
         volume: &Volume,
-        area: &HeaderArea,
         total: u64,
         own: Option<u64>,
         give_up: GiveUp,
     ) -> Result<(), EngineError> {
-        let read = |at| area.read(at).map_err(|e| io_error("read", &self.path, e));
+        let read = |at| self.area.read(at).map_err(|e| io_error("read", &self.path, e));
         let mut void = Vec::new();
         // A store with a header at its place is what it says; what is elsewhere is its data.
         if let Some(at) = own
@@ -216,30 +277,16 @@ impl Store {
     /// If they cannot be written.
     pub fn void_elsewhere(&mut self) -> Result<(), EngineError> {
         for at in std::mem::take(&mut self.void) {
-            let area = match (&self.export, &self.area) {
-                (_, Some((area, _))) => area,
-                (Some(export), None) => &HeaderArea::of_export(export.clone()),
-                (None, None) => {
-                    let file = File::options().write(true).open(&self.path);
-                    &HeaderArea::of_file(file.map_err(|e| io_error("open", &self.path, e))?)
-                }
-            };
             for copy in COPY_OFFSETS {
-                let voided = area.write(&[0; COPY_BYTES], at + copy);
+                let voided = self.area.write(&[0; COPY_BYTES], at + copy);
                 voided.map_err(|e| io_error("void the header of", &self.path, e))?;
             }
         }
         Ok(())
     }
 
-    fn open_header(
-        &mut self,
-        volume: &Volume,
-        area: HeaderArea,
-        at: u64,
-        format: bool,
-    ) -> Result<(), EngineError> {
-        let bytes = area.read(at).map_err(|e| io_error("read", &self.path, e))?;
+    fn open_header(&mut self, volume: &Volume, at: u64, format: bool) -> Result<(), EngineError> {
+        let bytes = self.area.read(at).map_err(|e| io_error("read", &self.path, e))?;
         let found = find_header(&bytes);
         let header = match found {
             Ok(Some(header)) => header,
@@ -262,7 +309,7 @@ impl Store {
         }
         self.uuid = header.uuid;
         self.header = Some(header);
-        self.area = Some((area, at));
+        self.header_at = Some(at);
         Ok(())
     }
 
@@ -339,6 +386,73 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     Err(EngineError::NoStore { path: path.to_owned(), error })
 }
 
+/// Gives a store away: nothing that a flash tier holds of it counts any more. The header that then
+/// says so.
+///
+/// # Errors
+/// If it is in use, has no header, or newer data are on a flash tier; nothing was written.
+pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
+    let address = path.to_str().filter(|path| path.contains("://"));
+    let mut lock = None;
+    let (area, size) = match address {
+        Some(address) => {
+            let export = Arc::new(Export::open(address, false)?);
+            let size = export.size();
+            (HeaderArea::of_export(export), size)
+        }
+        None => {
+            let options = OpenOptions { direct: DirectIo::Never, ..OpenOptions::existing(path) };
+            let (target, _) = Target::open(&options)?;
+            let size = target.size();
+            lock = Some(target);
+            let file = File::options().read(true).write(true).open(path);
+            (HeaderArea::of_file(file.map_err(|source| io_error("open", path, source))?), size)
+        }
+    };
+    let mut released = None;
+    for at in header_places(size) {
+        let found = find_header(&area.read(at).map_err(|e| io_error("read", path, e))?);
+        if let Ok(Some(header)) = found {
+            released = Some((at, header));
+            break;
+        }
+        if let Err(error @ HeaderError::Newer(_)) = found {
+            return Err(EngineError::NoStore { path: path.to_owned(), error });
+        }
+    }
+    let Some((at, mut header)) = released else {
+        return Err(EngineError::NoHeaderToRelease { path: path.to_owned() });
+    };
+    if header.dirty {
+        return Err(EngineError::DirtyRelease { path: path.to_owned() });
+    }
+    header.released = true;
+    header.update += 1;
+    let written = area.write(&header.encode(), at + header.place());
+    written.map_err(|source| io_error("write the header of", path, source))?;
+    drop(lock);
+    Ok(header)
+}
+
+/// Whether the contents of a store are as Forebay left them; `None` if its header does not say how
+/// that was.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, EngineError> {
+    let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
+    let area = match path.to_str().filter(|path| path.contains("://")) {
+        Some(address) => HeaderArea::of_export(Arc::new(Export::open(address, true)?)),
+        None => {
+            let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+            HeaderArea::of_file(file)
+        }
+    };
+    let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
+    let now = Fingerprint::take(&area, start, header.data_bytes);
+    Ok(Some(now.map_err(|source| io_error("read", path, source))? == left))
+}
+
 /// 16 random bytes.
 pub(crate) fn random_uuid() -> Result<[u8; 16], EngineError> {
     let mut uuid = [0; 16];
@@ -370,7 +484,7 @@ fn size_of(file: &File) -> std::io::Result<u64> {
 }
 
 /// What identifies an export that has no header: its address.
-fn fingerprint_of(address: &str) -> [u8; 16] {
+fn identity_of(address: &str) -> [u8; 16] {
     let [a, b] =
         [0x5EED_0001, 0x5EED_0002].map(|seed| crc32c::crc32c_append(seed, address.as_bytes()));
     let mut uuid = [0xFF; 16];
@@ -381,7 +495,7 @@ fn fingerprint_of(address: &str) -> [u8; 16] {
 }
 
 /// What identifies a store that has no header: the device it is, or the file.
-fn fingerprint(path: &Path) -> Result<[u8; 16], EngineError> {
+fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
     let metadata = std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
     let (first, second) = match metadata.rdev() {
         0 => (metadata.dev(), metadata.ino()),

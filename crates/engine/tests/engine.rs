@@ -305,7 +305,7 @@ fn requests_are_held_back_while_quiesced() {
     let mut requests = vec![Submission { buffer: Some(buffer), ..request(Op::Read, 0, 1, 1) }];
     let mut done = Vec::new();
     assert_eq!(session.submit(&mut requests, &mut done), 1);
-    engine.resume();
+    engine.resume().unwrap();
     while done.is_empty() {
         session.wait(None, &mut done);
     }
@@ -329,7 +329,7 @@ fn when_an_engine_is_quiesced_nothing_is_in_flight() {
     assert_eq!(session.submit(&mut requests, &mut done), 1);
     engine.quiesce(|_| {}).unwrap();
     assert_eq!((session.reap(&mut done), done.len()), (0, 1), "the read still waits for its store");
-    engine.resume();
+    engine.resume().unwrap();
     drop(session);
 }
 

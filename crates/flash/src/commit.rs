@@ -16,7 +16,7 @@ use crate::epochs;
 use crate::format::superblock::Superblock;
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
 use crate::sabotage::Bug;
-use crate::types::{Binding, Event, RecoveryReport};
+use crate::types::{Binding, Event, RecoveryReport, Sealed};
 use forebay_effect::{Device, Effect, IoError, Outcome};
 use std::collections::VecDeque;
 
@@ -163,13 +163,14 @@ impl Log {
             active: Vec::with_capacity(g.active_extents_max as usize),
             bindings,
         };
-        self.open(Box::new(RecoveryReport { uuid, clean: true, ..RecoveryReport::default() }));
+        let bindings = self.superblock.contents.bindings.clone();
+        let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
+        self.open(Box::new(report));
     }
 
     /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
     pub(crate) fn open(&mut self, mut report: Box<RecoveryReport>) {
         report.epoch = self.superblock.contents.epoch;
-        report.bindings.clone_from(&self.superblock.contents.bindings);
         let version = self.superblock.touch();
         self.superblock.settle = version;
         self.phase = Phase::Opening { version, report };
@@ -202,6 +203,28 @@ impl Log {
         self.superblock.contents.bindings = bindings;
         let version = self.superblock.touch();
         self.superblock.marks.push_back((version, Mark::Bound(ticket)));
+    }
+
+    pub(crate) fn request_seal(&mut self, volumes: &[Sealed], stopped: bool, ticket: u64) {
+        let last = self.batches.next_sequence - 1;
+        for volume in volumes {
+            let mut bindings = self.superblock.contents.bindings.iter_mut();
+            let Some(binding) = bindings.find(|b| b.index == volume.index) else { continue };
+            binding.seal = volume.seal;
+            if volume.distrust {
+                let waits =
+                    self.queue.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume.index);
+                assert!(!waits, "records wait that are to cease to count");
+                binding.distrusted = last;
+            }
+        }
+        let version = self.superblock.touch();
+        if stopped {
+            self.superblock.settle = version;
+            self.phase = Phase::Sealing { version, ticket };
+        } else {
+            self.superblock.marks.push_back((version, Mark::Bound(ticket)));
+        }
     }
 
     /// Starts an update when one is wanted and none is under way.
@@ -390,6 +413,12 @@ impl Log {
             Phase::Closing { version } if self.superblock.settled >= *version => {
                 self.phase = Phase::Closed;
                 self.events.push_back(Event::Stopped { result: Ok(()) });
+                true
+            }
+            Phase::Sealing { version, ticket } if self.superblock.settled >= *version => {
+                let ticket = *ticket;
+                self.phase = Phase::Closed;
+                self.events.push_back(Event::Bound { ticket, result: Ok(()) });
                 true
             }
             _ => false,

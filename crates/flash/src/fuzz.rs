@@ -45,7 +45,7 @@ pub fn recover(bytes: &[u8]) -> usize {
     let on_damage = OnDamage::Report;
     let options = Options { on_damage, device_bytes: device.len() as u64, ..Options::default() };
     let mut events = 0;
-    for how in [Start::Check, Start::Recover] {
+    for how in [Start::Check, Start::RECOVER] {
         let mut log = Log::new(GEOMETRY, options);
         log.start(how);
         events += drive(&mut log, &mut device);

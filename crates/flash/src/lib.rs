@@ -38,5 +38,5 @@ pub use key::{BlockKey, Position};
 pub use log::Log;
 pub use types::{
     Append, Binding, Damage, Event, ExtentId, Layout, LogError, LogStats, Mapping, OnDamage,
-    Options, Record, RecoveryReport, Start,
+    Options, Record, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
 };

@@ -10,7 +10,9 @@ use crate::key::{BlockKey, Position};
 use crate::recovery::Recovery;
 use crate::regions::Regions;
 use crate::sabotage::{Bug, Sabotage};
-use crate::types::{Append, Binding, Event, ExtentId, LogStats, Options, RecoveryReport, Start};
+use crate::types::{
+    Append, Binding, Event, ExtentId, LogStats, Options, RecoveryReport, Sealed, Start,
+};
 use forebay_effect::{
     Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, Segment, Token,
 };
@@ -85,6 +87,8 @@ pub(crate) enum Phase {
     Closing { version: u64 },
     /// Stopped, failed to start, or checked.
     Closed,
+    /// Stopped; the superblock with the seals is being made durable.
+    Sealing { version: u64, ticket: u64 },
 }
 
 /// What a token stands for; the upper four bits of its index.
@@ -158,8 +162,8 @@ impl Log {
         assert!(matches!(self.phase, Phase::New), "a log is started once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
-            Start::Recover => self.begin_recovery(false),
-            Start::Check => self.begin_recovery(true),
+            Start::Recover { changed, sealed } => self.begin_recovery(false, changed, sealed),
+            Start::Check => self.begin_recovery(true, Vec::new(), true),
         }
         self.pump();
     }
@@ -321,6 +325,23 @@ impl Log {
             return;
         }
         self.request_binding(bindings, ticket);
+        self.pump();
+    }
+
+    /// Notes what the backing stores look like, which nobody writes until the next call of this or
+    /// the next start, and which volumes' records so far cease to count: `Bound` once durable. May
+    /// be called after a stop that went well, too. A start forgets the seals.
+    ///
+    /// # Panics
+    /// If records are to cease to count while some wait to be written.
+    pub fn seal(&mut self, volumes: &[Sealed], ticket: u64) {
+        let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
+        let refusal = if stopped { self.error } else { self.refusal() };
+        if let Some(error) = refusal {
+            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            return;
+        }
+        self.request_seal(volumes, stopped, ticket);
         self.pump();
     }
 
@@ -569,6 +590,9 @@ impl Log {
             }
             Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
                 self.events.push_back(Event::Stopped { result: Err(error) });
+            }
+            Phase::Sealing { ticket, .. } => {
+                self.events.push_back(Event::Bound { ticket, result: Err(error) });
             }
             other => self.phase = other,
         }

@@ -238,10 +238,12 @@ impl Log {
             let (key, position) = (entry.key, self.cells.position(entry.cell));
             let dirty = if sequence <= r.superblock.clean_before { 0 } else { entry.dirty };
             let active = self.activity.contains(key);
-            if active && dirty == 0 {
+            if dirty == 0 && (active || r.distrusts(key.volume(), sequence)) {
                 r.report.distrusted += 1;
                 r.report.tombstones += 1;
-                self.activity.distrust(key);
+                if active {
+                    self.activity.distrust(key);
+                }
                 m.owners[entry.cell as usize] = None;
                 continue;
             }

@@ -26,7 +26,7 @@ use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, LogError, OnDamage, Options, RecoveryReport};
+use crate::types::{Event, Layout, LogError, OnDamage, Options, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
 
@@ -65,6 +65,12 @@ pub(crate) struct Scan {
 pub(crate) struct Recovery {
     /// Write nothing, verify everything.
     pub check: bool,
+    /// Volumes whose backing stores were changed behind the log's back.
+    changed: Vec<u16>,
+    /// Seals stay.
+    sealed: bool,
+    /// By volume: clean records of batches up to this one do not count.
+    distrusted: Vec<u64>,
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
@@ -152,6 +158,11 @@ impl Recovery {
                 || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
     }
 
+    /// Whether a record counts only for what is dirty in it.
+    pub fn distrusts(&self, volume: u16, sequence: u64) -> bool {
+        self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
+    }
+
     /// Learns what a header that counts knows.
     pub fn learn(&mut self, header: &BatchHeader) {
         self.known = self.known.max(header.synced);
@@ -160,10 +171,13 @@ impl Recovery {
 }
 
 impl Log {
-    pub(crate) fn begin_recovery(&mut self, check: bool) {
+    pub(crate) fn begin_recovery(&mut self, check: bool, changed: Vec<u16>, sealed: bool) {
         self.phase = Phase::Recovering;
         let mut r = Box::new(Recovery {
             check,
+            changed,
+            sealed,
+            distrusted: Vec::new(),
             step: Step::Sync,
             superblock: Superblock::default(),
             copies: [None, None],
@@ -334,6 +348,14 @@ impl Log {
         r.scan = vec![Scan::default(); g.regions as usize];
         r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
         (r.region, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
+        for binding in &s.bindings {
+            let volume = usize::from(binding.index);
+            if r.distrusted.len() <= volume {
+                r.distrusted.resize(volume + 1, 0);
+            }
+            let changed = r.changed.contains(&binding.index);
+            r.distrusted[volume] = if changed { u64::MAX } else { binding.distrusted };
+        }
         r.superblock = s;
         Ok(())
     }
@@ -457,6 +479,13 @@ impl Log {
         c.epoch += 1;
         c.clean = false;
         c.clean_before = c.clean_before.min(end);
+        for binding in &mut c.bindings {
+            let changed = r.changed.contains(&binding.index);
+            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
+            if !r.sealed {
+                binding.seal = [0; SEAL_BYTES];
+            }
+        }
         epochs::begin(&mut c.epochs, c.tail_batch, end + 1, c.epoch);
         c.active.reserve(self.geometry.active_extents_max as usize);
         self.open(report);

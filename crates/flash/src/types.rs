@@ -91,6 +91,38 @@ pub struct Binding {
     pub uuid: [u8; 16],
     /// The backing store's generation when it was last attached.
     pub generation: u64,
+    /// Clean records of batches up to this one do not count: the backing store was changed
+    /// behind the log's back, or was given away.
+    pub distrusted: u64,
+    /// What the backing store looked like when the log was last sealed, in the caller's words;
+    /// all zeroes while it may be written.
+    pub seal: Seal,
+}
+
+impl Binding {
+    /// A volume whose records all count, and that is not sealed.
+    pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
+        Binding { index, uuid, generation, distrusted: 0, seal: [0; SEAL_BYTES] }
+    }
+}
+
+/// Bytes of a [`Seal`].
+pub const SEAL_BYTES: usize = 32;
+
+/// A caller's note of a backing store's contents.
+pub type Seal = [u8; SEAL_BYTES];
+
+/// What [`Log::seal`] notes of a volume.
+///
+/// [`Log::seal`]: crate::Log::seal
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// The volume's index in [`BlockKey`].
+    pub index: u16,
+    /// What its backing store looks like; all zeroes for nothing.
+    pub seal: Seal,
+    /// Whether all its records so far cease to count.
+    pub distrust: bool,
 }
 
 /// How to start.
@@ -104,10 +136,21 @@ pub enum Start {
         bindings: Vec<Binding>,
     },
     /// Find what the device holds and go on behind it.
-    Recover,
+    Recover {
+        /// Volumes whose backing stores were changed behind the log's back: their clean records
+        /// are given as tombstones, and never count again.
+        changed: Vec<u16>,
+        /// Whether seals stay as they are, because the caller is about to replace them.
+        sealed: bool,
+    },
     /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
     /// lists the damage, or `Failed`; the log accepts no appends afterwards.
     Check,
+}
+
+impl Start {
+    /// [`Start::Recover`] with stores that only this log has changed.
+    pub const RECOVER: Start = Start::Recover { changed: Vec::new(), sealed: false };
 }
 
 /// A record to append.
@@ -236,7 +279,7 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// The table of bound volumes is durable.
+    /// The table of bound volumes, or what `seal` changed in it, is durable.
     Bound {
         /// As given.
         ticket: u64,
@@ -319,7 +362,7 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// The epoch of this run.
     pub epoch: u64,
-    /// Volumes bound.
+    /// Volumes bound, as they were found: with their seals.
     pub bindings: Vec<Binding>,
     /// Regions that hold records.
     pub regions_used: u32,
@@ -329,7 +372,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Tombstones given, distrusted records included.
     pub tombstones: u64,
-    /// Clean records not trusted because their extent was open for direct writes.
+    /// Clean records not trusted because their extent was open for direct writes, or because the
+    /// backing store was changed behind the log's back.
     pub distrusted: u64,
     /// Dirty records in such extents, given as recovered: they were appended after the volume
     /// had gone back to write-back, whose direct writes are guarded by tombstones.
@@ -383,6 +427,13 @@ pub enum LogError {
         /// The volume's bytes.
         size: u64,
     },
+    /// A backing store was changed behind the log's back, and there is newer data for it.
+    Changed {
+        /// The volume.
+        volume: u16,
+        /// Its dirty blocks.
+        blocks: u64,
+    },
     /// The index of this run has no room for all dirty records.
     NoPlace {
         /// Those that find no place.
@@ -433,6 +484,11 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier holds newer data for byte {offset} of volume {volume}, which has \
                  {size} bytes; nothing was written"
+            ),
+            LogError::Changed { volume, blocks } => write!(
+                f,
+                "the backing store of volume {volume} was changed by others, and {blocks} blocks on \
+                 the flash tier are newer than what was there before; nothing was written"
             ),
             LogError::NoPlace { blocks } => write!(
                 f,

@@ -186,9 +186,10 @@ impl Log {
             let clean = header.sequence <= r.superblock.clean_before;
             let dirty = if clean { 0 } else { entry.dirty };
             let active = entry.kind == EntryKind::Data && self.activity.contains(key);
-            if entry.kind == EntryKind::Tombstone || active && dirty == 0 {
+            let distrusted = active || r.distrusts(key.volume(), header.sequence);
+            if entry.kind == EntryKind::Tombstone || distrusted && dirty == 0 {
+                r.report.distrusted += u64::from(entry.kind == EntryKind::Data);
                 if active {
-                    r.report.distrusted += 1;
                     self.activity.distrust(key);
                 }
                 r.report.tombstones += 1;

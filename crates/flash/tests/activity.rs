@@ -231,7 +231,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
         model.reclaiming.clear();
         loop {
             rig = Rig::new(geometry, options, flash);
-            rig.log.start(Start::Recover);
+            rig.log.start(Start::RECOVER);
             rig.poll();
             let patience = if rng.one_in(3) { rng.below(30) } else { u64::MAX };
             let mut events = Vec::new();
@@ -449,7 +449,7 @@ fn a_record_that_turns_stale_behind_the_tombstones_of_its_extent_gets_one_too() 
     assert_eq!(rig.under_way(), 1, "the tombstone of block 0 is being written");
     rig.log.poison(key(2));
     assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
-    let events = rig.restart(Start::Recover).settle();
+    let events = rig.restart(Start::RECOVER).settle();
     assert!(events.contains(&Event::RecoveredTombstone { key: key(2) }), "{events:?}");
 }
 
@@ -469,7 +469,7 @@ fn a_stale_record_anywhere_in_a_large_extent_gets_its_tombstone() {
         let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
         rig.log.extent_released(extent);
         assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
-        let events = rig.restart(Start::Recover).settle();
+        let events = rig.restart(Start::RECOVER).settle();
         assert!(events.contains(&Event::RecoveredTombstone { key: key(block) }), "{events:?}");
     }
 }
@@ -482,7 +482,7 @@ fn poison_outside_of_active_extents_appends_a_tombstone() {
     rig.log.poison(key(7));
     rig.log.sync(1);
     rig.settle();
-    let mut rig = rig.restart(Start::Recover);
+    let mut rig = rig.restart(Start::RECOVER);
     let events = rig.settle();
     assert!(matches!(events[0], Event::Recovered(r) if r.key == key(7)));
     assert_eq!(events[1], Event::RecoveredTombstone { key: key(7) });
@@ -499,7 +499,7 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
     rig.log.sync(11);
     rig.settle();
     let dirty: Vec<u16> = rig
-        .restart(Start::Recover)
+        .restart(Start::RECOVER)
         .settle()
         .iter()
         .filter_map(|e| match e {
@@ -530,7 +530,7 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
     // Nothing survives that was not synced.
     let (geometry, options) = (rig.geometry, rig.options);
     let mut rig = Rig::new(geometry, options, rig.cut_by(0));
-    rig.log.start(Start::Recover);
+    rig.log.start(Start::RECOVER);
     let events = rig.settle();
     let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((record.key, record.dirty), (key(0), 0));
@@ -547,12 +547,12 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
         rig.complete(1);
     }
     assert_eq!(rig.log.poll_event(), Some(Event::CleanMarked { ticket: 10, result: Ok(()) }));
-    let mut rig = rig.restart(Start::Recover);
+    let mut rig = rig.restart(Start::RECOVER);
     assert!(matches!(rig.settle()[..], [Event::Ready(_)]));
     rig.append(1, key(1), 1, true);
     rig.log.sync(2);
     rig.settle();
-    let events = rig.restart(Start::Recover).settle();
+    let events = rig.restart(Start::RECOVER).settle();
     let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((record.sequence, record.dirty), (1, rig.geometry.full_mask()));
 }
@@ -567,7 +567,7 @@ fn a_clean_mark_does_not_reach_what_is_appended_after_it_while_a_batch_is_writte
     rig.append(2, key(2), 1, true);
     rig.log.sync(11);
     rig.settle();
-    let events = rig.restart(Start::Recover).settle();
+    let events = rig.restart(Start::RECOVER).settle();
     let dirty: Vec<bool> = events
         .iter()
         .filter_map(|e| match e {

@@ -211,7 +211,7 @@ impl Model {
 
 fn recover(flash: Flash, geometry: Geometry, options: Options) -> Rig {
     let mut rig = Rig::new(geometry, options, flash);
-    rig.log.start(Start::Recover);
+    rig.log.start(Start::RECOVER);
     rig.poll();
     rig
 }
@@ -378,7 +378,7 @@ fn the_same_holds_for_other_geometries() {
 /// with every fate of every write at risk, and then a third recovery.
 #[test]
 fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
-    let binding = |generation| Binding { index: 1, uuid: [9; 16], generation };
+    let binding = |generation| Binding::new(1, [9; 16], generation);
     let mut cuts = 0;
     for first in 0.. {
         let prepare = || {
@@ -446,7 +446,7 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
             rig.append(n, key(n), 1, true);
         }
         rig.settle();
-        let mut rig = rig.restart(Start::Recover);
+        let mut rig = rig.restart(Start::RECOVER);
         rig.poll();
         for _ in 0..patience {
             if rig.under_way() > 0 {
@@ -456,7 +456,7 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
         rig.log.stop();
         let events = rig.settle();
         assert_eq!(events.last(), Some(&Event::Stopped { result: Ok(()) }));
-        let events = rig.restart(Start::Recover).settle();
+        let events = rig.restart(Start::RECOVER).settle();
         assert_eq!(events.iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 8);
     }
 }

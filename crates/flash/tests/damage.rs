@@ -74,7 +74,7 @@ fn start(flash: &Flash, how: Start, on_damage: OnDamage) -> Outcome {
 }
 
 fn recover(flash: &Flash) -> Outcome {
-    start(flash, Start::Recover, OnDamage::Refuse)
+    start(flash, Start::RECOVER, OnDamage::Refuse)
 }
 
 fn damage(outcome: &Outcome) -> &Damage {
@@ -126,7 +126,7 @@ fn a_newer_format_is_named_and_left_alone() {
     set(&mut flash, 8, 9);
     reseal(&mut flash, 0);
     let outcome = recover(&flash);
-    assert_eq!(outcome.end, Err(LogError::NewerFormat { found: 9, supported: 1 }));
+    assert_eq!(outcome.end, Err(LogError::NewerFormat { found: 9, supported: 2 }));
     assert_eq!(outcome.written, 0);
 }
 
@@ -184,12 +184,12 @@ fn going_on_after_damage_keeps_reporting_it_and_keeps_the_rest() {
     let mut flash = rig.flash.clone();
     flip(&mut flash, HEADERS[1] * PAGE + 100, 0);
     let mut rig = Rig::new(tiny(), Options { on_damage: OnDamage::Report, ..options() }, flash);
-    rig.log.start(Start::Recover);
+    rig.log.start(Start::RECOVER);
     rig.settle();
     rig.append(11, key(11), 1, true);
     rig.log.sync(1);
     rig.settle();
-    let outcome = start(&rig.flash, Start::Recover, OnDamage::Report);
+    let outcome = start(&rig.flash, Start::RECOVER, OnDamage::Report);
     assert_eq!(outcome.blocks, [0, 1, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(damage(&outcome).batches, [(2, 2)]);
 }
@@ -203,7 +203,7 @@ fn a_lost_header_at_the_end_of_a_clean_log_is_reported() {
     flip(&mut flash, HEADERS[4] * PAGE + 100, 0);
     let outcome = recover(&flash);
     assert_eq!(damage(&outcome).batches, [(5, 5)]);
-    let report = start(&rig.flash, Start::Recover, OnDamage::Refuse).end.unwrap();
+    let report = start(&rig.flash, Start::RECOVER, OnDamage::Refuse).end.unwrap();
     assert!(report.clean && report.damage.is_harmless());
 }
 
@@ -222,7 +222,7 @@ fn a_lost_header_in_the_last_region_of_a_full_ring_is_reported() {
     flip(&mut flash, 33 * PAGE + 100, 0);
     let outcome = recover(&flash);
     assert_eq!(damage(&outcome).batches, [(10, 10)]);
-    assert!(start(&rig.flash, Start::Recover, OnDamage::Refuse).end.is_ok());
+    assert!(start(&rig.flash, Start::RECOVER, OnDamage::Refuse).end.is_ok());
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn any_damage_to_a_durable_payload_shows_when_it_is_read_and_in_a_check() {
         let block = 2 * n as u64 + entry;
         // Batches not known to be durable when they are reached are verified on the way; the
         // others' payloads are not read, so that starting does not read the whole device.
-        let outcome = start(&flash, Start::Recover, OnDamage::Report);
+        let outcome = start(&flash, Start::RECOVER, OnDamage::Report);
         assert_eq!(outcome.unreadable, [block]);
         assert_eq!(outcome.blocks, (0..11).collect::<Vec<_>>(), "given, so that no older one is");
         let outcome = start(&flash, Start::Check, OnDamage::Refuse);
@@ -287,7 +287,7 @@ fn what_was_dropped_stays_dropped_over_many_starts() {
     let kept = rig.flash.current[torn];
     set(&mut rig.flash, torn, !kept);
     for round in 0..3 {
-        let mut next = rig.restart(Start::Recover);
+        let mut next = rig.restart(Start::RECOVER);
         next.settle();
         // The torn sector turns up again, whole; then a batch of the new epoch is written.
         set(&mut next.flash, torn, kept);
@@ -368,7 +368,7 @@ fn another_block_size_is_refused() {
     let rig = five_batches(false);
     let geometry = forebay_flash::Geometry { block_size: 2048, ..tiny() };
     let mut other = Rig::new(geometry, options(), rig.flash.clone());
-    other.log.start(Start::Recover);
+    other.log.start(Start::RECOVER);
     let events = other.settle();
     let what = "block size";
     let expected = LogError::Geometry { what, stored: 4096, expected: 2048 };
@@ -383,13 +383,13 @@ fn the_stored_geometry_wins() {
     rig.geometry.extent_bytes = 1 << 20;
     rig.geometry.region_pages = 20;
     let mut again = Rig::new(rig.geometry, options(), rig.flash.clone());
-    again.log.start(Start::Recover);
+    again.log.start(Start::RECOVER);
     let events = again.settle();
     assert!(matches!(events.last(), Some(Event::Ready(_))));
     assert_eq!((again.log.geometry().regions, again.log.geometry().region_pages), (4, 10));
     let small = Options { device_bytes: 40 * 4096, ..options() };
     let mut again = Rig::new(rig.geometry, small, rig.flash.clone());
-    again.log.start(Start::Recover);
+    again.log.start(Start::RECOVER);
     let events = again.settle();
     assert!(
         matches!(events[..], [Event::Failed(LogError::Geometry { what: "bytes", .. })]),
@@ -416,7 +416,7 @@ fn arbitrary_metadata_with_right_checksums_never_panics() {
                 reseal(&mut flash, page);
             }
         }
-        for how in [Start::Recover, Start::Check] {
+        for how in [Start::RECOVER, Start::Check] {
             start(&flash, how, OnDamage::Report);
         }
     }

@@ -36,7 +36,11 @@ fn superblock() -> Superblock {
             EpochStart { first_batch: 0x20, epoch: 0x12 },
         ],
         active: vec![BlockKey::new(7, 8)],
-        bindings: vec![Binding { index: 7, uuid: [0xAB; 16], generation: 0x17 }],
+        bindings: vec![Binding {
+            distrusted: 0x18,
+            seal: [0xCD; 32],
+            ..Binding::new(7, [0xAB; 16], 0x17)
+        }],
     }
 }
 
@@ -99,8 +103,8 @@ fn a_superblock_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 464f52454241590a0100000000100000",
-            "  10 9d764951010000003031323334353637",
+            "  00 464f52454241590a0200000000100000",
+            "  10 921204c5010000003031323334353637",
             "  20 38396162636465661100000000000000",
             "  30 12000000000000000010000000100000",
             "  40 0a000000040000000100000000000000",
@@ -111,10 +115,41 @@ fn a_superblock_has_these_bytes() {
             "  90 20000000000000001200000000000000",
             "  a0 08000000000007000700000000000000",
             "  b0 abababababababababababababababab",
-            "  c0 17000000000000000000000000000000",
+            "  c0 17000000000000001800000000000000",
+            "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+            "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
         ]
     );
     assert_eq!(Superblock::decode(&page), Ok(superblock()));
+}
+
+#[test]
+fn a_superblock_of_version_1_is_read_as_one_that_was_never_sealed() {
+    let lines = [
+        "  00 464f52454241590a0100000000100000",
+        "  10 9d764951010000003031323334353637",
+        "  20 38396162636465661100000000000000",
+        "  30 12000000000000000010000000100000",
+        "  40 0a000000040000000100000000000000",
+        "  50 00400000000000001300000000000000",
+        "  60 14000000000000001500000000000000",
+        "  70 16000000000000000200010001000000",
+        "  80 01000000000000000200000000000000",
+        "  90 20000000000000001200000000000000",
+        "  a0 08000000000007000700000000000000",
+        "  b0 abababababababababababababababab",
+        "  c0 17000000000000000000000000000000",
+    ];
+    let mut page = [0; 4096];
+    for line in lines {
+        let (at, bytes) = line.trim().split_once(' ').unwrap();
+        let at = usize::from_str_radix(at, 16).unwrap();
+        for n in 0..16 {
+            page[at + n] = u8::from_str_radix(&bytes[2 * n..2 * n + 2], 16).unwrap();
+        }
+    }
+    let old = Superblock { bindings: vec![Binding::new(7, [0xAB; 16], 0x17)], ..superblock() };
+    assert_eq!(Superblock::decode(&page), Ok(old));
 }
 
 #[test]
@@ -141,8 +176,8 @@ fn a_region_header_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 4642524547494f4e0100000000100000",
-            "  10 602a26b20c0000003031323334353637",
+            "  00 4642524547494f4e0200000000100000",
+            "  10 08f8c3300c0000003031323334353637",
             "  20 38396162636465661200000000000000",
             "  30 13000000000000001400000000000000",
             "  40 15000000000000001600000000000000",
@@ -161,8 +196,8 @@ fn a_batch_header_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 4642415443480d0a0100020000100000",
-            "  10 2be496f00d0000003031323334353637",
+            "  00 4642415443480d0a0200020000100000",
+            "  10 433673720d0000003031323334353637",
             "  20 38396162636465661200000000000000",
             "  30 14000000000000001300000000000000",
             "  40 15000000000000001600000000000000",
@@ -201,8 +236,8 @@ fn headers_hold_what_the_documentation_says() {
     assert_eq!(entries_max(4096), 166);
     let geometry = Geometry::for_device(64 << 30, 4096).unwrap();
     assert_eq!(geometry.regions, 4095);
-    assert_eq!(bindings_max(&geometry), 1756);
-    assert_eq!(bindings_max(&tiny()), 91);
+    assert_eq!(bindings_max(&geometry), 585);
+    assert_eq!(bindings_max(&tiny()), 30);
 }
 
 #[test]
@@ -235,7 +270,7 @@ fn a_look_from_outside_finds_either_copy() {
     rig.log.sync(0);
     rig.settle();
     let info = Info::find(&rig.flash.current).unwrap();
-    assert_eq!((info.format, info.superblock.generation), (1, 1));
+    assert_eq!((info.format, info.superblock.generation), (2, 1));
     assert_eq!(info.damaged_copies, []);
     let mut bytes = rig.flash.current.clone();
     bytes[100] ^= 1;

@@ -261,7 +261,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
         index.counts.cut += 1;
         let flash = if rng.one_in(5) { rig.kill(&mut rng) } else { rig.cut(&mut rng) };
         rig = Rig::new(geometry, options, flash);
-        rig.log.start(Start::Recover);
+        rig.log.start(Start::RECOVER);
         let events = rig.settle();
         index.recovered(&rig, &events);
         // A check of what the recovery has left finds nothing wrong, and the same records.
@@ -330,7 +330,7 @@ fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
         }
         for fates in 0..4_u64.pow(rig.at_risk()) {
             let mut after = Rig::new(slots(), options(), prepare().0.cut_by(fates));
-            after.log.start(Start::Recover);
+            after.log.start(Start::RECOVER);
             let events = after.settle();
             let found: BTreeMap<u64, u64> = events
                 .iter()
@@ -401,7 +401,7 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     rig.settle();
     rig.log.sync(9);
     assert_eq!(rig.settle(), [Event::Synced { ticket: 9, result: Ok(()) }]);
-    let mut rig = rig.restart(Start::Recover);
+    let mut rig = rig.restart(Start::RECOVER);
     let dirty_records = |events: &[Event]| {
         let dirty = |e: &&Event| matches!(e, Event::Recovered(r) if r.dirty != 0);
         events.iter().filter(dirty).count()
@@ -416,7 +416,7 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     let flash = rig.cut_by(4);
     assert!(flash.durable[at..at + 4096] != before[at..at + 4096], "it lies in that cell");
     let mut rig = Rig::new(geometry, options, flash);
-    rig.log.start(Start::Recover);
+    rig.log.start(Start::RECOVER);
     assert_eq!(dirty_records(&rig.settle()), 1);
 }
 
@@ -428,7 +428,7 @@ fn a_tier_of_the_other_layout_is_refused_and_left_as_it_was() {
         let info = inspect::Info::find(&before).unwrap();
         assert_eq!(info.geometry().unwrap().layout(), made.layout());
         let mut other = Rig::new(run, options(), rig.flash.clone());
-        other.log.start(Start::Recover);
+        other.log.start(Start::RECOVER);
         let events = other.settle();
         let [Event::Failed(LogError::OtherLayout { .. })] = &events[..] else {
             panic!("{events:?}")

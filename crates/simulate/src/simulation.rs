@@ -279,8 +279,7 @@ impl Simulation {
     // ---- time ----
 
     fn start(&mut self, volumes: usize) -> Result<(), SimulateError> {
-        let binding =
-            |n: usize| Binding { index: n as u16, uuid: [n as u8 + 1; 16], generation: 1 };
+        let binding = |n: usize| Binding::new(n as u16, [n as u8 + 1; 16], 1);
         let bindings = (0..volumes).map(binding).collect();
         self.cache.start(self.now, Open::Format { uuid: [0xfb; 16], bindings });
         self.execute();

@@ -243,6 +243,34 @@ impl Shard {
         }
     }
 
+    /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
+    /// entries from `from` on; where to go on, or `None` at the end.
+    pub fn drop_clean(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        volumes: u64,
+        from: EntryId,
+        count: u32,
+    ) -> Option<EntryId> {
+        let end = self.index.capacity().min(from.saturating_add(count));
+        for id in from..end {
+            let e = &self.index[id];
+            if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
+                continue;
+            }
+            assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");
+            if e.slot().is_some() {
+                self.release_slot(id);
+            }
+            if self.index[id].position().is_some() {
+                self.set_record(around, id, None);
+            }
+            around.stats.dropped += 1;
+            self.forget_if_empty(id);
+        }
+        (end < self.index.capacity()).then_some(end)
+    }
+
     /// Whether any record in the region is dirty.
     pub fn region_is_dirty(&self, region: u32) -> bool {
         let mut id = self.regions[region as usize];

@@ -1,9 +1,12 @@
-//! `forebay backing`: looks at a backing store offline.
+//! `forebay backing`: looks at a backing store offline, and gives it away.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use forebay_engine::inspect_backing;
+use forebay_config::Config;
+use forebay_engine::{
+    BackingHeader, Engine, EngineOptions, StopMode, inspect_backing, is_as_left, release_backing,
+};
 use serde::Serialize;
 
 use super::flash::hex;
@@ -17,6 +20,9 @@ pub(super) const EXAMPLE: &str = "Example, with the server stopped:
 const EXAMPLE_RECOVER: &str = "Example, with the server stopped:
   $ forebay backing recover disk.img";
 
+const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
+  $ forebay backing release disk.img";
+
 /// What to do with a backing store.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
@@ -26,9 +32,24 @@ pub enum Command {
     /// Replay its journal, if it has one
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(Args),
+    /// Give it away: what flash holds of it does not count any more, and others may write to it
+    #[command(after_help = EXAMPLE_RELEASE)]
+    Release(ReleaseArgs),
 }
 
-/// Arguments of both.
+/// Arguments of `forebay backing release`.
+#[derive(clap::Args, Debug)]
+pub struct ReleaseArgs {
+    /// The device or file
+    pub device: PathBuf,
+    /// The configuration it is served with, for layout = "none": then its flash tier is told
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Arguments of `info` and `recover`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The device or file
@@ -44,6 +65,9 @@ struct Report {
     layout: String,
     generation: u64,
     dirty: bool,
+    released: bool,
+    /// Whether the contents are as Forebay left them; null where that was not noted.
+    as_left: Option<bool>,
     data_bytes: u64,
     flash_uuid: Option<String>,
     flash_epoch: u64,
@@ -55,6 +79,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     let (args, recover) = match command {
         Command::Info(args) => (args, false),
         Command::Recover(args) => (args, true),
+        Command::Release(args) => return release(&args, ctx),
     };
     let header = inspect_backing(&args.device)?;
     if recover && header.dirty {
@@ -66,22 +91,62 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     if recover {
         ctx.note("there is no journal to replay, and nothing is dirty");
     }
+    emit(&args.device, &header, &args.output)
+}
+
+fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
+    let Some(file) = &args.config else {
+        let header = release_backing(&args.device)?;
+        return emit(&args.device, &header, &args.output);
+    };
+    let config = Config::load(file).map_err(CliError::usage)?;
+    let same = |backing: &str| {
+        let (one, other) = (Path::new(backing).canonicalize(), args.device.canonicalize());
+        Path::new(backing) == args.device || matches!((one, other), (Ok(a), Ok(b)) if a == b)
+    };
+    let Some(volume) = config.volume.iter().find(|v| same(&v.backing)) else {
+        let what = format!("{} is no backing store of {}", args.device.display(), file.display());
+        return Err(CliError::usage(what).next("give the configuration that it was served with"));
+    };
+    let name = volume.name.clone();
+    let engine = Engine::open(&config, EngineOptions::default())?;
+    let number = engine.volumes().iter().find(|v| v.name == name).map(|v| v.volume);
+    engine.invalidate(number.as_slice())?;
+    engine.stop(StopMode::Destage, |_| {})?;
+    ctx.note(format_args!("the flash tier holds nothing of volume {name} any more"));
+    match inspect_backing(&args.device) {
+        Ok(header) => emit(&args.device, &header, &args.output),
+        // Layout "none": there is nothing to show.
+        Err(_) => Ok(()),
+    }
+}
+
+fn emit(device: &Path, header: &BackingHeader, output: &OutputArgs) -> Result<(), CliError> {
     let report = Report {
         uuid: hex(&header.uuid),
         layout: header.layout.to_string(),
         generation: header.generation,
         dirty: header.dirty,
+        released: header.released,
+        as_left: is_as_left(device, header)?,
         data_bytes: header.data_bytes,
         flash_uuid: (header.flash_uuid != [0; 16]).then(|| hex(&header.flash_uuid)),
         flash_epoch: header.flash_epoch,
         journal: None,
     };
-    args.output.emit(&report, |out: &mut dyn Write| {
+    output.emit(&report, |out: &mut dyn Write| {
         writeln!(out, "uuid          {}", report.uuid)?;
         writeln!(out, "layout        {}", report.layout)?;
         writeln!(out, "data          {} bytes", report.data_bytes)?;
         writeln!(out, "generation    {}", report.generation)?;
         writeln!(out, "dirty         {}", if report.dirty { "yes" } else { "no" })?;
+        let contents = match (report.released, report.as_left) {
+            (true, _) => "released: what flash holds of it does not count",
+            (false, Some(true)) => "as Forebay left them",
+            (false, Some(false)) => "changed since Forebay left them",
+            (false, None) => "in use, or not left by a clean stop",
+        };
+        writeln!(out, "contents      {contents}")?;
         match &report.flash_uuid {
             Some(uuid) => writeln!(out, "flash tier    {uuid}, epoch {}", report.flash_epoch),
             None => writeln!(out, "flash tier    none"),

@@ -83,6 +83,19 @@ pub enum Action {
         /// Bring dirty data to the backing stores, whatever the configuration says
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
+        /// So, and give the stores away: what is cached of them does not count any more, and
+        /// others may write to them
+        #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
+        release: bool,
+    },
+    /// Drop what is cached of a volume, because its store is written by others; what is dirty goes
+    /// there first, and clients wait meanwhile
+    #[command(after_help = EXAMPLE_INVALIDATE)]
+    Invalidate {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// The volume's name
+        volume: String,
     },
     /// Add a volume, which takes a restart in this version
     #[command(after_help = EXAMPLE_RESTART)]
@@ -134,6 +147,13 @@ const EXAMPLE_QUIESCE: &str = "Example, with a server running:
 const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
+const EXAMPLE_INVALIDATE: &str =
+    "Example, with a server running: a snapshot of the store is put back.
+  $ forebay ctl quiesce --config forebay.toml
+  $ cp snapshot.img disk.img
+  $ forebay ctl invalidate vm1 --config forebay.toml
+  $ forebay ctl quiesce --resume --config forebay.toml";
+
 const EXAMPLE_RESTART: &str = "Example, with a server running, which refuses it:
   $ forebay ctl stop --destage --config forebay.toml
 
@@ -161,6 +181,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Action::Quiesce { server, resume: true } => post(&server, "/resume"),
         Action::Stop { server, keep_dirty: true, .. } => post(&server, "/stop?dirty=keep"),
         Action::Stop { server, destage: true, .. } => post(&server, "/stop?dirty=destage"),
+        Action::Stop { server, release: true, .. } => post(&server, "/stop?dirty=release"),
+        Action::Invalidate { server, volume } => {
+            post(&server, &format!("/invalidate?volume={volume}"))
+        }
         Action::Stop { server, .. } => post(&server, "/stop"),
         Action::Attach(server) => post(&server, "/attach"),
         Action::Detach(server) => post(&server, "/detach"),

@@ -74,7 +74,7 @@ pub enum Command {
     /// Look at a flash tier, verify and recover it, offline
     #[command(subcommand, after_help = flash::EXAMPLE)]
     Flash(flash::Command),
-    /// Look at a backing store, offline
+    /// Look at a backing store, or give it away, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
     /// Print a completion script for a shell

@@ -37,6 +37,10 @@ pub struct Args {
     /// Give up dirty data that stands in the way
     #[arg(long)]
     pub discard_dirty_data: bool,
+    /// Drop what is clean on the flash tier, because the backing stores were used without Forebay;
+    /// what is dirty there is written over them first
+    #[arg(long, conflicts_with = "format")]
+    pub drop_clean: bool,
     /// At the end leave dirty data on flash, whatever flush.on_stop says
     #[arg(long)]
     pub keep_dirty: bool,
@@ -74,6 +78,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let options = EngineOptions {
         format: args.format,
         discard_dirty_data: args.discard_dirty_data,
+        drop_clean: args.drop_clean,
         backend: forebay_device::Backend::from_environment()?,
         tape: args.tape.map(|path| unused(path, ctx)),
         ..EngineOptions::default()
@@ -100,6 +105,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         (StopMode::Destage, true) => {
             "finishing what is in flight, then writing back what is dirty; a second signal leaves \
              the rest on flash"
+        }
+        (StopMode::Release, true) => {
+            "finishing what is in flight, then writing back what is dirty; others may use the stores \
+             then"
         }
         (_, false) => "finishing what is in flight, then writing back what is dirty",
     });

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
-use forebay_flash::Binding;
+use forebay_flash::{Binding, Sealed};
 
 use super::hash::{number, token};
 
@@ -58,6 +58,8 @@ pub enum Record {
     SetPolicy(WritePolicy, Acknowledge),
     /// Another number of DRAM blocks was asked for.
     SetDramBlocks(u32),
+    /// A seal was asked for.
+    Seal(Vec<Sealed>),
     /// Effects so far, and their hash.
     Mark(u64, u64),
 }
@@ -179,6 +181,7 @@ impl Record {
                 p.allocate_on_read.into(),
                 (*acknowledge == Acknowledge::Dram).into(),
             ]),
+            Record::Seal(volumes) => write_seals(volumes, out),
             Record::SetDramBlocks(blocks) => {
                 out.write_all(&[11])?;
                 out.write_all(&blocks.to_le_bytes())
@@ -245,6 +248,7 @@ impl Record {
                 Record::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
             }
             11 => Record::SetDramBlocks(read_u32(input)?),
+            13 => Record::Seal(read_seals(input)?),
             9 => Record::Mark(read_u64(input)?, read_u64(input)?),
             _ => return Err(bad("an unknown kind")),
         }))
@@ -252,7 +256,14 @@ impl Record {
 }
 
 fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
-    let Open::Format { uuid, bindings } = open else { return out.write_all(&[0]) };
+    let (uuid, bindings) = match open {
+        Open::Format { uuid, bindings } => (uuid, bindings),
+        Open::Recover { changed, sealed } => {
+            out.write_all(&[0, (*sealed).into()])?;
+            out.write_all(&(changed.len() as u32).to_le_bytes())?;
+            return changed.iter().try_for_each(|volume| out.write_all(&volume.to_le_bytes()));
+        }
+    };
     out.write_all(&[1])?;
     out.write_all(uuid)?;
     out.write_all(&(bindings.len() as u32).to_le_bytes())?;
@@ -266,7 +277,9 @@ fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
 
 fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     if read_u8(input)? == 0 {
-        return Ok(Open::Recover);
+        let sealed = read_u8(input)? != 0;
+        let changed = (0..read_u32(input)?).map(|_| read_array(input).map(u16::from_le_bytes));
+        return Ok(Open::Recover { changed: changed.collect::<io::Result<_>>()?, sealed });
     }
     let uuid = read_array(input)?;
     let mut bindings = Vec::new();
@@ -274,9 +287,29 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
         let number = read_u32(input)?;
         let number = number.try_into().map_err(|_| TapeError::Damaged(index, "a binding"))?;
         let (uuid, generation) = (read_array(input)?, read_u64(input)?);
-        bindings.push(Binding { index: number, uuid, generation });
+        bindings.push(Binding::new(number, uuid, generation));
     }
     Ok(Open::Format { uuid, bindings })
+}
+
+fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&[13])?;
+    out.write_all(&(volumes.len() as u32).to_le_bytes())?;
+    for volume in volumes {
+        out.write_all(&volume.index.to_le_bytes())?;
+        out.write_all(&volume.seal)?;
+        out.write_all(&[volume.distrust.into()])?;
+    }
+    Ok(())
+}
+
+fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {
+    let mut volumes = Vec::new();
+    for _ in 0..read_u32(input)? {
+        let (index, seal) = (u16::from_le_bytes(read_array(input)?), read_array(input)?);
+        volumes.push(Sealed { index, seal, distrust: read_u8(input)? != 0 });
+    }
+    Ok(volumes)
 }
 
 fn write_u64(words: &[u64], out: &mut impl Write) -> io::Result<()> {

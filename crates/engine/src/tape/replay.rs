@@ -103,6 +103,7 @@ impl<R: Read> Player<R> {
             Record::PrepareStop => cache.prepare_stop(),
             Record::Stop(destage) => cache.stop(destage),
             Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
+            Record::Seal(volumes) => cache.seal(volumes),
             Record::SetDramBlocks(blocks) => {
                 let (shards, most) = (cache.config().shards, cache.config().dram_blocks);
                 if blocks < shards.into() || blocks > most {

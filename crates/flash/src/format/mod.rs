@@ -19,7 +19,7 @@ pub mod superblock;
 use core::fmt;
 
 /// The version written, and the newest one understood.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the prefix that all versions share.
 const PREFIX_BYTES: usize = 20;
 /// Sequences stay below this (at a billion a second: for over a century), so that arithmetic on
@@ -70,6 +70,11 @@ fn seal(bytes: &mut [u8], magic: &[u8; 8], small: u16) {
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// The version of a structure that has been opened.
+fn version_of(bytes: &[u8]) -> u16 {
+    u16_at(bytes, 8)
+}
+
 /// Checks the shared prefix; gives the small number and the bytes covered.
 fn open<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<(u16, &'a [u8]), FormatError> {
     if bytes.len() < PREFIX_BYTES || bytes[..8] != magic[..] {
@@ -84,7 +89,7 @@ fn open<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<(u16, &'a [u8]), FormatE
         return Err(FormatError::Checksum);
     }
     match u16_at(bytes, 8) {
-        VERSION => Ok((u16_at(bytes, 10), covered)),
+        1..=VERSION => Ok((u16_at(bytes, 10), covered)),
         v if v > VERSION => Err(FormatError::Version(v)),
         _ => Err(FormatError::Invalid("version")),
     }

@@ -24,9 +24,13 @@
 //! | 126 | 2 | zeroes |
 //! | 128 | 16 each | epochs: sequence of the first batch (8), epoch (8); ascending |
 //! | | 8 each | active extents: key of the first block |
-//! | | 32 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8) |
+//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), zeroes (24) |
+//!
+//! In version 1, bound volumes took 32 bytes each, and had neither of the last two.
 
-use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
+use super::{
+    FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at, version_of,
+};
 use crate::epochs::{EPOCHS_MAX, EpochStart};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
@@ -37,7 +41,8 @@ pub const MAGIC: [u8; 8] = *b"FOREBAY\n";
 const TABLES_AT: usize = 128;
 const EPOCH_BYTES: usize = 16;
 const ACTIVE_BYTES: usize = 8;
-const BINDING_BYTES: usize = 32;
+const BINDING_BYTES: usize = 96;
+const BINDING_BYTES_V1: usize = 32;
 const CLEAN: u32 = 1;
 
 /// Largest number of volumes that can be bound under this geometry.
@@ -145,6 +150,8 @@ impl Superblock {
             put(bytes, at, &binding.index.to_le_bytes());
             put(bytes, at + 8, &binding.uuid);
             put(bytes, at + 24, &binding.generation.to_le_bytes());
+            put(bytes, at + 32, &binding.distrusted.to_le_bytes());
+            put(bytes, at + 40, &binding.seal);
             at += BINDING_BYTES;
         }
         seal(bytes, &MAGIC, self.layout);
@@ -157,13 +164,15 @@ impl Superblock {
     /// If there is none, or it is damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (layout, bytes) = open(bytes, &MAGIC)?;
+        let sealable = version_of(bytes) >= 2;
+        let binding_bytes = if sealable { BINDING_BYTES } else { BINDING_BYTES_V1 };
         if bytes.len() < TABLES_AT {
             return Err(FormatError::Invalid("length"));
         }
         let [epochs, active, bindings] = [120, 122, 124].map(|at| usize::from(u16_at(bytes, at)));
         let active_at = TABLES_AT + epochs * EPOCH_BYTES;
         let bindings_at = active_at + active * ACTIVE_BYTES;
-        if bytes.len() < bindings_at + bindings * BINDING_BYTES {
+        if bytes.len() < bindings_at + bindings * binding_bytes {
             return Err(FormatError::Invalid("length of the tables"));
         }
         let epochs: Vec<_> = (0..epochs)
@@ -201,13 +210,17 @@ impl Superblock {
                 .map(|n| BlockKey(u64_at(bytes, active_at + n * ACTIVE_BYTES)))
                 .collect(),
             bindings: (0..bindings)
-                .map(|n| bindings_at + n * BINDING_BYTES)
-                .map(|at| Binding {
-                    index: u16_at(bytes, at),
-                    uuid: array_at(bytes, at + 8),
-                    generation: u64_at(bytes, at + 24),
+                .map(|n| &bytes[bindings_at + n * binding_bytes..][..binding_bytes])
+                .map(|bytes| {
+                    let (index, generation) = (u16_at(bytes, 0), u64_at(bytes, 24));
+                    let binding = Binding::new(index, array_at(bytes, 8), generation);
+                    if !sealable {
+                        return Ok(binding);
+                    }
+                    let distrusted = sequence_at(bytes, 32)?;
+                    Ok(Binding { distrusted, seal: array_at(bytes, 40), ..binding })
                 })
-                .collect(),
+                .collect::<Result<_, FormatError>>()?,
         })
     }
 }

@@ -55,14 +55,19 @@ impl StopRequest {
 }
 
 fn code(mode: StopMode) -> u8 {
-    if mode == StopMode::Destage { 1 } else { 2 }
+    match mode {
+        StopMode::Destage => 1,
+        StopMode::Keep => 2,
+        StopMode::Release => 3,
+    }
 }
 
 fn mode(code: u8) -> Option<StopMode> {
     match code {
         0 => None,
         1 => Some(StopMode::Destage),
-        _ => Some(StopMode::Keep),
+        2 => Some(StopMode::Keep),
+        _ => Some(StopMode::Release),
     }
 }
 
@@ -157,23 +162,24 @@ impl Shared {
             }
             "/destage" if post => done(engine.destage(|_| {}), &engine),
             "/quiesce" if post => done(engine.quiesce(|_| {}), &engine),
-            "/resume" if post => {
-                engine.resume();
-                done(Ok(()), &engine)
-            }
+            "/resume" if post => done(engine.resume(), &engine),
             "/stop" if post => {
                 let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
-                self.stop.set(match (said("dirty=keep"), said("dirty=destage")) {
-                    (true, _) => StopMode::Keep,
-                    (_, true) => StopMode::Destage,
-                    _ => self.stop.usual(),
+                self.stop.set(match () {
+                    () if said("dirty=keep") => StopMode::Keep,
+                    () if said("dirty=destage") => StopMode::Destage,
+                    () if said("dirty=release") => StopMode::Release,
+                    () => self.stop.usual(),
                 });
                 Answer::json(202, json(&serde_json::json!({ "stopping": true })))
             }
             "/set" if post => set(&engine, &asked.query),
             "/resize" if post => resize(&engine, &asked.query),
+            "/invalidate" if post => invalidate(&engine, &asked.query),
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
-            | "/resize" => Answer::error(405, "this is asked with the other method, GET or POST"),
+            | "/resize" | "/invalidate" => {
+                Answer::error(405, "this is asked with the other method, GET or POST")
+            }
             "/attach" | "/detach" => Answer::error(
                 501,
                 "this version changes volumes only by a restart: stop the server, edit the \
@@ -227,6 +233,17 @@ fn resize(engine: &Engine, query: &str) -> Answer {
             Err(_) => Answer::error(400, "the size of DRAM is a number of bytes"),
         },
         _ => Answer::error(400, "only `dram` can be resized while the server runs"),
+    }
+}
+
+/// Drops what is cached of a volume: `volume=NAME`.
+fn invalidate(engine: &Engine, query: &str) -> Answer {
+    let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
+        return Answer::error(400, "say which volume");
+    };
+    match engine.volumes().iter().find(|v| v.name == name) {
+        Some(found) => done(engine.invalidate(&[found.volume]), engine),
+        None => Answer::error(404, &format!("there is no volume `{name}`")),
     }
 }
 

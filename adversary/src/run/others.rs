@@ -1,0 +1,311 @@
+//! Others who use the backing stores: after a stop, and while the cache is quiet. What they write is
+//! what a client must find then; and no start must take the cache's word for what they have changed.
+//!
+//! The runner does what an engine does with headers and fingerprints: it knows which stores were
+//! changed, and says so at each start until one has gone well.
+
+use forebay_block::Volume;
+use forebay_cache::Open;
+use forebay_device::choices::Choices;
+use forebay_device::memory::CutStyle;
+use forebay_effect::Device;
+use forebay_flash::{Binding, SEAL_BYTES, Seal, Sealed};
+
+use super::Runner;
+use crate::oracle::Oracle;
+use crate::world::stamp;
+
+/// Completions that something may take before it counts as hanging.
+const TURNS_MAX: u32 = 100_000;
+
+/// What others have done, and how far the cache knows.
+#[derive(Clone, Debug)]
+pub(super) struct Others {
+    /// Volumes whose stores the next start is to take for changed.
+    changed: Vec<u16>,
+    /// Of those, some with dirty data for certain; with none for certain.
+    dirty: bool,
+    clean: bool,
+    /// The seals that the next start must find, if that is known.
+    pub seals: Option<Vec<(u16, Seal)>>,
+    /// A start was refused for the changes.
+    pub refused: bool,
+    /// How the stores were before the changes, and what was admissible, for who puts them back.
+    before: Option<(Vec<Vec<u8>>, Vec<Oracle>)>,
+    /// The operator has everything clean dropped, once the start has gone well.
+    drops: bool,
+}
+
+impl Default for Others {
+    fn default() -> Others {
+        Others {
+            changed: Vec::new(),
+            dirty: false,
+            clean: true,
+            seals: Some(Vec::new()),
+            refused: false,
+            before: None,
+            drops: false,
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// After a stop that went well: the stores are noted, and others may use them.
+    pub(super) fn leave_to_others(&mut self, destaged: bool) -> Result<(), String> {
+        let volumes = self.oracles.len();
+        let writes_back = self.world.cache.config().write_policy.write_back;
+        let dirty: Vec<bool> = (0..volumes as u32)
+            .map(|v| self.world.cache.volume_stats(Volume(v)).is_some_and(|s| s.dirty_blocks > 0))
+            .collect();
+        let released: Vec<bool> =
+            dirty.iter().map(|dirty| !dirty && destaged && self.choices.choose(4) == 3).collect();
+        let patience = self.choices_of_a_cut();
+        let noted = self.note(&released, patience)?;
+        match self.choices.choose(2) {
+            0 => self.world.power_cut(CutStyle::Any, &mut self.choices),
+            _ => self.world.reboot(self.scenario.config.clone()),
+        }
+        self.oracles.iter_mut().for_each(|o| o.power_cut(true));
+        if !noted || self.choices.choose(3) == 0 {
+            return Ok(());
+        }
+        self.seen.stats.add("stores used by others between runs", 1);
+        let before = (self.stores(), self.oracles.clone());
+        // What was destaged in a run that leaves something dirty may be taken for dirty again.
+        let certain = destaged || !writes_back;
+        for v in 0..volumes {
+            if self.choices.choose(2) == 0 {
+                continue;
+            }
+            // Where something dirty is newer than what others write, either may be found in the end.
+            self.write_past(v, certain);
+            if !released[v] {
+                self.others.changed.push(v as u16);
+                self.others.dirty |= dirty[v];
+                self.others.clean &= certain;
+            }
+        }
+        self.others.before = Some(before);
+        // What others wrote is nothing that the log must have held first.
+        self.world.reboot(self.scenario.config.clone());
+        Ok(())
+    }
+
+    /// A cut may come before a note is durable: after how many completions, if so.
+    fn choices_of_a_cut(&mut self) -> u32 {
+        match self.choices.choose(4) {
+            3 => self.choices.choose(8) as u32,
+            _ => TURNS_MAX,
+        }
+    }
+
+    /// Has the cache note the stores; false if that was cut short.
+    fn note(&mut self, released: &[bool], patience: u32) -> Result<bool, String> {
+        let mut volumes = Vec::new();
+        for (v, &distrust) in released.iter().enumerate() {
+            let seal = [1 + self.choices.choose(250) as u8; SEAL_BYTES];
+            volumes.push(Sealed { index: v as u16, seal, distrust });
+        }
+        self.tell(|| {
+            format!("--- seal {:?}", volumes.iter().map(|v| v.distrust).collect::<Vec<_>>())
+        });
+        self.seal(volumes, patience)
+    }
+
+    fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
+        let seals = volumes.iter().map(|v| (v.index, v.seal)).collect();
+        self.others.seals = None;
+        self.world.cache.seal(volumes);
+        self.world.run();
+        for _ in 0..patience {
+            if let Some(result) = self.world.sealed() {
+                result.map_err(|e| format!("a seal failed: {e}"))?;
+                self.others.seals = Some(seals);
+                self.seen.stats.add("seals", 1);
+                return Ok(true);
+            }
+            self.check_watch()?;
+            if !self.world.complete_one(&mut self.choices) {
+                return Err(format!("a seal hangs: {}", self.world.cache.describe()));
+            }
+        }
+        self.seen.stats.add("seals cut short", 1);
+        Ok(false)
+    }
+
+    /// What the backing stores hold.
+    fn stores(&self) -> Vec<Vec<u8>> {
+        let devices = self.world.executor.devices();
+        let held = |v| devices.durable(Device::Backing(Volume(v))).to_vec();
+        (0..self.oracles.len() as u32).map(held).collect()
+    }
+
+    /// Others write to a store. `certain`: nothing of the cache's is newer.
+    fn write_past(&mut self, volume: usize, certain: bool) {
+        let device = Device::Backing(Volume(volume as u32));
+        let mut bytes = self.world.executor.devices().durable(device).to_vec();
+        for _ in 0..1 + self.choices.choose(3) {
+            let sectors = self.oracles[volume].sectors();
+            let block = self.scenario.config.block_size.bytes() / 512;
+            let (first, count) = self.range(volume, sectors, block);
+            let id = self.world.next_version;
+            self.world.next_version += 1;
+            self.tell(|| format!("--- others write v{volume} {first}+{count} (write {id})"));
+            let oracle = &mut self.oracles[volume];
+            let durable = oracle.durable_issued(first, count);
+            oracle.write_issued(id, first, count, false);
+            oracle.write_ended(id, first, count, certain);
+            if certain {
+                oracle.durable_done(&durable);
+            }
+            stamp(
+                &mut bytes[first as usize * 512..][..count as usize * 512],
+                volume as u32,
+                first,
+                id,
+            );
+        }
+        self.world.executor.devices_mut().replace(device, bytes);
+    }
+
+    /// How the next start is to be.
+    pub(super) fn open(&self) -> Open {
+        match self.others.drops {
+            true => Open::Recover { changed: Vec::new(), sealed: true },
+            false => Open::Recover { changed: self.others.changed.clone(), sealed: false },
+        }
+    }
+
+    /// Recovery has found the seals that it must.
+    pub(super) fn check_seals(&self, bindings: &[Binding]) -> Result<(), String> {
+        let Some(seals) = &self.others.seals else { return Ok(()) };
+        for binding in bindings {
+            let expected = seals.iter().find(|s| s.0 == binding.index).map(|s| s.1);
+            if binding.seal != expected.unwrap_or([0; SEAL_BYTES]) {
+                return Err(format!(
+                    "volume {} was sealed with {expected:?}, and is found with {:?}",
+                    binding.index, binding.seal
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A start that went well.
+    pub(super) fn accepted(&mut self) -> Result<(), String> {
+        if self.others.drops {
+            self.settle("the dropping of what is clean")?;
+            let all = (0..self.oracles.len() as u16).map(|index| Sealed {
+                index,
+                seal: [0; SEAL_BYTES],
+                distrust: true,
+            });
+            self.seal(all.collect(), TURNS_MAX)?;
+            self.seen.stats.add("clean contents dropped past dirty data", 1);
+        } else if !self.others.changed.is_empty() {
+            if self.others.dirty {
+                return Err("a start took a changed store, for which there was dirty data".into());
+            }
+            self.seen.stats.add("starts with changed stores", 1);
+        }
+        self.others = Others::default();
+        Ok(())
+    }
+
+    /// A start was refused because of what others wrote: the operator puts the stores back, or has
+    /// what is dirty written over them.
+    pub(super) fn refused_to_start(&mut self, volume: u16) -> Result<(), String> {
+        if !self.others.changed.contains(&volume) {
+            return Err(format!("volume {volume} was refused as changed, and was not"));
+        }
+        if self.others.clean {
+            return Err(format!("volume {volume} was refused, and nothing is dirty"));
+        }
+        self.seen.stats.add("refused: a changed store and dirty data", 1);
+        self.others.refused = true;
+        match self.others.before.take() {
+            Some((stores, oracles)) if self.choices.choose(2) == 0 => {
+                for (v, bytes) in stores.into_iter().enumerate() {
+                    let device = Device::Backing(Volume(v as u32));
+                    self.world.executor.devices_mut().replace(device, bytes);
+                }
+                self.oracles = oracles;
+                (self.others.changed, self.others.dirty) = (Vec::new(), false);
+            }
+            _ => self.others.drops = true,
+        }
+        self.world.reboot(self.world.config.clone());
+        Ok(())
+    }
+
+    /// Waits until nothing is dirty or under way. (The cache takes requests; nobody makes any.)
+    fn settle(&mut self, what: &str) -> Result<(), String> {
+        let (mut asked, mut over) = (false, false);
+        for _ in 0..TURNS_MAX {
+            self.hear()?;
+            if asked && let Some(result) = self.world.destaged() {
+                result.map_err(|e| format!("the destage of {what} failed: {e}"))?;
+                (asked, over) = (false, self.world.cache.dirty_blocks() == 0);
+            }
+            let idle = self.open.is_empty() && !asked;
+            if idle && over && self.world.cache.is_quiet() {
+                return Ok(());
+            }
+            if idle && !over {
+                asked = true;
+                self.world.cache.destage();
+                self.world.run();
+            } else if !self.world.complete_one(&mut self.choices) {
+                return Err(format!("{what} hangs: {}", self.world.cache.describe()));
+            }
+        }
+        Err(format!("{what} never ends: {}", self.world.cache.describe()))
+    }
+
+    /// The operator makes the cache quiet, uses a store, and has the cache go on; or the power goes.
+    pub(super) fn quiet(&mut self) -> Result<(), String> {
+        if self.destage.is_some() {
+            return Ok(());
+        }
+        self.settle("a quiesce")?;
+        self.oracles.iter_mut().for_each(|o| {
+            let all = o.flush_issued();
+            o.flush_done(&all);
+        });
+        self.fork_now()?;
+        let none = vec![false; self.oracles.len()];
+        if !self.note(&none, TURNS_MAX)? {
+            return Ok(());
+        }
+        self.fork_now()?;
+        if self.choices.choose(2) == 1 {
+            let v = self.choices.choose(self.oracles.len() as u64) as usize;
+            self.write_past(v, true);
+            self.others.changed.push(v as u16);
+            self.fork_now()?;
+            let distrust = vec![Sealed { index: v as u16, seal: [0; SEAL_BYTES], distrust: true }];
+            let seals = self.others.seals.take();
+            self.seal(distrust, TURNS_MAX)?;
+            let changed = |seal: (u16, Seal)| match usize::from(seal.0) == v {
+                true => (seal.0, [0; SEAL_BYTES]),
+                false => seal,
+            };
+            self.others.seals = seals.map(|seals| seals.into_iter().map(changed).collect());
+            self.others.changed.clear();
+            self.seen.stats.add("stores taken over live", 1);
+            self.fork_now()?;
+        }
+        let zeroes = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false };
+        self.seal((0..self.oracles.len() as u16).map(zeroes).collect(), TURNS_MAX)?;
+        self.hear()
+    }
+
+    /// Looks at what a cut would leave now, some of the time.
+    fn fork_now(&mut self) -> Result<(), String> {
+        match self.choices.choose(3) {
+            2 => self.fork(),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a backing store looks like, so that a start can tell whether others have written to it
+//! since Forebay left it.
+//!
+//! Not every byte is looked at. The first and the last MiB of a volume are, which hold what every mount
+//! of a file system and every change of a partition table writes, 256 blocks of 4 KiB strewn over
+//! the rest, and where the store is a file, its size and the time when it was last modified. What
+//! changes none of these goes unnoticed: somebody who writes to a block device past its file system.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use forebay_flash::{SEAL_BYTES, Seal};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::header_area::HeaderArea;
+
+/// Bytes at each end of a volume that are looked at.
+const END_BYTES: u64 = 1 << 20;
+/// Blocks in between, and their bytes.
+const BLOCKS: u64 = 256;
+const BLOCK_BYTES: u64 = 4096;
+/// Where the pieces of a seal lie.
+const TIMES_AT: usize = 16;
+const SIZE_AT: usize = 24;
+
+/// What a volume's contents look like; never all zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// Of the `size` bytes from `start` on. What cannot be read is a part of the picture.
+    ///
+    /// # Errors
+    /// If nothing can be read.
+    pub fn take(area: &HeaderArea, start: u64, size: u64) -> io::Result<Fingerprint> {
+        let mut hash = Xxh3::new();
+        hash.update(&size.to_le_bytes());
+        let (mut buffer, mut failure, mut any) = (Vec::new(), None, false);
+        for (at, length) in pieces(size) {
+            buffer.resize(length as usize, 0);
+            match area.read_exact(start + at, &mut buffer) {
+                Ok(()) => any = true,
+                Err(error) => {
+                    buffer.fill(0xBD);
+                    failure = Some(error);
+                }
+            }
+            hash.update(&buffer);
+        }
+        if let (false, Some(error)) = (any, failure) {
+            return Err(error);
+        }
+        Ok(Fingerprint(hash.digest128().max(1).to_le_bytes()))
+    }
+
+    /// As a header keeps it; `None` for zeroes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Option<Fingerprint> {
+        (bytes != [0; 16]).then_some(Fingerprint(bytes))
+    }
+
+    /// As a header keeps it.
+    pub fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
+/// How a store was left, as the flash tier keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Left {
+    /// Bytes of the volume.
+    pub size: u64,
+    /// Of these bytes.
+    pub print: Fingerprint,
+    /// The [`times`] of the store.
+    pub times: u64,
+}
+
+impl Left {
+    /// As a seal.
+    pub fn seal(&self) -> Seal {
+        let mut seal = [0; SEAL_BYTES];
+        seal[..TIMES_AT].copy_from_slice(&self.print.0);
+        seal[TIMES_AT..SIZE_AT].copy_from_slice(&self.times.to_le_bytes());
+        seal[SIZE_AT..].copy_from_slice(&self.size.to_le_bytes());
+        seal
+    }
+
+    /// What was sealed; `None` for zeroes.
+    pub fn unseal(seal: &Seal) -> Option<Left> {
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&seal[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let mut print = [0; 16];
+        print.copy_from_slice(&seal[..TIMES_AT]);
+        let print = Fingerprint::from_bytes(print)?;
+        Some(Left { size: number(SIZE_AT), print, times: number(TIMES_AT) })
+    }
+}
+
+/// What stands for the times of a file; 0 where there are none that mean anything.
+pub(crate) fn times(metadata: &Metadata) -> u64 {
+    if !metadata.is_file() {
+        return 0;
+    }
+    let mut hash = Xxh3::new();
+    for number in [metadata.size() as i64, metadata.mtime(), metadata.mtime_nsec()] {
+        hash.update(&number.to_le_bytes());
+    }
+    hash.digest().max(1)
+}
+
+/// First byte and length of what is looked at of a volume, in order.
+fn pieces(size: u64) -> Vec<(u64, u64)> {
+    if size <= 2 * END_BYTES + BLOCKS * BLOCK_BYTES {
+        return (0..size)
+            .step_by(END_BYTES as usize)
+            .map(|at| (at, END_BYTES.min(size - at)))
+            .collect();
+    }
+    let stride = (size - 2 * END_BYTES) / BLOCKS / 512 * 512;
+    let strewn = (0..BLOCKS).map(|n| {
+        // Anywhere in its share of the middle, but always at the same place for this size.
+        let mix =
+            (size ^ n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let within = (mix >> 16) % (stride - BLOCK_BYTES + 1);
+        (END_BYTES + n * stride + within / 512 * 512, BLOCK_BYTES)
+    });
+    let first = std::iter::once((0, END_BYTES));
+    first.chain(strewn).chain([(size - END_BYTES, END_BYTES)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn pieces_lie_within_the_volume_in_order_and_cover_small_ones() {
+        for size in
+            [512, 4096, 1 << 20, (1 << 20) + 512, 3 << 20, (3 << 20) + 512, 1 << 30, 5 << 40]
+        {
+            let pieces = pieces(size);
+            let mut end = 0;
+            for &(at, length) in &pieces {
+                assert!(
+                    at >= end && at % 512 == 0 && length > 0,
+                    "{size}: {at}+{length} after {end}"
+                );
+                end = at + length;
+            }
+            assert_eq!(end, size);
+            let looked_at: u64 = pieces.iter().map(|p| p.1).sum();
+            assert_eq!(looked_at, size.min(3 << 20));
+        }
+    }
+
+    #[test]
+    fn a_change_of_either_end_shows_and_one_where_nobody_looks_does_not() {
+        let size: u64 = 64 << 20;
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(size + 4096).unwrap();
+        file.flush().unwrap();
+        let area = HeaderArea::of_file(file.try_clone().unwrap());
+        let take = || Fingerprint::take(&area, 4096, size).unwrap();
+        let before = take();
+        for (at, shows) in [(4096, true), (4096 + size - 1, true), (0, false)] {
+            file.write_all_at(&[1], at).unwrap();
+            assert_eq!(take() != before, shows, "byte {at}");
+            file.write_all_at(&[0], at).unwrap();
+            assert_eq!(take(), before);
+        }
+        let unseen =
+            (1 << 20..).find(|at| pieces(size).iter().all(|p| !(p.0..p.0 + p.1).contains(at)));
+        file.write_all_at(&[1], 4096 + unseen.unwrap()).unwrap();
+        assert_eq!(take(), before);
+    }
+
+    #[test]
+    fn a_seal_gives_back_what_it_was_given() {
+        let left = Left { size: 5, print: Fingerprint([7; 16]), times: 9 };
+        assert_eq!(Left::unseal(&left.seal()), Some(left));
+        assert_eq!(Left::unseal(&[0; SEAL_BYTES]), None);
+        assert_eq!(Fingerprint::from_bytes([0; 16]), None);
+    }
+
+    #[test]
+    fn the_time_of_a_file_counts_and_that_of_a_directory_does_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let before = times(&file.as_file().metadata().unwrap());
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+        file.as_file().set_modified(later).unwrap();
+        assert_ne!(times(&file.as_file().metadata().unwrap()), before);
+        assert_eq!(times(&std::fs::metadata("/").unwrap()), 0);
+    }
+}

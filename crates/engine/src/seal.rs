@@ -1,0 +1,182 @@
+//! Leaving the stores to others, and taking them back: quiesce and resume, the note of how they look
+//! that a stop leaves, and dropping what is cached of them.
+//!
+//! The note is taken when nothing is dirty and nothing modifies the stores: their fingerprints go into
+//! their headers, then, with the times of files, which the headers have just changed, into the flash
+//! tier. Before a store may be written again the notes are withdrawn in the opposite sense: headers
+//! first say *dirty*, then the tier forgets. A start that finds a store other than a note says
+//! (`Store::is_changed`) drops what the tier holds of it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_block::Volume;
+use forebay_cache::Notice as MachineNotice;
+use forebay_effect::Outcome;
+use forebay_flash::{SEAL_BYTES, Sealed};
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::fingerprint::{self, Fingerprint};
+use crate::store::Store;
+
+/// How often somebody looks whether the machine is quiet.
+const LOOK: Duration = Duration::from_millis(2);
+
+impl Engine {
+    /// Holds new requests back, finishes what is in flight and brings everything dirty to the
+    /// backing stores, which are then the whole truth until [`resume`](Engine::resume): their headers
+    /// say so, also in a copy that is made meanwhile, and the next start notices if others have
+    /// written to them.
+    ///
+    /// # Errors
+    /// As [`destage`](Engine::destage), or if that cannot be noted; requests go on then.
+    pub fn quiesce(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let quiesced = self.hold_all(progress).and_then(|()| {
+            self.quiesced.store(true, Ordering::Relaxed);
+            self.note_stores("the quiesce", Left::Whole)
+        });
+        if quiesced.is_err() {
+            // What keeps clients waiting is the greater trouble.
+            self.resume()?;
+        }
+        quiesced
+    }
+
+    /// Lets requests go on after a [`quiesce`](Engine::quiesce).
+    ///
+    /// # Errors
+    /// If headers or the flash tier cannot be told; requests are still held back then.
+    pub fn resume(&self) -> Result<(), EngineError> {
+        if self.quiesced.load(Ordering::Relaxed) {
+            let still = |error| EngineError::StillQuiesced(Box::new(error));
+            self.withdraw_notes().map_err(still)?;
+            self.quiesced.store(false, Ordering::Relaxed);
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// Drops what is cached of these volumes, in memory and on flash, durably: their stores were, or
+    /// are to be, written by others. What is dirty goes there first. Requests wait meanwhile; after a
+    /// [`quiesce`](Engine::quiesce) they go on waiting.
+    ///
+    /// # Errors
+    /// As [`destage`](Engine::destage), or if the flash tier cannot be told; then nothing was dropped.
+    pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
+        let drop = |v: &Volume| Sealed { index: v.0 as u16, seal: [0; SEAL_BYTES], distrust: true };
+        let volumes = volumes.iter().map(drop).collect();
+        if self.quiesced.load(Ordering::Relaxed) {
+            return self.seal(volumes, "dropping what is cached");
+        }
+        let dropped =
+            self.hold_all(|_| {}).and_then(|()| self.seal(volumes, "dropping what is cached"));
+        self.let_go();
+        dropped
+    }
+
+    /// Holds requests back until nothing is dirty or under way.
+    fn hold_all(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        self.shared.hold(true);
+        while self.shared.lock().is_busy() {
+            std::thread::sleep(LOOK);
+        }
+        self.destage(progress)
+    }
+
+    fn let_go(&self) {
+        self.shared.hold(false);
+    }
+
+    /// Notes how the stores are left; nothing is under way.
+    pub(crate) fn note_stores(&self, what: &'static str, left: Left) -> Result<(), EngineError> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
+        let prints = match self.has_flash {
+            true => fingerprints(&stores).map_err(unsealed)?,
+            // Nobody has anything cached that could be out of date.
+            false => vec![None; stores.len()],
+        };
+        let mut sealed = Vec::new();
+        for (number, (store, print)) in stores.iter_mut().zip(prints).enumerate() {
+            let size = store.size_bytes;
+            store.write_header(|header| {
+                if left != Left::Dirty {
+                    (header.dirty, header.opening) = (false, false);
+                }
+                header.released = left == Left::Released;
+                header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
+                header.data_bytes = size;
+            })?;
+            if let Some(print) = print {
+                store.sync_times().map_err(unsealed)?;
+                let times = store.times().map_err(unsealed)?;
+                let seal = fingerprint::Left { size, print, times }.seal();
+                let distrust = left == Left::Released;
+                sealed.push(Sealed { index: number as u16, seal, distrust });
+            }
+        }
+        drop(stores);
+        self.seal(sealed, what)
+    }
+
+    /// The stores are about to be written again.
+    fn withdraw_notes(&self) -> Result<(), EngineError> {
+        let dirty = self.keeps_dirty.load(Ordering::Relaxed);
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        for store in stores.iter_mut() {
+            let dirty = dirty && !store.read_only;
+            store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
+        }
+        let numbers = 0..stores.len() as u16;
+        drop(stores);
+        let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false };
+        self.seal(numbers.map(open).collect(), "letting clients go on")
+    }
+
+    /// Has the machine take a note, once it is quiet.
+    fn seal(&self, volumes: Vec<Sealed>, what: &'static str) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        while !core.cache.is_quiet() {
+            self.shared.unlock(core, None);
+            std::thread::sleep(LOOK);
+            core = self.shared.lock();
+        }
+        core.seal(self.shared.clock.now(), volumes);
+        self.shared.unlock(core, None);
+        let sealed: Option<Outcome> = self.shared.wait_notice(
+            |notice| match notice {
+                MachineNotice::Sealed(result) => Some(*result),
+                _ => None,
+            },
+            |_| std::ops::ControlFlow::Continue(()),
+        );
+        let failed =
+            |error| EngineError::Unsealed { what, why: format!("the flash tier: {error}") };
+        sealed.unwrap_or(Ok(())).map_err(failed)
+    }
+}
+
+/// How the stores are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Each is the whole truth.
+    Whole,
+    /// So, and what is cached of them does not count any more.
+    Released,
+    /// Newer data for some are on the flash tier.
+    Dirty,
+}
+
+/// Those of all stores, looked at side by side.
+fn fingerprints(stores: &[Store]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+    std::thread::scope(|scope| {
+        let taken: Vec<_> = (stores.iter())
+            .map(|store| scope.spawn(move || store.fingerprint(store.size_bytes)))
+            .collect();
+        let join =
+            |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("reading does not panic");
+        taken.into_iter().map(|t| join(t).map(Some)).collect()
+    })
+}

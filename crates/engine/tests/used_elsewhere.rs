@@ -1,0 +1,298 @@
+//! Stores that were used without Forebay between two runs: what they hold now is served, or the
+//! start is refused by name; and stores that were left alone are taken for what they are.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use forebay_block::{Flags, Op, Volume};
+use forebay_config::Config;
+use forebay_engine::{
+    Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission, inspect_backing,
+    is_as_left, release_backing,
+};
+
+const BLOCK: u64 = 4096;
+/// A volume large enough that most of it is not looked at.
+const BLOCKS: u64 = 16384;
+const LAYOUTS: [&str; 3] = ["offset", "tail", "none"];
+
+/// A cache of one volume, in a directory of its own.
+struct Bench {
+    directory: tempfile::TempDir,
+    layout: &'static str,
+    policy: &'static str,
+}
+
+impl Bench {
+    fn new(layout: &'static str, policy: &'static str) -> Bench {
+        Bench { directory: tempfile::tempdir().unwrap(), layout, policy }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn config(&self) -> Config {
+        self.config_of(&self.path("store"), Some(&self.path("flash")))
+    }
+
+    fn config_of(&self, store: &Path, flash: Option<&Path>) -> Config {
+        let flash = flash.map(|path| format!("[flash]\npath = {path:?}\nsize = '16MiB'\n"));
+        let text = format!(
+            "[cache]\ndram = '1MiB'\nwrite_policy = '{}'\n{}[[volume]]\nname = 'a'\nbacking = \
+             {store:?}\nsize = '{}'\nlayout = '{}'\n",
+            self.policy,
+            flash.unwrap_or_default(),
+            BLOCKS * BLOCK,
+            self.layout,
+        );
+        Config::from_toml(&text).unwrap()
+    }
+
+    fn try_open(&self) -> Result<Engine, EngineError> {
+        Engine::open(&self.config(), EngineOptions::default())
+    }
+
+    fn open(&self) -> Engine {
+        self.try_open().unwrap()
+    }
+
+    /// Opens, and says whether the store was found to have been used without Forebay.
+    fn reopen(&self) -> (Engine, bool) {
+        let engine = self.open();
+        let changed = engine.notices().iter().any(|n| matches!(n, EngineNotice::Changed { .. }));
+        (engine, changed)
+    }
+
+    /// Writes to the store, past the cache; then the file is as old as it was, if `secretly`.
+    fn tamper(&self, block: u64, byte: u8, secretly: bool) {
+        let file = File::options().read(true).write(true).open(self.path("store")).unwrap();
+        let modified = file.metadata().unwrap().modified().unwrap();
+        let start = if self.layout == "offset" { 1 << 20 } else { 0 };
+        file.write_all_at(&[byte; BLOCK as usize], start + block * BLOCK).unwrap();
+        if secretly {
+            file.set_modified(modified).unwrap();
+        }
+    }
+}
+
+fn perform(engine: &Engine, op: Op, block: u64, byte: u8) -> u8 {
+    let mut session = engine.session().unwrap();
+    let mut buffer = session.buffer(BLOCK as usize);
+    buffer.fill(byte);
+    let (volume, flags) = (Volume(0), if op == Op::Write { Flags::FUA } else { Flags::NONE });
+    let (offset, length) = (block * BLOCK, BLOCK);
+    let request = Submission { tag: 1, volume, op, flags, offset, length, buffer: Some(buffer) };
+    let (mut requests, mut done) = (vec![request], Vec::new());
+    session.submit(&mut requests, &mut done);
+    while done.is_empty() {
+        session.wait(None, &mut done);
+    }
+    let done = done.remove(0);
+    assert_eq!(done.result, Ok(()));
+    let buffer = done.request.buffer.unwrap();
+    assert!(buffer[..BLOCK as usize].iter().all(|&b| b == buffer[0]), "block {block} is a mixture");
+    buffer[0]
+}
+
+fn write(engine: &Engine, block: u64, byte: u8) {
+    perform(engine, Op::Write, block, byte);
+}
+
+fn read(engine: &Engine, block: u64) -> u8 {
+    perform(engine, Op::Read, block, 0xEE)
+}
+
+/// Fills more than memory takes, so that the flash tier holds most of it.
+fn fill(engine: &Engine, byte: u8) {
+    for block in 0..600 {
+        write(engine, block, byte);
+    }
+}
+
+#[test]
+fn what_others_wrote_to_a_store_is_served_after_a_stop() {
+    for layout in LAYOUTS {
+        for policy in ["write-back", "write-through"] {
+            for stop in [StopMode::Destage, StopMode::Release] {
+                let bench = Bench::new(layout, policy);
+                let engine = bench.open();
+                fill(&engine, 1);
+                engine.stop(stop, |_| {}).unwrap();
+                let (engine, changed) = bench.reopen();
+                // (Without a header the tier knows it already.)
+                let released = stop == StopMode::Release && layout != "none";
+                assert_eq!(changed, released, "{layout} {policy} {stop:?}");
+                assert_eq!(read(&engine, 3), 1);
+                engine.stop(stop, |_| {}).unwrap();
+
+                // Where one looks; where the time of the file tells; where nothing tells.
+                bench.tamper(0, 2, true);
+                bench.tamper(500, 3, stop == StopMode::Release);
+                let (engine, changed) = bench.reopen();
+                assert!(changed || stop == StopMode::Release, "{layout} {policy}");
+                let found = [0, 3, 500].map(|block| read(&engine, block));
+                assert_eq!(found, [2, 1, 3], "{layout} {policy} {stop:?}");
+                write(&engine, 500, 4);
+                engine.kill();
+                let (engine, changed) = bench.reopen();
+                assert!(!changed, "that was known before");
+                assert_eq!([0, 3, 500].map(|block| read(&engine, block)), [2, 1, 4]);
+            }
+        }
+    }
+}
+
+#[test]
+fn dirty_data_for_a_store_that_others_wrote_are_refused_and_kept() {
+    for layout in LAYOUTS {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        let (engine, changed) = bench.reopen();
+        assert!(!changed, "{layout}");
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        std::fs::copy(bench.path("store"), bench.path("copy")).unwrap();
+        let modified = std::fs::metadata(bench.path("store")).unwrap().modified().unwrap();
+        bench.tamper(700, 7, false);
+        bench.tamper(0, 8, false);
+        for _ in 0..2 {
+            let refused = bench.try_open().unwrap_err();
+            assert!(matches!(refused, EngineError::Changed { blocks: 1.., .. }), "{refused}");
+            for way in ["--drop-clean", "--discard-dirty-data", "as it was"] {
+                assert!(refused.to_string().contains(way), "{refused}");
+            }
+        }
+        if layout != "none" {
+            // (A refused start writes the header.) Put back as it was, it is welcome.
+            let copy = std::fs::read(bench.path("copy")).unwrap();
+            let file = File::options().write(true).open(bench.path("store")).unwrap();
+            file.write_all_at(&copy, 0).unwrap();
+            file.set_modified(modified).unwrap();
+            let (engine, changed) = bench.reopen();
+            assert!(!changed && read(&engine, 0) == 1, "{layout}");
+            engine.stop(StopMode::Keep, |_| {}).unwrap();
+            bench.tamper(700, 7, false);
+            bench.tamper(0, 8, false);
+        }
+        let options = EngineOptions { drop_clean: true, ..EngineOptions::default() };
+        let engine = Engine::open(&bench.config(), options).unwrap();
+        assert_eq!([0, 5, 700].map(|block| read(&engine, block)), [1, 1, 7], "{layout}");
+        engine.kill();
+        let (engine, _) = bench.reopen();
+        assert_eq!([0, 5, 700].map(|block| read(&engine, block)), [1, 1, 7], "{layout}");
+    }
+}
+
+#[test]
+fn a_store_that_was_released_is_served_as_others_left_it() {
+    for layout in ["offset", "tail"] {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        let in_use = release_backing(&bench.path("store")).unwrap_err();
+        assert!(in_use.to_string().contains("in use"), "{in_use}");
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        let dirty = release_backing(&bench.path("store")).unwrap_err();
+        assert!(matches!(dirty, EngineError::DirtyRelease { .. }), "{dirty}");
+        bench.open().stop(StopMode::Destage, |_| {}).unwrap();
+        let header = inspect_backing(&bench.path("store")).unwrap();
+        assert_eq!(is_as_left(&bench.path("store"), &header).unwrap(), Some(true));
+        release_backing(&bench.path("store")).unwrap();
+        bench.tamper(500, 3, true);
+        let (engine, changed) = bench.reopen();
+        assert!(changed);
+        assert_eq!([3, 500].map(|block| read(&engine, block)), [1, 3], "{layout}");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        let (engine, changed) = bench.reopen();
+        assert!(!changed, "a release is for once");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        bench.tamper(0, 4, true);
+        let header = inspect_backing(&bench.path("store")).unwrap();
+        assert_eq!(is_as_left(&bench.path("store"), &header).unwrap(), Some(false));
+    }
+    let bench = Bench::new("none", "write-back");
+    bench.open().stop(StopMode::Destage, |_| {}).unwrap();
+    let none = release_backing(&bench.path("store")).unwrap_err();
+    assert!(matches!(none, EngineError::NoHeaderToRelease { .. }), "{none}");
+}
+
+#[test]
+fn a_copy_made_under_quiesce_is_served_alone_and_one_made_later_is_not() {
+    for layout in ["offset", "tail"] {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        engine.quiesce(|_| {}).unwrap();
+        assert!(!inspect_backing(&bench.path("store")).unwrap().dirty);
+        std::fs::copy(bench.path("store"), bench.path("quiet")).unwrap();
+        engine.resume().unwrap();
+        assert!(inspect_backing(&bench.path("store")).unwrap().dirty);
+        fill(&engine, 2);
+        std::fs::copy(bench.path("store"), bench.path("busy")).unwrap();
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+
+        let alone = |store, flash: Option<&str>| {
+            let flash = flash.map(|name| bench.path(name));
+            let config = bench.config_of(&bench.path(store), flash.as_deref());
+            Engine::open(&config, EngineOptions::default())
+        };
+        for flash in [None, Some("new flash")] {
+            let engine = alone("quiet", flash).unwrap();
+            assert!((0..600).all(|block| read(&engine, block) == 1), "{layout}");
+            engine.stop(StopMode::Destage, |_| {}).unwrap();
+            let refused = alone("busy", flash.map(|_| "another")).unwrap_err();
+            let refused = refused.to_string();
+            assert!(refused.contains("has newer data on a flash tier"), "{refused}");
+        }
+
+        // The copy with the tier that has gone on since: the tier's clean contents are dropped.
+        std::fs::rename(bench.path("quiet"), bench.path("older")).unwrap();
+        let again = Bench::new(layout, "write-back");
+        let engine = again.open();
+        fill(&engine, 1);
+        engine.quiesce(|_| {}).unwrap();
+        std::fs::copy(again.path("store"), again.path("quiet")).unwrap();
+        engine.resume().unwrap();
+        fill(&engine, 2);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        std::fs::rename(again.path("quiet"), again.path("store")).unwrap();
+        let (engine, changed) = again.reopen();
+        assert!(changed && (0..600).all(|block| read(&engine, block) == 1), "{layout}");
+    }
+}
+
+#[test]
+fn a_store_written_while_quiesced_is_noticed_and_can_be_taken_over_live() {
+    for layout in LAYOUTS {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        engine.quiesce(|_| {}).unwrap();
+        bench.tamper(0, 5, true);
+        engine.kill();
+        let (engine, changed) = bench.reopen();
+        assert!(changed && read(&engine, 0) == 5 && read(&engine, 1) == 1, "{layout}");
+
+        fill(&engine, 2);
+        engine.quiesce(|_| {}).unwrap();
+        bench.tamper(400, 6, true);
+        bench.tamper(0, 6, true);
+        engine.invalidate(&[Volume(0)]).unwrap();
+        engine.resume().unwrap();
+        assert_eq!([0, 1, 400].map(|block| read(&engine, block)), [6, 2, 6], "{layout}");
+        engine.kill();
+        let (engine, changed) = bench.reopen();
+        assert!(!changed, "{layout}");
+        assert_eq!([0, 1, 400].map(|block| read(&engine, block)), [6, 2, 6], "{layout}");
+
+        // And without a quiesce: what is dirty goes first.
+        write(&engine, 9, 9);
+        bench.tamper(300, 7, true);
+        engine.invalidate(&[Volume(0)]).unwrap();
+        assert_eq!([1, 9, 300].map(|block| read(&engine, block)), [2, 9, 7], "{layout}");
+        assert_eq!(engine.counters().volumes[0].dirty_blocks, 0);
+    }
+}

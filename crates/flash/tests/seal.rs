@@ -1,0 +1,158 @@
+//! Seals, and records that cease to count because others have written the backing store.
+
+mod common;
+
+use common::{Rig, Rng, key, options, tiny};
+use forebay_effect::Slot;
+use forebay_flash::{Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start};
+
+/// Volumes 1 and 2 are bound; the former is that of [`key`].
+fn bound(geometry: Geometry) -> Rig {
+    let mut rig = Rig::formatted(geometry, options());
+    let binding = |index| forebay_flash::Binding::new(index, [index as u8; 16], 1);
+    rig.log.bind(vec![binding(1), binding(2)], 0);
+    rig.settle();
+    rig
+}
+
+fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
+    let slot = Slot(ticket as u32 % rig.options.slots);
+    rig.fill(slot.0, key, ticket);
+    let valid = rig.geometry.full_mask();
+    let dirty = if dirty { valid } else { 0 };
+    rig.log.append(Append { ticket, key, valid, dirty, slot, urgent: true });
+    rig.settle();
+}
+
+fn note(index: u16, seal: u8, distrust: bool) -> Sealed {
+    Sealed { index, seal: [seal; 32], distrust }
+}
+
+/// What a start gives: blocks of records, whether dirty, and the report.
+fn start(rig: &Rig, how: Start) -> (Vec<(BlockKey, bool)>, Box<RecoveryReport>, Rig) {
+    let mut rig = rig.restart(how);
+    let (mut found, mut report) = (Vec::new(), None);
+    for event in rig.settle() {
+        match event {
+            Event::Recovered(r) => {
+                found.retain(|f: &(BlockKey, bool)| f.0 != r.key);
+                found.push((r.key, r.dirty != 0));
+            }
+            Event::RecoveredTombstone { key } => found.retain(|f| f.0 != key),
+            Event::Ready(r) => report = Some(r),
+            other => panic!("{other:?}"),
+        }
+    }
+    found.sort();
+    (found, report.expect("a start that went well"), rig)
+}
+
+fn layouts() -> [Geometry; 2] {
+    [tiny(), Geometry { slots: 10, region_pages: 6, ..tiny() }]
+}
+
+fn other(block: u64) -> BlockKey {
+    BlockKey::new(2, block)
+}
+
+#[test]
+fn a_seal_after_a_stop_is_whole_or_not_there_wherever_the_power_goes() {
+    let mut seen = [0; 2];
+    for geometry in layouts() {
+        for patience in 0.. {
+            let prepare = || {
+                let mut rig = bound(geometry);
+                append(&mut rig, 1, key(1), false);
+                rig.log.stop();
+                rig.settle();
+                rig.log.seal(&[note(1, 7, false), note(2, 8, true)], 5);
+                rig.poll();
+                let mut noted = false;
+                for _ in 0..patience {
+                    if rig.under_way() > 0 {
+                        rig.complete(0);
+                    }
+                    while let Some(event) = rig.log.poll_event() {
+                        assert_eq!(event, Event::Bound { ticket: 5, result: Ok(()) });
+                        noted = true;
+                    }
+                }
+                (rig, noted)
+            };
+            for fates in 0..4_u64.pow(prepare().0.at_risk()) {
+                let (rig, noted) = prepare();
+                let mut after = Rig::new(rig.geometry, rig.options, rig.cut_by(fates));
+                after.log.start(Start::RECOVER);
+                let events = after.settle();
+                let Some(Event::Ready(report)) = events.last() else { panic!("{events:?}") };
+                let seals: Vec<_> = report.bindings.iter().map(|b| b.seal).collect();
+                let whole = seals == [[7; 32], [8; 32]];
+                assert!(whole || !noted && seals == [[0; 32]; 2], "{patience} {fates}: {seals:?}");
+                assert!(report.clean, "the stop had ended");
+                assert_eq!(after.log.bindings()[0].seal, [0; 32], "a start forgets seals");
+                seen[usize::from(whole)] += 1;
+            }
+            if prepare().0.under_way() == 0 {
+                break;
+            }
+        }
+    }
+    assert!(seen.iter().all(|&n| n > 4), "{seen:?}");
+}
+
+#[test]
+fn what_is_distrusted_never_comes_back_and_what_is_newer_does() {
+    for geometry in layouts() {
+        let mut rig = bound(geometry);
+        append(&mut rig, 1, key(1), false);
+        append(&mut rig, 2, key(2), false);
+        append(&mut rig, 3, other(1), false);
+        rig.log.seal(&[note(1, 0, true)], 9);
+        assert_eq!(rig.settle(), [Event::Bound { ticket: 9, result: Ok(()) }]);
+        append(&mut rig, 4, key(2), false);
+        rig.log.sync(0);
+        rig.settle();
+        let expected = vec![(key(2), false), (other(1), false)];
+        let mut rng = Rng(1);
+        let flash = rig.cut(&mut rng);
+        let rig = Rig::new(geometry, options(), flash);
+        let (found, report, after) = start(&rig, Start::RECOVER);
+        // (The journal of the layout slots gives only the newest of each block.)
+        let distrusted = if geometry.slots == 0 { 2 } else { 1 };
+        assert_eq!((found, report.distrusted), (expected.clone(), distrusted));
+        assert_eq!(start(&after, Start::RECOVER).0, expected, "nor at a later start");
+    }
+}
+
+#[test]
+fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one() {
+    for geometry in layouts() {
+        let mut rig = bound(geometry);
+        append(&mut rig, 1, key(1), false);
+        append(&mut rig, 2, key(2), true);
+        append(&mut rig, 3, other(3), false);
+        rig.log.stop();
+        rig.settle();
+        let expected = vec![(key(2), true), (other(3), false)];
+        let (found, _, after) = start(&rig, Start::Recover { changed: vec![1], sealed: false });
+        assert_eq!(found, expected);
+        assert_eq!(start(&after, Start::RECOVER).0, expected);
+        // As long as the start was not made durable, nothing has changed.
+        assert_eq!(start(&rig, Start::RECOVER).0.len(), 3);
+    }
+}
+
+#[test]
+fn nothing_is_noted_by_a_log_that_has_failed_or_was_left_unclean() {
+    let mut rig = bound(tiny());
+    rig.fail_after = Some(0);
+    append(&mut rig, 1, key(1), false);
+    rig.log.seal(&[note(1, 7, false)], 3);
+    let events = rig.settle();
+    assert!(matches!(events[..], [.., Event::Bound { ticket: 3, result: Err(_) }]), "{events:?}");
+    rig.log.stop();
+    rig.settle();
+    rig.log.seal(&[note(1, 7, false)], 4);
+    let events = rig.settle();
+    assert!(matches!(events[..], [Event::Bound { ticket: 4, result: Err(_) }]), "{events:?}");
+}
