@@ -159,7 +159,7 @@ pub enum EngineError {
     },
     /// What a store looks like could not be noted.
     #[error(
-        "{what} brought everything to the stores, but how they were left cannot be noted ({why}): the \
+        "{what} went well, but how the stores were left cannot be noted ({why}): the \
          next start cannot tell whether they were used without Forebay"
     )]
     Unsealed {
