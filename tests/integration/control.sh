@@ -16,12 +16,20 @@ ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
     || fail "not destaged"
 ctl quiesce >/dev/null
+status | grep -q '"since_s"' || fail "status does not show the quiesce"
 qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
 writer=$!
 sleep 0.3
 kill -0 $writer || fail "a write went through while quiesced"
 ctl quiesce --resume >/dev/null
 wait $writer || fail "the write that was held back failed"
+status | grep -q '"quiesced": null' || fail "status still shows the quiesce"
+# Nobody ends it: the server does.
+io 'write -P 3 1M 1M'
+ctl quiesce --for 1s >/dev/null
+io 'write -P 2 0 64k'
+grep -q 'reached its limit' server.log || fail "the end of the quiesce was not said"
+refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --control unix:control.sock
 ctl top --count 1 --every 100ms | grep -q vm1
 # The policy and the share of memory change while it serves; volumes do not.
 refused 1 'restart' ctl attach
@@ -41,7 +49,10 @@ refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowher
 if command -v curl >/dev/null; then
     # (Not through a pipe: grep would close it early, and curl call that an error.)
     curl -s --unix-socket control.sock http://x/metrics >metrics
-    grep -q 'forebay_reads_total{volume="vm1"}' metrics || fail "$(cat metrics)"
+    for line in 'forebay_reads_total{volume="vm1"}' 'forebay_backing_failing{volume="vm1"} 0' \
+        'forebay_flash_failed 0' 'forebay_quiesced 0' 'policy="write-back"'; do
+        grep -q "$line" metrics || fail "no $line: $(cat metrics)"
+    done
 fi
 stop
 # A start that does not write back, on a flash tier with dirty data: they go to the store first.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
@@ -20,7 +21,7 @@ use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::opening;
 use crate::reaper;
-use crate::seal::Left;
+use crate::seal::{Left, Quiesced};
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::store::Store;
@@ -134,8 +135,7 @@ pub struct Engine {
     /// The stores are marked as dirty: a policy of this run writes back, or the one before left
     /// dirty data.
     pub(crate) keeps_dirty: AtomicBool,
-    /// Clients are held back, and the stores are noted to be the whole truth.
-    pub(crate) quiesced: AtomicBool,
+    pub(crate) quiesced: Mutex<Option<Quiesced>>,
     /// Destages are done one after another: each has an end of its own to wait for.
     destaging: Mutex<()>,
 }
@@ -160,7 +160,7 @@ impl Engine {
             recovery: None,
             has_flash: opened.flash_path.is_some(),
             keeps_dirty: AtomicBool::new(config.cache.write_policy.keeps_dirty_data()),
-            quiesced: AtomicBool::new(false),
+            quiesced: Mutex::new(None),
             destaging: Mutex::new(()),
         };
         let mut core = engine.shared.lock();
@@ -253,6 +253,13 @@ impl Engine {
     /// Everything there is to know about the cache now.
     pub fn status(&self) -> Status {
         let mut status = status::of(&self.shared, &self.volumes);
+        // (Somebody who is about to change it holds the lock for long.)
+        let quiesced = self.quiesced.try_lock().ok().and_then(|state| *state);
+        status.quiesced = quiesced.map(|quiesced| status::Quiesced {
+            since_s: quiesced.since.elapsed().as_secs_f64(),
+            left_s: (quiesced.until)
+                .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
+        });
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
             let export = stores[volume.volume.0 as usize].export.as_ref();
@@ -458,7 +465,8 @@ impl Engine {
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, EngineError> {
         let destage = mode != StopMode::Keep || !self.has_flash;
-        if self.quiesced.load(Ordering::Relaxed) {
+        let quiesced = self.quiesced.lock().is_ok_and(|state| state.is_some());
+        if quiesced {
             self.resume()?;
         }
         self.prepare_stop();

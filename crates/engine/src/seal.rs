@@ -9,7 +9,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
 use forebay_cache::Notice as MachineNotice;
@@ -25,23 +25,47 @@ use crate::store::Store;
 const LOOK: Duration = Duration::from_millis(2);
 
 impl Engine {
-    /// Holds new requests back, finishes what is in flight and brings everything dirty to the
-    /// backing stores, which are then the whole truth until [`resume`](Engine::resume): their headers
-    /// say so, also in a copy that is made meanwhile, and the next start notices if others have
-    /// written to them.
+    /// Brings everything dirty to the backing stores while requests go on, then holds new ones back,
+    /// finishes what is in flight and brings the rest there. The stores are the whole truth then
+    /// until [`resume`](Engine::resume): their headers say so, also in a copy that is made meanwhile,
+    /// and the next start notices if others have written to them. Not longer than `limit`, if
+    /// [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called now and then.
     ///
     /// # Errors
     /// As [`destage`](Engine::destage), or if that cannot be noted; requests go on then.
-    pub fn quiesce(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
-        let quiesced = self.hold_all(progress).and_then(|()| {
-            self.quiesced.store(true, Ordering::Relaxed);
+    pub fn quiesce(
+        &self,
+        limit: Option<Duration>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), EngineError> {
+        let mut state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_none() {
+            self.destage(&mut progress)?;
+        }
+        let held = self.hold_all(progress).and_then(|()| {
+            let since = state.map_or_else(Instant::now, |quiesced| quiesced.since);
+            *state = Some(Quiesced { since, until: limit.map(|limit| Instant::now() + limit) });
             self.note_stores("the quiesce", Left::Whole)
         });
-        if quiesced.is_err() {
+        if held.is_err() {
             // What keeps clients waiting is the greater trouble.
-            self.resume()?;
+            self.resume_from(&mut state)?;
         }
-        quiesced
+        held
+    }
+
+    /// Lets requests go on if a quiesce has outlasted its limit; true if so.
+    ///
+    /// # Errors
+    /// As [`resume`](Engine::resume).
+    pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
+        // (Whoever holds the lock is about to change it anyway.)
+        let Ok(mut state) = self.quiesced.try_lock() else { return Ok(false) };
+        let overdue = state.is_some_and(|q| q.until.is_some_and(|until| until <= Instant::now()));
+        if overdue {
+            self.resume_from(&mut state)?;
+        }
+        Ok(overdue)
     }
 
     /// Lets requests go on after a [`quiesce`](Engine::quiesce).
@@ -49,10 +73,15 @@ impl Engine {
     /// # Errors
     /// If headers or the flash tier cannot be told; requests are still held back then.
     pub fn resume(&self) -> Result<(), EngineError> {
-        if self.quiesced.load(Ordering::Relaxed) {
+        let mut state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.resume_from(&mut state)
+    }
+
+    fn resume_from(&self, state: &mut Option<Quiesced>) -> Result<(), EngineError> {
+        if state.is_some() {
             let still = |error| EngineError::StillQuiesced(Box::new(error));
             self.withdraw_notes().map_err(still)?;
-            self.quiesced.store(false, Ordering::Relaxed);
+            *state = None;
         }
         self.let_go();
         Ok(())
@@ -67,7 +96,8 @@ impl Engine {
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
         let drop = |v: &Volume| Sealed { index: v.0 as u16, seal: [0; SEAL_BYTES], distrust: true };
         let volumes = volumes.iter().map(drop).collect();
-        if self.quiesced.load(Ordering::Relaxed) {
+        let state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_some() {
             return self.seal(volumes, "dropping what is cached");
         }
         let dropped =
@@ -156,6 +186,15 @@ impl Engine {
             |error| EngineError::Unsealed { what, why: format!("the flash tier: {error}") };
         sealed.unwrap_or(Ok(())).map_err(failed)
     }
+}
+
+/// Clients are held back, and the stores are noted to be the whole truth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    /// Since when.
+    pub since: Instant,
+    /// When clients are let go, whatever happens.
+    pub until: Option<Instant>,
 }
 
 /// How the stores are left.

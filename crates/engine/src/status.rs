@@ -23,6 +23,8 @@ pub struct Status {
     pub write_policy_failure: Option<String>,
     /// Why nothing goes to flash any more, until the next start. Nothing where it does.
     pub flash_failure: Option<String>,
+    /// Clients are held back by a quiesce. Nothing while they are served.
+    pub quiesced: Option<Quiesced>,
     /// All volumes together.
     #[serde(flatten)]
     pub total: Workload,
@@ -42,6 +44,15 @@ pub struct Status {
     pub component_latency_us: Components,
     /// Requests in flight now.
     pub in_flight: u64,
+}
+
+/// A quiesce.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Quiesced {
+    /// Seconds since clients were held back.
+    pub since_s: f64,
+    /// Seconds until they are let go; nothing without a limit.
+    pub left_s: Option<f64>,
 }
 
 /// What clients asked for and what became of it.
@@ -229,6 +240,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
             )
         }),
         flash_failure: given_up.then(|| GIVEN_UP.to_owned()),
+        quiesced: None,
         total: workload(&total, &all),
         volumes: volumes.iter().zip(&stats).zip(&failing).map(volume).collect(),
         tier2_bytes_written: log.map_or(0, |l| {

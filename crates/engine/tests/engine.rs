@@ -299,7 +299,7 @@ fn requests_are_held_back_while_quiesced() {
     let engine = open(&config(directory.path(), true));
     let mut session = engine.session().unwrap();
     write(&mut session, 0, 1, 7);
-    engine.quiesce(|_| {}).unwrap();
+    engine.quiesce(None, |_| {}).unwrap();
     assert_eq!(engine.status().total.dirty_blocks, 0);
     let buffer = session.buffer(BLOCK as usize);
     let mut requests = vec![Submission { buffer: Some(buffer), ..request(Op::Read, 0, 1, 1) }];
@@ -327,9 +327,32 @@ fn when_an_engine_is_quiesced_nothing_is_in_flight() {
     let mut requests = vec![Submission { buffer: Some(buffer), ..request(Op::Read, 0, 1, 1) }];
     let mut done = Vec::new();
     assert_eq!(session.submit(&mut requests, &mut done), 1);
-    engine.quiesce(|_| {}).unwrap();
+    engine.quiesce(None, |_| {}).unwrap();
     assert_eq!((session.reap(&mut done), done.len()), (0, 1), "the read still waits for its store");
     engine.resume().unwrap();
+    drop(session);
+}
+
+#[test]
+fn a_quiesce_ends_by_itself_when_its_time_is_over_and_the_status_shows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config(directory.path(), true));
+    let mut session = engine.session().unwrap();
+    assert!(engine.status().quiesced.is_none());
+    engine.quiesce(None, |_| {}).unwrap();
+    assert!(engine.status().quiesced.unwrap().left_s.is_none());
+    assert!(!engine.end_overdue_quiesce().unwrap(), "it has no limit");
+    engine.quiesce(Some(Duration::from_secs(1000)), |_| {}).unwrap();
+    assert!(!engine.end_overdue_quiesce().unwrap(), "its time is not over");
+    assert!(engine.status().quiesced.unwrap().left_s.unwrap() > 900.0);
+    engine.quiesce(Some(Duration::from_millis(1)), |_| {}).unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(!inspect_backing(&directory.path().join("a.img")).unwrap().dirty);
+    assert!(engine.end_overdue_quiesce().unwrap());
+    assert!(engine.status().quiesced.is_none());
+    assert!(inspect_backing(&directory.path().join("a.img")).unwrap().dirty);
+    write(&mut session, 0, 1, 7);
+    assert!(!engine.end_overdue_quiesce().unwrap());
     drop(session);
 }
 

@@ -225,7 +225,7 @@ fn a_copy_made_under_quiesce_is_served_alone_and_one_made_later_is_not() {
         let bench = Bench::new(layout, "write-back");
         let engine = bench.open();
         fill(&engine, 1);
-        engine.quiesce(|_| {}).unwrap();
+        engine.quiesce(None, |_| {}).unwrap();
         assert!(!inspect_backing(&bench.path("store")).unwrap().dirty);
         std::fs::copy(bench.path("store"), bench.path("quiet")).unwrap();
         engine.resume().unwrap();
@@ -253,7 +253,7 @@ fn a_copy_made_under_quiesce_is_served_alone_and_one_made_later_is_not() {
         let again = Bench::new(layout, "write-back");
         let engine = again.open();
         fill(&engine, 1);
-        engine.quiesce(|_| {}).unwrap();
+        engine.quiesce(None, |_| {}).unwrap();
         std::fs::copy(again.path("store"), again.path("quiet")).unwrap();
         engine.resume().unwrap();
         fill(&engine, 2);
@@ -270,14 +270,14 @@ fn a_store_written_while_quiesced_is_noticed_and_can_be_taken_over_live() {
         let bench = Bench::new(layout, "write-back");
         let engine = bench.open();
         fill(&engine, 1);
-        engine.quiesce(|_| {}).unwrap();
+        engine.quiesce(None, |_| {}).unwrap();
         bench.tamper(0, 5, true);
         engine.kill();
         let (engine, changed) = bench.reopen();
         assert!(changed && read(&engine, 0) == 5 && read(&engine, 1) == 1, "{layout}");
 
         fill(&engine, 2);
-        engine.quiesce(|_| {}).unwrap();
+        engine.quiesce(None, |_| {}).unwrap();
         bench.tamper(400, 6, true);
         bench.tamper(0, 6, true);
         engine.invalidate(&[Volume(0)]).unwrap();

@@ -63,11 +63,15 @@ pub enum Action {
     /// Bring everything that is dirty now to the backing stores
     #[command(after_help = EXAMPLE_DESTAGE)]
     Destage(ServerArgs),
-    /// Hold requests back with nothing dirty, for a snapshot of the backing stores
+    /// Bring dirty data to the backing stores while requests go on, then hold them back with nothing
+    /// dirty, for a snapshot of the stores
     #[command(after_help = EXAMPLE_QUIESCE)]
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
+        /// Let requests go on by themselves after that long; 0s for never
+        #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
+        limit: TimeSpan,
         /// Let requests go on
         #[arg(long)]
         resume: bool,
@@ -177,8 +181,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Action::Status(server) => status(&server),
         Action::Top { server, every, count } => top(&server, every, count, ctx),
         Action::Destage(server) => post(&server, "/destage"),
-        Action::Quiesce { server, resume: false } => post(&server, "/quiesce"),
-        Action::Quiesce { server, resume: true } => post(&server, "/resume"),
+        Action::Quiesce { server, limit, resume: false } => {
+            let seconds = limit.0.0 as f64 / 1e9;
+            post(&server, &format!("/quiesce?for={seconds}"))
+        }
+        Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
         Action::Stop { server, keep_dirty: true, .. } => post(&server, "/stop?dirty=keep"),
         Action::Stop { server, destage: true, .. } => post(&server, "/stop?dirty=destage"),
         Action::Stop { server, release: true, .. } => post(&server, "/stop?dirty=release"),

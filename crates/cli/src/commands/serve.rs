@@ -98,6 +98,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         for trouble in server.troubles(&mut told) {
             ctx.note(trouble);
         }
+        match server.engine().end_overdue_quiesce() {
+            Ok(false) => {}
+            Ok(true) => ctx.note("the quiesce has reached its limit: clients go on"),
+            Err(error) => ctx.note(error),
+        }
     }
     let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
     ctx.note(match (mode, config.flash.is_some()) {

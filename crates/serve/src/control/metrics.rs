@@ -52,6 +52,7 @@ pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
             );
         }
     }
+    failures(&mut page, status);
     let name = "forebay_latency_seconds";
     head(&mut page, name, "summary", "From a request's arrival to its answer");
     for volume in &status.volumes {
@@ -86,6 +87,24 @@ pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
         ),
         ("forebay_in_flight", "gauge", "Requests in flight", status.in_flight as f64),
         (
+            "forebay_dirty_bytes",
+            "gauge",
+            "Bytes newer than the backing stores, in whole blocks",
+            status.total.dirty_blocks as f64 * tiers.block_bytes as f64,
+        ),
+        (
+            "forebay_flash_corrupt_total",
+            "counter",
+            "Reads of flash whose checksum was wrong",
+            status.events.flash_corrupt as f64,
+        ),
+        (
+            "forebay_destage_retries_total",
+            "counter",
+            "Destage rounds that had to be tried again",
+            status.events.destage_retries as f64,
+        ),
+        (
             "forebay_flash_written_bytes_total",
             "counter",
             "Bytes written to flash",
@@ -103,6 +122,36 @@ pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
         line(&mut page, format_args!("{name} {value}"));
     }
     page
+}
+
+/// What an alert is about: 1 where something fails or clients are held back.
+fn failures(page: &mut String, status: &Status) {
+    let name = "forebay_backing_failing";
+    head(page, name, "gauge", "Whether the last operations of the backing store failed");
+    for volume in &status.volumes {
+        let (label, fails) = (escape(&volume.volume), u8::from(volume.backing_failure.is_some()));
+        line(page, format_args!("{name}{{volume=\"{label}\"}} {fails}"));
+    }
+    for (name, help, holds) in [
+        (
+            "forebay_flash_failed",
+            "Whether nothing goes to flash any more",
+            status.flash_failure.is_some(),
+        ),
+        ("forebay_quiesced", "Whether clients are held back", status.quiesced.is_some()),
+        (
+            "forebay_write_policy_failed",
+            "Whether the configured write policy could not be taken up",
+            status.write_policy_failure.is_some(),
+        ),
+    ] {
+        head(page, name, "gauge", help);
+        line(page, format_args!("{name} {}", u8::from(holds)));
+    }
+    let (policy, acknowledge) = (escape(&status.write_policy), escape(&status.acknowledge));
+    head(page, "forebay_policy_info", "gauge", "The write policy in force");
+    let labels = format_args!("policy=\"{policy}\",acknowledge=\"{acknowledge}\"");
+    line(page, format_args!("forebay_policy_info{{{labels}}} 1"));
 }
 
 /// How long operations of devices took; those of backing stores by volume where there are

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Status, StopMode};
@@ -18,6 +19,9 @@ use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdStatus, NbdView};
 use crate::signals::StopSignals;
+
+/// How long a quiesce lasts at most, unless it is said.
+const QUIESCE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A stop that was asked for over the control address.
 #[derive(Debug)]
@@ -161,7 +165,7 @@ impl Shared {
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
             "/destage" if post => done(engine.destage(|_| {}), &engine),
-            "/quiesce" if post => done(engine.quiesce(|_| {}), &engine),
+            "/quiesce" if post => quiesce(&engine, &asked.query),
             "/resume" if post => done(engine.resume(), &engine),
             "/stop" if post => {
                 let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
@@ -234,6 +238,19 @@ fn resize(engine: &Engine, query: &str) -> Answer {
         },
         _ => Answer::error(400, "only `dram` can be resized while the server runs"),
     }
+}
+
+/// Holds clients back: `for=SECONDS`, 0 for as long as it takes.
+fn quiesce(engine: &Engine, query: &str) -> Answer {
+    let limit = match pairs(query).collect::<Vec<_>>()[..] {
+        [] => Some(QUIESCE_LIMIT),
+        [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
+            Ok(Ok(limit)) => Some(limit).filter(|limit| !limit.is_zero()),
+            _ => return Answer::error(400, "the time of a quiesce is a number of seconds"),
+        },
+        _ => return Answer::error(400, "a quiesce takes `for` only"),
+    };
+    done(engine.quiesce(limit, |_| {}), engine)
 }
 
 /// Drops what is cached of a volume: `volume=NAME`.
