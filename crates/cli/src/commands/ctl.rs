@@ -152,9 +152,9 @@ const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
 const EXAMPLE_INVALIDATE: &str =
-    "Example, with a server running: a snapshot of the store is put back.
+    "Example, with a server running: somebody else empties the first MiB of the volume.
   $ forebay ctl quiesce --config forebay.toml
-  $ cp snapshot.img disk.img
+  $ dd if=/dev/zero of=disk.img bs=1M seek=1 count=1 conv=notrunc
   $ forebay ctl invalidate vm1 --config forebay.toml
   $ forebay ctl quiesce --resume --config forebay.toml";
 
