@@ -10,7 +10,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc integration readme adversary python"
-STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-1500}"
+STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
 SKIP=77
 
 export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
