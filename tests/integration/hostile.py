@@ -7,13 +7,13 @@ Measures what a good client gets alone and among CLIENTS hostile ones, and the m
 """
 
 import os
-import socket
 import struct
 import sys
 import threading
 import time
 
-REQUEST = 0x25609513
+from nbdsocket import BLOCK, connect, dial, request, take
+
 READ, WRITE, FLUSH = 0, 1, 3
 PATH, PID, CLIENTS, ALLOWED_KIB = (
     sys.argv[1],
@@ -23,36 +23,6 @@ PATH, PID, CLIENTS, ALLOWED_KIB = (
 )
 SECONDS = 8
 DEPTH = 16
-BLOCK = 4096
-
-
-def take(s, n):
-    got = bytearray(n)
-    view = memoryview(got)
-    while view:
-        part = s.recv_into(view)
-        assert part, "the server hung up"
-        view = view[part:]
-    return got
-
-
-def dial():
-    s = socket.socket(socket.AF_UNIX)
-    s.settimeout(60)
-    s.connect(PATH)
-    return s
-
-
-def connect():
-    s = dial()
-    take(s, 18)
-    s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1")
-    take(s, 10)
-    return s
-
-
-def request(command, offset, length, cookie=7):
-    return struct.pack(">IHHQQI", REQUEST, 0, command, cookie, offset, length)
 
 
 def push(s, data):
@@ -66,7 +36,7 @@ def push(s, data):
 
 
 def half_handshake(n):
-    s = dial()
+    s = dial(PATH)
     # The longest option that is kept, but for its end.
     push(
         s,
@@ -79,13 +49,13 @@ def half_handshake(n):
 
 
 def half_write(n):
-    s = connect()
+    s = connect(PATH)
     push(s, request(WRITE, 0, 32 << 20) + b"x" * (n % 3 << 20))
     return s
 
 
 def small_half_writes(n):
-    s = connect()
+    s = connect(PATH)
     push(
         s,
         (request(WRITE, 0, BLOCK) + b"x" * BLOCK) * 20
@@ -96,13 +66,13 @@ def small_half_writes(n):
 
 
 def slow_reader(n):
-    s = connect()
+    s = connect(PATH)
     push(s, request(READ, 0, (32 << 20) >> n % 8) * 4096)
     return s
 
 
 def small_slow_reader(n):
-    s = connect()
+    s = connect(PATH)
     push(
         s, b"".join(request(READ, (n + i) % 4096 * BLOCK, BLOCK) for i in range(20000))
     )
@@ -110,7 +80,7 @@ def small_slow_reader(n):
 
 
 def deaf_talker(n):
-    s = connect()
+    s = connect(PATH)
     push(s, (request(99, 0, BLOCK) + request(READ, 1 << 60, BLOCK)) * 30000)
     return s
 
@@ -127,7 +97,7 @@ HOSTILE = [
 
 def good_client(seconds):
     """Reads and writes at a queue depth, checks what it reads, and returns requests per second."""
-    s = connect()
+    s = connect(PATH)
     base, blocks, done = 128 << 20, 1024, 0
     content = {}
     began = time.monotonic()
@@ -169,7 +139,7 @@ def rss_kib():
 
 def large_requests():
     """A good client that needs more than its share, when the hostile ones have left."""
-    s = connect()
+    s = connect(PATH)
     s.settimeout(300)
     data = os.urandom(4 << 20)
     began = time.monotonic()

@@ -6,6 +6,8 @@ clients=${FOREBAY_HOSTILE_CLIENTS:-1000}
 ulimit -n 8192 2>/dev/null || clients=200
 config flash dram=64MiB size=256MiB
 printf 'request_memory = "256MiB"\nvolume_connections = 1010\n' >>forebay.toml
+# Over well before the good client is, which is among the hostile ones for eight seconds.
+printf 'stall_timeout = "2s"\nhandshake_timeout = "3s"\n' >>forebay.toml
 start
 # What is configured, what reads are lent from, and 64 MiB.
 timeout 500 python3 "$HERE/hostile.py" nbd.sock "$SERVER" "$clients" $(((64 + 8 + 256 + 64) * 1024)) \

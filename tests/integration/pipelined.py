@@ -3,26 +3,12 @@
 Usage: pipelined.py SOCKET
 """
 
-import socket
 import struct
 import sys
 
-BLOCK = 4096
+from nbdsocket import BLOCK, connect, request, take
+
 COUNT = 4000
-
-
-def take(s, n):
-    got = bytearray(n)
-    view = memoryview(got)
-    while view:
-        part = s.recv_into(view)
-        assert part, "the server hung up"
-        view = view[part:]
-    return got
-
-
-def request(command, offset, length, cookie):
-    return struct.pack(">IHHQQI", 0x25609513, 0, command, cookie, offset, length)
 
 
 def reply(s):
@@ -35,13 +21,7 @@ def content(block):
     return struct.pack(">QQ", block, ~block & (1 << 64) - 1) * (BLOCK // 16)
 
 
-s = socket.socket(socket.AF_UNIX)
-# If either waits for the other, this ends it.
-s.settimeout(60)
-s.connect(sys.argv[1])
-take(s, 18)
-s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1")
-take(s, 10)
+s = connect(sys.argv[1])
 for block in range(COUNT):
     s.sendall(request(1, block * BLOCK, BLOCK, block) + content(block))
 assert sorted(reply(s) for _ in range(COUNT)) == list(range(COUNT))

@@ -64,8 +64,8 @@ impl Cache {
         self.pump();
     }
 
-    /// Whether nobody waits for anything: no request, no destage, change of policy or seal is under
-    /// way. (Blocks may still be on their way to flash.)
+    /// Whether no request, destage, change of policy or seal is in progress. Appends to flash may
+    /// still be.
     pub fn is_quiet(&self) -> bool {
         self.front.requests.in_use() == 0
             && self.destaging.is_none()

@@ -294,7 +294,7 @@ fn a_direct_write_over_a_record_waits_for_the_durable_mark() {
 fn a_durable_mark_is_good_for_one_step() {
     // Method: a block leaves memory while its backing store owes a sync; while its extent is being
     // marked for that it is read, and stays. When the extent has left the table of two, the block is
-    // written and leaves: its extent is to be marked anew before it is recorded.
+    // written and evicted: its extent must be marked again before its record is appended.
     let config = with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
     let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
     let read = |d: &mut Driver, block| {

@@ -59,7 +59,7 @@ impl Engine {
     /// # Errors
     /// As [`resume`](Engine::resume).
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
-        // (Whoever holds the lock is about to change it anyway.)
+        // Another thread holds the lock while it begins or ends a quiesce: nothing to do then.
         let Ok(mut state) = self.quiesced.try_lock() else { return Ok(false) };
         let overdue = state.is_some_and(|q| q.until.is_some_and(|until| until <= Instant::now()));
         if overdue {

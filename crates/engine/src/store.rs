@@ -360,19 +360,7 @@ fn header_places(total: u64) -> [u64; 2] {
 /// # Errors
 /// If the store cannot be read, or holds no header.
 pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
-    let address = path.to_str().filter(|path| path.contains("://"));
-    let (area, size) = match address {
-        Some(address) => {
-            let export = Export::open(address, true)?;
-            let size = export.size();
-            (HeaderArea::of_export(Arc::new(export)), size)
-        }
-        None => {
-            let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-            let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
-            (HeaderArea::of_file(file), size)
-        }
-    };
+    let (area, size) = look_into(path)?;
     let mut first_error = None;
     for at in header_places(size) {
         let area = area.read(at).map_err(|e| io_error("read", path, e))?;
@@ -384,6 +372,18 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     }
     let error = first_error.unwrap_or(HeaderError::Damaged);
     Err(EngineError::NoStore { path: path.to_owned(), error })
+}
+
+/// A store opened for reading from outside, and its bytes.
+fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
+    if let Some(address) = path.to_str().filter(|path| path.contains("://")) {
+        let export = Export::open(address, true)?;
+        let size = export.size();
+        return Ok((HeaderArea::of_export(Arc::new(export)), size));
+    }
+    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+    Ok((HeaderArea::of_file(file), size))
 }
 
 /// Gives a store away: nothing that a flash tier holds of it counts any more. The header that then
@@ -441,13 +441,7 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
 /// If the store cannot be read.
 pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, EngineError> {
     let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
-    let area = match path.to_str().filter(|path| path.contains("://")) {
-        Some(address) => HeaderArea::of_export(Arc::new(Export::open(address, true)?)),
-        None => {
-            let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-            HeaderArea::of_file(file)
-        }
-    };
+    let (area, _) = look_into(path)?;
     let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
     let now = Fingerprint::take(&area, start, header.data_bytes);
     Ok(Some(now.map_err(|source| io_error("read", path, source))? == left))

@@ -627,7 +627,7 @@ fn a_tier_is_refused_once_its_stores_were_used_with_another() {
     assert!(matches!(error, EngineError::Bound { .. }), "{error}");
 }
 
-/// Fails some operations, once it is told to.
+/// Fails some operations after it was switched on.
 #[derive(Debug)]
 struct Fail {
     which: fn(&Operation) -> bool,

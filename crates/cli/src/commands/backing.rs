@@ -42,7 +42,8 @@ pub enum Command {
 pub struct ReleaseArgs {
     /// The device or file
     pub device: PathBuf,
-    /// The configuration it is served with, for layout = "none": then its flash tier is told
+    /// The configuration it is served with; needed for layout = "none", where only the flash tier
+    /// can note the release
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]

@@ -23,7 +23,7 @@ section! {
         request_memory: Size = "256MiB";
         /// Most NBD connections at a time. Further ones are closed at once.
         connections: u32 = 1024;
-        /// Most connections to one volume at a time; clients of further ones are told so. Unset means no
+        /// Most connections to one volume at a time; further ones are refused with a reason. Unset means no
         /// limit but `connections`.
         volume_connections: Option<u32> = unset;
         /// How long a client may take to choose an export.

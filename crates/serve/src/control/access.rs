@@ -1,6 +1,6 @@
 //! Who may give orders over the control address.
 //!
-//! Over a unix socket: whoever can open it. A TCP port of the loopback is open to every user of the
+//! Over a unix socket: everybody who can open it. A TCP port of the loopback is open to every user of the
 //! machine and, through pages that they look at, to browsers: a request must carry the token, name
 //! this machine as its host (else a page of another site could be served under a name that leads
 //! here), and come from no page of another site.
@@ -16,7 +16,7 @@ use super::token::Token;
 /// The rule of one control address.
 #[derive(Debug)]
 pub(super) enum Access {
-    /// Whoever connects may.
+    /// Everybody who can connect is allowed.
     Socket,
     /// Whoever has the token may.
     Token {
