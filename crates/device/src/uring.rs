@@ -239,11 +239,11 @@ impl UringDevices {
 
     /// Queues an operation for the next system call.
     fn queue(&mut self, sqe: &squeue::Entry) {
-        self.unsent = true;
         loop {
             // SAFETY: by the contract of `submit` the memory is valid; the list of pieces stays in
             // its slot, and the file is closed after its last operation.
             if unsafe { self.ring.submission().push(sqe) }.is_ok() {
+                self.unsent = true;
                 return;
             }
             self.send();
