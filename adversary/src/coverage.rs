@@ -209,6 +209,7 @@ impl Coverage {
             ("destaged from memory, lost on flash", s.destaged_past_loss),
             ("transfer errors", s.transfer_errors),
             ("corrupt flash reads", s.flash_corrupt),
+            ("losses carried on", s.carried_lost),
             ("destage retries", s.destage_retries),
             ("recovery: records that waited for a place", s.recovered_spilled),
             ("recovery: records disowned", s.recovered_disowned),

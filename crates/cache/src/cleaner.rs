@@ -34,6 +34,8 @@ pub(crate) enum Phase {
     Writing,
     /// Backing stores are being synced.
     Syncing { left: u32 },
+    /// What is left of the region is carried on to the head of the log.
+    Carrying,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -49,7 +49,7 @@ pub(crate) const UNREADABLE: u8 = 128;
 /// `valid` and `dirty` speak of the DRAM slot, `flash_valid` and `flash_dirty` of the newest
 /// record in the log; one bit a granule. *Dirty* in DRAM means newer than the log (or, without
 /// flash, newer than the backing store); dirty on flash means newer than what is durable on the
-/// backing store. Invariant: a slot with dirty granules holds every granule that the record
+/// backing store; dirty there and not valid, that the newest data is *lost*. Invariant: a slot with dirty granules holds every granule that the record
 /// holds, so a newer record always replaces an older as a whole.
 #[derive(Clone, Debug)]
 #[repr(C, packed(4))]
@@ -122,6 +122,18 @@ impl Entry {
     }
     pub fn clear(&mut self, flag: u8) {
         self.state &= !(u32::from(flag) << TRANSFER_BITS);
+    }
+    /// Granules of the record that the backing store may lack.
+    pub fn owed(&self) -> u16 {
+        self.flash_dirty & self.flash_valid
+    }
+    /// Granules that the record owes and does not hold.
+    pub fn lost_on_flash(&self) -> u16 {
+        self.flash_dirty & !self.flash_valid
+    }
+    /// Those of them whose newest data is lost: nothing newer is in memory.
+    pub fn lost(&self) -> u16 {
+        self.lost_on_flash() & !self.valid
     }
     /// Whether the block holds anything that the backing store may lack.
     pub fn is_dirty(&self) -> bool {

@@ -8,7 +8,7 @@ use forebay_flash::{Event, Layout, Log};
 use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{Stage, SyncWaiter};
-use crate::shard::{FlushState, JobState, MoveState, Shard, Surroundings, Target};
+use crate::shard::{CarryState, FlushState, JobState, MoveState, Shard, Surroundings, Target};
 use forebay_block::Nanos;
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
@@ -17,6 +17,8 @@ const CLEANER: u64 = u64::MAX;
 pub(crate) const START: u64 = u64::MAX - 2;
 /// Failed attempts at cleaning in a row after which a stop gives up.
 pub(crate) const FAILURES_MAX: u32 = 3;
+/// Most unreadable records of a region that are given up for lost, for want of room.
+const LOST_MAX: u64 = 16;
 /// Events of the log that are looked up ahead of the one at hand.
 const EVENTS_AHEAD: usize = 8;
 /// Blocks of a flush that a shard starts in one turn.
@@ -384,16 +386,55 @@ impl Cache {
             }
             any = true;
         }
-        if let Phase::Syncing { left: 0 } = active.phase {
-            // Data written before a failed sync may be gone though a later one succeeded.
-            let failed = self.front.failed_since(active.sync_failures);
-            for n in 0..self.shards.len() {
-                self.shards[n].clean_end(&mut around!(self), failed);
+        match active.phase {
+            Phase::Syncing { left: 0 } => {
+                // Data written before a failed sync may be gone though a later one succeeded.
+                let failed = self.front.failed_since(active.sync_failures);
+                for n in 0..self.shards.len() {
+                    self.shards[n].clean_end(&mut around!(self), failed);
+                }
+                self.end_cleaning(failed & active.volumes != 0);
+                true
             }
-            self.end_cleaning(failed & active.volumes != 0);
-            any = true;
+            Phase::Carrying => self.push_carry() | any,
+            _ => any,
         }
-        any
+    }
+
+    /// Carries on what is left of the region to reclaim; true when that is over.
+    fn push_carry(&mut self) -> bool {
+        let region = self.cleaner.active.expect("a region is reclaimed").region;
+        let mut done = true;
+        for n in 0..self.shards.len() {
+            match self.shards[n].carry_step(&mut around!(self)) {
+                CarryState::Done => {}
+                CarryState::Busy => done = false,
+                CarryState::Failed => {
+                    self.cleaner.active = None;
+                    return true;
+                }
+            }
+        }
+        if done {
+            self.cleaner.end(Ok(()), self.now);
+            self.log.as_mut().expect("only a log has regions").region_released(region);
+        }
+        done
+    }
+
+    /// Whether what cleaning has left of the region is to be carried on. What could not be read is
+    /// given up for lost only if room is needed, several attempts have failed, and it is little: much
+    /// is rather a device that may come back.
+    fn may_carry(&self, region: u32) -> bool {
+        let mut lost = 0;
+        for shard in &self.shards {
+            match shard.would_lose(region) {
+                Some(more) => lost += more,
+                None => return false,
+            }
+        }
+        let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.somebody_waits();
+        (lost == 0 || hopeless && lost <= LOST_MAX) && self.log.as_ref().is_some_and(Log::may_carry)
     }
 
     /// What could be destaged is clean now, unless the sync `failed`.
@@ -407,9 +448,21 @@ impl Cache {
         // Trying again would not help what cannot be read. But a region that holds it cannot be
         // used again, and that the log must hear of.
         let reclaims = active.purpose == Purpose::Reclaim;
-        let left = active.unreadable && reclaims;
-        if active.unreadable && active.purpose == Purpose::Destage {
-            self.cleaner.note_unread(active.region);
+        let region = active.region;
+        let owes = active.purpose != Purpose::Evict
+            && (active.unreadable || self.shards.iter().any(|shard| shard.region_owes(region)));
+        if owes && active.purpose == Purpose::Destage {
+            self.cleaner.note_unread(region);
+        }
+        let left = owes && reclaims;
+        if left
+            && written.is_ok()
+            && self.may_carry(region)
+            && let Some(active) = &mut self.cleaner.active
+        {
+            active.phase = Phase::Carrying;
+            self.shards.iter_mut().for_each(|shard| shard.carry_begin(region));
+            return;
         }
         let result = if left { written.and(Err(IoError::Corrupt)) } else { written };
         self.stats.destage_retries += u64::from(result.is_err());

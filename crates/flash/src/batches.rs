@@ -37,6 +37,9 @@ pub(crate) struct Queued {
 /// Appends that are in no batch yet.
 pub(crate) struct Queue {
     pub items: VecDeque<Queued>,
+    /// What is carried on from a region being reclaimed: it comes before `items`, which may wait for
+    /// that region.
+    carried: VecDeque<Queued>,
     /// Serial of the newest append.
     pub last_serial: u64,
     /// Someone waits for appends up to this serial.
@@ -66,6 +69,7 @@ impl Queue {
     pub fn new(capacity: usize) -> Queue {
         Queue {
             items: VecDeque::with_capacity(capacity),
+            carried: VecDeque::new(),
             last_serial: 0,
             close_through: 0,
             internal: 0,
@@ -80,6 +84,32 @@ impl Queue {
         self.internal += u32::from(item.ticket.is_none());
         self.items.push_back(Queued { serial: self.last_serial, ..item });
         self.last_serial
+    }
+
+    /// Queues what is carried on. It has no place in the order of arrival: nobody waits for it but
+    /// the caller.
+    pub fn carry(&mut self, item: Queued) {
+        self.carried.push_back(item);
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.carried.is_empty()
+    }
+
+    /// How much of what is carried fits a batch of `room` pages.
+    fn measure_carried(&self, room: u32, geometry: &Geometry) -> Fill {
+        let limit = room.min(geometry.batch_pages_max) - 1;
+        let mut fill = Fill::default();
+        for item in self.carried.iter().take(geometry.batch_entries_max as usize) {
+            let pages = geometry.payload_pages(item.valid);
+            if fill.payload_pages + pages > limit {
+                break;
+            }
+            fill.payload_pages += pages;
+            fill.count += 1;
+        }
+        fill
     }
 
     /// Ends the batch that the newest append will be in right behind it.
@@ -238,6 +268,11 @@ impl Log {
         self.queue.push(Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot });
     }
 
+    /// Whether an append of the block waits, and is in no batch yet.
+    pub fn is_waiting(&self, key: BlockKey) -> bool {
+        self.queue.items.iter().any(|queued| queued.key == key)
+    }
+
     /// Whether a record of the block is in a batch that is not complete, or not heard of.
     pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
         if self.cells.unheard.iter().any(|u| u.1 == key) {
@@ -254,18 +289,25 @@ impl Log {
         }
         let mut progress = false;
         while self.error.is_none() && !self.batches.free.is_empty() {
-            let Some(front) = self.queue.items.front().copied() else { break };
+            let carried = self.queue.carried.front().copied();
+            let Some(front) = carried.or(self.queue.items.front().copied()) else { break };
+            let carried = carried.is_some();
             let needed = 1 + self.geometry.payload_pages(front.valid);
-            let Some(room) = self.regions.room(needed, self.batches.next_sequence - 1) else {
-                break;
-            };
+            let last = self.batches.next_sequence - 1;
+            let Some(room) = self.regions.room(needed, last, carried) else { break };
+            if carried {
+                let fill = self.queue.measure_carried(room, &self.geometry);
+                self.form_batch(fill, true);
+                progress = true;
+                continue;
+            }
             let fill = self.queue.measure(room, 0, &self.geometry);
             let waited_for = self.queue.close_through >= front.serial;
             let due = fill.full || waited_for && self.batches.is_idle();
             if !due {
                 break;
             }
-            self.form_batch(fill);
+            self.form_batch(fill, false);
             progress = true;
         }
         progress
@@ -296,10 +338,10 @@ impl Log {
             if fill.is_none() && !notes_due {
                 break;
             }
-            if self.regions.room(1, self.batches.next_sequence - 1).is_none() {
+            if self.regions.room(1, self.batches.next_sequence - 1, false).is_none() {
                 break;
             }
-            self.form_batch(fill.unwrap_or_default());
+            self.form_batch(fill.unwrap_or_default(), false);
             progress = true;
         }
         progress
@@ -320,8 +362,9 @@ impl Log {
         self.cells.close_notes &= !self.cells.notes.is_empty();
     }
 
-    /// Takes the measured front of the queue into a batch and asks for its checksums.
-    fn form_batch(&mut self, fill: Fill) {
+    /// Takes the measured front of the queue, or of what is carried, into a batch and asks for its
+    /// checksums.
+    fn form_batch(&mut self, fill: Fill, carried: bool) {
         let slots = self.geometry.slots != 0;
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence += 1;
@@ -338,7 +381,9 @@ impl Log {
         let mut offset = 1;
         let mut sums_missing = 0;
         let mut last_serial = 0;
-        for item in self.queue.items.drain(..fill.count) {
+        for _ in 0..fill.count {
+            let queue = if carried { &mut self.queue.carried } else { &mut self.queue.items };
+            let item = queue.pop_front().expect("measured");
             last_serial = item.serial;
             self.queue.internal -= u32::from(item.ticket.is_none());
             let data = item.valid != 0;
@@ -364,7 +409,11 @@ impl Log {
                 slot: item.slot,
                 entry: Entry {
                     key: item.key,
-                    kind: if data { EntryKind::Data } else { EntryKind::Tombstone },
+                    kind: match (data, item.dirty) {
+                        (true, _) => EntryKind::Data,
+                        (false, 0) => EntryKind::Tombstone,
+                        (false, _) => EntryKind::Lost,
+                    },
                     valid: item.valid,
                     dirty: item.dirty,
                     offset: if data && !slots { offset as u16 } else { 0 },
@@ -598,6 +647,8 @@ impl Log {
                         self.cells.position(e.entry.cell)
                     }
                     EntryKind::Data => Position(header + u32::from(e.entry.offset)),
+                    // Nothing is read there; it lies in the region that says so.
+                    EntryKind::Lost => Position(header),
                     EntryKind::Tombstone => Position::NONE,
                 };
                 if self.geometry.slots != 0 && error.is_none() && position.is_some() {
@@ -626,7 +677,7 @@ impl Log {
     /// Fails every append that is in no batch yet; those in flight follow when they end.
     pub(crate) fn fail_queue(&mut self, error: IoError) {
         self.batches.broken = true;
-        for item in self.queue.items.drain(..) {
+        for item in self.queue.items.drain(..).chain(self.queue.carried.drain(..)) {
             if let Some(ticket) = item.ticket {
                 self.events.push_back(Event::AppendFailed { ticket, error });
             }

@@ -390,7 +390,7 @@ impl Log {
                 }
                 true
             }
-            Phase::Draining if self.queue.items.is_empty() && self.batches.is_idle() => {
+            Phase::Draining if self.queue.is_empty() && self.batches.is_idle() => {
                 // Nothing waits for a cell any more. Without its unmapping a record stays, and
                 // is true; without its move it stays where it is.
                 self.fail_notes(IoError::Shutdown);

@@ -173,17 +173,10 @@ impl Log {
     /// # Panics
     /// If a mask has granules that a block has not, or dirty ones that are not valid.
     pub fn append(&mut self, append: Append) {
-        let Append { ticket, key, valid, dirty, slot, urgent } = append;
-        assert!(valid & !self.geometry.full_mask() == 0, "more granules than a block has");
-        assert!(dirty & !valid == 0, "dirty granules must be valid");
-        if let Some(error) = self.refusal() {
-            self.events.push_back(Event::AppendFailed { ticket, error });
-            return;
-        }
-        self.activity.record_appended(key);
-        let serial =
-            self.queue.push(Queued { serial: 0, ticket: Some(ticket), key, valid, dirty, slot });
-        if urgent {
+        let Some(queued) = self.admit(&append, self.refusal()) else { return };
+        self.activity.record_appended(append.key);
+        let serial = self.queue.push(queued);
+        if append.urgent {
             self.queue.close_through = serial;
         }
         // Only a batch formed, or a region sealed for want of room, lets anything else go on.
@@ -192,6 +185,39 @@ impl Log {
         if self.pump_batches() || self.regions.head != head || self.cells.is_short() {
             self.pump();
         }
+    }
+
+    /// Appends what is still owed of a region that is being reclaimed, so that it can be released: before
+    /// all appends that are in no batch yet, and, since they may wait for that region, with room of
+    /// its own. The layout log only. (A record that is in a batch already would come before it in the
+    /// log: see [`Log::is_waiting`].)
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn carry(&mut self, append: Append) {
+        assert!(self.geometry.slots == 0, "cells stay when their region goes");
+        // (What waits to be written when the log is stopped may wait for that region.)
+        let draining = matches!(self.phase, Phase::Draining);
+        let refusal = if draining { self.error } else { self.refusal() };
+        let Some(queued) = self.admit(&append, refusal) else { return };
+        self.activity.record_appended(append.key);
+        self.queue.carry(queued);
+        self.pump();
+    }
+
+    fn admit(&mut self, append: &Append, refusal: Option<IoError>) -> Option<Queued> {
+        let Append { ticket, key, valid, dirty, slot, .. } = *append;
+        let lost = dirty & !valid;
+        assert!(
+            (valid | dirty) & !self.geometry.full_mask() == 0,
+            "more granules than a block has"
+        );
+        assert!(lost == 0 || self.geometry.slots == 0, "what is lost keeps its cell");
+        if let Some(error) = refusal {
+            self.events.push_back(Event::AppendFailed { ticket, error });
+            return None;
+        }
+        Some(Queued { serial: 0, ticket: Some(ticket), key, valid, dirty, slot })
     }
 
     /// Writes what is open as soon as no batch is being written.
@@ -522,7 +548,14 @@ impl Log {
         if self.geometry.slots != 0 {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
+        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid), false)
+    }
+
+    /// Whether there is room to carry on what is owed of a region: a start that followed a crash while that
+    /// was done may find none.
+    pub fn may_carry(&self) -> bool {
+        let needed = 1 + self.geometry.payload_pages(self.geometry.full_mask());
+        self.geometry.slots == 0 && self.regions.has_room(needed, true)
     }
 
     /// Whether recovery has given all that it found, and the log is about to begin its epoch: nothing

@@ -55,6 +55,8 @@ pub(crate) struct Regions {
     pub release_sequence: u64,
     /// The last free region is kept for batches without payload: the layout slots.
     keeps_last: bool,
+    /// Free regions that are kept for what is carried on from a region being reclaimed: the layout log.
+    kept: u32,
     /// Pages left at the end of regions.
     pub pages_skipped: u64,
 }
@@ -74,7 +76,7 @@ impl Regions {
             first_page: geometry.first_region_page(),
             // Mappings move in circles if more is wanted free than there can be.
             reserve: match geometry.slots {
-                0 => u64::from(options.reserve_regions.min(geometry.regions - 2)),
+                0 => u64::from((options.reserve_regions + 1).min(geometry.regions - 2)),
                 _ => 1,
             },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
@@ -88,6 +90,7 @@ impl Regions {
             asked: false,
             release_sequence: 0,
             keeps_last: geometry.slots != 0,
+            kept: u32::from(geometry.slots == 0),
             pages_skipped: 0,
         }
     }
@@ -120,22 +123,25 @@ impl Regions {
     }
 
     /// Pages that the next batch may have, if it needs no more than `needed`: what is left of
-    /// the open region, or a fresh one. Seals the open one when it has no room for `needed`.
-    pub fn room(&mut self, needed: u32, last_batch: u64) -> Option<u32> {
+    /// the open region, or a fresh one. Seals the open one when it has no room for `needed`. What is
+    /// `carried` may have the region that is kept for it.
+    pub fn room(&mut self, needed: u32, last_batch: u64, carried: bool) -> Option<u32> {
+        let kept = if carried { 0 } else { self.kept };
         if self.open {
             let left = self.region_pages - self.next_page;
             if left >= needed {
-                return Some(left);
+                return (self.free() >= kept).then_some(left);
             }
             self.seal(last_batch);
         }
-        if self.free() == 0 { None } else { Some(self.region_pages - 1) }
+        (self.free() > kept).then_some(self.region_pages - 1)
     }
 
     /// Whether there is room for a batch that needs so many pages.
-    pub fn has_room(&self, needed: u32) -> bool {
+    pub fn has_room(&self, needed: u32, carried: bool) -> bool {
+        let kept = if carried { 0 } else { self.kept };
         let open = self.open && self.region_pages - self.next_page >= needed;
-        open || self.free() > 0
+        self.free() >= kept + u32::from(!open)
     }
 
     /// The same without the region that is kept for what has no payload.
@@ -257,7 +263,7 @@ impl Log {
             return false;
         }
         let mut progress = false;
-        let wanted = running || !self.queue.items.is_empty();
+        let wanted = running || !self.queue.is_empty();
         if self.batches.is_idle() || !self.regions.only_open() {
             while let Some(region) =
                 self.regions.next_reclaim(self.commit.complete_sequence, wanted)
@@ -310,7 +316,7 @@ mod tests {
         // Batches that leave a page of their region.
         for sequence in 1..=3 {
             assert!(regions.leaves_last(), "batch {sequence}");
-            assert!(regions.room(8, sequence - 1).is_some());
+            assert!(regions.room(8, sequence - 1, false).is_some());
             regions.take(8, sequence, &[1; 16], 1);
         }
         assert_eq!(regions.free(), 1);

@@ -160,13 +160,14 @@ pub struct Append {
     pub ticket: u64,
     /// Which block.
     pub key: BlockKey,
-    /// Valid granules; they are what is written. 0 appends a *tombstone*: every older record
-    /// of the block is void, the slot is not looked at, and the position comes back as
-    /// [`Position::NONE`].
+    /// Valid granules; they are what is written. Without any the slot is not looked at; if none is
+    /// dirty either it is a *tombstone*: every older record of the block is void, and the position
+    /// comes back as [`Position::NONE`].
     pub valid: u16,
-    /// Dirty granules, a subset of the valid ones. They must be *all* dirty granules of the
-    /// block: a newer record replaces an older one as a whole. A granule appended as clean says
-    /// that the backing store durably holds the same, or that the block's extent is active.
+    /// Dirty granules. They must be *all* dirty granules of the block: a newer record replaces an
+    /// older one as a whole. Those that are not valid are *lost*: they can be read neither here nor
+    /// from the backing store, which is said for good (the layout log only). A granule appended as
+    /// clean says that the backing store durably holds the same, or that the block's extent is active.
     pub dirty: u16,
     /// Where the block lies in DRAM; pinned until the event.
     pub slot: Slot,
@@ -183,7 +184,7 @@ pub struct Record {
     pub position: Position,
     /// Valid granules, in the payload one behind the other.
     pub valid: u16,
-    /// Dirty granules (0 when the record was declared clean since).
+    /// Dirty granules (0 when the record was declared clean since); those that are not valid are lost.
     pub dirty: u16,
     /// CRC-32C of the payload, continued from `Log::payload_seed`.
     pub checksum: u32,
@@ -370,6 +371,8 @@ pub struct RecoveryReport {
     pub batches: u64,
     /// Records given as [`Event::Recovered`].
     pub records: u64,
+    /// Those of them that say that newest data is lost.
+    pub lost: u64,
     /// Tombstones given, distrusted records included.
     pub tombstones: u64,
     /// Clean records not trusted because their extent was open for direct writes, or because the

@@ -185,10 +185,11 @@ impl Log {
             let key = entry.key;
             let clean = header.sequence <= r.superblock.clean_before;
             let dirty = if clean { 0 } else { entry.dirty };
-            let active = entry.kind == EntryKind::Data && self.activity.contains(key);
+            let record = entry.kind == EntryKind::Data || dirty != 0;
+            let active = record && self.activity.contains(key);
             let distrusted = active || r.distrusts(key.volume(), header.sequence);
-            if entry.kind == EntryKind::Tombstone || distrusted && dirty == 0 {
-                r.report.distrusted += u64::from(entry.kind == EntryKind::Data);
+            if !record || distrusted && dirty == 0 {
+                r.report.distrusted += u64::from(record);
                 if active {
                     self.activity.distrust(key);
                 }
@@ -203,6 +204,7 @@ impl Log {
                 self.activity.record_appended(key);
             }
             r.report.records += 1;
+            r.report.lost += u64::from(dirty & !entry.valid != 0);
             self.events.push_back(Event::Recovered(Record {
                 key,
                 position: position_of(&header, entry),

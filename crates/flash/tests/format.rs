@@ -56,7 +56,7 @@ fn region() -> RegionHeader {
     }
 }
 
-fn batch() -> (BatchHeader, [Entry; 2]) {
+fn batch() -> (BatchHeader, [Entry; 3]) {
     let header = BatchHeader {
         uuid: UUID,
         page: 13,
@@ -80,7 +80,10 @@ fn batch() -> (BatchHeader, [Entry; 2]) {
         cell: 0,
         checksum: 0xAABBCCDD,
     };
-    (header, [dead, data])
+    let key = BlockKey::new(5, 6);
+    let lost =
+        Entry { key, kind: Kind::Lost, valid: 0, dirty: 0x90, offset: 0, cell: 0, checksum: 0 };
+    (header, [dead, data, lost])
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -103,8 +106,8 @@ fn a_superblock_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 464f52454241590a0200000000100000",
-            "  10 921204c5010000003031323334353637",
+            "  00 464f52454241590a0300000000100000",
+            "  10 e58efc47010000003031323334353637",
             "  20 38396162636465661100000000000000",
             "  30 12000000000000000010000000100000",
             "  40 0a000000040000000100000000000000",
@@ -176,8 +179,8 @@ fn a_region_header_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 4642524547494f4e0200000000100000",
-            "  10 08f8c3300c0000003031323334353637",
+            "  00 4642524547494f4e0300000000100000",
+            "  10 7f643bb20c0000003031323334353637",
             "  20 38396162636465661200000000000000",
             "  30 13000000000000001400000000000000",
             "  40 15000000000000001600000000000000",
@@ -196,8 +199,8 @@ fn a_batch_header_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 4642415443480d0a0200020000100000",
-            "  10 433673720d0000003031323334353637",
+            "  00 4642415443480d0a0300030000100000",
+            "  10 169b406a0d0000003031323334353637",
             "  20 38396162636465661200000000000000",
             "  30 14000000000000001300000000000000",
             "  40 15000000000000001600000000000000",
@@ -205,6 +208,7 @@ fn a_batch_header_has_these_bytes() {
             "  60 02000000000001000000000001000000",
             "  70 00000000000000000400000000000300",
             "  80 8300810000000100ddccbbaa00000000",
+            "  90 06000000000005000000900002000000",
         ]
     );
     let mut found = Vec::new();
@@ -270,7 +274,7 @@ fn a_look_from_outside_finds_either_copy() {
     rig.log.sync(0);
     rig.settle();
     let info = Info::find(&rig.flash.current).unwrap();
-    assert_eq!((info.format, info.superblock.generation), (2, 1));
+    assert_eq!((info.format, info.superblock.generation), (3, 1));
     assert_eq!(info.damaged_copies, []);
     let mut bytes = rig.flash.current.clone();
     bytes[100] ^= 1;

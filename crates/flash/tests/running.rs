@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Rig, key, options, tiny};
-use forebay_effect::IoError;
-use forebay_flash::{Event, Position};
+use forebay_effect::{IoError, Slot};
+use forebay_flash::{Append, Event, Options, Position, Record, Start};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
     events
@@ -156,7 +156,7 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
             }
         }
     }
-    assert_eq!(rig.log.stats().regions_free, 0);
+    assert_eq!(rig.log.stats().regions_free, 1, "it is kept for what is carried on");
     assert!(appended < 40);
     for _ in 0..9 {
         if let Some(region) = reclaim.take() {
@@ -172,6 +172,61 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
         }
     }
     assert_eq!(appended, 40);
+}
+
+#[test]
+fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let mut reclaim = None;
+    let mut hear = |rig: &mut Rig, appended: &mut Vec<u64>| {
+        for event in rig.settle() {
+            match event {
+                Event::Reclaim { region } => reclaim = Some(region),
+                Event::Appended { ticket, .. } => appended.push(ticket),
+                Event::RegionFreed { .. } | Event::Synced { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        reclaim
+    };
+    let mut appended = Vec::new();
+    for n in 0..40 {
+        rig.append(n, key(n), 1, true);
+        hear(&mut rig, &mut appended);
+    }
+    let waits = appended.len() as u64;
+    assert!(waits < 40 && !rig.log.is_waiting(key(waits - 1)) && rig.log.is_waiting(key(waits)));
+    // A record of the oldest region, and one that is lost.
+    let lost = Append {
+        ticket: 101,
+        key: key(1),
+        valid: 0,
+        dirty: 0x81,
+        slot: Slot(u32::MAX),
+        urgent: true,
+    };
+    rig.carry(100, key(0), 2);
+    rig.log.carry(lost);
+    let region = hear(&mut rig, &mut appended).expect("room is needed");
+    assert_eq!(appended.split_off(waits as usize), [100, 101]);
+    rig.log.region_released(region);
+    hear(&mut rig, &mut appended);
+    assert!(appended.contains(&waits), "the region's room is for those who wait");
+    let options = Options { device_bytes: tiny().device_bytes(), ..options() };
+    let mut again = Rig::new(tiny(), options, rig.flash.clone());
+    again.log.start(Start::RECOVER);
+    let mut records: Vec<Record> = Vec::new();
+    for event in again.settle() {
+        match event {
+            Event::Recovered(record) => records.push(record),
+            Event::Ready(report) => assert_eq!(report.lost, 1),
+            Event::Reclaim { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let newest = |n| records.iter().rfind(|r| r.key == key(n)).expect("a record of the block");
+    assert_eq!(again.version(newest(0)), 2);
+    assert_eq!((newest(1).valid, newest(1).dirty), (0, 0x81));
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Shard {
         second.owes = false;
         let index = &self.index;
         let ids = second.leaving().chain(second.coldest().take(COLDEST_MAX));
-        let dirty = ids.filter(|&id| index[id].flash_dirty != 0);
+        let dirty = ids.filter(|&id| index[id].owed() != 0);
         self.scratch.extend(dirty.filter_map(|id| Some((index[id].key(), index[id].position()?))));
         self.scratch.sort_unstable();
     }
@@ -116,7 +116,7 @@ impl Shard {
                 self.restand(id, false);
             }
             let e = &self.index[id];
-            if e.flash_dirty != 0 && !e.has(DESTAGED) {
+            if e.owed() != 0 && !e.has(DESTAGED) {
                 let position = e.position().expect("an entry of a region has a record");
                 self.scratch.push((e.key(), position));
             }
@@ -152,7 +152,7 @@ impl Shard {
     pub(super) fn is_owed(&self, job: &Job, id: EntryId, position: Position) -> bool {
         let e = &self.index[id];
         let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes & volume_bit(e.key()) != 0;
-        e.flash_dirty != 0 && !tried && e.position() == Some(position)
+        e.owed() != 0 && !tried && e.position() == Some(position)
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
@@ -189,7 +189,8 @@ impl Shard {
             self.index[id].clear(DESTAGED);
             if synced {
                 let was = self.index[id].is_dirty();
-                self.index[id].flash_dirty = 0;
+                // (What is lost stays owed.)
+                self.index[id].flash_dirty &= !self.index[id].flash_valid;
                 self.count_dirty(id, was, around.front);
                 self.restand(id, false);
             }
@@ -201,9 +202,7 @@ impl Shard {
     ///
     /// [`UNREADABLE_MAX`]: super::UNREADABLE_MAX
     pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
-        let still =
-            |key: &BlockKey| self.index.find(*key).is_some_and(|id| self.index[id].has(UNREADABLE));
-        self.unreadable.iter().copied().filter(still)
+        self.unreadable.iter().copied().filter(|&key| self.is_unreadable(key))
     }
 
     pub(super) fn note_unreadable(&mut self, key: BlockKey) {
@@ -211,14 +210,23 @@ impl Shard {
             self.index[id].set(UNREADABLE);
             self.restand(id, false);
         }
+        self.name_unreadable(key);
+    }
+
+    fn is_unreadable(&self, key: BlockKey) -> bool {
+        let still = |e: &crate::index::Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
+        self.index.find(key).is_some_and(|id| still(&self.index[id]))
+    }
+
+    /// The block is one of those that operators hear of.
+    pub(super) fn name_unreadable(&mut self, key: BlockKey) {
         if self.unreadable.contains(&key) {
             return;
         }
         if self.unreadable.len() == super::UNREADABLE_MAX {
-            let index = &self.index;
-            let still =
-                |key: &BlockKey| index.find(*key).is_some_and(|id| index[id].has(UNREADABLE));
-            self.unreadable.retain(still);
+            let mut unreadable = core::mem::take(&mut self.unreadable);
+            unreadable.retain(|&key| self.is_unreadable(key));
+            self.unreadable = unreadable;
         }
         if self.unreadable.len() < super::UNREADABLE_MAX {
             self.unreadable.push(key);
@@ -271,15 +279,15 @@ impl Shard {
         (end < self.index.capacity()).then_some(end)
     }
 
-    /// Whether any record in the region is dirty.
+    /// Whether any record in the region holds what the backing store may lack.
     pub fn region_is_dirty(&self, region: u32) -> bool {
-        let mut id = self.regions[region as usize];
-        while id != NONE {
-            if self.index[id].flash_dirty != 0 {
-                return true;
-            }
-            id = self.index[id].next;
-        }
-        false
+        self.region_entries_of(region).any(|id| self.index[id].owed() != 0)
+    }
+
+    /// The entries whose records lie in the region.
+    pub(super) fn region_entries_of(&self, region: u32) -> impl Iterator<Item = EntryId> + '_ {
+        let some = |id: EntryId| (id != NONE).then_some(id);
+        let first = some(self.regions[region as usize]);
+        core::iter::successors(first, move |&id| some(self.index[id].next))
     }
 }

@@ -54,7 +54,7 @@ impl Shard {
                 self.finish(around, t, |_, _, _| {});
                 around.front.pieces_done(request, pieces, result);
             }
-            Kind::Append { .. } | Kind::Activate { .. } => {
+            Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. } => {
                 unreachable!("{kind:?} is answered by the log")
             }
         }
@@ -188,10 +188,12 @@ impl Shard {
         let bounce = self.transfers[t].bounce;
         let all = self.all;
         self.finish(around, t, |shard, around, id| {
+            // (What the backing store has of what is lost is an older version.)
+            let had = all & !shard.index[id].lost();
             if let Some(from) = bounce {
-                shard.merge(around, id, from, all);
+                shard.merge(around, id, from, had);
             }
-            shard.index[id].valid = all;
+            shard.index[id].valid |= had;
         });
     }
 
@@ -270,7 +272,7 @@ impl Shard {
                 }
                 let key = self.transfers[t].key;
                 let id = self.index.find(key).expect("a busy block has an entry");
-                if self.index[id].flash_dirty == 0 {
+                if self.index[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
                     // the record that is still on flash: until its region is free or, in the layout
                     // slots, until it is forgotten there.
@@ -301,8 +303,12 @@ impl Shard {
         checksum: u32,
     ) -> Option<(u32, u32)> {
         let mut moved = None;
-        let Kind::Append { valid, dirty } = self.transfers[t].kind else {
-            unreachable!("the log answered a transfer it was not asked for")
+        let (valid, dirty) = match self.transfers[t].kind {
+            Kind::Append { valid, dirty } => (valid, dirty),
+            Kind::Carry { position: from, dirty } => {
+                return self.carried(around, t, (from, position), dirty);
+            }
+            other => unreachable!("{other:?} is not answered by the log"),
         };
         self.finish_applied(around, t, Ok(()));
         self.finish(around, t, |shard, around, id| {

@@ -54,7 +54,7 @@ impl Shard {
                 return true;
             }
         };
-        let taken = if self.index[id].flash_dirty == self.all {
+        let taken = if self.index[id].owed() == self.all {
             self.destage_stretch(around, job)
         } else {
             self.destage_parts(around, id, appending)
@@ -88,7 +88,7 @@ impl Shard {
     /// The slot that holds the version of the block's record.
     fn slot_of_record(&self, id: EntryId, appending: bool) -> Option<Slot> {
         let e = &self.index[id];
-        let same = !appending && e.dirty == 0 && e.flash_dirty & !e.valid == 0;
+        let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
         e.slot().filter(|_| same)
     }
 
@@ -127,7 +127,7 @@ impl Shard {
             let Standing::Ready { id, appending } = self.standing(job, key, position) else {
                 break;
             };
-            if !follows || self.index[id].flash_dirty != self.all {
+            if !follows || self.index[id].owed() != self.all {
                 break;
             }
             let slot = self.slot_of_record(id, appending);
@@ -185,7 +185,7 @@ impl Shard {
     ) -> u32 {
         let e = &self.index[id];
         around.stats.destaged_under_newer += u64::from(slot.is_none() && e.dirty != 0);
-        let (key, rest) = (e.key(), e.flash_dirty);
+        let (key, rest) = (e.key(), e.owed());
         let position = e.position().expect("a record to destage");
         let start = key.block().0 << self.block_shift;
         let range = (start, start + u64::from(self.block_bytes(around, key)));
@@ -209,7 +209,7 @@ impl Shard {
         let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
         let e = &self.index[id];
         let position = e.position().expect("the record was just verified");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from, position };
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
         match self.transfers[t].stretch {
             NONE => {
                 self.destage_step(around, t, from);
@@ -257,7 +257,7 @@ impl Shard {
     /// version or a newer one.
     fn newer_in_slot(&self, id: EntryId, t: u32) -> Option<Slot> {
         let e = &self.index[id];
-        let whole = e.transfer() == Some(t) && e.flash_dirty & !e.valid == 0;
+        let whole = e.transfer() == Some(t) && e.owed() & !e.valid == 0;
         e.slot().filter(|_| whole)
     }
 
@@ -268,7 +268,7 @@ impl Shard {
         let id = self.index.find(key).expect("a busy block has an entry");
         let e = &self.index[id];
         let position = e.position().expect("the record is here");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.flash_dirty, from: slot, position };
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: slot, position };
         around.stats.destaged_past_loss += 1;
         let stretch = core::mem::replace(&mut self.transfers[t].stretch, NONE);
         if stretch != NONE {

@@ -140,18 +140,19 @@ impl Shard {
             return None;
         }
         let e = &self.index[id];
-        let (key, valid, mut dirty) = (e.key(), e.valid, e.dirty | e.flash_dirty);
+        let (key, valid, lost) = (e.key(), e.valid, e.lost());
+        let mut dirty = e.dirty | e.flash_dirty;
         if self.policy.write_back && self.owes_sync(around, key) {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
             // (There is nothing behind the end of the volume.)
-            dirty = valid & self.within(around, key);
+            dirty = valid & self.within(around, key) | lost;
         }
         if around.front.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
         }
         let e = &self.index[id];
-        debug_assert!(dirty & !valid == 0, "a record would hide dirty granules of an older one");
+        assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let slot = e.slot().expect("a slot to append");
         let t = self.start_on(id, Kind::Append { valid, dirty }, (0, 0));
         self.unlist_dirty(id, slot);

@@ -12,6 +12,7 @@
 //!
 //! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
 
+mod carry;
 mod clean;
 mod complete;
 mod destage;
@@ -39,6 +40,7 @@ use crate::slab::{Fifo, Slab};
 use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
+pub(crate) use carry::CarryState;
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
 pub(crate) use evict::FlushState;
@@ -109,6 +111,10 @@ pub(crate) struct Shard {
     second: Option<Second>,
     /// Mappings on their way out of a region.
     moves: Option<Moves>,
+    /// Blocks whose record is being carried on.
+    carries: Vec<BlockKey>,
+    /// Blocks whose record says that newest data is lost.
+    lost: u32,
     /// From the choice of what is cleaned to the end of its job.
     cleaning: bool,
     /// Cells superseded during that: a read may still look at them, and a record that was chosen is
@@ -200,6 +206,8 @@ impl Shard {
             job: None,
             second,
             moves: None,
+            carries: Vec::new(),
+            lost: 0,
             cleaning: false,
             held: Vec::new(),
             leaving_scratch: Vec::new(),
@@ -616,6 +624,7 @@ impl Shard {
             }
         }
         let e = &mut self.index[id];
+        self.lost -= u32::from(e.lost_on_flash() != 0);
         e.clear(crate::index::DESTAGED | crate::index::UNREADABLE);
         match to {
             None => {
@@ -627,6 +636,11 @@ impl Shard {
                 e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);
                 self.list(id, log.region_of(position));
+                if dirty & !valid != 0 {
+                    self.lost += 1;
+                    let key = self.index[id].key();
+                    self.name_unreadable(key);
+                }
             }
         }
         self.count_dirty(id, was_dirty, around.front);

@@ -1,6 +1,6 @@
 //! Reads: from DRAM, from flash, from the backing store.
 
-use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_effect::{Effect, IoError, Place, Segment, Slot};
 use forebay_flash::BlockKey;
 
 use super::transfer::Kind;
@@ -55,6 +55,10 @@ impl Shard {
             let found = self.found_in_flight(t);
             self.count(around, piece, found, false);
             return Step::Wait(t);
+        }
+        if wanted & e.lost() != 0 {
+            self.count(around, piece, Found::Tier2, false);
+            return Step::Done(Err(IoError::Corrupt));
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };

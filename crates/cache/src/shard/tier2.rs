@@ -178,9 +178,7 @@ impl Shard {
 
     /// Number of mappings in a region.
     pub fn region_entries(&self, region: u32) -> u64 {
-        let first = Some(self.regions[region as usize]).filter(|&id| id != NONE);
-        let next = |&id: &EntryId| Some(self.index[id].next).filter(|&next| next != NONE);
-        core::iter::successors(first, next).count() as u64
+        self.region_entries_of(region).count() as u64
     }
 
     /// Begins to move a region's mappings.

@@ -17,6 +17,9 @@ pub(crate) enum Kind {
     FlashRead { position: Position },
     /// A slot to the log.
     Append { valid: u16, dirty: u16 },
+    /// To the log, in the place of a record whose region is to be used again: that its dirty granules
+    /// are lost.
+    Carry { position: Position, dirty: u16 },
     /// A slot to the backing store (no flash tier): blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
@@ -59,7 +62,10 @@ impl Kind {
         match self {
             Kind::DirectWrite { keep, .. } => !keep,
             Kind::Activate { poison } => poison,
-            Kind::DirectZero { .. } | Kind::Range { .. } | Kind::DirectRead { .. } => true,
+            Kind::DirectZero { .. }
+            | Kind::Range { .. }
+            | Kind::DirectRead { .. }
+            | Kind::Carry { .. } => true,
             _ => false,
         }
     }

@@ -71,7 +71,12 @@ impl Shard {
             }
             return Step::Wait(t);
         }
-        let missing = !e.valid & !covered;
+        let lost = e.lost();
+        if touched & !covered & lost != 0 {
+            // The rest of the granule cannot be had.
+            return Step::Done(Err(forebay_effect::IoError::Corrupt));
+        }
+        let missing = !e.valid & !covered & !lost;
         let hides = around.front.sabotage.is(Bug::PartialHidesOlder);
         if e.flash_valid & missing != 0 && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.

@@ -15,10 +15,11 @@
 //! | 84 | 12 | zeroes |
 //! | 96 | 24 each | entries |
 //!
-//! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone), a
+//! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone, 2 lost), a
 //! zero (1), pages from this page to its payload (2; 0 in the layout slots), CRC-32C of its
 //! payload (4), number of its cell (4; 0 in the layout log).
-//! The payload is the valid granules one behind the other.
+//! The payload is the valid granules one behind the other. Granules that are dirty and not valid are
+//! *lost*: their newest data could not be read any more when the entry was written.
 
 use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
 use crate::geometry::Geometry;
@@ -62,6 +63,8 @@ pub enum Kind {
     Data,
     /// Voids every older record of its block.
     Tombstone,
+    /// The same, and says that the newest data of its dirty granules are lost; the layout log only.
+    Lost,
 }
 
 /// The offset of an entry, in the layout slots, that only says anew where a payload lies.
@@ -74,16 +77,16 @@ pub struct Entry {
     pub key: BlockKey,
     /// What it does.
     pub kind: Kind,
-    /// Valid granules; 0 in a tombstone.
+    /// Valid granules; 0 without a payload.
     pub valid: u16,
-    /// Dirty granules, a subset.
+    /// Dirty granules; those that are not valid are lost.
     pub dirty: u16,
-    /// Pages from the header to the payload; 0 in a tombstone. In the layout slots 0 if the batch
+    /// Pages from the header to the payload; 0 without one. In the layout slots 0 if the batch
     /// wrote the payload, [`MOVED`] if it lay in its cell before.
     pub offset: u16,
     /// Number of the cell that holds the payload, in the layout slots; else 0.
     pub cell: u32,
-    /// CRC-32C of the payload; 0 in a tombstone.
+    /// CRC-32C of the payload; 0 without one.
     pub checksum: u32,
 }
 
@@ -154,7 +157,8 @@ impl BatchHeader {
             let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
             let slots = geometry.slots != 0;
             let most = if entry.kind == Kind::Data { MOVED } else { 0 };
-            if slots && entry.offset > most || entry.cell >= geometry.slots.max(1) {
+            let lost = entry.kind == Kind::Lost || entry.dirty & !entry.valid != 0;
+            if slots && (entry.offset > most || lost) || entry.cell >= geometry.slots.max(1) {
                 return Err(FormatError::Invalid("place of a payload"));
             }
             if entry.kind == Kind::Data && !slots {
@@ -180,6 +184,7 @@ impl Entry {
         bytes[12] = match self.kind {
             Kind::Data => 0,
             Kind::Tombstone => 1,
+            Kind::Lost => 2,
         };
         put(bytes, 14, &self.offset.to_le_bytes());
         put(bytes, 16, &self.checksum.to_le_bytes());
@@ -192,6 +197,7 @@ impl Entry {
             kind: match bytes[12] {
                 0 => Kind::Data,
                 1 => Kind::Tombstone,
+                2 => Kind::Lost,
                 _ => return Err(FormatError::Invalid("kind of entry")),
             },
             valid: u16_at(bytes, 8),
@@ -200,13 +206,12 @@ impl Entry {
             checksum: u32_at(bytes, 16),
             cell: u32_at(bytes, 20),
         };
-        let granules_ok =
-            entry.valid & !geometry.full_mask() == 0 && entry.dirty & !entry.valid == 0;
+        let granules_ok = (entry.valid | entry.dirty) & !geometry.full_mask() == 0;
+        let bare = entry.valid == 0 && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0;
         let kind_ok = match entry.kind {
             Kind::Data => entry.valid != 0,
-            Kind::Tombstone => {
-                entry.valid == 0 && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0
-            }
+            Kind::Tombstone => bare && entry.dirty == 0,
+            Kind::Lost => bare && entry.dirty != 0,
         };
         if granules_ok && kind_ok { Ok(entry) } else { Err(FormatError::Invalid("entry")) }
     }

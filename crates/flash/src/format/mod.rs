@@ -19,7 +19,7 @@ pub mod superblock;
 use core::fmt;
 
 /// The version written, and the newest one understood.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the prefix that all versions share.
 const PREFIX_BYTES: usize = 20;
 /// Sequences stay below this (at a billion a second: for over a century), so that arithmetic on

@@ -347,6 +347,14 @@ impl Rig {
         self.poll();
     }
 
+    /// The same for a record that is carried on from a region being reclaimed.
+    pub fn carry(&mut self, ticket: u64, key: BlockKey, version: u64) {
+        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
+        self.fill(slot.0, key, version);
+        let valid = self.geometry.full_mask();
+        self.log.carry(Append { ticket, key, valid, dirty: valid, slot, urgent: true });
+    }
+
     /// Reads a record's payload; `None` if its checksum fails.
     pub fn read(&self, key: BlockKey, p: Position, valid: u16, checksum: u32) -> Option<Vec<u8>> {
         let at = self.log.byte_offset(p) as usize;
