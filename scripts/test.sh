@@ -36,7 +36,7 @@ step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 # The shell scripts themselves, and whether every mutant still applies to the source.
 step_scripts() {
     local file status=0
-    for file in scripts/*.sh scripts/demo/*.sh scripts/traces/*.sh bench/*.sh .ci/run tests/integration/run tests/integration/*.sh; do
+    for file in scripts/*.sh scripts/demo/*.sh scripts/traces/*.sh bench/*.sh .ci/run tests/integration/run tests/integration/*.sh tests/integration/guest/*.sh; do
         if [ -e "$file" ]; then
             bash -n "$file" || status=1
         fi

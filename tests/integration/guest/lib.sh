@@ -1,0 +1,209 @@
+# Common to the tests with a virtual machine: QEMU with a Debian kernel and an initramfs of Debian's
+# programs, which are downloaded once and kept; nothing is installed. Sourced by each test.
+#
+# FOREBAY_GUEST_ACCEL=kvm is faster where KVM boots a guest; emulation works everywhere.
+# FOREBAY_SABOTAGE breaks what is tested, so that anyone can see the tests fail:
+#   older     after each kill the server finds its devices as they were some time before
+#   reconnect the client does not connect to the restarted server
+
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+GUEST_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+CACHE=${FOREBAY_GUEST_CACHE:-${CARGO_TARGET_DIR:-$ROOT/target}/guest}
+case $CACHE in /*) ;; *) CACHE=$ROOT/$CACHE ;; esac
+SABOTAGE=${FOREBAY_SABOTAGE:-}
+GUEST= # QEMU's process
+
+# The packages of the guest, unpacked in $CACHE/root.
+unpack_packages() {
+    [ ! -e "$CACHE/root" ] || return 0
+    need apt-get apt-cache dpkg dpkg-deb
+    [ "$(dpkg --print-architecture)" = amd64 ] || skip "the guest is made for amd64 only"
+    local kernel names
+    kernel=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+        sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
+    [ -n "$kernel" ] || skip "apt knows no kernel linux-image-cloud-amd64 (not Debian, or no apt-get update)"
+    names=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
+        --no-replaces --no-enhances nbd-client e2fsprogs python3 |
+        grep -E '^(lib|python3|nbd-client$|e2fsprogs$)' | grep -v perl | sort -u)
+    rm -rf "$CACHE/new" "$CACHE/packages"
+    mkdir -p "$CACHE/new" "$CACHE/packages"
+    # shellcheck disable=SC2086
+    (cd "$CACHE/packages" && timeout 300 apt-get download -qq "$kernel" busybox-static $names) \
+        >"$CACHE/download.log" 2>&1 ||
+        skip "Debian packages cannot be downloaded: $(grep '^E:' "$CACHE/download.log" | head -1)"
+    local package
+    for package in "$CACHE"/packages/*.deb; do dpkg-deb -x "$package" "$CACHE/new"; done
+    rm -r "$CACHE/packages"
+    mv "$CACHE/new" "$CACHE/root"
+}
+
+# one PATH...: the one of these paths in the packages that exists; Debian moves files to /usr.
+one() {
+    local path
+    for path; do
+        for path in "$CACHE/root"/$path "$CACHE/root/usr"/$path; do
+            [ ! -e "$path" ] || { echo "$path"; return; }
+        done
+    done
+    fail "the packages have no $1"
+}
+
+# The initramfs: busybox, the kernel's modules, programs with their libraries, the workload.
+make_initramfs() {
+    [ ! -e "$CACHE/initramfs" ] || [ -n "$(find "$GUEST_DIR" "$HERE/kill9.py" -newer "$CACHE/initramfs")" ] || return 0
+    local tree=$CACHE/tree busybox version modules libraries ld file python
+    rm -rf "$tree"
+    mkdir -p "$tree"/{bin,dev,lib64,mnt,proc,sys,test,tmp,lib/x86_64-linux-gnu,usr/lib}
+    busybox=$(one bin/busybox)
+    for file in $("$busybox" --list); do ln -sf busybox "$tree/bin/$file"; done
+    cp --remove-destination "$busybox" "$tree/bin/"
+    modules=$(one lib/modules/*)
+    version=$(basename "$modules")
+    [ -e "$modules/modules.dep" ] || "$busybox" depmod -b "${modules%/lib/modules/*}" "$version"
+    for file in virtio_pci virtio_blk virtio_net virtio_console nbd; do
+        file=$(grep -E "/$file\.ko[.a-z]*:" "$modules/modules.dep")
+        for file in ${file/:/}; do
+            mkdir -p "$(dirname "$tree/lib/modules/$version/$file")"
+            cp "$modules/$file" "$tree/lib/modules/$version/$file"
+        done
+    done
+    cp "$modules/modules.dep" "$tree/lib/modules/$version/"
+    python=$(basename "$(one 'bin/python3.[0-9]*')")
+    cp "$(one sbin/nbd-client)" "$(one "bin/$python")" "$tree/bin/"
+    ln -s "$python" "$tree/bin/python3"
+    # mke2fs and e2fsck go by the names of which busybox has its own.
+    rm -f "$tree"/bin/{mke2fs,mkfs.ext4,fsck.ext4}
+    cp "$(one sbin/mke2fs)" "$tree/bin/mkfs.ext4"
+    cp "$(one sbin/e2fsck)" "$tree/bin/fsck.ext4"
+    cp -r "$CACHE/root/usr/lib/$python" "$tree/usr/lib/"
+    # Of Python's own libraries those that need no further packages.
+    rm -rf "$tree/usr/lib/$python"/{test,idlelib,tkinter,lib2to3,ensurepip,pydoc_data,distutils,config-*}
+    find "$tree/usr/lib/$python/lib-dynload" -name '*.so' \
+        ! -name 'mmap.*' -delete
+    ld=$(one lib64/ld-linux-x86-64.so.2)
+    libraries=$CACHE/root/lib/x86_64-linux-gnu:$CACHE/root/usr/lib/x86_64-linux-gnu
+    cp -L "$ld" "$tree/lib64/"
+    for file in "$tree"/bin/{nbd-client,mkfs.ext4,fsck.ext4,"$python"}; do
+        "$ld" --inhibit-cache --library-path "$libraries" --list "$file"
+    done | awk '$2 == "=>" {print $3}' | sort -u | while read -r file; do
+        [ "$file" != not ] || fail "the packages lack a library"
+        cp -L "$file" "$tree/lib/x86_64-linux-gnu/"
+    done
+    cp "$GUEST_DIR/init" "$tree/init"
+    chmod 755 "$tree/init"
+    cp "$GUEST_DIR/workload.py" "$HERE/kill9.py" "$tree/test/"
+    (cd "$tree" && find . | "$busybox" cpio -o -H newc) >"$CACHE/initramfs.new" 2>/dev/null
+    mv "$CACHE/initramfs.new" "$CACHE/initramfs"
+}
+
+mkdir -p "$CACHE"
+command -v qemu-system-x86_64 >/dev/null || skip "no qemu-system-x86_64 here (Debian package qemu-system-x86)"
+need python3 mkfifo debugfs fsck.ext4
+exec {lock}>"$CACHE/lock"
+flock "$lock"
+unpack_packages
+make_initramfs
+exec {lock}>&-
+
+# until_true SECONDS WHAT COMMAND...: waits until the command succeeds, at most so long.
+until_true() {
+    local until=$((SECONDS + $1)) what=$2
+    shift 2
+    while ! "$@"; do
+        [ "$SECONDS" -lt "$until" ] || fail "not within the time limit: $what"
+        sleep 0.2
+    done
+}
+
+# boot [QEMU ARGUMENT...]: a guest that takes commands. console.log is its
+# kernel's, `answers` what its shell says, `promises` what must survive.
+boot() {
+    local kernel boots
+    kernel=$(one 'boot/vmlinuz-*')
+    touch answers console.log
+    boots=$(grep -c '^READY$' answers || true)
+    rm -f commands
+    mkfifo commands
+    exec {TO_GUEST}<>commands
+    qemu-system-x86_64 -accel "${FOREBAY_GUEST_ACCEL:-tcg}" -cpu max -smp 4 -m 512 \
+        -no-user-config -nodefaults -display none \
+        -kernel "$kernel" -initrd "$CACHE/initramfs" \
+        -append "console=ttyS0 loglevel=6" \
+        -chardev "file,id=console,path=$WORK/console.log,append=on" -serial chardev:console \
+        -device virtio-serial-pci \
+        -chardev stdio,id=shell,signal=off -device virtserialport,nr=1,chardev=shell \
+        -chardev "file,id=promises,path=$WORK/promises,append=on" -device virtserialport,nr=2,chardev=promises \
+        "$@" <commands >>answers 2>>qemu.log &
+    GUEST=$!
+    booted "$boots"
+}
+
+# booted BOOTS: waits until the guest is up once more than that.
+booted() { until_true 120 "the guest is up" up "$1"; }
+up() {
+    kill -0 "$GUEST" 2>/dev/null || fail "QEMU ended: $(tail -3 qemu.log)"
+    [ "$(grep -c '^READY$' answers || true)" -gt "$1" ]
+}
+
+# guest SECONDS COMMAND: runs it in the guest, prints what it says; its exit status is ours.
+guest() {
+    local from answer asked
+    asked=$(grep -c '^ANSWER ' answers || true)
+    from=$(stat -c %s answers)
+    printf '{ %s\n} 2>&1\nstatus=$?; echo; echo ANSWER %s $status\n' "$2" "$asked" >&"$TO_GUEST"
+    until_true "$1" "in the guest: $2" grep -q "^ANSWER $asked [0-9]*$" answers
+    answer=$(tail -c "+$((from + 1))" answers)
+    printf '%s\n' "${answer%%ANSWER "$asked" *}" | sed '/^$/d'
+    return "${answer##*ANSWER "$asked" }"
+}
+
+# reboot_guest: as an administrator would; file systems are to be unmounted before.
+reboot_guest() {
+    local boots
+    boots=$(grep -c '^READY$' answers)
+    echo 'reboot -f' >&"$TO_GUEST"
+    booted "$boots"
+}
+
+power_off() {
+    echo 'poweroff -f' >&"$TO_GUEST"
+    until_true 60 "the guest is off" eval "! kill -0 $GUEST 2>/dev/null"
+    wait "$GUEST" || true
+    GUEST=
+}
+
+# The power cut of a guest.
+crash_guest() {
+    local pid=$GUEST
+    GUEST=
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null || true
+}
+
+# Between two kills: what an "older" server will find.
+remember() {
+    [ "$SABOTAGE" != older ] || { cp --sparse=always disk.img disk.old && cp --sparse=always flash.img flash.old; }
+}
+
+# restart: the server is killed, is away for some time and comes back.
+restart() {
+    crash
+    [ "$SABOTAGE" != older ] || { mv disk.old disk.img && mv flash.old flash.img; }
+    sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+    start || fail "the server does not start again"
+}
+
+# What no guest on a good disk says.
+no_complaints() {
+    ! grep -aE 'I/O error|EXT4-fs (error|warning)|Remounting|blocked for more|BUG:|Oops:|panic|^Traceback' console.log ||
+        fail "the guest complained"
+}
+
+more_cleanup() {
+    [ -z "$GUEST" ] || kill -KILL "$GUEST" 2>/dev/null || true
+    if [ "$code" != 0 ] && [ "$code" != 77 ] && [ -s console.log ]; then
+        echo "--- the guest's kernel said:" >&2
+        tail -n 12 console.log >&2
+    fi
+}
