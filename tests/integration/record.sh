@@ -24,3 +24,38 @@ qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null
 stop
 [ "$(md5sum <x.parquet)" = "$before" ] || fail "the first recording was overwritten"
 "$FOREBAY" trace info --json x-2.parquet | grep -qE '"reads": 1\b' || fail "no second recording"
+# A recording that fails says so at once, and is nothing to clients, stores and the stop.
+start --record /dev/full
+"$FOREBAY" load zipf:blocks=1Ki,write=0.1 --target "$URI" --write --requests 300000 >/dev/null
+for _ in $(seq 100); do
+    grep -q 'the recording has failed' server.log && break
+    sleep 0.1
+done
+grep -q '/dev/full.*No space left.*Clients are served' server.log || fail "the failure was not said"
+status | grep -q '"failure": ".*No space left' || fail "status does not show the failure"
+if command -v curl >/dev/null; then
+    curl -s --unix-socket control.sock http://x/metrics >metrics
+    grep -q '^forebay_recording_failed 1' metrics || fail "no metric: $(grep record metrics)"
+    grep -q '^forebay_recording 0' metrics || fail "it is not under way: $(grep record metrics)"
+fi
+io 'write -P 7 0 64k' 'read -P 7 0 64k'
+stop || fail "the stop failed with the recording"
+cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\7') \
+    || fail "not destaged"
+# One that fails at the very end: the same.
+: >server.log
+start --record /dev/full
+io 'write -P 8 0 64k'
+! grep -q 'the recording has failed' server.log || fail "it has not failed yet"
+stop || fail "the stop failed with the recording"
+grep -q 'the recording has failed' server.log || fail "the stop did not say it"
+# A limit on the size of files is a full disk, and does not end the server. (The header of the store
+# lies below it.)
+: >ready
+(ulimit -f 600; exec "$FOREBAY" serve --config forebay.toml --record limit.parquet) >>ready 2>server.log &
+SERVER=$!
+for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
+"$FOREBAY" load zipf:blocks=1Ki,write=0 --target "$URI" --requests 300000 >/dev/null
+stop || fail "the stop failed with the recording"
+grep -q 'the recording has failed: .*too large' server.log || fail "it has not failed"
+[ ! -e limit.parquet ] || fail "what is cut short has a name"

@@ -3,6 +3,7 @@
 use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::IoError;
+use forebay_flash::Geometry;
 use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder};
 use serde::Serialize;
 
@@ -135,6 +136,9 @@ pub struct VolumeStatus {
     /// How the last operation on its backing store failed, if it did; for exports of NBD servers
     /// why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
+    /// Blocks whose newest data were on flash only and cannot be read there, as far as they have been
+    /// met. (Of very many, the first of them.)
+    pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
     pub workload: Workload,
@@ -151,6 +155,8 @@ pub struct Tiers {
     pub metadata_bytes: u64,
     /// Shards of the index.
     pub shards: u8,
+    /// Bytes of blocks that the flash tier has room for, without headers; 0 without one.
+    pub flash_bytes: u64,
     /// Regions of the flash log.
     pub flash_regions: u32,
     /// Of those, free now.
@@ -204,7 +210,9 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
-    let failing: Vec<_> = volumes.iter().map(|v| cache.backing_failure(v.volume)).collect();
+    let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
+    let failing: Vec<_> =
+        volumes.iter().map(|v| (cache.backing_failure(v.volume), unreadable(v.volume))).collect();
     let given_up = cache.has_given_up();
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
@@ -217,12 +225,15 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let none = LatencyRecorder::coarse();
     let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
     let volume =
-        |((v, s), failing): ((&VolumeDescription, &VolumeStats), &Option<IoError>)| VolumeStatus {
-            volume: v.name.clone(),
-            size_bytes: v.size_bytes,
-            read_only: v.read_only,
-            backing_failure: failing.map(|error| error.to_string()),
-            workload: workload(s, of(v)),
+        |((v, s), failing): ((&VolumeDescription, &VolumeStats), &(Option<IoError>, u64))| {
+            VolumeStatus {
+                volume: v.name.clone(),
+                size_bytes: v.size_bytes,
+                read_only: v.read_only,
+                backing_failure: failing.0.map(|error| error.to_string()),
+                unreadable_blocks: failing.1,
+                workload: workload(s, of(v)),
+            }
         };
     let all: LatencyRecorder = latency.iter().fold(LatencyRecorder::coarse(), |mut sum, l| {
         sum.add(l);
@@ -251,6 +262,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
             dram_blocks,
             metadata_bytes,
             shards: config.shards,
+            flash_bytes: config.flash.as_ref().map_or(0, |flash| room(&flash.geometry)),
             flash_regions: log.map_or(0, |l| l.regions_total),
             flash_regions_free: log.map_or(0, |l| l.regions_free),
             flash_write_amplification: log.map_or(0.0, |l| l.write_amplification()),
@@ -261,6 +273,15 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         component_latency_us: components
             .summary(volumes.iter().map(|v| (v.volume, v.name.as_str()))),
         in_flight,
+    }
+}
+
+/// Bytes of blocks that the flash tier can hold: its cells, or its regions less their header pages.
+/// (Headers of batches take from the latter, too: a page for each batch.)
+fn room(g: &Geometry) -> u64 {
+    match u64::from(g.slots) {
+        0 => u64::from(g.regions) * u64::from(g.region_pages - 1) * u64::from(g.page_size),
+        slots => slots * u64::from(g.block_size),
     }
 }
 

@@ -10,10 +10,12 @@
 //!
 //! Of a sample, requests are noted all the same: the thread counts them and the time between
 //! them, and writes what the sampler of `forebay sample` keeps of each. Only what is kept is hashed.
+//!
+//! A recording that fails is over, and says so ([`RecordingView`]); clients are served as before.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +26,7 @@ use forebay_trace::{
     Batch, Clock, HashInfo, Metadata, ParquetTraceWriter, Record, SampleInfo, SampleSpec, Sampler,
     TraceError, VolumeInfo,
 };
+use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Content that one hash stands for, bytes.
@@ -62,6 +65,37 @@ pub struct Recorded {
     pub late: u64,
 }
 
+/// What operators see of a recording.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RecordingStatus {
+    /// The trace.
+    pub path: PathBuf,
+    /// Requests recorded so far.
+    pub requests: u64,
+    /// How it failed, and what is left of it; nothing while it goes on.
+    pub failure: Option<String>,
+}
+
+/// A view of a recording, for operators.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordingView(Arc<Shared>);
+
+impl RecordingView {
+    /// How the recording failed, if it has.
+    pub fn failure(&self) -> Option<&str> {
+        self.0.failure.get().map(String::as_str)
+    }
+
+    /// What there is to say.
+    pub fn status(&self) -> RecordingStatus {
+        RecordingStatus {
+            path: self.0.path.clone(),
+            requests: self.0.requests.load(Ordering::Relaxed),
+            failure: self.failure().map(str::to_owned),
+        }
+    }
+}
+
 /// An answered request.
 #[derive(Clone, Debug)]
 struct Entry {
@@ -88,7 +122,8 @@ impl Notes {
 
     /// Notes answered requests; their buffers still hold the data.
     pub fn note<'a>(&self, now: Nanos, done: impl Iterator<Item = &'a Done>) {
-        if self.shared.dead.load(Ordering::Relaxed) {
+        if self.shared.failure.get().is_some() {
+            // Nobody collects the lists any more.
             return;
         }
         let hash = self.shared.hash;
@@ -123,17 +158,20 @@ impl Notes {
 #[derive(Debug)]
 pub(crate) struct Recording {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<Result<Recorded, TraceError>>>>,
+    thread: Mutex<Option<JoinHandle<Recorded>>>,
 }
 
 #[derive(Debug)]
 struct Shared {
+    path: PathBuf,
     lists: Mutex<Vec<List>>,
     hash: bool,
     sampler: Option<Sampler>,
     over: AtomicBool,
-    /// Writing has failed: nobody collects the lists any more.
-    dead: AtomicBool,
+    /// Requests recorded so far.
+    requests: AtomicU64,
+    /// Writing has failed, in this way.
+    failure: OnceLock<String>,
 }
 
 impl Recording {
@@ -151,11 +189,13 @@ impl Recording {
         let writer = ParquetTraceWriter::create_private(&options.path)?;
         let metadata = metadata(options, volumes);
         let shared = Arc::new(Shared {
+            path: options.path.clone(),
             lists: Mutex::default(),
             hash: options.hash,
             sampler,
             over: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            failure: OnceLock::new(),
         });
         let mut scribe = Scribe {
             shared: shared.clone(),
@@ -174,12 +214,20 @@ impl Recording {
         };
         let thread = std::thread::Builder::new().name("forebay-record".into());
         let thread = thread.spawn(move || {
-            if let Err(error) = scribe.work() {
-                scribe.shared.dead.store(true, Ordering::Relaxed);
-                return Err(error);
+            let worked = scribe.work();
+            let Scribe { shared, writer, metadata, recorded, .. } = scribe;
+            // (Either way the writer is gone afterwards, and has removed what is of no use.)
+            let written = match worked {
+                Ok(()) => writer.finish(&metadata).map(drop),
+                Err(error) => {
+                    drop(writer);
+                    Err(error)
+                }
+            };
+            if let Err(error) = written {
+                shared.fail(&error);
             }
-            scribe.writer.finish(&scribe.metadata)?;
-            Ok(scribe.recorded)
+            recorded
         });
         let thread = thread.map_err(|source| TraceError::Io {
             path: options.path.clone(),
@@ -197,14 +245,17 @@ impl Recording {
         Notes { list, shared: self.shared.clone() }
     }
 
-    /// Writes what is left, and ends the trace.
-    ///
-    /// # Errors
-    /// If it could not be written; there is no trace then.
-    pub fn finish(&self) -> Result<Recorded, TraceError> {
+    /// For operators.
+    pub fn view(&self) -> RecordingView {
+        RecordingView(self.shared.clone())
+    }
+
+    /// Writes what is left, and ends the trace. Returns what was recorded; of a recording that has
+    /// failed, until then.
+    pub fn finish(&self) -> Recorded {
         self.shared.over.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(thread) = thread else { return Ok(Recorded::default()) };
+        let Some(thread) = thread else { return Recorded::default() };
         thread.thread().unpark();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -212,8 +263,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Whoever wanted to know has called `finish`.
-        let _ = self.finish();
+        self.finish();
     }
 }
 
@@ -347,6 +397,7 @@ impl Scribe {
         let before = self.last.max(first);
         self.last = before.max(entry.request.time);
         self.recorded.requests += 1;
+        self.shared.requests.store(self.recorded.requests, Ordering::Relaxed);
         let record = Record {
             request: Request { time: self.last.saturating_sub(first), ..entry.request },
             latency: Some(entry.latency),
@@ -396,6 +447,21 @@ fn metadata(options: &RecordOptions, volumes: &[VolumeDescription]) -> Metadata 
 }
 
 impl Shared {
+    /// Says how writing has failed, once the writer is gone.
+    fn fail(&self, error: &TraceError) {
+        let mut partial = self.path.clone().into_os_string();
+        partial.push(".partial");
+        let partial = Path::new(&partial);
+        let kept = match partial.exists() {
+            true => format!("what was written until a minute before is in {}", partial.display()),
+            false => "nothing of it was kept".to_owned(),
+        };
+        let message =
+            format!("the recording has failed: {error}; {kept}. Clients are served as before");
+        // It fails once.
+        let _ = self.failure.set(message);
+    }
+
     /// The hashes that the trace keeps: a sample has those of the requests that are wholly in it.
     fn hashes(&self, done: &Done) -> Box<[u8]> {
         let submitted = &done.request;
@@ -467,7 +533,10 @@ mod tests {
     }
 
     fn start(path: &Path, sample: Option<SampleSpec>) -> Recording {
-        let options = RecordOptions { path: path.to_owned(), hash: true, sample };
+        start_with(RecordOptions { path: path.to_owned(), hash: true, sample })
+    }
+
+    fn start_with(options: RecordOptions) -> Recording {
         let volumes = [VolumeDescription {
             name: "vm1".into(),
             volume: Volume(0),
@@ -491,7 +560,7 @@ mod tests {
                 done.request.offset = n % 70 * 4096;
                 notes.note(Nanos(1 << 20), [done].iter());
             }
-            assert_eq!(recording.finish().unwrap().requests, 500);
+            assert_eq!(recording.finish().requests, 500);
         }
         let read = |name: &str| {
             let mut trace = forebay_trace::open(path(name), &Default::default()).unwrap();
@@ -517,6 +586,50 @@ mod tests {
         assert_eq!((info.rate, info.bits), (0.3, 1));
     }
 
+    /// More requests than the writer keeps to itself.
+    const MANY: usize = 300_000;
+
+    #[test]
+    fn a_recording_that_fails_says_so_while_it_is_under_way_and_takes_no_more() {
+        let path = PathBuf::from("/dev/full");
+        let recording = start_with(RecordOptions { path, hash: false, sample: None });
+        let (notes, view, one) = (recording.notes(), recording.view(), done(100, Op::Read, 1));
+        assert_eq!(view.failure(), None);
+        notes.note(Nanos(500), std::iter::repeat_n(&one, MANY));
+        // (What arrived within the last `NOTED_WITHIN` is not written yet.)
+        while view.failure().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let failure = view.failure().unwrap();
+        let words = ["/dev/full", "No space left", "nothing of it was kept", "as before"];
+        assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
+        notes.note(Nanos(500), [&one].into_iter());
+        assert!(notes.list().is_empty(), "nobody would collect it");
+        assert!(recording.finish().requests <= MANY as u64);
+    }
+
+    #[test]
+    fn a_recording_that_cannot_be_ended_has_failed() {
+        let recording = start(Path::new("/dev/full"), None);
+        recording.notes().note(Nanos(500), [done(100, Op::Read, 1)].iter());
+        assert_eq!(recording.finish().requests, 1);
+        let status = recording.view().status();
+        assert!(status.failure.is_some_and(|failure| failure.contains("No space left")));
+        assert_eq!((status.requests, status.path), (1, PathBuf::from("/dev/full")));
+    }
+
+    #[test]
+    fn a_failure_names_what_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let recording = start(&directory.path().join("x.parquet"), None);
+        let error = || TraceError::Options("no room".to_owned());
+        // As after a checkpoint: the partial file of this recording is still there.
+        recording.shared.fail(&error());
+        let view = recording.view();
+        let failure = view.failure().unwrap();
+        assert!(failure.contains("x.parquet.partial"), "{failure}");
+    }
+
     #[test]
     fn requests_of_all_connections_are_recorded_in_the_order_of_arrival() {
         let directory = tempfile::tempdir().unwrap();
@@ -526,7 +639,7 @@ mod tests {
         a.note(Nanos(500), [done(100, Op::Read, 1), done(300, Op::Write, 2)].iter());
         b.note(Nanos(600), [done(200, Op::Write, 1)].iter());
         drop((a, b));
-        assert_eq!(recording.finish().unwrap(), Recorded { requests: 3, late: 0 });
+        assert_eq!(recording.finish(), Recorded { requests: 3, late: 0 });
 
         let mut trace = forebay_trace::open(&path, &Default::default()).unwrap();
         let mut batch = forebay_trace::Batch::default();

@@ -7,12 +7,12 @@ use forebay_config::{Config, OnStop};
 use forebay_engine::{Engine, EngineOptions, StopMode};
 use serde::Serialize;
 
-use crate::control::{ControlServer, StopRequest};
+use crate::control::{ControlServer, StopRequest, Views};
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdServer, NbdTold, Stopped};
 use crate::ownership::Ownership;
-use crate::record::{RecordOptions, Recording};
+use crate::record::{RecordOptions, Recording, RecordingView};
 
 /// A running server.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct Server {
     pub(crate) nbd: NbdServer,
     control: ControlServer,
     pub(crate) stop: Arc<StopRequest>,
+    recording: Option<RecordingView>,
     /// The configuration as far as it is in force; what the engine changes by itself is the engine's to
     /// say.
     pub(crate) running: Mutex<Config>,
@@ -44,6 +45,7 @@ pub struct Ready {
 pub struct Told {
     engine: forebay_engine::Told,
     nbd: NbdTold,
+    recording: bool,
 }
 
 /// What becomes of dirty data unless a stop says otherwise.
@@ -93,13 +95,14 @@ impl Server {
             }
             None => None,
         };
+        let recorded = recording.as_ref().map(Recording::view);
         let nbd = NbdServer::start(engine.clone(), nbd, recording, serve)?;
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
         let token_file = &config.serve.control_token_file;
-        let view = nbd.view();
-        let control = ControlServer::start(control, token_file, &engine, view, stop.clone())?;
+        let views = Views { nbd: nbd.view(), recording: recorded.clone() };
+        let control = ControlServer::start(control, token_file, &engine, views, stop.clone())?;
         let running = Mutex::new(config.clone());
-        Ok(Server { engine, nbd, control, stop, running })
+        Ok(Server { engine, nbd, control, stop, recording: recorded, running })
     }
 
     /// What there is to say once it runs.
@@ -121,6 +124,11 @@ impl Server {
     pub fn troubles(&self, told: &mut Told) -> Vec<String> {
         let mut troubles = self.engine.troubles(&mut told.engine);
         troubles.extend(self.nbd.troubles(&mut told.nbd));
+        let failure = self.recording.as_ref().and_then(RecordingView::failure);
+        if let (Some(failure), false) = (failure, told.recording) {
+            troubles.push(failure.to_owned());
+            told.recording = true;
+        }
         troubles
     }
 
@@ -137,7 +145,8 @@ impl Server {
     /// Lets clients go, then stops the engine as [`Engine::stop_unless`] does.
     ///
     /// # Errors
-    /// If dirty data could not be brought where `mode` says; it is kept.
+    /// If dirty data could not be brought where `mode` says; it is kept. A recording that has failed is
+    /// no error, [`Stopped`] says so.
     pub fn stop(
         self,
         mode: StopMode,
@@ -157,6 +166,6 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         let dirty_blocks = engine.stop_unless(mode, progress)?;
-        stopped.map(|stopped| Stopped { dirty_blocks, ..stopped })
+        Ok(Stopped { dirty_blocks, ..stopped })
     }
 }

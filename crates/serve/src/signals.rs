@@ -45,6 +45,10 @@ impl StopSignals {
                 return Err(std::io::Error::last_os_error());
             }
         }
+        // A limit on the size of files fails the write, as a full disk does; by default it ends the
+        // process.
+        // SAFETY: no handler runs.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         Ok(StopSignals { bell })
     }
 

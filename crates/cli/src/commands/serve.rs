@@ -121,7 +121,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if stopped.dirty_blocks > 0 {
         ctx.note(format_args!("{} dirty blocks stay on flash", stopped.dirty_blocks));
     }
-    if record.is_some() {
+    if let Some(failure) = &stopped.recording_failure {
+        // It took nothing from clients or stores, so the stop is as it should be.
+        ctx.note(failure);
+    } else if record.is_some() {
         ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::nbd::NbdStatus;
-use forebay_engine::{Status, Workload};
+use super::server::ServerStatus;
+use forebay_engine::Workload;
 use forebay_results::{Components, Latency};
 
 /// One metric: name, kind, help, and its value for a volume.
@@ -39,9 +39,100 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_dirty_blocks", "gauge", "Blocks newer than the backing store", |w| w.dirty_blocks),
 ];
 
+/// One metric of the whole server: name, kind, help, and its value.
+type Single = (&'static str, &'static str, &'static str, fn(&ServerStatus) -> f64);
+
+const SINGLE: [Single; 29] = [
+    ("forebay_uptime_seconds", "gauge", "Since the cache was opened", |s| s.cache.uptime_s),
+    ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
+    ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
+    ("forebay_connections_limit", "gauge", "NBD connections there may be", |s| {
+        s.nbd.connections_max as f64
+    }),
+    ("forebay_connections_accepted_total", "counter", "NBD connections there have been", |s| {
+        s.nbd.accepted as f64
+    }),
+    ("forebay_connections_refused_total", "counter", "NBD connections refused: too many", |s| {
+        s.nbd.refused as f64
+    }),
+    ("forebay_request_memory_bytes", "gauge", "Memory in use for requests", |s| {
+        s.nbd.request_memory.bytes as f64
+    }),
+    ("forebay_request_memory_limit_bytes", "gauge", "Memory there is for requests", |s| {
+        s.nbd.request_memory.bytes_max as f64
+    }),
+    ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
+        s.nbd.request_memory.waiting as f64
+    }),
+    ("forebay_dirty_bytes", "gauge", "Bytes newer than the backing stores, in whole blocks", |s| {
+        s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
+    }),
+    ("forebay_block_bytes", "gauge", "Bytes of a block", |s| s.cache.tiers.block_bytes as f64),
+    ("forebay_dram_bytes", "gauge", "Memory that blocks may take now", |s| {
+        f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
+    }),
+    ("forebay_metadata_bytes", "gauge", "Memory for bookkeeping", |s| {
+        s.cache.tiers.metadata_bytes as f64
+    }),
+    ("forebay_demoted_blocks_total", "counter", "Clean blocks moved from memory to flash", |s| {
+        s.cache.events.demotions as f64
+    }),
+    ("forebay_promoted_blocks_total", "counter", "Blocks moved from flash to memory", |s| {
+        s.cache.events.promotions as f64
+    }),
+    ("forebay_evicted_blocks_total", "counter", "Blocks that left the cache", |s| {
+        s.cache.events.evictions as f64
+    }),
+    ("forebay_destaged_blocks_total", "counter", "Blocks destaged from flash", |s| {
+        s.cache.events.destaged as f64
+    }),
+    (
+        "forebay_destage_retries_total",
+        "counter",
+        "Destage rounds that had to be tried again",
+        |s| s.cache.events.destage_retries as f64,
+    ),
+    (
+        "forebay_transfer_errors_total",
+        "counter",
+        "Fetches, appends, destages and syncs that failed",
+        |s| s.cache.events.transfer_errors as f64,
+    ),
+    ("forebay_device_retries_total", "counter", "Operations of devices that were repeated", |s| {
+        s.cache.devices.retries as f64
+    }),
+    ("forebay_device_errors_total", "counter", "Operations of devices that failed", |s| {
+        s.cache.devices.errors as f64
+    }),
+    ("forebay_flash_corrupt_total", "counter", "Reads of flash whose checksum was wrong", |s| {
+        s.cache.events.flash_corrupt as f64
+    }),
+    ("forebay_flash_bytes", "gauge", "Bytes of blocks that flash has room for", |s| {
+        s.cache.tiers.flash_bytes as f64
+    }),
+    ("forebay_flash_written_bytes_total", "counter", "Bytes written to flash", |s| {
+        s.cache.tier2_bytes_written as f64
+    }),
+    ("forebay_flash_payload_bytes_total", "counter", "Bytes of blocks written to flash", |s| {
+        s.cache.flash.map_or(0.0, |flash| flash.payload_bytes as f64)
+    }),
+    ("forebay_flash_regions", "gauge", "Regions of the log", |s| {
+        f64::from(s.cache.tiers.flash_regions)
+    }),
+    ("forebay_flash_regions_free", "gauge", "Free regions of the log", |s| {
+        f64::from(s.cache.tiers.flash_regions_free)
+    }),
+    ("forebay_flash_regions_reclaimed_total", "counter", "Regions of the log reclaimed", |s| {
+        s.cache.flash.map_or(0.0, |flash| flash.regions_reclaimed as f64)
+    }),
+    ("forebay_recorded_requests_total", "counter", "Requests recorded", |s| {
+        s.recording.as_ref().map_or(0.0, |recording| recording.requests as f64)
+    }),
+];
+
 /// The whole page.
-pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
-    let mut page = String::new();
+pub(super) fn metrics(server: &ServerStatus) -> String {
+    let (status, mut page) = (&server.cache, String::new());
     for (name, kind, help, value) in PER_VOLUME {
         head(&mut page, name, kind, help);
         for volume in &status.volumes {
@@ -52,7 +143,7 @@ pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
             );
         }
     }
-    failures(&mut page, status);
+    failures(&mut page, server);
     let name = "forebay_latency_seconds";
     head(&mut page, name, "summary", "From a request's arrival to its answer");
     for volume in &status.volumes {
@@ -69,69 +160,40 @@ pub(super) fn metrics(status: &Status, nbd: &NbdStatus) -> String {
         }
     }
     devices(&mut page, &status.component_latency_us);
-    let tiers = &status.tiers;
-    for (name, kind, help, value) in [
-        ("forebay_uptime_seconds", "gauge", "Since the cache was opened", status.uptime_s),
-        ("forebay_connections", "gauge", "NBD connections", nbd.connections as f64),
-        (
-            "forebay_connections_refused_total",
-            "counter",
-            "NBD connections refused: too many",
-            nbd.refused as f64,
-        ),
-        (
-            "forebay_request_memory_bytes",
-            "gauge",
-            "Memory in use for requests",
-            nbd.request_memory.bytes as f64,
-        ),
-        ("forebay_in_flight", "gauge", "Requests in flight", status.in_flight as f64),
-        (
-            "forebay_dirty_bytes",
-            "gauge",
-            "Bytes newer than the backing stores, in whole blocks",
-            status.total.dirty_blocks as f64 * tiers.block_bytes as f64,
-        ),
-        (
-            "forebay_flash_corrupt_total",
-            "counter",
-            "Reads of flash whose checksum was wrong",
-            status.events.flash_corrupt as f64,
-        ),
-        (
-            "forebay_destage_retries_total",
-            "counter",
-            "Destage rounds that had to be tried again",
-            status.events.destage_retries as f64,
-        ),
-        (
-            "forebay_flash_written_bytes_total",
-            "counter",
-            "Bytes written to flash",
-            status.tier2_bytes_written as f64,
-        ),
-        ("forebay_flash_regions", "gauge", "Regions of the log", f64::from(tiers.flash_regions)),
-        (
-            "forebay_flash_regions_free",
-            "gauge",
-            "Free regions of the log",
-            f64::from(tiers.flash_regions_free),
-        ),
-    ] {
+    for (name, kind, help, value) in SINGLE {
         head(&mut page, name, kind, help);
-        line(&mut page, format_args!("{name} {value}"));
+        line(&mut page, format_args!("{name} {}", value(server)));
+    }
+    let name = "forebay_connections_closed_total";
+    head(&mut page, name, "counter", "NBD connections that the server closed, by reason");
+    let closed = &server.nbd.closed;
+    for (reason, count) in [
+        ("handshake_timeout", closed.handshake_timeout),
+        ("idle_timeout", closed.idle_timeout),
+        ("stall_timeout", closed.stall_timeout),
+    ] {
+        line(&mut page, format_args!("{name}{{reason=\"{reason}\"}} {count}"));
     }
     page
 }
 
 /// What an alert is about: 1 where something fails or clients are held back.
-fn failures(page: &mut String, status: &Status) {
+fn failures(page: &mut String, server: &ServerStatus) {
+    let status = &server.cache;
     let name = "forebay_backing_failing";
     head(page, name, "gauge", "Whether the last operations of the backing store failed");
     for volume in &status.volumes {
         let (label, fails) = (escape(&volume.volume), u8::from(volume.backing_failure.is_some()));
         line(page, format_args!("{name}{{volume=\"{label}\"}} {fails}"));
     }
+    let name = "forebay_unreadable_blocks";
+    head(page, name, "gauge", "Blocks whose newest data cannot be read from flash");
+    for volume in &status.volumes {
+        let (label, blocks) = (escape(&volume.volume), volume.unreadable_blocks);
+        line(page, format_args!("{name}{{volume=\"{label}\"}} {blocks}"));
+    }
+    let recording = server.recording.as_ref();
+    let recording_failed = recording.is_some_and(|r| r.failure.is_some());
     for (name, help, holds) in [
         (
             "forebay_flash_failed",
@@ -144,6 +206,12 @@ fn failures(page: &mut String, status: &Status) {
             "Whether the configured write policy could not be taken up",
             status.write_policy_failure.is_some(),
         ),
+        (
+            "forebay_recording",
+            "Whether what clients do is recorded",
+            recording.is_some() && !recording_failed,
+        ),
+        ("forebay_recording_failed", "Whether the recording has failed", recording_failed),
     ] {
         head(page, name, "gauge", help);
         line(page, format_args!("{name} {}", u8::from(holds)));
@@ -152,6 +220,8 @@ fn failures(page: &mut String, status: &Status) {
     head(page, "forebay_policy_info", "gauge", "The write policy in force");
     let labels = format_args!("policy=\"{policy}\",acknowledge=\"{acknowledge}\"");
     line(page, format_args!("forebay_policy_info{{{labels}}} 1"));
+    head(page, "forebay_build_info", "gauge", "The version that runs");
+    line(page, format_args!("forebay_build_info{{version=\"{}\"}} 1", escape(server.version)));
 }
 
 /// How long operations of devices took; those of backing stores by volume where there are

@@ -21,5 +21,5 @@ mod server;
 mod token;
 
 pub use client::{ClientError, Reply, ask};
-pub(crate) use server::{ControlServer, StopRequest};
+pub(crate) use server::{ControlServer, StopRequest, Views};
 pub use token::{Token, TokenError};

@@ -18,6 +18,7 @@ use super::token::Token;
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdStatus, NbdView};
+use crate::record::{RecordingStatus, RecordingView};
 use crate::signals::StopSignals;
 
 /// How long a quiesce lasts at most, unless it is said.
@@ -82,20 +83,30 @@ pub(crate) struct ControlServer {
     address: String,
 }
 
+/// What there is beside the engine, for operators.
+#[derive(Clone, Debug)]
+pub(crate) struct Views {
+    /// Connections.
+    pub nbd: NbdView,
+    /// The recording, if there is one.
+    pub recording: Option<RecordingView>,
+}
+
 struct Shared {
     /// Weak, so that a client that hangs does not keep the engine from stopping.
     engine: Weak<Engine>,
-    nbd: NbdView,
+    views: Views,
     stop: Arc<StopRequest>,
 }
 
 /// What `GET /status` answers.
 #[derive(Serialize)]
-struct ServerStatus {
+pub(super) struct ServerStatus {
     #[serde(flatten)]
-    cache: Status,
-    nbd: NbdStatus,
-    version: &'static str,
+    pub cache: Status,
+    pub nbd: NbdStatus,
+    pub recording: Option<RecordingStatus>,
+    pub version: &'static str,
     pid: u32,
 }
 
@@ -109,7 +120,7 @@ impl ControlServer {
         listener: Listener,
         token_file: &Path,
         engine: &Arc<Engine>,
-        nbd: NbdView,
+        views: Views,
         stop: Arc<StopRequest>,
     ) -> Result<ControlServer, ServeError> {
         let address = listener.address();
@@ -121,7 +132,7 @@ impl ControlServer {
                 Access::Token { token: Token::read_or_create(token_file)?, bound }
             }
         };
-        let shared = Shared { engine: Arc::downgrade(engine), nbd, stop };
+        let shared = Shared { engine: Arc::downgrade(engine), views, stop };
         let (stop, stopped) = watch::channel(false);
         let work =
             http::run(listener, access, Arc::new(move |asked| shared.answer(asked)), stopped)?;
@@ -161,7 +172,7 @@ impl Shared {
         match asked.path.as_str() {
             "/status" if get => Answer::json(200, json(&self.status(&engine))),
             "/metrics" if get => {
-                let body = metrics(&engine.status(), &self.nbd.status());
+                let body = metrics(&self.status(&engine));
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
             "/destage" if post => done(engine.destage(|_| {}), &engine),
@@ -196,7 +207,8 @@ impl Shared {
     fn status(&self, engine: &Engine) -> ServerStatus {
         ServerStatus {
             cache: engine.status(),
-            nbd: self.nbd.status(),
+            nbd: self.views.nbd.status(),
+            recording: self.views.recording.as_ref().map(RecordingView::status),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
         }

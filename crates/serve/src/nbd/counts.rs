@@ -28,6 +28,8 @@ pub(super) struct Counts {
 pub(crate) struct NbdStatus {
     /// Connections there are.
     pub connections: u64,
+    /// Connections there may be.
+    pub connections_max: u64,
     /// Connections there have been.
     pub accepted: u64,
     /// Connections that were refused: too many.
@@ -73,10 +75,11 @@ impl Counts {
     }
 
     /// For operators.
-    pub fn status(&self, request_memory: MemoryStatus) -> NbdStatus {
+    pub fn status(&self, connections_max: u64, request_memory: MemoryStatus) -> NbdStatus {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         NbdStatus {
             connections: of(&self.open),
+            connections_max,
             accepted: of(&self.accepted),
             refused: of(&self.refused) + of(&self.refused_by_volume),
             closed: ClosedStatus {

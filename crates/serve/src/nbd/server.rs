@@ -42,7 +42,7 @@ pub struct NbdServer {
 }
 
 /// What stopping a server found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stopped {
     /// Connections that were there.
     pub connections: usize,
@@ -52,6 +52,8 @@ pub struct Stopped {
     pub dirty_blocks: u64,
     /// What was recorded.
     pub recorded: Recorded,
+    /// How the recording failed, and what is left of it, if it did.
+    pub recording_failure: Option<String>,
 }
 
 /// A view of a server, for operators.
@@ -65,7 +67,8 @@ pub(crate) struct NbdView {
 impl NbdView {
     /// What there is to say.
     pub fn status(&self) -> NbdStatus {
-        self.counts.status(self.budget.status(self.connections_max))
+        let connections_max = u64::from(self.connections_max);
+        self.counts.status(connections_max, self.budget.status(self.connections_max))
     }
 }
 
@@ -150,15 +153,13 @@ impl NbdServer {
 
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
     /// connections.
-    ///
-    /// # Errors
-    /// If the recording could not be written; the rest is done all the same.
-    pub fn stop(mut self) -> Result<Stopped, ServeError> {
+    pub fn stop(mut self) -> Stopped {
         let mut stopped = self.end();
         if let Some(recording) = self.shared.recording.as_ref() {
-            stopped.recorded = recording.finish()?;
+            stopped.recorded = recording.finish();
+            stopped.recording_failure = recording.view().failure().map(str::to_owned);
         }
-        Ok(stopped)
+        stopped
     }
 
     fn end(&mut self) -> Stopped {
