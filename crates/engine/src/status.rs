@@ -4,7 +4,7 @@ use forebay_cache::{CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::IoError;
 use forebay_flash::Geometry;
-use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder};
+use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder, LatencyTotal};
 use serde::Serialize;
 
 use crate::core::Shared;
@@ -83,12 +83,27 @@ pub struct Workload {
     pub hit_ratio: f64,
     /// Time from a request's arrival to its answer, microseconds.
     pub latency_us: LatencyByOp,
+    /// Requests answered so far and the times they took. (`reads` and the others count a request when it
+    /// arrives.)
+    #[serde(skip)]
+    pub answered: Answered,
     /// What reached the backing stores.
     pub backing: Backing,
     /// Blocks newer than the backing store, now.
     pub dirty_blocks: u64,
     /// The most there ever were.
     pub dirty_blocks_max: u64,
+}
+
+/// Requests that were answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answered {
+    /// Reads.
+    pub read: LatencyTotal,
+    /// Writes.
+    pub write: LatencyTotal,
+    /// All requests.
+    pub all: LatencyTotal,
 }
 
 /// Hits by tier.
@@ -305,6 +320,11 @@ fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
         misses: ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss },
         hit_ratio: if all == 0 { 0.0 } else { (all - misses) as f64 / all as f64 },
         latency_us: latency.summary(),
+        answered: Answered {
+            read: latency.read.total(),
+            write: latency.write.total(),
+            all: latency.all().total(),
+        },
         backing: Backing {
             read_bytes: s.backing_read_bytes,
             write_bytes: s.backing_write_bytes,

@@ -82,6 +82,18 @@ pub struct LatencyHistogram {
     histogram: Histogram<u64>,
     /// The longest, to the nanosecond.
     max_ns: u64,
+    /// All of them, to the nanosecond.
+    sum_ns: u128,
+}
+
+/// How many latencies there were, and all of them added up: both only grow, so that the mean of a time
+/// is the quotient of their differences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LatencyTotal {
+    /// How many.
+    pub count: u64,
+    /// Their sum, nanoseconds.
+    pub sum_ns: u128,
 }
 
 impl Default for LatencyHistogram {
@@ -99,14 +111,21 @@ impl LatencyHistogram {
 
     fn with_digits(digits: u8) -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, digits);
-        LatencyHistogram { histogram: histogram.expect("the bounds are sound"), max_ns: 0 }
+        let histogram = histogram.expect("the bounds are sound");
+        LatencyHistogram { histogram, max_ns: 0, sum_ns: 0 }
     }
 
     /// Counts a latency.
     pub fn record(&mut self, latency: Nanos) {
         let ns = latency.0.clamp(1, LATENCY_NS_MAX);
         self.max_ns = self.max_ns.max(ns);
+        self.sum_ns += u128::from(ns);
         self.histogram.saturating_record(ns);
+    }
+
+    /// How many, and their sum.
+    pub fn total(&self) -> LatencyTotal {
+        LatencyTotal { count: self.count(), sum_ns: self.sum_ns }
     }
 
     /// Latencies counted.
@@ -120,12 +139,13 @@ impl LatencyHistogram {
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.max_ns = self.max_ns.max(other.max_ns);
+        self.sum_ns += other.sum_ns;
     }
 
     /// Forgets everything counted.
     pub fn clear(&mut self) {
         self.histogram.reset();
-        self.max_ns = 0;
+        (self.max_ns, self.sum_ns) = (0, 0);
     }
 
     /// The latency, in microseconds, that a share of `quantile` did not exceed; 0 when there
@@ -233,6 +253,9 @@ mod tests {
         let summary = sum.summary();
         assert_eq!((summary.read, summary.write), (Latency::default(), Latency::default()));
         assert_eq!((summary.all.max, sum.all().count()), (7.0, 1));
+        sum.record(Op::Read, Nanos(12_345_679));
+        let total = LatencyTotal { count: 2, sum_ns: 12_352_679 };
+        assert_eq!(sum.all().total(), total, "to the nanosecond");
     }
 
     #[test]
@@ -244,5 +267,6 @@ mod tests {
         assert_eq!(histogram.count(), 2);
         histogram.clear();
         assert_eq!(histogram.summary(), Latency::default());
+        assert_eq!(histogram.total(), LatencyTotal::default());
     }
 }

@@ -22,5 +22,5 @@ mod run;
 pub use components::{BackingLatency, ComponentLatency, ComponentRecorder, Components, Operation};
 pub use flash::FlashResult;
 pub use identity::{TraceHasher, TraceIdentity};
-pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder};
+pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder, LatencyTotal};
 pub use run::{Backing, CacheResult, Hits, ReadWrite, RunResult};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::server::ServerStatus;
 use forebay_engine::Workload;
-use forebay_results::{Components, Latency};
+use forebay_results::{ComponentLatency, Components, Latency};
 
 /// One metric: name, kind, help, and its value for a volume.
 type Counter = (&'static str, &'static str, &'static str, fn(&Workload) -> u64);
@@ -14,7 +14,7 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_writes_total", "counter", "Write requests", |w| w.writes),
     ("forebay_zeroes_total", "counter", "Trim and write-zeroes requests", |w| w.zeroes),
     ("forebay_flushes_total", "counter", "Flush requests", |w| w.flushes),
-    ("forebay_errors_total", "counter", "Requests answered with an error", |w| w.errors),
+    ("forebay_errors_total", "counter", "Requests that failed", |w| w.errors),
     ("forebay_read_bytes_total", "counter", "Bytes read by clients", |w| w.read_bytes),
     ("forebay_write_bytes_total", "counter", "Bytes written by clients", |w| w.write_bytes),
     ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
@@ -150,13 +150,14 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
         let label = escape(&volume.volume);
         let w = &volume.workload;
         let kinds = [
-            ("read", &w.latency_us.read, w.reads),
-            ("write", &w.latency_us.write, w.writes),
-            ("all", &w.latency_us.all, w.requests),
+            ("read", &w.latency_us.read, w.answered.read),
+            ("write", &w.latency_us.write, w.answered.write),
+            ("all", &w.latency_us.all, w.answered.all),
         ];
-        for (kind, latency, count) in kinds {
+        for (kind, latency, total) in kinds {
             let labels = format!("volume=\"{label}\",kind=\"{kind}\"");
-            summary(&mut page, name, &labels, latency, count);
+            let sum = total.sum_ns as f64 / 1e9;
+            summary(&mut page, name, &labels, latency, (sum, total.count));
         }
     }
     devices(&mut page, &status.component_latency_us);
@@ -232,32 +233,45 @@ fn devices(page: &mut String, c: &Components) {
     let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
     for (operation, latency) in flash {
         let labels = format!("device=\"flash\",operation=\"{operation}\"");
-        summary(page, name, &labels, &latency.latency, latency.count);
+        component(page, name, &labels, latency);
     }
     let all = [("read", &c.backing_read), ("write", &c.backing_write), ("sync", &c.backing_sync)];
     if c.volumes.is_empty() {
         for (operation, latency) in all {
             let labels = format!("device=\"backing\",operation=\"{operation}\"");
-            summary(page, name, &labels, &latency.latency, latency.count);
+            component(page, name, &labels, latency);
         }
     }
     for (volume, l) in &c.volumes {
         let volume = escape(volume);
-        let each = [("read", l.backing_read), ("write", l.backing_write), ("sync", l.backing_sync)];
+        let each =
+            [("read", &l.backing_read), ("write", &l.backing_write), ("sync", &l.backing_sync)];
         for (operation, latency) in each {
             let labels =
                 format!("device=\"backing\",volume=\"{volume}\",operation=\"{operation}\"");
-            summary(page, name, &labels, &latency.latency, latency.count);
+            component(page, name, &labels, latency);
         }
     }
 }
 
-fn summary(page: &mut String, name: &str, labels: &str, latency: &Latency, count: u64) {
+fn component(page: &mut String, name: &str, labels: &str, c: &ComponentLatency) {
+    let sum = c.latency.mean / 1e6 * c.count as f64;
+    summary(page, name, labels, &c.latency, (sum, c.count));
+}
+
+/// Seconds in all and their number come from one count of what has ended: Prometheus takes a sum that
+/// falls for a restart.
+fn summary(
+    page: &mut String,
+    name: &str,
+    labels: &str,
+    latency: &Latency,
+    (sum, count): (f64, u64),
+) {
     for (quantile, us) in latency.quantiles() {
         let seconds = us / 1e6;
         line(page, format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"));
     }
-    let sum = latency.mean / 1e6 * count as f64;
     line(page, format_args!("{name}_sum{{{labels}}} {sum}"));
     line(page, format_args!("{name}_count{{{labels}}} {count}"));
 }

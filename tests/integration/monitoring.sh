@@ -1,0 +1,82 @@
+# A real Prometheus scrapes a server: every alert and every query of the dashboard is evaluated there, and
+# alerts fire.
+. "$(dirname "$0")/lib.sh"
+need prometheus promtool curl python3 qemu-io
+prometheus=
+more_cleanup() {
+    [ -z "$prometheus" ] || kill -KILL "$prometheus" 2>/dev/null || true
+    [ "$code" = 0 ] || [ ! -s prometheus.log ] || tail -5 prometheus.log >&2
+}
+docs=$ROOT/docs
+config flash size=64MiB
+sed -i "s|^control = .*|control = \"tcp:127.0.0.1:0\"\ncontrol_token_file = \"$WORK/token\"\nconnections = 2|" forebay.toml
+# A recording, so that its metrics move too.
+start --record x.parquet
+control=$(sed -E 's/.*"control":"([^"]*)".*/\1/' ready)
+ctl() { "$FOREBAY" ctl "$@" --control "$control" --token-file token; }
+metrics() { curl -sf -H "Authorization: Bearer $(cat token)" "http://${control#tcp:}/metrics" >metrics; }
+
+io 'write -P 1 0 4M' 'read -P 1 0 4M' 'discard 8M 1M' 'read 16M 8M' flush
+metrics || fail "no metrics"
+promtool check metrics <metrics >check.out 2>&1 || fail "promtool check metrics: $(cat check.out)"
+[ ! -s check.out ] || fail "promtool check metrics: $(cat check.out)"
+promtool check rules "$docs/alerts.yml" >check.out 2>&1 || fail "$(cat check.out)"
+
+# Prometheus as docs/monitoring.md sets it up, but quicker.
+cat >prometheus.yml <<END
+global: {scrape_interval: 500ms, evaluation_interval: 500ms}
+rule_files: [$docs/alerts.yml]
+scrape_configs:
+  - job_name: forebay
+    authorization: {credentials_file: $WORK/token}
+    static_configs: [{targets: ["${control#tcp:}"]}]
+END
+promtool check config prometheus.yml >check.out 2>&1 || fail "$(cat check.out)"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+prometheus --config.file=prometheus.yml --storage.tsdb.path=tsdb --web.listen-address="127.0.0.1:$port" \
+    >prometheus.log 2>&1 &
+prometheus=$!
+api="http://127.0.0.1:$port"
+# rows EXPRESSION: how many series it has now.
+rows() {
+    curl -sf --data-urlencode "query=$1" "$api/api/v1/query" \
+        | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["data"]["result"]))'
+}
+# within SECONDS EXPRESSION: waits until it has a row.
+within() {
+    for _ in $(seq $(($1 * 4))); do
+        [ "$(rows "$2" 2>/dev/null || echo 0)" != 0 ] && return
+        sleep 0.25
+    done
+    return 1
+}
+within 60 'up{job="forebay"} == 1' || fail "Prometheus does not get at the server: $(curl -s "$api/api/v1/targets")"
+# So that rates are above 0.
+for n in 1 2 3 4; do
+    io "write -P $n 0 1M" 'read 0 1M' "read $((24 + n * 4))M 4M" flush
+    sleep 1
+done
+python3 "$HERE/monitoring.py" "$api" "$docs/alerts.yml" "$docs/grafana-dashboard.json" || fail "see above"
+[ "$(rows 'ALERTS{alertstate="firing"}')" = 0 ] || fail "an alert fires that should not"
+
+# Clients are held back: the alert's expression has a row, and the alert waits for its five minutes.
+ctl quiesce >/dev/null
+qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
+writer=$!
+within 20 'forebay_quiesced == 1' || fail "the quiesce is not seen"
+within 20 'ALERTS{alertname="ForebayQuiesced",alertstate="pending"}' || fail "no alert on the quiesce"
+ctl quiesce --resume >/dev/null
+wait $writer
+within 20 'forebay_quiesced == 0' || fail "the end of the quiesce is not seen"
+
+# More clients than there may be: the alert fires.
+qemu-io -f raw -c 'sleep 3000' "$URI" >/dev/null &
+qemu-io -f raw -c 'sleep 3000' "$URI" >/dev/null &
+within 20 'forebay_connections == 2' || fail "the clients are not seen"
+! timeout 30 qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null 2>&1 || fail "a third client was served"
+within 30 'ALERTS{alertname="ForebayConnectionsRefused",alertstate="firing"}' \
+    || fail "no alert on the refusal: $(curl -s "$api/api/v1/alerts")"
+# The server goes: Prometheus notices.
+stop || fail "the stop failed"
+within 20 'up{job="forebay"} == 0' || fail "Prometheus does not notice that the server has gone"
+within 20 'ALERTS{alertname="ForebayDown",alertstate="pending"}' || fail "no alert on the server that has gone"
