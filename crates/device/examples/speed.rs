@@ -85,8 +85,8 @@ fn devices(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut options = OpenOptions::existing(path);
     options.create = Some(FILE_BYTES);
     options.allocate = true;
-    let (target, notice) = Target::open(&options)?;
-    if let Some(notice) = notice {
+    let (target, notices) = Target::open(&options)?;
+    for notice in notices {
         println!("{notice}");
     }
     drop(target);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use forebay_device::file::{OpenError, OpenOptions, Target};
+use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
 use forebay_device::{
     AlignedBuffer, Backend, Completion, Devices, Doorbell, Io, IoTag, MemorySlice, RealDevices,
     Verb, uring,
@@ -105,4 +105,90 @@ fn zeroing_and_punching_a_block_device_leaves_zeroes_and_nothing_else() {
         assert!(buffer[..] == expected);
         drop(devices);
     }
+}
+
+/// A second loop device, of a part of the same file.
+struct Second(PathBuf);
+
+impl Second {
+    fn new(image: &Path, arguments: &[&str]) -> Second {
+        let mut made = Command::new("losetup");
+        let made = made.args(["--find", "--show"]).args(arguments).arg(image).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        Second(PathBuf::from(String::from_utf8(made.stdout).unwrap().trim()))
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.0).status();
+        assert!(detached.is_ok_and(|status| status.success()), "{} is left", self.0.display());
+    }
+}
+
+#[test]
+fn a_file_behind_two_loop_devices_is_had_by_one() {
+    let Some(looped) = Loop::new() else { return };
+    let other = Second::new(&looped.image, &[]);
+    let (first, notices) = Target::open(&OpenOptions::existing(&looped.device)).unwrap();
+    assert_eq!(notices, [], "the file behind it is locked");
+    let error = open(&other.0).unwrap_err().to_string();
+    let image = looped.image.canonicalize().unwrap();
+    let words = ["in use by this very process", "by the file behind it", image.to_str().unwrap()];
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    let readers = OpenOptions { read_only: true, ..OpenOptions::existing(&other.0) };
+    assert!(matches!(Target::open(&readers), Err(OpenError::InUse { .. })));
+    drop(first);
+    let reader = Target::open(&readers).unwrap();
+    let second = OpenOptions { read_only: true, ..OpenOptions::existing(&looped.device) };
+    assert!(Target::open(&second).is_ok(), "readers share");
+    assert!(matches!(open(&looped.device), Err(OpenError::InUse { .. })));
+    drop(reader);
+    assert!(open(&other.0).is_ok());
+}
+
+#[test]
+fn loop_devices_of_different_parts_of_a_file_are_had_by_several() {
+    let Some(looped) = Loop::new() else { return };
+    let part =
+        |offset: &str| Second::new(&looped.image, &["--offset", offset, "--sizelimit", "1048576"]);
+    let (a, b, c) = (part("0"), part("1048576"), part("524288"));
+    let first = open(&a.0).unwrap();
+    let second = open(&b.0).unwrap();
+    for device in [&c.0, &looped.device] {
+        assert!(matches!(open(device), Err(OpenError::InUse { .. })), "{}", device.display());
+    }
+    drop((first, second));
+    let third = open(&c.0).unwrap();
+    assert!(open(&a.0).is_err() && open(&b.0).is_err());
+    drop(third);
+}
+
+#[test]
+fn a_loop_device_of_a_file_that_somebody_has_is_in_use() {
+    let Some(looped) = Loop::new() else { return };
+    // As of a server that began before there was a loop device.
+    let other = std::fs::File::options().read(true).write(true).open(&looped.image).unwrap();
+    other.lock().unwrap();
+    let error = open(&looped.device).unwrap_err().to_string();
+    assert!(error.contains("in use by this very process, by the file behind it"), "{error}");
+    drop(other);
+    let first = open(&looped.device).unwrap();
+    let other = std::fs::File::open(&looped.image).unwrap();
+    assert!(other.try_lock().is_err(), "and the other way round");
+    drop(first);
+    assert!(other.try_lock().is_ok());
+}
+
+#[test]
+fn a_loop_device_whose_file_is_gone_is_had_with_a_notice() {
+    let Some(looped) = Loop::new() else { return };
+    let elsewhere = looped.image.with_extension("elsewhere");
+    std::fs::rename(&looped.image, &elsewhere).unwrap();
+    std::fs::write(&looped.image, b"another").unwrap();
+    std::fs::remove_file(&elsewhere).unwrap();
+    let (target, notices) = Target::open(&OpenOptions::existing(&looped.device)).unwrap();
+    assert!(matches!(notices[..], [Notice::Unlocked { .. }]), "{notices:?}");
+    assert!(notices[0].to_string().contains("cannot be locked"), "{}", notices[0]);
+    drop(target);
 }

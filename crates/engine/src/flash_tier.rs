@@ -40,7 +40,7 @@ pub(crate) struct FlashTier {
     pub bytes: u64,
     pub found: Found,
     pub target: Option<Target>,
-    pub notice: Option<Notice>,
+    pub notices: Vec<Notice>,
     /// Where what it holds ends; 0 if that is nothing. Only the start of the device was looked at.
     used_bytes: usize,
     options: OpenOptions,
@@ -59,7 +59,7 @@ impl FlashTier {
             read_only: false,
             direct,
         };
-        let (target, notice) = patience::open(&options)?;
+        let (target, notices) = patience::open(&options)?;
         let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
         // Whole logical blocks are usable, of the size in the configuration as of the file's.
         let block = u64::from(target.capabilities().logical_block);
@@ -75,7 +75,7 @@ impl FlashTier {
         let found = recognise(&start);
         let used_bytes = start.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let path = flash.path.clone();
-        Ok(FlashTier { path, bytes, found, target: Some(target), notice, used_bytes, options })
+        Ok(FlashTier { path, bytes, found, target: Some(target), notices, used_bytes, options })
     }
 
     /// Whether this may be what a power cut left of the very first write of a tier of this

@@ -193,7 +193,7 @@ fn open_all(
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
     for (number, store) in stores.iter_mut().enumerate() {
-        notices.extend(store.notice.take().map(EngineNotice::from));
+        notices.extend(store.notices.drain(..).map(EngineNotice::from));
         let device = Device::Backing(forebay_block::Volume(number as u32));
         match store.target.take() {
             Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
@@ -204,7 +204,7 @@ fn open_all(
         }
     }
     if let Some(tier) = &mut flash {
-        notices.extend(tier.notice.take().map(EngineNotice::from));
+        notices.extend(tier.notices.drain(..).map(EngineNotice::from));
         if let Some(target) = tier.target.take() {
             devices.inner_mut().add(Device::Flash, target);
         }

@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// As [`Target::open`]; a live holder is reported at once.
-pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Option<Notice>), OpenError> {
+pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
     let patient_until = Instant::now() + PATIENCE;
     loop {
         match Target::open(options) {

@@ -31,7 +31,7 @@ pub(crate) struct Store {
     pub uuid: [u8; 16],
     /// Taken when the devices are put together.
     pub target: Option<Backing>,
-    pub notice: Option<Notice>,
+    pub notices: Vec<Notice>,
     /// As found, or newly made; `None` for the layout without one.
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
@@ -75,7 +75,7 @@ impl Store {
             direct,
             path: path.clone(),
         };
-        let (target, notice) = patience::open(&options)?;
+        let (target, notices) = patience::open(&options)?;
         let total = target.size();
         let block = u64::from(target.capabilities().logical_block);
         let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
@@ -89,7 +89,7 @@ impl Store {
             size_bytes,
             uuid: [0; 16],
             target: Some(Backing::Local(target)),
-            notice,
+            notices,
             header: None,
             known: false,
             area: HeaderArea::of_file(file),
@@ -121,7 +121,7 @@ impl Store {
             size_bytes,
             uuid: [0; 16],
             target: Some(remote),
-            notice: None,
+            notices: Vec::new(),
             header: None,
             known: false,
             area: HeaderArea::of_export(export.clone()),

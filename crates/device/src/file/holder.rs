@@ -47,22 +47,6 @@ pub(super) fn of_lock(file: &File) -> String {
     }
 }
 
-/// The loop device that serves the file at `path`, if one does.
-pub(super) fn loop_device(path: &Path) -> Option<String> {
-    let path = fs::canonicalize(path).ok()?;
-    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("loop") {
-            continue;
-        }
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
-        if backing.is_ok_and(|backing| Path::new(backing.trim_end()) == path) {
-            return Some(format!("the loop device {name}"));
-        }
-    }
-    None
-}
-
 fn unknown() -> String {
     "another process or the kernel".to_owned()
 }

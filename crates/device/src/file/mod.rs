@@ -1,9 +1,9 @@
 //! Files and block devices: opening, locking, sizes, alignment, and blocking operations on them.
 //!
 //! A [`Target`] is opened for good: exclusively locked (`flock`, and `O_EXCL` for block devices,
-//! which the kernel refuses while a file system or another driver holds them), with `O_DIRECT`
-//! where the file system can, and with the sizes and alignments that the kernel reports. A
-//! *window* of it is what the machines see: a layout's header lies outside.
+//! which the kernel refuses while a file system or another driver holds them; a loop device with the file
+//! behind it, see `locks.rs`), with `O_DIRECT` where the file system can, and with the sizes and alignments
+//! that the kernel reports. A *window* of it is what the machines see: a layout's header lies outside.
 //!
 //! Zeroing is `fallocate` with `PUNCH_HOLE` or `ZERO_RANGE`, on files and block devices alike:
 //! both promise that the range reads as zeroes afterwards, or fail. A discard promises nothing
@@ -11,6 +11,7 @@
 
 mod geometry;
 mod holder;
+mod locks;
 
 use std::fs::File;
 use std::io;
@@ -72,6 +73,13 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
+    /// The file behind a loop device could not be locked.
+    Unlocked {
+        /// The device.
+        path: PathBuf,
+        /// Which file, and why.
+        reason: String,
+    },
     /// A thread pool does what io_uring would do better.
     Threads {
         /// Why.
@@ -85,6 +93,12 @@ impl std::fmt::Display for Notice {
             Notice::Buffered { path, reason } => write!(
                 f,
                 "{}: no O_DIRECT ({reason}); the host's page cache is in between, data are cached twice",
+                path.display()
+            ),
+            Notice::Unlocked { path, reason } => write!(
+                f,
+                "{}: the file behind this loop device cannot be locked ({reason}); see to it that nobody \
+                 else uses that file",
                 path.display()
             ),
             Notice::Threads { reason } => {
@@ -166,6 +180,8 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Target {
     file: File,
+    /// What is locked with it.
+    behind: Vec<File>,
     path: PathBuf,
     offset: u64,
     size: u64,
@@ -182,7 +198,7 @@ impl Target {
     /// # Errors
     /// If it does not exist (and is not to be created), is in use, is too small for a single
     /// block or cannot be had as asked. A file created in vain is removed again.
-    pub fn open(options: &OpenOptions) -> Result<(Target, Option<Notice>), OpenError> {
+    pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
         let created = create(options)?;
         let opened = open_and_lock(options);
@@ -190,14 +206,14 @@ impl Target {
             // The error is the news; the empty file is only litter.
             let _ = std::fs::remove_file(path);
         }
-        let (mut target, notice) = opened?;
+        let (mut target, notices) = opened?;
         target.created = created;
         if target.size == 0 {
             let size = geometry::size(&target.file, target.block_device)
                 .map_err(|source| failed("measure", path, source))?;
             return Err(OpenError::TooSmall { path: path.clone(), size, usable: 0 });
         }
-        Ok((target, notice))
+        Ok((target, notices))
     }
 
     /// Narrows the target to `length` bytes from `offset` on: offset 0 of the machines is there.
@@ -299,8 +315,8 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         // A ring that is being torn down may keep the file open for a while; the lock goes now.
-        // SAFETY: a system call on our own file descriptor, without pointers.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+        locks::unlock(&self.file);
+        self.behind.clear();
     }
 }
 
@@ -347,7 +363,7 @@ fn create(options: &OpenOptions) -> Result<bool, OpenError> {
     Ok(true)
 }
 
-fn open_and_lock(options: &OpenOptions) -> Result<(Target, Option<Notice>), OpenError> {
+fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
     let path = &options.path;
     let kind = std::fs::metadata(path).map_err(|error| failed("open", path, error))?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -355,8 +371,8 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Option<Notice>), Open
     }
     let block_device = kind.is_block_device();
     let (file, why_buffered) = open_direct(options, block_device)?;
-    lock(&file, options)?;
-    if let Some(holder) = holder::loop_device(path).filter(|_| !options.read_only) {
+    let (behind, unlocked) = locks::lock(&file, options)?;
+    if let Some(holder) = locks::loop_device(path).filter(|_| !options.read_only) {
         return Err(OpenError::InUse { path: path.clone(), holder });
     }
     let direct = why_buffered.is_none();
@@ -364,9 +380,11 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Option<Notice>), Open
     let size = geometry::size(&file, block_device).map_err(measure)?;
     let (logical_block, memory_alignment) =
         if direct { geometry::alignment(&file, block_device).map_err(measure)? } else { (1, 1) };
-    let notice = why_buffered.map(|reason| Notice::Buffered { path: path.clone(), reason });
+    let buffered = why_buffered.map(|reason| Notice::Buffered { path: path.clone(), reason });
+    let notices = buffered.into_iter().chain(unlocked).collect();
     let target = Target {
         file,
+        behind,
         path: path.clone(),
         offset: 0,
         created: false,
@@ -376,7 +394,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Option<Notice>), Open
         direct,
         block_device,
     };
-    Ok((target, notice))
+    Ok((target, notices))
 }
 
 /// Opens with `O_DIRECT` if possible; otherwise says why it is not.
@@ -412,21 +430,6 @@ fn open_direct(
             Ok((open(0)?, Some(reason)))
         }
         Err(error) => Err(error),
-    }
-}
-
-fn lock(file: &File, options: &OpenOptions) -> Result<(), OpenError> {
-    let kind = if options.read_only { libc::LOCK_SH } else { libc::LOCK_EX };
-    // SAFETY: a system call on our own file descriptor, without pointers.
-    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    let path = &options.path;
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::EWOULDBLOCK) => {
-            Err(OpenError::InUse { path: path.clone(), holder: holder::of_lock(file) })
-        }
-        error => Err(failed("lock", path, error)),
     }
 }
 

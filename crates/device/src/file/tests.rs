@@ -70,8 +70,8 @@ fn a_window_shifts_offsets_and_must_fit() {
 fn buffered_files_are_announced_and_need_no_alignment() {
     let (_directory, mut options) = image((1 << 20) + 100);
     options.direct = DirectIo::Never;
-    let (target, notice) = Target::open(&options).unwrap();
-    assert!(matches!(notice, Some(Notice::Buffered { .. })));
+    let (target, notices) = Target::open(&options).unwrap();
+    assert!(matches!(notices[..], [Notice::Buffered { .. }]));
     assert_eq!(target.size(), (1 << 20) + 100);
     assert_eq!(target.capabilities().logical_block, 1);
 }

@@ -1,0 +1,311 @@
+//! Locks: on what is opened, and on the file behind a loop device.
+//!
+//! The kernel lets one holder have a block device (`O_EXCL`), and `flock` one process a file; but two
+//! loop devices of one file are two devices, and neither knows of who has the file itself. So a lock is
+//! taken on the file behind a loop device as well: a *range* of it, of the kind that belongs to the
+//! open file (`F_OFD_SETLK`), since loop devices may serve different parts of a file. Ranges are
+//! shifted by [`FAR`], where no other program locks: whoever copies a store that is quiesced, with
+//! `qemu-img` say, is not kept from it.
+//!
+//! | what is opened | `flock` on it | range on it | behind it: `flock` | range |
+//! | --- | --- | --- | --- | --- |
+//! | a file | exclusive | all | | |
+//! | a loop device, or a partition of one | exclusive | all | shared | what it serves |
+//!
+//! For reading only, all of these are shared. The shared `flock` meets the exclusive one of who has the
+//! file itself, and tells others who it is.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Notice, OpenError, OpenOptions, failed, holder};
+
+/// By how much ranges are shifted: no file is as long.
+const FAR: u64 = 1 << 62;
+/// Bytes of a sector, in which the kernel says where partitions are.
+const SECTOR: u64 = 512;
+/// Loop devices of loop devices that are followed, at most.
+const DEPTH_MAX: usize = 8;
+/// `ioctl` number of `linux/loop.h`.
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
+
+/// `struct loop_info64` of `linux/loop.h`, as far as it is of use here.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rest: [u64; 27],
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Range {
+    start: u64,
+    /// To the end, however long the file is, if nothing.
+    length: Option<u64>,
+}
+
+impl Range {
+    const ALL: Range = Range { start: 0, length: None };
+
+    fn end(self) -> u64 {
+        self.length.map_or(u64::MAX, |length| self.start.saturating_add(length))
+    }
+
+    fn overlaps(self, other: Range) -> bool {
+        self.start < other.end() && other.start < self.end()
+    }
+
+    /// Where this part of `whole` lies in what holds `whole`.
+    fn within(self, whole: Range) -> Range {
+        let room = whole.length.map(|length| length.saturating_sub(self.start));
+        let length = match (self.length, room) {
+            (Some(length), Some(room)) => Some(length.min(room)),
+            (length, room) => length.or(room),
+        };
+        Range { start: whole.start.saturating_add(self.start), length }
+    }
+}
+
+/// A loop device, or a partition of one.
+#[derive(Debug)]
+struct Looped {
+    /// The kernel's name of the whole device, such as `loop0`.
+    name: String,
+    /// The file that it serves, as the kernel names it.
+    file: PathBuf,
+    /// Which part of that it serves.
+    range: Range,
+}
+
+/// Locks what was opened, and files behind it. Returns the latter, which have to be kept open, and what
+/// could not be locked.
+pub(super) fn lock(
+    file: &File,
+    options: &OpenOptions,
+) -> Result<(Vec<File>, Option<Notice>), OpenError> {
+    let (path, shared) = (&options.path, options.read_only);
+    let in_use = |holder| OpenError::InUse { path: path.clone(), holder };
+    // (The range first: who cannot have it finds the `flock` of who has.)
+    let had = lock_range(file, Range::ALL, shared).and_then(|had| Ok(had && flock(file, shared)?));
+    if !had.map_err(|error| failed("lock", path, error))? {
+        return Err(in_use(holder::of_lock(file)));
+    }
+    let (mut behind, mut range, mut device) = (Vec::new(), Range::ALL, path.clone());
+    while let Some(looped) = looped(&device).filter(|_| behind.len() < DEPTH_MAX) {
+        range = range.within(looped.range);
+        let locked = lock_behind(behind.last().unwrap_or(file), &looped, range, shared);
+        if let Ok(Err(holder)) = locked {
+            return Err(in_use(format!(
+                "{holder}, by the file behind it, {}",
+                looped.file.display()
+            )));
+        }
+        if !shared && let Some(holder) = sibling_holder(&looped, range) {
+            return Err(in_use(holder));
+        }
+        match locked {
+            Ok(next) => behind.extend(next),
+            Err(error) => {
+                let reason = format!("{}: {error}", looped.file.display());
+                return Ok((behind, Some(Notice::Unlocked { path: path.clone(), reason })));
+            }
+        }
+        device = looped.file;
+    }
+    Ok((behind, None))
+}
+
+/// The file behind an open loop device, locked, or who has it.
+fn lock_behind(
+    device: &File,
+    looped: &Looped,
+    range: Range,
+    shared: bool,
+) -> io::Result<Result<File, String>> {
+    let file = open_behind(device, looped, shared)?;
+    let had = lock_range(&file, range, shared)? && flock(&file, true)?;
+    Ok(if had { Ok(file) } else { Err(holder::of_lock(&file)) })
+}
+
+/// Lets go of what was opened, though something may keep it open for longer.
+pub(super) fn unlock(file: &File) {
+    // SAFETY: a system call on our own file descriptor, without pointers.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+    // If this fails, closing the file does it.
+    let _ = set_range(file, Range::ALL, libc::F_UNLCK);
+}
+
+/// Whether the lock could be had.
+fn flock(file: &File, shared: bool) -> io::Result<bool> {
+    let kind = if shared { libc::LOCK_SH } else { libc::LOCK_EX };
+    // SAFETY: a system call on our own file descriptor, without pointers.
+    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// Whether the lock on the range could be had.
+fn lock_range(file: &File, range: Range, shared: bool) -> io::Result<bool> {
+    set_range(file, range, if shared { libc::F_RDLCK } else { libc::F_WRLCK })
+}
+
+fn set_range(file: &File, range: Range, kind: libc::c_int) -> io::Result<bool> {
+    // SAFETY: all-zero bytes are a valid `flock`.
+    let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // (Nothing that is locked reaches as far as the range is shifted.)
+    let room = FAR - 1;
+    lock.l_start = (FAR + range.start.min(room)) as libc::off64_t;
+    // 0 means to the end.
+    let length = range.length.map_or(0, |length| length.clamp(1, room));
+    lock.l_len = if range.end() >= room { 0 } else { length as libc::off64_t };
+    // SAFETY: the structure outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// What the device at `path` serves, if it is a loop device or a partition of one.
+fn looped(path: &Path) -> Option<Looped> {
+    let metadata = fs::metadata(path).ok().filter(|m| m.file_type().is_block_device())?;
+    let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if !device.join("partition").exists() {
+        return of_loop(&device);
+    }
+    let sectors = |name: &str| number(&device.join(name)).map(|n| n.saturating_mul(SECTOR));
+    let part = Range { start: sectors("start")?, length: Some(sectors("size")?) };
+    let whole = of_loop(device.parent()?)?;
+    Some(Looped { range: part.within(whole.range), ..whole })
+}
+
+/// What the loop device serves whose directory under `/sys` this is.
+fn of_loop(directory: &Path) -> Option<Looped> {
+    let file = fs::read_to_string(directory.join("loop/backing_file")).ok()?;
+    let file = PathBuf::from(file.strip_suffix('\n').unwrap_or(&file));
+    let start = number(&directory.join("loop/offset"))?;
+    let length = number(&directory.join("loop/sizelimit")).filter(|&length| length > 0);
+    let name = directory.file_name()?.to_string_lossy().into_owned();
+    Some(Looped { name, file, range: Range { start, length } })
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Opens the file behind an open loop device.
+fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File> {
+    let file = File::options().read(true).write(!shared).open(&looped.file)?;
+    // Its name may mean another file by now, or here.
+    let mut info = LoopInfo { device: 0, inode: 0, rest: [0; 27] };
+    // SAFETY: the request fills in the structure, which is as long as the kernel's.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let metadata = file.metadata()?;
+    if (metadata.dev(), metadata.ino()) != (info.device, info.inode) {
+        return Err(io::Error::other("of this name there is another file now"));
+    }
+    Ok(file)
+}
+
+/// Who uses another loop device of the same part of the same file, if somebody does: a file system, say.
+fn sibling_holder(looped: &Looped, range: Range) -> Option<String> {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let Some(other) = of_loop(&entry.path()).filter(|other| other.name != looped.name) else {
+            continue;
+        };
+        if !same_file(&other.file, &looped.file) || !other.range.overlaps(range) {
+            continue;
+        }
+        let device = Path::new("/dev").join(&other.name);
+        let exclusive = libc::O_EXCL | libc::O_NONBLOCK;
+        let error = File::options().read(true).custom_flags(exclusive).open(&device).err();
+        if error.is_some_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+            let (by, other) = (holder::of_device(&device), other.name);
+            return Some(format!("{by}, by the loop device {other} of the same file"));
+        }
+    }
+    None
+}
+
+/// The loop device that serves the file at `path`, if one does.
+pub(super) fn loop_device(path: &Path) -> Option<String> {
+    let entries = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut loops = entries.filter_map(|entry| of_loop(&entry.path()));
+    let found = loops.find(|looped| same_file(&looped.file, path))?;
+    Some(format!("the loop device {}", found.name))
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    a == b || inode(a).is_some_and(|of_a| Some(of_a) == inode(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, length: u64) -> Range {
+        Range { start, length: Some(length) }
+    }
+
+    #[test]
+    fn ranges_overlap_where_they_share_a_byte() {
+        assert!(range(0, 10).overlaps(range(9, 1)));
+        assert!(!range(0, 10).overlaps(range(10, 1)));
+        assert!(Range::ALL.overlaps(range(1 << 40, 1)));
+        assert!(!Range { start: 100, length: None }.overlaps(range(0, 100)));
+    }
+
+    #[test]
+    fn a_part_lies_within_the_whole() {
+        let whole = Range { start: 4096, length: Some(8192) };
+        assert_eq!(range(1024, 1024).within(whole), range(5120, 1024));
+        assert_eq!(range(1024, 1 << 40).within(whole), range(5120, 7168));
+        assert_eq!(Range::ALL.within(whole), whole);
+        assert_eq!(range(7, 9).within(Range::ALL), range(7, 9));
+    }
+
+    #[test]
+    fn ranges_of_a_file_that_do_not_meet_are_locked_by_several() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::options().read(true).write(true).open(file.path()).unwrap();
+        let (a, b, c) = (open(), open(), open());
+        assert!(lock_range(&a, range(0, 4096), false).unwrap());
+        assert!(!lock_range(&b, range(4095, 10), false).unwrap());
+        assert!(!lock_range(&b, range(0, 1), true).unwrap());
+        assert!(lock_range(&b, Range { start: 4096, length: None }, true).unwrap());
+        assert!(lock_range(&c, range(1 << 50, 4096), true).unwrap(), "readers share");
+        assert!(!lock_range(&c, Range::ALL, false).unwrap());
+        drop(a);
+        drop(b);
+        assert!(lock_range(&c, Range::ALL, false).unwrap());
+        // No other program's locks are in the way, nor are these in the way of any.
+        // SAFETY: all-zero bytes are a valid `flock`.
+        let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_len = 1 << 40;
+        // SAFETY: the structure outlives the call.
+        let had = unsafe { libc::fcntl(open().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        assert_eq!(had, 0);
+    }
+
+    #[test]
+    fn the_structure_of_the_ioctl_is_as_long_as_the_kernels() {
+        assert_eq!(size_of::<LoopInfo>(), 232);
+    }
+}
