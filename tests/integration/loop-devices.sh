@@ -1,7 +1,7 @@
 # One file behind several loop devices is one store: whoever has it by one way is in the way of all others,
 # by name; different parts of a file are different stores.
 . "$(dirname "$0")/lib.sh"
-need losetup qemu-io
+need losetup qemu-io qemu-img
 [ "$(id -u)" = 0 ] || skip "not root"
 loops=() mounted= second=
 more_cleanup() {
@@ -119,3 +119,24 @@ if command -v mkfs.ext4 >/dev/null; then
         echo "cannot mount here: not tried"
     fi
 fi
+
+# A device with layout = "tail" that grows: its header is found where the end was.
+truncate -s 64M tail.img
+attach tail.img
+config backing="$loop" size= layout=tail
+start
+io 'write -P 6 0 1M'
+stop
+truncate -s 80M tail.img
+losetup --set-capacity "$loop"
+refused 1 'was 67108864 bytes long.* 83886080 bytes now.* at byte 66060288.*--format' \
+    "$FOREBAY" serve --config forebay.toml
+refused 1 'made longer.*66060288' "$FOREBAY" backing info "$loop"
+start --format
+[ "$(qemu-img info --output=json "$URI" | sed -nE 's/.*"virtual-size": ([0-9]+).*/\1/p')" = 82837504 ] \
+    || fail "the export has not grown"
+io 'read -P 6 0 1M' 'write -P 7 78M 1M'
+stop
+start
+io 'read -P 6 0 1M' 'read -P 7 78M 1M'
+stop

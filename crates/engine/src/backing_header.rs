@@ -79,6 +79,11 @@ pub enum HeaderError {
     /// Neither copy verifies.
     #[error("both copies of its header are damaged")]
     Damaged,
+    /// It is where the end was.
+    #[error(
+        "it was made longer: with layout = \"tail\", its header is at byte {0}, where the end was"
+    )]
+    Inside(u64),
     /// Written by a newer version.
     #[error("its header has format {0}, this version understands up to {VERSION}")]
     Newer(u16),
@@ -136,7 +141,13 @@ impl BackingHeader {
     /// # Errors
     /// If there is something else than a header, or nothing that verifies.
     pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
-        let decoded = copies.map(decode);
+        let mut decoded = copies.map(decode);
+        for (copy, place) in decoded.iter_mut().zip(COPY_OFFSETS) {
+            // One that is not at its place belongs to the header of a store that was shorter.
+            if copy.is_ok_and(|header| header.place() != place) {
+                *copy = Err(HeaderError::Foreign);
+            }
+        }
         let newest = decoded.iter().filter_map(|d| d.as_ref().ok()).max_by_key(|h| h.update);
         if let Some(header) = newest {
             // A copy of a newer format beside an older one: the newer version wrote last.
@@ -208,7 +219,8 @@ fn is_newer(error: HeaderError) -> bool {
     matches!(error, HeaderError::Newer(_))
 }
 
-fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
+/// A copy of a header, if it is whole.
+pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
     let Some(bytes) = bytes.get(..CHECKED_BYTES) else { return Err(HeaderError::Damaged) };
     if bytes[..8] != MAGIC {
         return Err(HeaderError::Foreign);
@@ -269,6 +281,13 @@ mod tests {
         let newest = BackingHeader::newest([&a.encode(), &b.encode()], false);
         assert_eq!(newest, Ok(Some(b)));
         assert_eq!(BackingHeader::newest([&[0; 4096], &[0; 4096]], true), Ok(None));
+    }
+
+    #[test]
+    fn a_copy_at_the_others_place_is_no_header_of_this_area() {
+        // As seen from an end that is half an area further on.
+        let newest = BackingHeader::newest([&header(5).encode(), &[0; 4096]], false);
+        assert_eq!(newest, Err(HeaderError::Foreign));
     }
 
     #[test]

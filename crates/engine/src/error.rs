@@ -122,6 +122,47 @@ pub enum EngineError {
         /// Whether newer data are elsewhere.
         dirty: bool,
     },
+    /// The store was made longer, so that its header is no longer at its end.
+    #[error(
+        "volume {volume}: {} was {was} bytes long when Forebay last used it, and is {is} bytes now; with \
+         layout = \"tail\" its header is at byte {at}, where the end was{}; nothing was written. {}",
+        path.display(),
+        if *dirty { ", and says that newer data may be on a flash tier" } else { "" },
+        if *dirty {
+            "Make it as long as it was, and stop with --destage before it grows; or give those data up with \
+             --format --discard-dirty-data"
+        } else {
+            "To go on with the new size, start once with --format: that writes a new header at the end and \
+             leaves the data as they are"
+        }
+    )]
+    Grown {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// Where the header is.
+        at: u64,
+        /// How long it was, bytes.
+        was: u64,
+        /// How long it is, bytes.
+        is: u64,
+        /// Whether newer data are elsewhere.
+        dirty: bool,
+    },
+    /// The end of the store has no header, and whether there is one elsewhere nobody can know.
+    #[error(
+        "volume {volume}: {} holds data and has no header at its end, where layout = \"tail\" keeps it; \
+         nothing was written. If Forebay has never used it, start once with --format: that writes the \
+         header, and leaves the data before the last MiB as they are. If it has, the store was longer or \
+         shorter then: make it as long as it was", path.display()
+    )]
+    NoTail {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
     /// Others have written to a store for which there is newer data.
     #[error(
         "volume {volume}: {} was used without Forebay since the last stop or quiesce, and the flash \
@@ -372,6 +413,7 @@ fn advice(error: &HeaderError) -> &'static str {
             "If it was never Forebay's use layout = \"none\" or \"tail\"; if it was, and its \
              flash tier has nothing newer, --format writes a new header and keeps the data"
         }
+        HeaderError::Inside(_) => "Make it as long as it was",
         HeaderError::Newer(_) => "Use a newer forebay",
     }
 }

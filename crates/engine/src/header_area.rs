@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use forebay_device::file::is_hole;
 use forebay_device::nbd::Export;
 use forebay_device::{DeviceError, Verb};
 use forebay_effect::Device;
@@ -51,6 +52,13 @@ impl HeaderArea {
                 Ok(area)
             }
         }
+    }
+
+    /// Whether the system says that there is nothing but zeroes in these bytes, for want of anything
+    /// that was written there. (It may not say so where it is true.)
+    pub fn is_hole(&self, at: u64, length: u64) -> std::io::Result<bool> {
+        let Medium::File(file) = &self.medium else { return Ok(false) };
+        is_hole(file, at, length)
     }
 
     /// Fills `bytes` with what lies at `at`.

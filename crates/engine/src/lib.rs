@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod fingerprint;
 mod flash_tier;
+mod former_header;
 mod header_area;
 mod machine;
 mod notice;

@@ -15,6 +15,7 @@ use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS,
 use crate::engine::GiveUp;
 use crate::error::EngineError;
 use crate::fingerprint::{Fingerprint, Left, times};
+use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::patience;
 use crate::watch::Watch;
@@ -77,7 +78,7 @@ impl Store {
         };
         let (target, notices) = patience::open(&options)?;
         let total = target.size();
-        let block = u64::from(target.capabilities().logical_block);
+        let (block, new) = (u64::from(target.capabilities().logical_block), target.is_new());
         let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
         let target = target.window(data_at, window)?;
         let writable = area_at.is_some() || !volume.read_only;
@@ -100,6 +101,9 @@ impl Store {
             path,
         };
         store.check_elsewhere(volume, total, area_at, give_up)?;
+        if !new {
+            store.check_end(volume, total, area_at, give_up)?;
+        }
         match area_at {
             Some(at) => store.open_header(volume, at, give_up.headers)?,
             None => store.uuid = identity(&store.path)?,
@@ -132,6 +136,7 @@ impl Store {
             path,
         };
         store.check_elsewhere(volume, export.size(), area_at, give_up)?;
+        store.check_end(volume, export.size(), area_at, give_up)?;
         match area_at {
             Some(at) => store.open_header(volume, at, give_up.headers)?,
             // An address is all that is known of it.
@@ -271,6 +276,38 @@ impl Store {
         Ok(())
     }
 
+    /// Looks whether a store that has no header at its end had one where its end was, or may have had.
+    fn check_end(
+        &mut self,
+        volume: &Volume,
+        total: u64,
+        own: Option<u64>,
+        give_up: GiveUp,
+    ) -> Result<(), EngineError> {
+        let Some(own) = own.filter(|_| volume.layout == BackingLayout::Tail) else { return Ok(()) };
+        let unread = |e| io_error("read", &self.path, e);
+        let here = find_header(&self.area.read(own).map_err(unread)?);
+        if matches!(here, Ok(Some(_)) | Err(HeaderError::Newer(_))) {
+            return Ok(());
+        }
+        let searched = search(&self.area, total, self.size_bytes, own).map_err(unread)?;
+        let (volume, path) = (volume.name.clone(), self.path.clone());
+        match searched.found {
+            Some((at, header)) => {
+                let dirty = header.dirty;
+                if !give_up.headers || (dirty && !give_up.dirty) || self.read_only {
+                    let was = at + AREA_BYTES;
+                    return Err(EngineError::Grown { volume, path, at, was, is: total, dirty });
+                }
+                self.void.push(at);
+                Ok(())
+            }
+            // (What is at the end and is no header, says more.)
+            None if here.is_err() || searched.blank || give_up.headers => Ok(()),
+            None => Err(EngineError::NoTail { volume, path }),
+        }
+    }
+
     /// Overwrites headers of other layouts that were given up.
     ///
     /// # Errors
@@ -363,15 +400,26 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     let (area, size) = look_into(path)?;
     let mut first_error = None;
     for at in header_places(size) {
-        let area = area.read(at).map_err(|e| io_error("read", path, e))?;
-        match find_header(&area) {
+        let bytes = area.read(at).map_err(|e| io_error("read", path, e))?;
+        match find_header(&bytes) {
             Ok(Some(header)) => return Ok(header),
             Ok(None) => {}
             Err(error) => first_error = Some(first_error.unwrap_or(error)),
         }
     }
-    let error = first_error.unwrap_or(HeaderError::Damaged);
+    let error = former_end(&area, size, path)?.or(first_error).unwrap_or(HeaderError::Damaged);
     Err(EngineError::NoStore { path: path.to_owned(), error })
+}
+
+/// What to say of a store that is looked at from outside, and has its header where its end was.
+fn former_end(
+    area: &HeaderArea,
+    size: u64,
+    path: &Path,
+) -> Result<Option<HeaderError>, EngineError> {
+    let searched = search(area, size, size, header_places(size)[1]);
+    let searched = searched.map_err(|e| io_error("read", path, e))?;
+    Ok(searched.found.map(|(at, _)| HeaderError::Inside(at)))
 }
 
 /// A store opened for reading from outside, and its bytes.
@@ -421,7 +469,11 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
         }
     }
     let Some((at, mut header)) = released else {
-        return Err(EngineError::NoHeaderToRelease { path: path.to_owned() });
+        let path = path.to_owned();
+        return Err(match former_end(&area, size, &path)? {
+            Some(error) => EngineError::NoStore { path, error },
+            None => EngineError::NoHeaderToRelease { path },
+        });
     };
     if header.dirty {
         return Err(EngineError::DirtyRelease { path: path.to_owned() });

@@ -36,7 +36,7 @@ choice! {
     pub enum BackingLayout: "backing layout" {
         /// A header first and data from 1 MiB on: it cannot be mounted by accident.
         Offset = "offset",
-        /// Header and journal in the last MiB; the export is that much smaller.
+        /// Header in the last MiB; the export is that much smaller. A store with data takes `--format` once, and again when it was made longer.
         Tail = "tail",
         /// Nothing: the device as it is. A foreign write cannot be detected.
         None = "none",

@@ -22,6 +22,25 @@ pub(super) fn size(file: &File, block_device: bool) -> io::Result<u64> {
     if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether the file system says that there is nothing but zeroes in these bytes of a file, for want of
+/// anything that was written there. It may not say so where it is true, and moves the file's position.
+///
+/// # Errors
+/// If the file cannot be inspected.
+pub fn is_hole(file: &File, at: u64, length: u64) -> io::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    // SAFETY: a system call on an open file descriptor, without pointers.
+    let data = unsafe { libc::lseek64(file.as_raw_fd(), at as libc::off64_t, libc::SEEK_DATA) };
+    match (data, io::Error::last_os_error().raw_os_error()) {
+        (0.., _) => Ok(data as u64 >= at + length),
+        (_, Some(libc::ENXIO)) => Ok(true),
+        // A file system that cannot say.
+        _ => Ok(false),
+    }
+}
+
 /// Alignment of offsets and lengths, and of memory, for `O_DIRECT`.
 pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32)> {
     let reported = reported_alignment(file);

@@ -13,6 +13,8 @@ mod geometry;
 mod holder;
 mod locks;
 
+pub use geometry::is_hole;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
