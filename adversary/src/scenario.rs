@@ -69,6 +69,7 @@ impl Scenario {
                 ("drawn: a superblock with pages to spare", (1..60).contains(&self.bindings)),
                 ("drawn: few index entries", !slots && f.entries_max < room / 2),
                 ("drawn: regions over 16", g.regions > 16),
+                ("drawn: directories", g.directory_pages > 0),
                 ("drawn: batches over 16 entries", g.batch_entries_max > 16),
                 ("drawn: flash of 4 KiB logical blocks", self.logical[0] == 4096),
                 ("drawn: cells below 4 KiB", slots && block < 4096),
@@ -276,16 +277,19 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     let many = if size.wide { 20 * c.choose(2) as u32 } else { 0 };
     let batch_entries_max = 1 + many + c.choose(4) as u32;
     let batch_pages_max = 1 + block_pages * batch_entries_max;
-    let region_pages = 2 + 4 * block_pages + 2 * many + c.choose(8) as u32;
+    let more = c.choose(8);
+    let region_pages = 2 + 4 * block_pages + 2 * many + more as u32;
+    let directory_pages = [0, 1, 1, 0, 1, 1, 2, 1][more as usize];
     let geometry = Geometry {
         block_size: size.block,
         page_size: 4096,
-        region_pages: (1 + batch_pages_max).max(region_pages),
+        region_pages: (1 + batch_pages_max).max(region_pages) + directory_pages,
         regions: match c.choose(12) {
             11 => 17 + c.choose(3) as u32,
             n => 4 + n as u32 % 3,
         },
         slots: 0,
+        directory_pages,
         superblock_pages: [1, 1, 1, 1, 1, 2, 3][c.choose(7) as usize],
         extent_bytes: match size.wide {
             true => u64::from(size.block) << [6, 7, 8, 0][c.choose(4) as usize],
@@ -309,5 +313,5 @@ fn in_slots(c: &mut dyn Choices, geometry: Geometry, size: &Size) -> (Geometry, 
     let slots = u32::from(size.shards) * (1 + many + c.choose(10) as u32) + spare;
     let entries = geometry.batch_entries_max * (geometry.regions - 2);
     let region_pages = 1 + (2 * slots).div_ceil(entries).max(2) + c.choose(3) as u32;
-    (Geometry { slots, region_pages, ..geometry }, spare)
+    (Geometry { slots, region_pages, directory_pages: 0, ..geometry }, spare)
 }

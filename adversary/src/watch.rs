@@ -6,6 +6,8 @@
 //! - a header, and a superblock, says only of such batches and superblocks that they were durable
 //!   that were, when it was submitted;
 //! - while one copy of the superblock is written, the other is durable;
+//! - a directory is written when nothing else of its region is under way, and has the entries of all
+//!   its batches and no others;
 //! - under write-back, a version of a sector is durable in the log before it is written to the
 //!   backing store.
 //!
@@ -20,6 +22,7 @@ use forebay_device::memory::{Happening, PendingIo};
 use forebay_effect::Device;
 use forebay_flash::Geometry;
 use forebay_flash::format::batch::{BatchHeader, Entry, Kind, MOVED};
+use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use smallvec::SmallVec;
@@ -43,6 +46,8 @@ struct Batch {
     parts: Vec<Part>,
     /// Payloads in cells that have not been submitted yet.
     cells_missing: u32,
+    region: u64,
+    entries: Vec<Entry>,
 }
 
 /// See the module.
@@ -214,13 +219,15 @@ impl Watch {
         let number = page + at as u32;
         let header = BatchHeader::decode(bytes, &uuid, number, &self.geometry, &mut entries);
         // (What is left of a write that ended early begins anywhere.)
-        let Ok(header) = header else { return };
+        let Ok(header) = header else { return self.directory_submitted(page, data, write, &uuid) };
         self.check_claims("a batch's header", header.synced, header.generation);
         if self.batches.contains_key(&header.sequence) {
             // The same write, tried again.
             return;
         }
-        let mut batch = Batch { parts: vec![write], cells_missing: 0 };
+        let region = header.region_sequence;
+        let mut batch =
+            Batch { parts: vec![write], cells_missing: 0, region, entries: entries.clone() };
         for entry in entries.iter().filter(|e| e.kind == Kind::Data) {
             if self.geometry.slots == 0 {
                 let from = (at + usize::from(entry.offset)) * page_size;
@@ -233,6 +240,26 @@ impl Watch {
             }
         }
         self.batches.insert(header.sequence, batch);
+    }
+
+    fn directory_submitted(&mut self, page: u32, data: &[u8], write: Part, uuid: &[u8; 16]) {
+        let mut contents = Contents::default();
+        let decoded = DirectoryHeader::decode(data, uuid, page, &self.geometry, &mut contents);
+        let Ok(d) = decoded else { return };
+        let region = (d.region_sequence % u64::from(self.geometry.regions)) as u32;
+        let sectors = u64::from(self.geometry.page_size) / SECTOR;
+        let start = u64::from(self.geometry.region_start(region)) * sectors;
+        let end = start + u64::from(self.geometry.region_pages) * sectors;
+        let mut writing = self.writing.iter().filter(|w| w.operation != write.operation);
+        if writing.any(|w| w.first < end && start < w.first + w.count) {
+            self.say(|| format!("the directory of region {region} is written before its batches"));
+        }
+        let own = self.batches.iter().filter(|(_, b)| b.region == d.region_sequence);
+        let listed = contents.each(&self.geometry).map(|(_, _, entries)| entries);
+        let listed = (d.first_batch..).zip(listed);
+        if !own.map(|(&sequence, b)| (sequence, &b.entries[..])).eq(listed) {
+            self.say(|| format!("the directory of region {region} is not that of its batches"));
+        }
     }
 
     fn cells_submitted(&mut self, page: u64, data: &[u8], write: Part) {

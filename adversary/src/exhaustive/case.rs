@@ -157,9 +157,10 @@ impl Case {
         let geometry = Geometry {
             block_size: BLOCK_BYTES,
             page_size: 4096,
-            region_pages: if slots { 5 } else { 6 },
+            region_pages: if slots { 5 } else { 7 },
             regions: 4,
             slots: if slots { 4 } else { 0 },
+            directory_pages: u32::from(!slots),
             superblock_pages: 1,
             extent_bytes: u64::from(BLOCK_BYTES),
             batch_pages_max: 3,

@@ -113,6 +113,7 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         page_size: 4096,
         region_pages: 12,
         slots: 0,
+        directory_pages: 0,
         regions: 4,
         superblock_pages: 1,
         extent_bytes: 1 << 16,

@@ -176,6 +176,7 @@ pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometr
         extent_bytes: superblock.extent_bytes,
         ..run
     }
+    .with_directories()
 }
 
 #[cfg(test)]

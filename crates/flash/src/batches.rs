@@ -561,6 +561,7 @@ impl Log {
                 first_batch: batch.sequence,
                 synced,
                 generation,
+                directory_pages: self.geometry.directory_pages as u16,
             }
             .encode(region_page);
         }
@@ -669,6 +670,12 @@ impl Log {
                 self.stats.batches += 1;
             }
             batch.state = State::Free;
+            if error.is_none() {
+                let (region, sequence) = (batch.region_sequence, batch.sequence);
+                let entries = core::mem::take(&mut batch.entries);
+                self.take_down(region, sequence, entries.iter().map(|e| e.entry));
+                self.batches.all[slot].entries = entries;
+            }
             self.batches.order.pop_front();
             self.batches.free.push(slot);
         }

@@ -291,6 +291,7 @@ impl Log {
             || s.settle > s.settled && s.mirrored >= s.settle
             || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
             || c.would_cover_batch(self.regions.release_sequence)
+            || c.would_cover_batch(self.regions.checkpoint)
             || self.cells.is_short()
                 && self.cells.next_limbo().is_some_and(|s| c.would_cover_batch(s))
             || self.activity.wants_sync(c)
@@ -390,7 +391,11 @@ impl Log {
                 }
                 true
             }
-            Phase::Draining if self.queue.is_empty() && self.batches.is_idle() => {
+            Phase::Draining
+                if self.queue.is_empty()
+                    && self.batches.is_idle()
+                    && !self.directories.is_writing() =>
+            {
                 // Nothing waits for a cell any more. Without its unmapping a record stays, and
                 // is true; without its move it stays where it is.
                 self.fail_notes(IoError::Shutdown);
@@ -410,7 +415,9 @@ impl Log {
                 self.phase = Phase::Closing { version };
                 true
             }
-            Phase::Closing { version } if self.superblock.settled >= *version => {
+            Phase::Closing { version }
+                if self.superblock.settled >= *version && !self.directories.is_writing() =>
+            {
                 self.phase = Phase::Closed;
                 self.events.push_back(Event::Stopped { result: Ok(()) });
                 true

@@ -1,6 +1,7 @@
 //! Fuzz targets as plain functions: each takes any bytes and must return.
 
 use crate::format::batch::BatchHeader;
+use crate::format::directory::{Contents, DirectoryHeader};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::Superblock;
 use crate::geometry::Geometry;
@@ -16,6 +17,7 @@ pub const GEOMETRY: Geometry = Geometry {
     region_pages: 10,
     regions: 4,
     slots: 0,
+    directory_pages: 1,
     superblock_pages: 1,
     extent_bytes: 16384,
     batch_pages_max: 5,
@@ -32,6 +34,7 @@ pub fn decode(bytes: &[u8]) {
     let _ = Superblock::decode(bytes);
     let _ = RegionHeader::decode(bytes, &uuid, page);
     let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
+    let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut Contents::default());
     if let Ok(info) = Info::find(bytes) {
         let _ = info.geometry();
     }

@@ -34,6 +34,9 @@ pub struct Geometry {
     /// lie in the regions; in the layout *slots* the regions are the journal of the mapping.
     /// Stored.
     pub slots: u32,
+    /// Pages kept at the end of each region for its directory, in the layout *log*; 0 for none. Each
+    /// region's header has its own.
+    pub directory_pages: u32,
     /// Pages of each copy of the superblock. Stored.
     pub superblock_pages: u32,
     /// Bytes of an extent of the activity log: a power of two, at least a block. Stored.
@@ -92,6 +95,7 @@ impl Geometry {
             region_pages: 4096,
             regions: 0,
             slots: 0,
+            directory_pages: 0,
             superblock_pages: 16,
             extent_bytes: 8 << 20,
             batch_pages_max: 257,
@@ -117,8 +121,27 @@ impl Geometry {
             });
         }
         g.batch_pages_max = g.batch_pages_max.max(1 + g.block_pages()).min(g.region_pages - 1);
+        let g = g.with_directories();
         g.validate()?;
         Ok(g)
+    }
+
+    /// With directories as large as regions of these pages need: for as many entries as there are
+    /// pages, or twice as many as there are whole blocks. (What has more entries, because many are
+    /// tombstones or parts of blocks, gets no directory.) None in regions of which a directory would
+    /// take more than a thirty-second part, nor in the layout *slots*, whose journal is entries only.
+    #[must_use]
+    pub const fn with_directories(self) -> Geometry {
+        let blocks = 2 * (self.region_pages / self.block_pages()) as usize;
+        let pages = self.region_pages as usize;
+        let entries = if blocks < pages { blocks } else { pages };
+        let bytes = crate::format::directory::bytes(entries, entries);
+        let directory_pages = bytes.div_ceil(self.page_size as usize) as u32;
+        let none = self.slots != 0
+            || 32 * directory_pages > self.region_pages
+            || 2 + self.block_pages() + directory_pages > self.region_pages
+            || directory_pages > u16::MAX as u32;
+        Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
     /// The same numbers for the layout *slots* on a device of `size` bytes: a journal that holds
@@ -143,7 +166,7 @@ impl Geometry {
             let needed = pages * u64::from(self.page_size);
             return Err(GeometryError::DeviceTooSmall { size, needed });
         }
-        let g = Geometry { region_pages, regions, slots, ..self };
+        let g = Geometry { region_pages, regions, slots, directory_pages: 0, ..self };
         g.validate()?;
         Ok(g)
     }
@@ -179,8 +202,13 @@ impl Geometry {
         )?;
         let inside = if slots { 1 } else { self.block_pages() };
         check(
-            (2 + inside..=1 << 20).contains(&self.region_pages),
-            "region_pages is over 2^20 or has no room for two headers and a block",
+            !slots || self.directory_pages == 0,
+            "regions of the layout slots have no directories",
+        )?;
+        check(self.directory_pages <= 1 << 15, "directory_pages is over 32768")?;
+        check(
+            (2 + inside + self.directory_pages..=1 << 20).contains(&self.region_pages),
+            "region_pages is over 2^20 or has no room for two headers, a block and the directory",
         )?;
         let most = if slots { (1 << 15) + 1 } else { self.region_pages.min((1 << 15) + 1) };
         check(
@@ -257,6 +285,14 @@ impl Geometry {
     /// Bytes of the device in use; it must have at least these.
     pub const fn device_bytes(&self) -> u64 {
         self.pages() * self.page_size as u64
+    }
+    /// Pages of a region for its header and its batches.
+    pub const fn usable_pages(&self) -> u32 {
+        self.region_pages - self.directory_pages
+    }
+    /// First page of the directory of region number `region`.
+    pub const fn directory_start(&self, region: u32) -> u32 {
+        self.region_start(region) + self.usable_pages()
     }
     /// First page of region number `region`.
     pub const fn region_start(&self, region: u32) -> u32 {

@@ -73,6 +73,7 @@ impl Info {
             region_pages: s.region_pages,
             regions: s.regions,
             slots: s.slots,
+            directory_pages: 0,
             superblock_pages: s.superblock_pages,
             extent_bytes: s.extent_bytes,
             batch_pages_max: if s.slots == 0 {
@@ -88,7 +89,7 @@ impl Info {
             g.batch_pages_max = g.batch_pages_max.max(1 + g.block_pages());
         }
         g.validate()?;
-        Ok(g)
+        Ok(g.with_directories())
     }
 }
 
@@ -138,6 +139,9 @@ impl Damage {
         }
         for page in &self.misplaced {
             out.push(format!("page {page} holds a header written for another page"));
+        }
+        for region in &self.directories {
+            out.push(format!("the directory of region {region} is not that of its batches"));
         }
         for page in &self.repaired {
             out.push(format!("page {page} is damaged, but its contents are known from elsewhere"));

@@ -12,9 +12,11 @@
 //! unordered maps. The same calls give the same effects and events, anywhere.
 
 mod activity;
+mod ahead;
 mod batches;
 mod cells;
 mod commit;
+mod directory;
 mod epochs;
 pub mod format;
 pub mod fuzz;
@@ -37,6 +39,6 @@ pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use log::Log;
 pub use types::{
-    Append, Binding, Damage, Event, ExtentId, Layout, LogError, LogStats, Mapping, OnDamage,
-    Options, Record, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
+    Append, Binding, Damage, DirectoryCounts, Event, ExtentId, Layout, LogError, LogStats, Mapping,
+    OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
 };

@@ -5,13 +5,14 @@ use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
 use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
+use crate::directory::Directories;
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::recovery::Recovery;
 use crate::regions::Regions;
 use crate::sabotage::{Bug, Sabotage};
 use crate::types::{
-    Append, Binding, Event, ExtentId, LogStats, Options, RecoveryReport, Sealed, Start,
+    Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
 };
 use forebay_effect::{
     Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, Segment, Token,
@@ -59,6 +60,7 @@ pub struct Log {
     pub(crate) queue: Queue,
     pub(crate) batches: Batches,
     pub(crate) regions: Regions,
+    pub(crate) directories: Directories,
     pub(crate) cells: Cells,
     pub(crate) commit: Commit,
     pub(crate) superblock: SuperblockWriter,
@@ -101,6 +103,7 @@ pub(crate) enum Kind {
     Recovery = 4,
     /// Payloads of a batch, in cells.
     Payload = 5,
+    Directory = 6,
 }
 
 /// The token for `what` of a kind.
@@ -127,6 +130,7 @@ impl Log {
         let superblock_bytes = (geometry.superblock_pages * geometry.page_size) as usize;
         let mut sizes = vec![superblock_bytes; BATCH_BUFFERS];
         sizes.extend((0..geometry.inflight_batches_max).map(|_| 2 * geometry.page_size as usize));
+        sizes.push((geometry.directory_pages * geometry.page_size) as usize);
         crate::recovery::buffer_sizes(&geometry, &options, &mut sizes);
         let queue_max = (options.slots + geometry.batch_entries_max) as usize;
         Log {
@@ -143,6 +147,7 @@ impl Log {
             queue: Queue::new(queue_max),
             batches: Batches::new(&geometry),
             regions: Regions::new(&geometry, &options),
+            directories: Directories::new(&geometry),
             cells: Cells::new(&geometry),
             commit: Commit::new(options.slots as usize),
             superblock: SuperblockWriter::default(),
@@ -420,6 +425,7 @@ impl Log {
             k if k == Kind::Payload as u32 => self.batch_written((what >> 16) as usize, result),
             k if k == Kind::Sync as u32 => self.sync_done(result),
             k if k == Kind::Superblock as u32 => self.superblock_written(result),
+            k if k == Kind::Directory as u32 => self.directory_written(result),
             k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
             _ => panic!("completion {index:#x} is of no device effect of the log"),
         }
@@ -481,7 +487,9 @@ impl Log {
     /// The bytes of a metadata buffer, for the driver to fill when a read completes.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         let buffer = buffer.0 as usize;
-        if let Some(slot) = buffer.checked_sub(BATCH_BUFFERS) {
+        if buffer == self.directory_buffer() {
+            self.encode_directory();
+        } else if let Some(slot) = buffer.checked_sub(BATCH_BUFFERS) {
             self.encode_headers(slot);
         }
         &mut self.buffers[buffer]
@@ -564,6 +572,11 @@ impl Log {
         matches!(self.phase, Phase::Opening { .. })
     }
 
+    /// How far recovery is, while there is one.
+    pub fn recovering(&self) -> Option<Recovering> {
+        self.recovery.as_ref().map(|r| r.progress())
+    }
+
     /// Counters.
     pub fn stats(&self) -> &LogStats {
         &self.stats
@@ -590,6 +603,7 @@ impl Log {
         loop {
             let progress = self.pump_activity()
                 | self.pump_cells()
+                | self.pump_directory()
                 | self.pump_batches()
                 | self.pump_regions()
                 | self.pump_superblock()

@@ -5,15 +5,17 @@
 //! 1. Sync, so that whatever is read now is durable; read both superblock copies.
 //! 2. Read the first two pages of every region.
 //! 3. Walk the batches from the tail on, giving records as they come. Payloads of batches that
-//!    nothing says were durable are verified.
+//!    nothing says were durable are verified. Regions that are full and were durable have a
+//!    directory, which is all that is read of them.
 //! 4. At the first batch that is not there, *probe*: look through everything ahead for batches
 //!    that know it to have been durable. If one does, this is damage, and the walk goes on
 //!    behind it. If none does, the log ends here, and what lies ahead is dropped for good.
 //! 5. Make the decision durable: a superblock with a new epoch that begins behind the end.
 //!
-//! Nothing is written before step 5, so a crash before it changes nothing; `walk.rs` and
-//! `probe.rs` hold steps 3 and 4.
+//! Nothing is written before step 5, so a crash before it changes nothing; `walk.rs` (with
+//! `ahead.rs` for directories) and `probe.rs` hold steps 3 and 4.
 
+use crate::ahead::{Ahead, LANES};
 use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
@@ -21,12 +23,14 @@ use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
-use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
+use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
 use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, LogError, OnDamage, Options, RecoveryReport, SEAL_BYTES};
+use crate::types::{
+    Event, Layout, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES,
+};
 use crate::walk::{Verify, Window};
 use forebay_effect::{Device, Effect, Outcome};
 
@@ -42,6 +46,8 @@ pub(crate) enum Step {
     Regions {
         left: u32,
     },
+    /// The directory of the region that the walk has come to.
+    Directory,
     Header,
     Payload,
     Probe,
@@ -56,9 +62,11 @@ pub(crate) struct Scan {
     /// Whether its own header is there, or only its first batch's.
     header: bool,
     sequence: u64,
-    epoch: u64,
+    pub epoch: u64,
     pub first_batch: u64,
     synced: u64,
+    /// Pages kept for its directory, by its own header.
+    pub directory_pages: u32,
 }
 
 /// A recovery under way.
@@ -77,11 +85,14 @@ pub(crate) struct Recovery {
     /// Which copy was the newest.
     copy: u32,
     scan: Vec<Scan>,
+    /// Regions from the tail to the newest that counts.
+    live_regions: u64,
     /// Sabotage: batches of every epoch count.
-    any_epoch: bool,
+    pub any_epoch: bool,
     /// The region that each scan's buffer is for.
     lanes: [u32; SCANS as usize],
-    /// Buffer of the first scan; the walk's and the chunk's are behind the last.
+    /// Buffer of the first scan; the walk's, the chunk's and those of directories are behind the
+    /// last.
     buffers: usize,
     chunk_pages: u32,
     /// Where the next batch is expected: region sequence, page within it, batch sequence.
@@ -89,6 +100,7 @@ pub(crate) struct Recovery {
     pub page: u32,
     pub expected: u64,
     pub window: Window,
+    pub ahead: Ahead,
     pub small_batches: bool,
     /// Highest batch sequence known to have been durable.
     pub known: u64,
@@ -118,6 +130,7 @@ pub(crate) fn buffer_sizes(geometry: &Geometry, options: &Options, sizes: &mut V
     sizes.extend([2 * page; SCANS as usize]);
     let chunk = chunk_pages(geometry, options).max(geometry.block_pages());
     sizes.extend([page * chunk as usize; 2]);
+    sizes.extend([page * geometry.directory_pages as usize; LANES as usize]);
 }
 
 impl Recovery {
@@ -127,6 +140,10 @@ impl Recovery {
 
     pub fn chunk_buffer(&self) -> usize {
         self.buffers + SCANS as usize + 1
+    }
+
+    pub fn directory_buffer(&self, lane: usize) -> usize {
+        self.buffers + SCANS as usize + 2 + lane
     }
 
     /// Pages of the next chunk when `left` are wanted.
@@ -158,6 +175,16 @@ impl Recovery {
                 || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
     }
 
+    /// How far this is.
+    pub fn progress(&self) -> Recovering {
+        let tail = self.superblock.tail_region;
+        Recovering {
+            regions_done: if self.live_regions == 0 { 0 } else { self.region - tail },
+            regions: self.live_regions,
+            records: self.report.records,
+        }
+    }
+
     /// Whether a record counts only for what is dirty in it.
     pub fn distrusts(&self, volume: u16, sequence: u64) -> bool {
         self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
@@ -183,14 +210,16 @@ impl Log {
             copies: [None, None],
             copy: 0,
             scan: Vec::new(),
+            live_regions: 0,
             any_epoch: false,
             lanes: [0; SCANS as usize],
-            buffers: BATCH_BUFFERS + self.geometry.inflight_batches_max as usize,
+            buffers: self.directory_buffer() + 1,
             chunk_pages: chunk_pages(&self.geometry, &self.options),
             region: 0,
             page: 1,
             expected: 0,
             window: Window::default(),
+            ahead: Ahead::default(),
             small_batches: false,
             known: 0,
             generation: 0,
@@ -215,6 +244,15 @@ impl Log {
     /// Something that recovery asked for has ended.
     pub(crate) fn recovery_step(&mut self, buffer: usize, result: Outcome) {
         let Some(mut r) = self.recovery.take() else { return };
+        if let Some(lane) =
+            buffer.checked_sub(r.directory_buffer(0)).filter(|_| buffer != usize::MAX)
+        {
+            self.directory_read(&mut r, lane, result.is_ok());
+            if matches!(self.phase, Phase::Recovering) {
+                self.recovery = Some(r);
+            }
+            return;
+        }
         if let Err(error) = result {
             let tolerated = r.check || self.options.on_damage == OnDamage::Report;
             if matches!(r.step, Step::Sync) || !tolerated {
@@ -226,6 +264,7 @@ impl Log {
             Step::Sync => self.read_superblocks(&mut r),
             Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
             Step::Regions { left } => self.region_read(&mut r, buffer, left - 1),
+            Step::Directory => {}
             Step::Header => self.header_read(&mut r),
             Step::Payload => self.payload_read(&mut r),
             Step::Probe => self.probe_read(&mut r),
@@ -321,6 +360,9 @@ impl Log {
         }
         (g.region_pages, g.regions, g.extent_bytes) = (s.region_pages, s.regions, s.extent_bytes);
         g.slots = s.slots;
+        if g.slots != 0 || 2 + g.block_pages() + g.directory_pages > g.region_pages {
+            g.directory_pages = 0;
+        }
         if g.slots == 0 {
             g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
         }
@@ -387,6 +429,7 @@ impl Log {
         }
         for sequence in r.region..r.region + r.regions() {
             let Some(&scan) = r.live(sequence) else { continue };
+            r.live_regions = sequence + 1 - r.region;
             r.known = r.known.max(scan.synced);
             if !scan.header {
                 let region = (sequence % r.regions()) as u32;
@@ -425,7 +468,11 @@ impl Log {
                 epoch: h.epoch,
                 first_batch: h.first_batch,
                 synced: h.synced,
+                directory_pages: u32::from(h.directory_pages),
             };
+            if scan.directory_pages >= self.geometry.region_pages {
+                scan.directory_pages = 0;
+            }
         }
         let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
         if let Ok(h) = batch {
@@ -439,6 +486,7 @@ impl Log {
                     epoch: h.epoch,
                     first_batch: h.sequence,
                     synced: h.synced,
+                    directory_pages: 0,
                 };
             }
         }

@@ -35,6 +35,8 @@ pub(crate) struct Region {
 pub(crate) struct Regions {
     pub all: Vec<Region>,
     region_pages: u32,
+    /// Pages of a region behind which its directory lies.
+    usable_pages: u32,
     first_page: u32,
     reserve: u64,
     reclaims_max: u64,
@@ -53,6 +55,10 @@ pub(crate) struct Regions {
     asked: bool,
     /// Batches up to this one must be durable before the tail moves.
     pub release_sequence: u64,
+    /// The region whose directory is being written.
+    pub directory_under_way: Option<u64>,
+    /// Batches up to this one are worth a sync: their regions are full, their directories written.
+    pub checkpoint: u64,
     /// The last free region is kept for batches without payload: the layout slots.
     keeps_last: bool,
     /// Free regions that are kept for what is carried on from a region being reclaimed: the layout log.
@@ -73,6 +79,7 @@ impl Regions {
         Regions {
             all: vec![Region::default(); geometry.regions as usize],
             region_pages: geometry.region_pages,
+            usable_pages: geometry.usable_pages(),
             first_page: geometry.first_region_page(),
             // Mappings move in circles if more is wanted free than there can be.
             reserve: match geometry.slots {
@@ -89,6 +96,8 @@ impl Regions {
             next_page: 0,
             asked: false,
             release_sequence: 0,
+            directory_under_way: None,
+            checkpoint: 0,
             keeps_last: geometry.slots != 0,
             kept: u32::from(geometry.slots == 0),
             pages_skipped: 0,
@@ -118,8 +127,8 @@ impl Regions {
 
     /// Pages that batches without payload could still take without a region given back.
     pub fn pages_left(&self) -> u64 {
-        let left = if self.open { self.region_pages - self.next_page } else { 0 };
-        u64::from(left) + u64::from(self.free()) * u64::from(self.region_pages - 1)
+        let left = if self.open { self.usable_pages - self.next_page } else { 0 };
+        u64::from(left) + u64::from(self.free()) * u64::from(self.usable_pages - 1)
     }
 
     /// Pages that the next batch may have, if it needs no more than `needed`: what is left of
@@ -128,31 +137,33 @@ impl Regions {
     pub fn room(&mut self, needed: u32, last_batch: u64, carried: bool) -> Option<u32> {
         let kept = if carried { 0 } else { self.kept };
         if self.open {
-            let left = self.region_pages - self.next_page;
+            let left = self.usable_pages - self.next_page;
             if left >= needed {
                 return (self.free() >= kept).then_some(left);
             }
             self.seal(last_batch);
         }
-        (self.free() > kept).then_some(self.region_pages - 1)
+        // (The directory of the last region waits for that of the last but one.)
+        let waits = self.directory_under_way.is_some_and(|region| region + 2 <= self.head);
+        if self.free() <= kept || waits { None } else { Some(self.usable_pages - 1) }
     }
 
     /// Whether there is room for a batch that needs so many pages.
     pub fn has_room(&self, needed: u32, carried: bool) -> bool {
         let kept = if carried { 0 } else { self.kept };
-        let open = self.open && self.region_pages - self.next_page >= needed;
+        let open = self.open && self.usable_pages - self.next_page >= needed;
         self.free() >= kept + u32::from(!open)
     }
 
     /// The same without the region that is kept for what has no payload.
     pub fn pages_to_spare(&self) -> u64 {
-        let kept = if self.keeps_last { u64::from(self.region_pages - 1) } else { 0 };
+        let kept = if self.keeps_last { u64::from(self.usable_pages - 1) } else { 0 };
         self.pages_left().saturating_sub(kept)
     }
 
     /// Whether the last free region stays free if a batch of one page more is written.
     pub fn leaves_last(&self) -> bool {
-        let opens = !self.open || self.next_page >= self.region_pages;
+        let opens = !self.open || self.next_page >= self.usable_pages;
         !self.keeps_last || self.free() > u32::from(opens)
     }
 
@@ -188,7 +199,7 @@ impl Regions {
     fn seal(&mut self, last_batch: u64) {
         let number = self.number(self.head);
         self.all[number].last_batch = last_batch;
-        self.pages_skipped += u64::from(self.region_pages - self.next_page);
+        self.pages_skipped += u64::from(self.usable_pages - self.next_page);
         self.open = false;
         self.head += 1;
     }
@@ -305,6 +316,7 @@ mod tests {
             region_pages: 10,
             regions: 4,
             slots: 16,
+            directory_pages: 0,
             superblock_pages: 1,
             extent_bytes: 4 * 4096,
             batch_pages_max: 5,

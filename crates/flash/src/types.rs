@@ -338,6 +338,9 @@ pub struct Damage {
     /// Headers of this log that were written for another place: what they overwrote and where
     /// they are missing is not known. Page numbers.
     pub misplaced: Vec<u32>,
+    /// Regions (their sequences) whose directory says other than the headers of their batches. Only a
+    /// check reads both.
+    pub directories: Vec<u64>,
     /// Parts that a redundant copy made good (a superblock copy, a region header): where, as a
     /// page number. Nothing is lost.
     pub repaired: Vec<u32>,
@@ -346,12 +349,42 @@ pub struct Damage {
 impl Damage {
     /// Whether nothing is lost.
     pub fn is_harmless(&self) -> bool {
-        self.batches.is_empty() && self.payloads.is_empty() && self.misplaced.is_empty()
+        self.batches.is_empty()
+            && self.payloads.is_empty()
+            && self.misplaced.is_empty()
+            && self.directories.is_empty()
     }
     /// Number of batches whose header is gone.
     pub fn batches_lost(&self) -> u64 {
         self.batches.iter().map(|(first, last)| last - first + 1).sum()
     }
+}
+
+/// Full regions, all durable, by what was in the place of their directory. But for the first kind they
+/// were read batch by batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DirectoryCounts {
+    /// Their directory: nothing else was read of them.
+    pub believed: u64,
+    /// None, or none yet.
+    pub missing: u64,
+    /// One that is torn, damaged, or cannot be read.
+    pub torn: u64,
+    /// That of an earlier life of the region, or of another epoch.
+    pub stale: u64,
+    /// Their directory, with batches that were dropped since.
+    pub dropped: u64,
+}
+
+/// How far a recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovering {
+    /// Regions looked through.
+    pub regions_done: u64,
+    /// Regions to look through; 0 until that is known.
+    pub regions: u64,
+    /// Records found.
+    pub records: u64,
 }
 
 /// What a start found.
@@ -386,6 +419,8 @@ pub struct RecoveryReport {
     pub batches_dropped: u64,
     /// Payloads verified.
     pub payloads_verified: u64,
+    /// How full regions, known to be durable, were found out about.
+    pub directories: DirectoryCounts,
     /// What is missing or wrong.
     pub damage: Damage,
 }
@@ -538,8 +573,10 @@ pub struct LogStats {
     pub payload_bytes: u64,
     /// Pages of payload written, padding included.
     pub payload_pages: u64,
-    /// Header pages written, of batches and regions.
+    /// Header pages written, of batches and regions, and pages of directories.
     pub header_pages: u64,
+    /// Directories written.
+    pub directories: u64,
     /// Pages left unwritten at the end of sealed regions.
     pub pages_skipped: u64,
     /// Superblock updates made durable.

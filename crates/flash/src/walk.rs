@@ -41,8 +41,17 @@ pub(crate) struct Verify {
 impl Log {
     /// Looks at the header where the next batch is expected, reading it if need be.
     pub(crate) fn walk(&mut self, r: &mut Recovery) {
-        if r.live(r.region + 1).is_some_and(|next| next.first_batch == r.expected) {
-            (r.region, r.page) = (r.region + 1, 1);
+        loop {
+            let at = (r.region, r.page);
+            if r.live(r.region + 1).is_some_and(|next| next.first_batch == r.expected) {
+                (r.region, r.page) = (r.region + 1, 1);
+            }
+            if r.page == 1 && self.enter_by_directory(r) {
+                return;
+            }
+            if (r.region, r.page) == at {
+                break;
+            }
         }
         let left = self.geometry.region_pages.saturating_sub(r.page);
         if r.live(r.region).is_none() || left == 0 {
@@ -73,7 +82,21 @@ impl Log {
         let expected = found.ok().filter(|h| {
             h.sequence == r.expected && r.counts(h, r.region, r.page, self.geometry.region_pages)
         });
-        let Some(header) = expected else { return self.begin_probe(r, None) };
+        let header = match expected {
+            Some(header) => {
+                if r.ahead.contradicts(r.region, r.page, r.expected, &r.entries) {
+                    r.report.damage.directories.push(r.region);
+                }
+                header
+            }
+            None => match self.batch_from_directory(r) {
+                Some(header) => {
+                    r.report.damage.repaired.push(header.page);
+                    header
+                }
+                None => return self.begin_probe(r, None),
+            },
+        };
         r.learn(&header);
         r.header = Some(header);
         r.small_batches = header.pages <= SMALL_BATCH_PAGES;
@@ -92,7 +115,7 @@ impl Log {
     }
 
     /// Notes what the region's seeds and first batch are.
-    fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
+    pub(crate) fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
         let number = self.regions.number(r.region);
         let region = &mut self.regions.all[number];
         if region.sequence != r.region || region.first_batch == 0 {
@@ -181,7 +204,18 @@ impl Log {
     /// Gives the batch's records and goes on behind it.
     fn accept(&mut self, r: &mut Recovery) {
         let header = r.header.take().expect("a batch is at hand");
-        for entry in &r.entries {
+        let entries = core::mem::take(&mut r.entries);
+        self.give(r, &header, &entries);
+        r.entries = entries;
+        r.last_region = Some(r.region);
+        r.page += header.pages;
+        r.expected += 1;
+        self.walk(r);
+    }
+
+    /// Gives the records of a batch.
+    pub(crate) fn give(&mut self, r: &mut Recovery, header: &BatchHeader, entries: &[Entry]) {
+        for entry in entries {
             let key = entry.key;
             let clean = header.sequence <= r.superblock.clean_before;
             let dirty = if clean { 0 } else { entry.dirty };
@@ -207,7 +241,7 @@ impl Log {
             r.report.lost += u64::from(dirty & !entry.valid != 0);
             self.events.push_back(Event::Recovered(Record {
                 key,
-                position: position_of(&header, entry),
+                position: position_of(header, entry),
                 valid: entry.valid,
                 dirty,
                 checksum: entry.checksum,
@@ -215,10 +249,6 @@ impl Log {
             }));
         }
         r.report.batches += 1;
-        r.last_region = Some(r.region);
-        r.page += header.pages;
-        r.expected += 1;
-        self.walk(r);
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::Slot;
-use forebay_flash::{Append, Binding, Event, Geometry, Options, Start};
+use forebay_flash::{Append, Binding, DirectoryCounts, Event, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What was appended, in log order: block, version (0 for a tombstone), region once known.
@@ -50,6 +50,15 @@ struct Counts {
     kills: u64,
     stopped_midway: u64,
     freed: u64,
+    directories: DirectoryCounts,
+}
+
+fn add(to: &mut DirectoryCounts, more: &DirectoryCounts) {
+    to.believed += more.believed;
+    to.missing += more.missing;
+    to.torn += more.torn;
+    to.stale += more.stale;
+    to.dropped += more.dropped;
 }
 
 impl Model {
@@ -163,6 +172,7 @@ impl Model {
                     self.counts.dropped += report.batches_dropped;
                     self.counts.clean += u64::from(report.clean);
                     self.counts.repaired += u64::from(!report.damage.repaired.is_empty());
+                    add(&mut self.counts.directories, &report.directories);
                 }
                 other => panic!("{other:?}"),
             }
@@ -207,6 +217,18 @@ impl Model {
         self.syncs.clear();
         self.raise_floor();
     }
+}
+
+/// What is there without the directories.
+fn without_directories(mut flash: Flash, geometry: Geometry) -> Flash {
+    let page = geometry.page_size as usize;
+    for region in 0..geometry.regions {
+        let from = geometry.directory_start(region) as usize * page;
+        let length = geometry.directory_pages as usize * page;
+        flash.current[from..from + length].fill(0);
+        flash.durable[from..from + length].fill(0);
+    }
+    flash
 }
 
 fn recover(flash: Flash, geometry: Geometry, options: Options) -> Rig {
@@ -294,6 +316,14 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
                 let mut again = recover(rig.flash.clone(), geometry, options);
                 let second = again.settle();
                 assert_eq!(strip(&events[..=at]), strip(&second), "the same answer twice");
+                // Whether by directories or batch by batch; and headers and directories agree.
+                let bare = without_directories(rig.flash.clone(), geometry);
+                let walked = recover(bare, geometry, options).settle();
+                assert_eq!(strip(&second), strip(&walked), "the same by directories as without");
+                let check = rig.restart(Start::Check).settle();
+                assert_eq!(strip(&second), strip(&check), "the same in a check");
+                let Some(Event::Ready(report)) = check.last() else { panic!("{check:?}") };
+                assert!(report.damage.is_harmless(), "{report:?}");
                 model.recovered(&events[..=at], &rig);
                 for event in &events[at + 1..] {
                     let Event::Reclaim { region } = event else { panic!("{event:?}") };
@@ -318,11 +348,17 @@ fn runs() -> u64 {
     std::env::var("FOREBAY_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(120)
 }
 
+/// Ten pages for headers and batches, as in `tiny`, and one for a directory.
+fn with_directories() -> Geometry {
+    Geometry { region_pages: 11, directory_pages: 1, ..tiny() }
+}
+
 #[test]
 fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
     let mut total = Counts::default();
     for seed in 0..runs() {
-        let counts = run(seed, tiny(), options(), 25);
+        let geometry = if seed % 4 == 0 { tiny() } else { with_directories() };
+        let counts = run(seed, geometry, options(), 25);
         total.dropped += counts.dropped;
         total.lost += counts.lost;
         total.cut_in_recovery += counts.cut_in_recovery;
@@ -333,6 +369,7 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         total.kills += counts.kills;
         total.stopped_midway += counts.stopped_midway;
         total.freed += counts.freed;
+        add(&mut total.directories, &counts.directories);
     }
     // The looks are hard enough only if all of this happened, and often.
     let n = runs();
@@ -347,6 +384,11 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         ("superblock copies made good", total.repaired, n / 8),
         ("kills", total.kills, n),
         ("stops cut short", total.stopped_midway, n / 8),
+        ("directories believed", total.directories.believed, n),
+        ("directories missing", total.directories.missing, n / 8),
+        ("directories torn", total.directories.torn, n / 20),
+        ("directories of earlier lives", total.directories.stale, n),
+        ("directories with dropped batches", total.directories.dropped, n / 8),
     ] {
         assert!(count >= least, "{what}: {count}; {total:?}");
     }
@@ -357,6 +399,10 @@ fn the_same_holds_for_other_geometries() {
     for seed in 0..runs() / 8 {
         let geometry = Geometry { batch_entries_max: 2, batch_pages_max: 3, ..tiny() };
         run(1000 + seed, geometry, options(), 15);
+        let geometry = Geometry { regions: 7, region_pages: 7, directory_pages: 1, ..tiny() };
+        run(5000 + seed, geometry, Options { reclaims_max: 3, ..options() }, 15);
+        let geometry = Geometry { regions: 9, batch_entries_max: 1, ..with_directories() };
+        run(6000 + seed, geometry, Options { recovery_chunk_pages: 3, ..options() }, 15);
         let geometry = Geometry { regions: 7, region_pages: 6, ..tiny() };
         run(2000 + seed, geometry, Options { reclaims_max: 3, ..options() }, 15);
         let geometry = Geometry { inflight_batches_max: 1, regions: 3, ..tiny() };

@@ -5,6 +5,7 @@ mod common;
 use common::{Rig, key, options, tiny};
 use forebay_flash::format::FormatError;
 use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
+use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::inspect::{Census, Info};
@@ -53,6 +54,7 @@ fn region() -> RegionHeader {
         first_batch: 0x14,
         synced: 0x15,
         generation: 0x16,
+        directory_pages: 3,
     }
 }
 
@@ -86,6 +88,19 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
     (header, [dead, data, lost])
 }
 
+/// Of a region of two batches.
+fn directory() -> (DirectoryHeader, Contents) {
+    let header = DirectoryHeader {
+        uuid: UUID,
+        page: 20,
+        epoch: 0x12,
+        region_sequence: 0x13,
+        first_batch: 0x14,
+    };
+    let [dead, data, _] = batch().1;
+    (header, Contents { batches: vec![2, 1], entries: vec![dead, data, data] })
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -97,6 +112,19 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         .filter(|(_, l)| l.iter().any(|b| *b != 0))
         .map(|(n, l)| format!("{:3x}0 {}", n, hex(l)))
         .collect()
+}
+
+/// A page that holds these lines of 16 bytes.
+fn page_of(lines: &[&str]) -> [u8; 4096] {
+    let mut page = [0; 4096];
+    for line in lines {
+        let (at, bytes) = line.trim().split_once(' ').unwrap();
+        let at = usize::from_str_radix(at, 16).unwrap();
+        for n in 0..16 {
+            page[at + n] = u8::from_str_radix(&bytes[2 * n..2 * n + 2], 16).unwrap();
+        }
+    }
+    page
 }
 
 #[test]
@@ -143,16 +171,55 @@ fn a_superblock_of_version_1_is_read_as_one_that_was_never_sealed() {
         "  b0 abababababababababababababababab",
         "  c0 17000000000000000000000000000000",
     ];
-    let mut page = [0; 4096];
-    for line in lines {
-        let (at, bytes) = line.trim().split_once(' ').unwrap();
-        let at = usize::from_str_radix(at, 16).unwrap();
-        for n in 0..16 {
-            page[at + n] = u8::from_str_radix(&bytes[2 * n..2 * n + 2], 16).unwrap();
-        }
-    }
+    let page = page_of(&lines);
     let old = Superblock { bindings: vec![Binding::new(7, [0xAB; 16], 0x17)], ..superblock() };
     assert_eq!(Superblock::decode(&page), Ok(old));
+}
+
+#[test]
+fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
+    let page = page_of(&[
+        "  00 464f52454241590a0200000000100000",
+        "  10 921204c5010000003031323334353637",
+        "  20 38396162636465661100000000000000",
+        "  30 12000000000000000010000000100000",
+        "  40 0a000000040000000100000000000000",
+        "  50 00400000000000001300000000000000",
+        "  60 14000000000000001500000000000000",
+        "  70 16000000000000000200010001000000",
+        "  80 01000000000000000200000000000000",
+        "  90 20000000000000001200000000000000",
+        "  a0 08000000000007000700000000000000",
+        "  b0 abababababababababababababababab",
+        "  c0 17000000000000001800000000000000",
+        "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+        "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+    ]);
+    assert_eq!(Superblock::decode(&page), Ok(superblock()));
+    let page = page_of(&[
+        "  00 4642524547494f4e0200000000100000",
+        "  10 08f8c3300c0000003031323334353637",
+        "  20 38396162636465661200000000000000",
+        "  30 13000000000000001400000000000000",
+        "  40 15000000000000001600000000000000",
+    ]);
+    let old = RegionHeader { directory_pages: 0, ..region() };
+    assert_eq!(RegionHeader::decode(&page, &UUID, 12), Ok(old));
+    let page = page_of(&[
+        "  00 4642415443480d0a0200020000100000",
+        "  10 433673720d0000003031323334353637",
+        "  20 38396162636465661200000000000000",
+        "  30 14000000000000001300000000000000",
+        "  40 15000000000000001600000000000000",
+        "  50 02000000000000000000000000000000",
+        "  60 02000000000001000000000001000000",
+        "  70 00000000000000000400000000000300",
+        "  80 8300810000000100ddccbbaa00000000",
+    ]);
+    let (header, entries) = batch();
+    let mut found = Vec::new();
+    assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
+    assert_eq!(found, entries);
 }
 
 #[test]
@@ -179,8 +246,8 @@ fn a_region_header_has_these_bytes() {
     assert_eq!(
         lines(&page),
         [
-            "  00 4642524547494f4e0300000000100000",
-            "  10 7f643bb20c0000003031323334353637",
+            "  00 4642524547494f4e0300030000100000",
+            "  10 7c10d80b0c0000003031323334353637",
             "  20 38396162636465661200000000000000",
             "  30 13000000000000001400000000000000",
             "  40 15000000000000001600000000000000",
@@ -214,6 +281,66 @@ fn a_batch_header_has_these_bytes() {
     let mut found = Vec::new();
     assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
     assert_eq!(found, entries);
+}
+
+#[test]
+fn a_directory_has_these_bytes() {
+    let mut page = [0xFF; 4096];
+    let (header, contents) = directory();
+    assert_eq!(header.encode(&contents, 4096, &mut page), 4096);
+    assert_eq!(
+        lines(&page),
+        [
+            "  00 46424449524543540300000000100000",
+            "  10 fe3c53c8140000003031323334353637",
+            "  20 38396162636465661200000000000000",
+            "  30 13000000000000001400000000000000",
+            "  40 02000000030000000000000000000000",
+            "  60 02000000000001000000000001000000",
+            "  70 00000000000000000400000000000300",
+            "  80 8300810000000100ddccbbaa00000000",
+            "  90 04000000000003008300810000000100",
+            "  a0 ddccbbaa000000000200010000000000",
+        ]
+    );
+    let mut found = Contents::default();
+    assert_eq!(DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found), Ok(header));
+    assert_eq!(found, contents);
+    let decode = |uuid, number| {
+        DirectoryHeader::decode(&page, uuid, number, &tiny(), &mut Contents::default())
+    };
+    assert_eq!(decode(&UUID, 21), Err(FormatError::Misplaced));
+    assert_eq!(decode(&[0; 16], 20), Err(FormatError::Foreign));
+}
+
+#[test]
+fn a_directory_that_does_not_add_up_is_refused() {
+    let decode = |change: &dyn Fn(&mut Contents)| {
+        let mut page = [0xFF; 4096];
+        let (header, mut contents) = directory();
+        change(&mut contents);
+        header.encode(&contents, 4096, &mut page);
+        let mut found = Contents::default();
+        DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found).err()
+    };
+    let wrong = |what| Some(FormatError::Invalid(what));
+    assert_eq!(decode(&|_| {}), None);
+    assert_eq!(decode(&|c| c.clear()), wrong("number of entries"));
+    assert_eq!(decode(&|c| c.batches[0] = 1), wrong("number of entries"));
+    assert_eq!(decode(&|c| c.batches.push(0)), wrong("number of entries"));
+    assert_eq!(decode(&|c| c.batches = vec![1, 2]), wrong("payload offset"));
+    assert_eq!(decode(&|c| c.entries[1].offset = 2), wrong("payload offset"));
+    assert_eq!(decode(&|c| c.entries[1].cell = 1), wrong("place of a payload"));
+    assert_eq!(decode(&|c| c.entries[1].dirty = 0x100), wrong("entry"));
+    // Nine pages are left behind a region's header; three batches of two pages fit, five do not.
+    let many = |n: usize| {
+        move |c: &mut Contents| {
+            let entry = c.entries[1];
+            (c.batches, c.entries) = (vec![1; n], vec![entry; n]);
+        }
+    };
+    assert_eq!(decode(&many(4)), None);
+    assert_eq!(decode(&many(5)), wrong("number of pages"));
 }
 
 #[test]
@@ -295,9 +422,9 @@ proptest! {
     #[test]
     fn arbitrary_bytes_decode_to_errors_and_never_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..5000),
-        magic in 0..4,
+        magic in 0..5,
     ) {
-        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n", [0; 8]];
+        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n", *b"FBDIRECT", [0; 8]];
         if bytes.len() >= 8 {
             bytes[..8].copy_from_slice(&magics[magic as usize]);
         }
@@ -305,16 +432,18 @@ proptest! {
         prop_assert!(Superblock::decode(&bytes).is_err());
         prop_assert!(RegionHeader::decode(&bytes, &UUID, 12).is_err());
         prop_assert!(BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries).is_err());
+        let mut contents = Contents::default();
+        prop_assert!(DirectoryHeader::decode(&bytes, &UUID, 12, &tiny(), &mut contents).is_err());
         prop_assert!(Info::find(&bytes).is_err());
     }
 
     #[test]
     fn arbitrary_fields_with_a_right_checksum_never_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 20..5000),
-        magic in 0..3,
+        magic in 0..4,
         small in prop_oneof![0u16..200, any::<u16>()],
     ) {
-        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n"];
+        let magics = [*b"FOREBAY\n", *b"FBREGION", *b"FBATCH\r\n", *b"FBDIRECT"];
         let length = bytes.len() as u32;
         bytes[..8].copy_from_slice(&magics[magic as usize]);
         bytes[8..10].copy_from_slice(&[1, 0]);
@@ -328,6 +457,12 @@ proptest! {
         let _ = Superblock::decode(&bytes);
         let _ = RegionHeader::decode(&bytes, &UUID, 12);
         let _ = BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries);
+        let mut contents = Contents::default();
+        if bytes.len() >= 40 {
+            let (uuid, page) = (bytes[24..40].try_into().unwrap(), bytes[20..24].try_into());
+            let page = u32::from_le_bytes(page.unwrap());
+            let _ = DirectoryHeader::decode(&bytes, &uuid, page, &tiny(), &mut contents);
+        }
         if let Ok(info) = Info::find(&bytes) {
             let _ = info.geometry();
         }
@@ -335,11 +470,13 @@ proptest! {
 
     #[test]
     fn any_flipped_bit_of_a_header_is_noticed(at in 0usize..4096, bit in 0u32..8) {
-        let mut pages = [[0; 4096]; 3];
+        let mut pages = [[0; 4096]; 4];
         superblock().encode(&mut pages[0]);
         region().encode(&mut pages[1]);
         let (header, entries) = batch();
         header.encode(entries.into_iter(), &mut pages[2]);
+        let (header, contents) = directory();
+        header.encode(&contents, 4096, &mut pages[3]);
         for page in &mut pages {
             page[at] ^= 1u8 << bit;
         }
@@ -347,5 +484,7 @@ proptest! {
         prop_assert!(Superblock::decode(&pages[0]).is_err());
         prop_assert!(RegionHeader::decode(&pages[1], &UUID, 12).is_err());
         prop_assert!(BatchHeader::decode(&pages[2], &UUID, 13, &tiny(), &mut found).is_err());
+        let mut found = Contents::default();
+        prop_assert!(DirectoryHeader::decode(&pages[3], &UUID, 20, &tiny(), &mut found).is_err());
     }
 }

@@ -124,8 +124,11 @@ pub fn geometry(
     }
     let pages = (flash.batch_size.bytes() / u64::from(page)) as u32;
     g.batch_pages_max = 1 + pages.max(block.div_ceil(page));
+    g = g.with_directories();
     match flash.layout {
-        words::FlashLayout::Log => g.batch_pages_max = g.batch_pages_max.min(g.region_pages - 1),
+        words::FlashLayout::Log => {
+            g.batch_pages_max = g.batch_pages_max.min(g.usable_pages() - 1);
+        }
         words::FlashLayout::Slots => {
             let region_pages = flash.region_size.map(|_| g.region_pages);
             g = g.in_slots(bytes, region_pages).map_err(failed)?;

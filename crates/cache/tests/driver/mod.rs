@@ -145,6 +145,7 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
         page_size: 4096,
         region_pages: 12,
         slots: 0,
+        directory_pages: 0,
         regions: 4,
         superblock_pages: 1,
         extent_bytes: 1 << 16,

@@ -28,7 +28,7 @@ use crate::key::BlockKey;
 /// Magic number of a batch header.
 pub const MAGIC: [u8; 8] = *b"FBATCH\r\n";
 const ENTRIES_AT: usize = 96;
-const ENTRY_BYTES: usize = 24;
+pub(super) const ENTRY_BYTES: usize = 24;
 
 /// Largest number of entries that a header page holds.
 pub const fn entries_max(page_size: u32) -> u32 {
@@ -177,7 +177,7 @@ impl BatchHeader {
 }
 
 impl Entry {
-    fn encode(&self, bytes: &mut [u8]) {
+    pub(super) fn encode(&self, bytes: &mut [u8]) {
         put(bytes, 0, &self.key.0.to_le_bytes());
         put(bytes, 8, &self.valid.to_le_bytes());
         put(bytes, 10, &self.dirty.to_le_bytes());
@@ -191,7 +191,7 @@ impl Entry {
         put(bytes, 20, &self.cell.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8], geometry: &Geometry) -> Result<Entry, FormatError> {
+    pub(super) fn decode(bytes: &[u8], geometry: &Geometry) -> Result<Entry, FormatError> {
         let entry = Entry {
             key: BlockKey(u64_at(bytes, 0)),
             kind: match bytes[12] {

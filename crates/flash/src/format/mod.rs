@@ -8,11 +8,12 @@
 //! | --- | --- | --- |
 //! | 0 | 8 | magic |
 //! | 8 | 2 | version, [`VERSION`] |
-//! | 10 | 2 | a small number: layout, or number of entries |
+//! | 10 | 2 | a small number: layout, number of entries, or pages of a directory |
 //! | 12 | 4 | bytes covered by the checksum, from offset 0 |
 //! | 16 | 4 | CRC-32C of those bytes, these four taken as zeroes |
 
 pub mod batch;
+pub mod directory;
 pub mod region;
 pub mod superblock;
 

@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 20 | prefix, magic `FBREGION`, small number 0, covering the page |
+//! | 0 | 20 | prefix, magic `FBREGION`, small number = pages kept for the directory, covering the page |
 //! | 20 | 4 | page number of this page on the device |
 //! | 24 | 16 | UUID of the log |
 //! | 40 | 8 | epoch |
@@ -36,6 +36,8 @@ pub struct RegionHeader {
     pub synced: u64,
     /// Superblock generation known to be durable when it was written.
     pub generation: u64,
+    /// Pages at the end of the region that are kept for its directory; 0 if it gets none.
+    pub directory_pages: u16,
 }
 
 impl RegionHeader {
@@ -53,7 +55,7 @@ impl RegionHeader {
         ] {
             put(page, at, &value.to_le_bytes());
         }
-        seal(page, &MAGIC, 0);
+        seal(page, &MAGIC, self.directory_pages);
     }
 
     /// The header in `page`, which was read from page number `number` of the log `uuid`.
@@ -61,7 +63,7 @@ impl RegionHeader {
     /// # Errors
     /// If the page holds no region header of this log written for this place.
     pub fn decode(page: &[u8], uuid: &[u8; 16], number: u32) -> Result<Self, FormatError> {
-        let (_, bytes) = open(page, &MAGIC)?;
+        let (directory_pages, bytes) = open(page, &MAGIC)?;
         if bytes.len() < 80 {
             return Err(FormatError::Invalid("length"));
         }
@@ -73,6 +75,7 @@ impl RegionHeader {
             first_batch: sequence_at(bytes, 56)?,
             synced: sequence_at(bytes, 64)?,
             generation: sequence_at(bytes, 72)?,
+            directory_pages,
         };
         if header.uuid != *uuid {
             return Err(FormatError::Foreign);

@@ -131,6 +131,10 @@ pub struct Rig {
     /// Every write since the start (offset, length), and syncs as (u64::MAX, 0), in the order of
     /// completion.
     pub history: Vec<(u64, usize)>,
+    /// Every read (offset, length).
+    pub reads: Vec<(u64, usize)>,
+    /// Reads from this offset fail.
+    pub unreadable: Option<u64>,
 }
 
 /// Four regions of ten pages, batches of up to four entries.
@@ -141,6 +145,7 @@ pub fn tiny() -> Geometry {
         region_pages: 10,
         regions: 4,
         slots: 0,
+        directory_pages: 0,
         superblock_pages: 1,
         extent_bytes: 4 * 4096,
         batch_pages_max: 5,
@@ -166,6 +171,8 @@ impl Rig {
             options,
             fail_after: None,
             history: Vec::new(),
+            reads: Vec::new(),
+            unreadable: None,
         }
     }
 
@@ -254,6 +261,11 @@ impl Rig {
         }
         match pending {
             Pending::Read { mut offset, segments } => {
+                self.reads.push((offset as u64, segments.iter().map(|s| s.length as usize).sum()));
+                if self.unreadable == Some(offset as u64) {
+                    self.log.handle_completion(token.index, Err(IoError::Device));
+                    return self.poll();
+                }
                 for s in segments {
                     let Place::Meta { buffer, offset: at } = s.place else {
                         panic!("the log reads into its own buffers")

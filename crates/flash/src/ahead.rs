@@ -1,0 +1,250 @@
+//! Recovery by directory: regions that are full are read ahead, several at a time, and the walk
+//! takes their batches from their directories.
+//!
+//! A directory is believed only if
+//!
+//! - it is of this life of the region: region sequence and epoch are those of the region's header,
+//!   and its first batch is the one that the walk expects;
+//! - it ends where the next region begins, whose header was written later, and its epoch owns its
+//!   last batch: so nothing of it was dropped by a later epoch;
+//! - something else says that all its batches were durable. (That it was written does not: the device
+//!   may have kept it and lost a batch.)
+//!
+//! All else is walked batch by batch as if it had no directory. So a directory that is missing, torn
+//! or damaged costs time only.
+//!
+//! Where a whole device is checked, its headers and payloads are read all the same; what the directory
+//! says is held against them, and takes the place of a header that is lost, as in a start.
+
+use crate::epochs;
+use crate::format::FormatError;
+use crate::format::batch::{BatchHeader, Entry};
+use crate::format::directory::{Contents, DirectoryHeader};
+use crate::geometry::Geometry;
+use crate::log::Log;
+use crate::recovery::{Recovery, Step};
+
+/// Directories read at once.
+pub(crate) const LANES: u32 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Lane {
+    #[default]
+    Idle,
+    /// The region's directory is being read.
+    Reading(u64),
+    /// It is there, or cannot be read.
+    Read(u64, bool),
+}
+
+/// Why a directory is not believed; see `DirectoryCounts`.
+enum Unfit {
+    Missing,
+    Torn,
+    Stale,
+    Dropped,
+}
+
+/// What is read ahead of the walk.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    lanes: [Lane; LANES as usize],
+    /// Regions before this one have been thought of.
+    next: u64,
+    /// The region that the walk is in, if it was asked for its directory.
+    asked: Option<u64>,
+    /// The batches of the region, if its directory is believed and the device is being checked.
+    known: Option<u64>,
+    pages: Vec<(u32, u32, usize, usize)>,
+    contents: Contents,
+}
+
+impl Recovery {
+    /// The last batch of a region whose directory would be believed, if it is what it should be.
+    fn last_of_full(&self, region: u64) -> Option<u64> {
+        let scan = self.live(region)?;
+        let last = self.live(region + 1)?.first_batch.checked_sub(1)?;
+        let owned = self.any_epoch || epochs::accepts(&self.superblock.epochs, last, scan.epoch);
+        let whole = scan.first_batch <= last && last <= self.known && owned;
+        (scan.directory_pages > 0 && whole).then_some(last)
+    }
+
+    fn lane_of(&self, region: u64) -> Option<usize> {
+        let of = |lane: &Lane| matches!(lane, Lane::Reading(r) | Lane::Read(r, _) if *r == region);
+        self.ahead.lanes.iter().position(of)
+    }
+}
+
+impl Log {
+    /// Asks for the next directories, as many as there are lanes for.
+    fn read_ahead(&mut self, r: &mut Recovery) {
+        let end = r.superblock.tail_region + r.regions();
+        r.ahead.next = r.ahead.next.max(r.region);
+        for lane in &mut r.ahead.lanes {
+            // (Of a region that the walk has jumped over.)
+            if matches!(*lane, Lane::Read(region, _) if region < r.region) {
+                *lane = Lane::Idle;
+            }
+        }
+        while r.ahead.next < end {
+            let Some(lane) = r.ahead.lanes.iter().position(|l| *l == Lane::Idle) else { break };
+            let region = r.ahead.next;
+            r.ahead.next += 1;
+            if r.last_of_full(region).is_none() {
+                continue;
+            }
+            let pages = r.live(region).map_or(0, |scan| scan.directory_pages);
+            let buffer = r.directory_buffer(lane);
+            if self.buffers[buffer].len() < (pages * self.geometry.page_size) as usize {
+                continue;
+            }
+            r.ahead.lanes[lane] = Lane::Reading(region);
+            let page = self.page_of(r, region, self.geometry.region_pages - pages);
+            self.push_read(buffer, page, pages);
+        }
+    }
+
+    /// A read of a directory has ended.
+    pub(crate) fn directory_read(&mut self, r: &mut Recovery, lane: usize, read: bool) {
+        let Lane::Reading(region) = r.ahead.lanes[lane] else { return };
+        r.ahead.lanes[lane] = Lane::Read(region, read);
+        if matches!(r.step, Step::Directory) && r.region == region {
+            self.walk(r);
+        }
+    }
+
+    /// The walk stands at the first batch of a region. Whether it is to wait for the region's
+    /// directory; if not, it may stand behind the region now.
+    pub(crate) fn enter_by_directory(&mut self, r: &mut Recovery) -> bool {
+        if r.ahead.asked == Some(r.region) {
+            return false;
+        }
+        self.read_ahead(r);
+        let lane = match r.lane_of(r.region) {
+            None => return false,
+            Some(lane) => lane,
+        };
+        let Lane::Read(_, read) = r.ahead.lanes[lane] else {
+            r.step = Step::Directory;
+            return true;
+        };
+        r.ahead.asked = Some(r.region);
+        r.ahead.known = None;
+        r.ahead.lanes[lane] = Lane::Idle;
+        let mut contents = core::mem::take(&mut r.ahead.contents);
+        match self.believe(r, lane, read, &mut contents) {
+            Ok(header) if r.check => r.ahead.note(header, &contents, &self.geometry),
+            Ok(header) => self.take_region(r, &header, &contents),
+            Err(Unfit::Missing) => r.report.directories.missing += 1,
+            Err(Unfit::Torn) => r.report.directories.torn += 1,
+            Err(Unfit::Stale) => r.report.directories.stale += 1,
+            Err(Unfit::Dropped) => r.report.directories.dropped += 1,
+        }
+        r.ahead.contents = contents;
+        self.read_ahead(r);
+        false
+    }
+
+    /// The directory in a lane, if it is to be believed.
+    fn believe(
+        &self,
+        r: &Recovery,
+        lane: usize,
+        read: bool,
+        contents: &mut Contents,
+    ) -> Result<DirectoryHeader, Unfit> {
+        let (Some(last), Some(scan), true) = (r.last_of_full(r.region), r.live(r.region), read)
+        else {
+            return Err(Unfit::Torn);
+        };
+        let length = (scan.directory_pages * self.geometry.page_size) as usize;
+        let bytes = &self.buffers[r.directory_buffer(lane)][..length];
+        let page = self.page_of(r, r.region, self.geometry.region_pages - scan.directory_pages);
+        let decoded = DirectoryHeader::decode(bytes, &self.uuid, page, &self.geometry, contents);
+        let header = decoded.map_err(|error| match error {
+            FormatError::Missing => Unfit::Missing,
+            _ => Unfit::Torn,
+        })?;
+        let own = (header.region_sequence, header.first_batch) == (r.region, r.expected)
+            && header.epoch == scan.epoch;
+        match header.first_batch + contents.batches.len() as u64 == last + 1 {
+            _ if !own => Err(Unfit::Stale),
+            false => Err(Unfit::Dropped),
+            true => Ok(header),
+        }
+    }
+
+    /// Gives all records of a region.
+    fn take_region(&mut self, r: &mut Recovery, d: &DirectoryHeader, contents: &Contents) {
+        let geometry = self.geometry;
+        for (page, pages, entries) in contents.each(&geometry) {
+            let header = BatchHeader {
+                uuid: self.uuid,
+                page: self.page_of(r, r.region, page),
+                epoch: d.epoch,
+                sequence: r.expected,
+                region_sequence: r.region,
+                synced: 0,
+                generation: 0,
+                pages,
+            };
+            self.enter_region(r, &header);
+            self.give(r, &header, entries);
+            r.page += pages;
+            r.expected += 1;
+        }
+        r.last_region = Some(r.region);
+        r.report.directories.believed += 1;
+    }
+
+    /// When checking: what the directory has in the place of a batch whose header is not there.
+    pub(crate) fn batch_from_directory(&self, r: &mut Recovery) -> Option<BatchHeader> {
+        let (pages, from, to) = r.ahead.batch(r.region, r.page, r.expected)?;
+        let scan = r.live(r.region)?;
+        let header = BatchHeader {
+            uuid: self.uuid,
+            page: self.page_of(r, r.region, r.page),
+            epoch: scan.epoch,
+            sequence: r.expected,
+            region_sequence: r.region,
+            synced: 0,
+            generation: 0,
+            pages,
+        };
+        r.entries.clear();
+        r.entries.extend_from_slice(&r.ahead.contents.entries[from..to]);
+        Some(header)
+    }
+}
+
+impl Ahead {
+    /// Remembers where the batches of the region are.
+    fn note(&mut self, header: DirectoryHeader, contents: &Contents, geometry: &Geometry) {
+        self.known = Some(header.first_batch);
+        self.pages.clear();
+        let mut from = 0;
+        for (page, pages, entries) in contents.each(geometry) {
+            self.pages.push((page, pages, from, from + entries.len()));
+            from += entries.len();
+        }
+    }
+
+    /// Pages of the batch, and where its entries are.
+    fn batch(&self, region: u64, page: u32, sequence: u64) -> Option<(u32, usize, usize)> {
+        let first = self.known.filter(|_| self.asked == Some(region))?;
+        let n = usize::try_from(sequence.checked_sub(first)?).ok()?;
+        let &(at, pages, from, to) = self.pages.get(n)?;
+        (at == page).then_some((pages, from, to))
+    }
+
+    /// Whether the directory has other entries than this batch's header.
+    pub fn contradicts(&self, region: u64, page: u32, sequence: u64, entries: &[Entry]) -> bool {
+        if self.known.is_none() || self.asked != Some(region) {
+            return false;
+        }
+        match self.batch(region, page, sequence) {
+            Some((_, from, to)) => self.contents.entries[from..to] != *entries,
+            None => true,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Directories: what a region holds, written at its end when it is full, so that recovery need not
+//! look for it batch by batch.
+//!
+//! Batches are taken down as they become complete, which is in their order. When the last one of a
+//! sealed region is, the region's directory is written, and the log wants a sync: what a directory
+//! lists is believed only if something says that its batches were durable, so the sync is what
+//! bounds how much a recovery has to look through.
+//!
+//! One directory is being written at a time, while one region's batches are taken down. So a region
+//! is not opened while the directory of the last but one is still on its way (`Regions::room`).
+
+use crate::format::batch::Entry;
+use crate::format::directory::{Contents, DirectoryHeader, bytes};
+use crate::geometry::Geometry;
+use crate::log::{BATCH_BUFFERS, Kind, Log, token};
+use forebay_effect::Outcome;
+
+/// What is being taken down, and what is being written.
+pub(crate) struct Directories {
+    /// Bytes of the largest one; 0 if there are none.
+    room: usize,
+    /// Of the region whose batches are becoming complete.
+    open: Option<Named>,
+    contents: Contents,
+    /// There was no room for all.
+    overflown: bool,
+    /// On its way to flash, and whether its buffer holds it already.
+    writing: Option<Named>,
+    written: Contents,
+    encoded: bool,
+}
+
+/// Whose directory.
+#[derive(Clone, Copy)]
+struct Named {
+    region: u64,
+    epoch: u64,
+    first_batch: u64,
+}
+
+impl Directories {
+    pub fn new(g: &Geometry) -> Directories {
+        let room = g.directory_pages as usize * g.page_size as usize;
+        let contents = || {
+            let pages = if room == 0 { 0 } else { g.region_pages as usize };
+            let most = room / (bytes(0, 1) - bytes(0, 0));
+            Contents { batches: Vec::with_capacity(pages), entries: Vec::with_capacity(most) }
+        };
+        Directories {
+            room,
+            open: None,
+            contents: contents(),
+            overflown: false,
+            writing: None,
+            written: contents(),
+            encoded: false,
+        }
+    }
+
+    /// Whether a directory is on its way.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+}
+
+impl Log {
+    /// A batch is complete, with all before it.
+    pub(crate) fn take_down(
+        &mut self,
+        region: u64,
+        sequence: u64,
+        entries: impl ExactSizeIterator<Item = Entry>,
+    ) {
+        if self.directories.room == 0 {
+            return;
+        }
+        if self.directories.open.is_none_or(|open| open.region != region) {
+            self.write_directory();
+            let epoch = self.superblock.contents.epoch;
+            let d = &mut self.directories;
+            d.open = Some(Named { region, epoch, first_batch: sequence });
+            d.contents.clear();
+            d.overflown = false;
+        }
+        let d = &mut self.directories;
+        let c = &mut d.contents;
+        let size = bytes(c.batches.len() + 1, c.entries.len() + entries.len());
+        d.overflown |= size > d.room;
+        if !d.overflown {
+            c.batches.push(entries.len() as u16);
+            c.entries.extend(entries);
+        }
+    }
+
+    /// Asks for the write of a directory that is whole.
+    pub(crate) fn pump_directory(&mut self) -> bool {
+        self.directories.open.is_some() && self.error.is_none() && self.write_directory()
+    }
+
+    fn write_directory(&mut self) -> bool {
+        let Some(open) = self.directories.open else { return false };
+        let region = &self.regions.all[self.regions.number(open.region)];
+        let sealed = region.sequence == open.region && open.region < self.regions.head;
+        let whole = sealed && region.last_batch <= self.commit.complete_sequence;
+        if !whole || self.directories.is_writing() {
+            return false;
+        }
+        let last = region.last_batch;
+        let d = &mut self.directories;
+        d.open = None;
+        if d.overflown {
+            self.regions.checkpoint = last;
+            return true;
+        }
+        core::mem::swap(&mut d.contents, &mut d.written);
+        d.writing = Some(open);
+        d.encoded = false;
+        self.regions.directory_under_way = Some(open.region);
+        let page_size = self.geometry.page_size;
+        let used = bytes(d.written.batches.len(), d.written.entries.len()) as u32;
+        let pages = used.div_ceil(page_size);
+        let buffer = self.directory_buffer();
+        self.segments.clear();
+        self.segments.push(Log::meta_segment(buffer, 0, pages * page_size));
+        self.stats.directories += 1;
+        self.stats.header_pages += u64::from(pages);
+        let page = self.geometry.directory_start(self.regions.number(open.region) as u32);
+        self.push_write(token(Kind::Directory, 0), page, pages);
+        true
+    }
+
+    /// The metadata buffer that directories are written from.
+    pub(crate) fn directory_buffer(&self) -> usize {
+        BATCH_BUFFERS + self.geometry.inflight_batches_max as usize
+    }
+
+    /// Sees to it that the buffer holds the directory under way.
+    pub(crate) fn encode_directory(&mut self) {
+        let buffer = self.directory_buffer();
+        let d = &mut self.directories;
+        let Some(named) = d.writing else { return };
+        if core::mem::replace(&mut d.encoded, true) {
+            return;
+        }
+        let number = self.regions.number(named.region) as u32;
+        let header = DirectoryHeader {
+            uuid: self.uuid,
+            page: self.geometry.directory_start(number),
+            epoch: named.epoch,
+            region_sequence: named.region,
+            first_batch: named.first_batch,
+        };
+        header.encode(&d.written, self.geometry.page_size, &mut self.buffers[buffer]);
+    }
+
+    /// The write of a directory has ended.
+    pub(crate) fn directory_written(&mut self, result: Outcome) {
+        let named = self.directories.writing.take().expect("a directory is being written");
+        self.regions.directory_under_way = None;
+        match result {
+            Ok(()) => {
+                let region = &self.regions.all[self.regions.number(named.region)];
+                self.regions.checkpoint = self.regions.checkpoint.max(region.last_batch);
+            }
+            Err(error) => self.latch(error),
+        }
+    }
+}
