@@ -15,8 +15,14 @@ use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, token};
 use forebay_effect::Outcome;
 
+/// Without directories, in the layout slots, a sync is due after so many entries: about as many as a
+/// region of the log has. What was written since is what a recovery has to verify.
+const CHECKPOINT_ENTRIES: usize = 4096;
+
 /// What is being taken down, and what is being written.
 pub(crate) struct Directories {
+    /// Entries since the last checkpoint, in the layout slots.
+    since: usize,
     /// Bytes of the largest one; 0 if there are none.
     room: usize,
     /// Of the region whose batches are becoming complete.
@@ -47,6 +53,7 @@ impl Directories {
             Contents { batches: Vec::with_capacity(pages), entries: Vec::with_capacity(most) }
         };
         Directories {
+            since: 0,
             room,
             open: None,
             contents: contents(),
@@ -71,6 +78,13 @@ impl Log {
         sequence: u64,
         entries: impl ExactSizeIterator<Item = Entry>,
     ) {
+        if self.geometry.slots != 0 {
+            self.directories.since += entries.len();
+            if self.directories.since >= CHECKPOINT_ENTRIES {
+                self.directories.since = 0;
+                self.regions.checkpoint = sequence;
+            }
+        }
         if self.directories.room == 0 {
             return;
         }

@@ -57,7 +57,8 @@ pub(crate) struct Regions {
     pub release_sequence: u64,
     /// The region whose directory is being written.
     pub directory_under_way: Option<u64>,
-    /// Batches up to this one are worth a sync: their regions are full, their directories written.
+    /// Batches up to this one are worth a sync: their regions are full, their directories written
+    /// (in the layout slots: there are enough of them).
     pub checkpoint: u64,
     /// The last free region is kept for batches without payload: the layout slots.
     keeps_last: bool,

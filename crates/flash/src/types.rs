@@ -66,7 +66,7 @@ pub struct Options {
 
 impl Options {
     /// Usual [`recovery_chunk_pages`](Options::recovery_chunk_pages).
-    pub const RECOVERY_CHUNK_PAGES: u32 = 64;
+    pub const RECOVERY_CHUNK_PAGES: u32 = 256;
 }
 
 impl Default for Options {

@@ -448,3 +448,26 @@ fn a_device_is_divided_so_that_the_journal_holds_every_mapping_twice() {
     }
     assert!(Geometry::for_device(1 << 20, 4096).unwrap().in_slots(200 << 10, None).is_err());
 }
+
+#[test]
+fn what_nobody_syncs_is_synced_now_and_then() {
+    let geometry = Geometry::for_device(64 << 20, 4096).unwrap().in_slots(64 << 20, None).unwrap();
+    let options = Options { slots: 128, ..options() };
+    let mut rig = Rig::formatted(geometry, options);
+    let before = rig.log.stats().syncs;
+    for n in 0..9000 {
+        rig.append(n, key(n), 1, n % 100 == 99);
+        rig.settle();
+    }
+    assert_eq!(rig.log.stats().syncs - before, 2, "after every 4096 entries");
+    let mut again = Rig::new(geometry, options, rig.flash.clone());
+    again.log.start(Start::RECOVER);
+    let events = again.settle();
+    let report = events.iter().find_map(|e| match e {
+        Event::Ready(report) => Some(report),
+        _ => None,
+    });
+    let report = report.expect("it recovers");
+    assert_eq!(report.records, 9000);
+    assert!(report.payloads_verified < 4096 + 100, "{}", report.payloads_verified);
+}
