@@ -1,7 +1,7 @@
 //! The start: what recovery found is taken over, then requests are welcome.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Log, LogError, Record, RecoveryReport};
+use forebay_flash::{Log, LogError, Record, Recovering, RecoveryReport};
 
 use crate::cache::{Cache, Notice, State, around};
 use crate::front::SyncWaiter;
@@ -9,6 +9,11 @@ use crate::pump::START;
 use crate::shard::Surroundings;
 
 impl Cache {
+    /// How far the start is, while what flash holds is read.
+    pub fn recovering(&self) -> Option<Recovering> {
+        self.log.as_ref()?.recovering()
+    }
+
     /// Requests are welcome from now on.
     pub(crate) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         self.state = State::Ready;

@@ -8,6 +8,7 @@ mod commands;
 mod context;
 mod error;
 mod format;
+mod notify;
 mod output;
 mod progress;
 mod reading;

@@ -23,7 +23,7 @@ use crate::opening;
 use crate::reaper;
 use crate::seal::{Left, Quiesced};
 use crate::session::Session;
-use crate::status::{self, Status};
+use crate::status::{self, Recovering, Status};
 use crate::store::Store;
 use crate::table::Submission;
 use crate::tape::Recorder;
@@ -147,6 +147,19 @@ impl Engine {
     /// If something is not there, in use, too small, not what the configuration says, or would
     /// lose dirty data. Nothing has been written then, except files that were to be created.
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
+        Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same, and says ten times a second how far recovery is, until told to give the start up.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_watched(
+        config: &Config,
+        options: EngineOptions,
+        progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
+    ) -> Result<Engine, EngineError> {
+        let began = Instant::now();
         let opened = opening::open(config, &options)?;
         let shared = Arc::new(opened.shared);
         let thread =
@@ -176,11 +189,15 @@ impl Engine {
                 MachineNotice::Failed(error) => Some(Err(error.clone())),
                 _ => None,
             },
-            |_| ControlFlow::Continue(()),
+            |core| {
+                let of_log = core.cache.recovering().unwrap_or_default();
+                let seconds = began.elapsed().as_secs_f64();
+                progress(&Recovering::new(&of_log, seconds))
+            },
         );
         match started {
             Some(Ok(report)) => engine.recovery = report,
-            None => {}
+            None => return Err(EngineError::StartEnded),
             Some(Err(error)) => {
                 let path = opened.flash_path.unwrap_or_default();
                 if let LogError::BeyondVolume { volume, offset, size } = error {

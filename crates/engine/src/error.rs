@@ -17,6 +17,9 @@ pub enum EngineError {
     /// The configuration asks for what this version does not have.
     #[error("{0}")]
     Unsupported(String),
+    /// Whoever opens it wants to wait no longer.
+    #[error("the start was ended before the cache was ready; what is on flash stays as it was")]
+    StartEnded,
     /// A device or file cannot be had.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -56,7 +56,8 @@ pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use notice::EngineNotice;
 pub use session::Session;
 pub use status::{
-    Answered, Backing, DeviceCounters, Events, ReadWrite, Status, TierHits, Tiers, VolumeStatus,
+    Answered, Backing, DeviceCounters, Events, ReadWrite, Recovering, Status, TierHits, Tiers,
+    VolumeStatus,
     Workload,
 };
 pub use store::{inspect_backing, is_as_left, release_backing};

@@ -47,6 +47,39 @@ pub struct Status {
     pub in_flight: u64,
 }
 
+/// How far a start is, while it reads what flash holds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Recovering {
+    /// Regions looked through.
+    pub regions_done: u64,
+    /// Regions to look through; 0 until that is known.
+    pub regions: u64,
+    /// Records found so far.
+    pub records: u64,
+    /// Seconds since the start.
+    pub seconds: f64,
+}
+
+impl Recovering {
+    pub(crate) fn new(of_log: &forebay_flash::Recovering, seconds: f64) -> Recovering {
+        let forebay_flash::Recovering { regions_done, regions, records } = *of_log;
+        Recovering { regions_done, regions, records, seconds }
+    }
+}
+
+impl std::fmt::Display for Recovering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.regions {
+            0 => write!(f, "looking at the flash tier"),
+            of => write!(
+                f,
+                "recovering: {} of {of} regions, {} records",
+                self.regions_done, self.records
+            ),
+        }
+    }
+}
+
 /// A quiesce.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Quiesced {

@@ -5,7 +5,9 @@ mod common;
 use common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Slot};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
-use forebay_flash::{Append, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start};
+use forebay_flash::{
+    Append, Event, Geometry, LogError, OnDamage, Options, Recovering, RecoveryReport, Start,
+};
 
 const PAGE: usize = 4096;
 
@@ -145,6 +147,25 @@ fn a_start_reads_no_more_for_what_was_written_before_the_last_two_regions() {
         let pages = 2 + 64 * 2 + regions as usize + 2 * 2 * 65;
         assert!(read <= pages * PAGE, "{regions} regions: {} pages of {pages}", read / PAGE);
     }
+}
+
+#[test]
+fn a_recovery_says_how_far_it_is() {
+    let rig = filled(10);
+    let mut again = rig.restart(Start::RECOVER);
+    assert_eq!(again.log.recovering(), Some(Recovering::default()), "nothing is known yet");
+    let mut said = Vec::new();
+    again.poll();
+    while let Some(recovering) = again.log.recovering() {
+        said.push(recovering);
+        again.complete(0);
+    }
+    assert!(said.is_sorted_by_key(|r| (r.regions, r.regions_done, r.records)), "{said:?}");
+    let last = said.last().unwrap();
+    assert_eq!((last.regions, last.regions_done), (4, 3), "in the last region");
+    assert!(last.records >= 18, "{last:?}");
+    again.settle();
+    assert_eq!(again.log.recovering(), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use forebay_config::{Config, OnStop};
-use forebay_engine::{Engine, EngineOptions, StopMode};
+use forebay_engine::{Engine, EngineOptions, Recovering, StopMode};
 use serde::Serialize;
 
 use crate::control::{ControlServer, StopRequest, Views};
@@ -57,7 +57,8 @@ pub fn usual_stop(config: &Config) -> StopMode {
 }
 
 impl Server {
-    /// Opens the cache and listens.
+    /// Listens, opens the cache, saying ten times a second how far recovery is until told to give up,
+    /// and serves. Operators are answered from the first moment, clients when the cache is ready.
     ///
     /// # Errors
     /// If an address is taken, or the engine cannot be opened. Addresses are tried first, so
@@ -66,6 +67,7 @@ impl Server {
         config: &Config,
         options: EngineOptions,
         record: Option<&RecordOptions>,
+        progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
     ) -> Result<Server, ServeError> {
         if config.serve.tls.is_some() {
             let message = "this version has no TLS: remove [serve.tls] and serve on a unix \
@@ -85,7 +87,17 @@ impl Server {
         )?;
         let nbd = Listener::bind(&serve.nbd, &of_nbd)?;
         let control = Listener::bind(&serve.control, &of_control)?;
-        let engine = Arc::new(Engine::open(config, options)?);
+        let stop = Arc::new(StopRequest::new(usual_stop(config)));
+        let token_file = &config.serve.control_token_file;
+        let control = ControlServer::start(control, token_file, stop.clone())?;
+        let engine = Engine::open_watched(config, options, &mut |recovering| {
+            control.starting(*recovering);
+            match stop.get() {
+                Some(_) => ControlFlow::Break(()),
+                None => progress(recovering),
+            }
+        });
+        let engine = Arc::new(engine?);
         let recording = match record {
             Some(record) => {
                 let of_recording = Arc::downgrade(&engine);
@@ -97,10 +109,7 @@ impl Server {
         };
         let recorded = recording.as_ref().map(Recording::view);
         let nbd = NbdServer::start(engine.clone(), nbd, recording, serve)?;
-        let stop = Arc::new(StopRequest::new(usual_stop(config)));
-        let token_file = &config.serve.control_token_file;
-        let views = Views { nbd: nbd.view(), recording: recorded.clone() };
-        let control = ControlServer::start(control, token_file, &engine, views, stop.clone())?;
+        control.serve(&engine, Views { nbd: nbd.view(), recording: recorded.clone() });
         let running = Mutex::new(config.clone());
         Ok(Server { engine, nbd, control, stop, recording: recorded, running })
     }

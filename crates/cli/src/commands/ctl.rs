@@ -276,6 +276,15 @@ fn top(
 
 /// A line for each volume: what happened between two statuses.
 fn difference(before: &Value, now: &Value) -> String {
+    if let Some(recovering) = now.get("recovering") {
+        let number = |key: &str| count(number(recovering, &[key]) as u64);
+        return format!(
+            "recovering: {} of {} regions, {} records\n",
+            number("regions_done"),
+            number("regions"),
+            number("records")
+        );
+    }
     let seconds = number(now, &["uptime_s"]) - number(before, &["uptime_s"]);
     let mut text = format!(
         "{:<20} {:>8} {:>8} {:>7} {:>10} {:>10} {:>8}\n",

@@ -6,13 +6,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
-use forebay_engine::{EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Server, StopSignals, Stopped, Told};
+use forebay_engine::{EngineError, EngineOptions, StopMode};
+use forebay_serve::{RecordOptions, ServeError, Server, StopSignals, Stopped, Told};
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::notify::Notify;
 use crate::output::write_stdout;
 
 /// How often a stop says how far it is.
@@ -83,13 +84,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         tape: args.tape.map(|path| unused(path, ctx)),
         ..EngineOptions::default()
     };
-    let server = Server::start(&config, options, record.as_ref())?;
+    let mut notify = Notify::new(ctx);
+    let server = start(&config, options, record.as_ref(), &signals, &mut notify, ctx)?;
+    let Some(server) = server else { return Ok(()) };
     for notice in server.engine().notices() {
         ctx.note(notice);
     }
     let mut line = serde_json::to_vec(&server.ready())?;
     line.push(b'\n');
     write_stdout(&line)?;
+    notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
     let mut told = Told::default();
     let mut reloads = Reloads::default();
     while signals.count() == 0 && server.stop_requested().is_none() {
@@ -117,7 +121,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         (_, false) => "finishing what is in flight, then writing back what is dirty",
     });
-    let stopped = stop(server, mode, &signals, ctx)?;
+    notify.stopping();
+    let stopped = stop(server, mode, &signals, &mut notify, ctx)?;
     if stopped.dirty_blocks > 0 {
         ctx.note(format_args!("{} dirty blocks stay on flash", stopped.dirty_blocks));
     }
@@ -213,16 +218,46 @@ fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
     free
 }
 
+/// Opens the cache, saying how far recovery is; nothing if a signal or an operator ended it.
+fn start(
+    config: &Config,
+    options: EngineOptions,
+    record: Option<&RecordOptions>,
+    signals: &StopSignals,
+    notify: &mut Notify<'_>,
+    ctx: &Context,
+) -> Result<Option<Server>, CliError> {
+    let mut said = Instant::now();
+    let started = Server::start(config, options, record, &mut |recovering| {
+        notify.progress(recovering);
+        if said.elapsed() >= PROGRESS_PERIOD {
+            said = Instant::now();
+            ctx.note(recovering);
+        }
+        if signals.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match started {
+        Ok(server) => Ok(Some(server)),
+        Err(ServeError::Engine(error @ EngineError::StartEnded)) => {
+            ctx.note(error);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Stops, saying how far it is; another signal leaves dirty data on flash.
 fn stop(
     server: Server,
     mode: StopMode,
     signals: &StopSignals,
+    notify: &mut Notify<'_>,
     ctx: &Context,
 ) -> Result<Stopped, CliError> {
     let before = signals.count();
     let mut said = Instant::now();
     let stopped = server.stop(mode, |dirty| {
+        notify.progress(format_args!("stopping: {dirty} dirty blocks left"));
         if said.elapsed() >= PROGRESS_PERIOD {
             said = Instant::now();
             ctx.note(format_args!("{dirty} dirty blocks left"));

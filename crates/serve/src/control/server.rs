@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
-use forebay_engine::{Engine, EngineError, Status, StopMode};
+use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -78,6 +78,7 @@ fn mode(code: u8) -> Option<StopMode> {
 
 /// The server behind the control address.
 pub(crate) struct ControlServer {
+    shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     address: String,
@@ -93,15 +94,37 @@ pub(crate) struct Views {
 }
 
 struct Shared {
-    /// Weak, so that a client that hangs does not keep the engine from stopping.
-    engine: Weak<Engine>,
-    views: Views,
+    state: Mutex<State>,
     stop: Arc<StopRequest>,
 }
 
-/// What `GET /status` answers.
+/// What there is to ask.
+#[derive(Clone)]
+enum State {
+    /// The engine is being opened.
+    Starting(Recovering),
+    Serving {
+        /// Weak, so that a client that hangs does not keep the engine from stopping.
+        engine: Weak<Engine>,
+        views: Views,
+    },
+}
+
+/// What `GET /status` answers before clients are welcome.
+#[derive(Serialize)]
+struct StartStatus {
+    /// `recovering`
+    state: &'static str,
+    recovering: Recovering,
+    version: &'static str,
+    pid: u32,
+}
+
+/// What `GET /status` answers from then on.
 #[derive(Serialize)]
 pub(super) struct ServerStatus {
+    /// `serving`
+    pub state: &'static str,
     #[serde(flatten)]
     pub cache: Status,
     pub nbd: NbdStatus,
@@ -111,16 +134,14 @@ pub(super) struct ServerStatus {
 }
 
 impl ControlServer {
-    /// Answers on `listener`; over TCP whoever has the token in `token_file`, which is made if there
-    /// is none.
+    /// Answers on `listener` that the engine is being opened; over TCP whoever has the token in
+    /// `token_file`, which is made if there is none.
     ///
     /// # Errors
     /// If there is no good token, or threads cannot be had.
     pub fn start(
         listener: Listener,
         token_file: &Path,
-        engine: &Arc<Engine>,
-        views: Views,
         stop: Arc<StopRequest>,
     ) -> Result<ControlServer, ServeError> {
         let address = listener.address();
@@ -132,13 +153,25 @@ impl ControlServer {
                 Access::Token { token: Token::read_or_create(token_file)?, bound }
             }
         };
-        let shared = Shared { engine: Arc::downgrade(engine), views, stop };
+        let state = Mutex::new(State::Starting(Recovering::default()));
+        let shared = Arc::new(Shared { state, stop });
         let (stop, stopped) = watch::channel(false);
-        let work =
-            http::run(listener, access, Arc::new(move |asked| shared.answer(asked)), stopped)?;
+        let of_thread = shared.clone();
+        let answer = Arc::new(move |asked: &Question| of_thread.answer(asked));
+        let work = http::run(listener, access, answer, stopped)?;
         let thread = std::thread::Builder::new().name("forebay-control".into());
         let thread = thread.spawn(work).map_err(system)?;
-        Ok(ControlServer { stop, thread: Some(thread), address })
+        Ok(ControlServer { shared, stop, thread: Some(thread), address })
+    }
+
+    /// How far the opening is.
+    pub fn starting(&self, recovering: Recovering) {
+        self.shared.set(State::Starting(recovering));
+    }
+
+    /// The engine is open: from now on everything is answered.
+    pub fn serve(&self, engine: &Arc<Engine>, views: Views) {
+        self.shared.set(State::Serving { engine: Arc::downgrade(engine), views });
     }
 
     /// Where it listens.
@@ -164,33 +197,64 @@ impl std::fmt::Debug for ControlServer {
 }
 
 impl Shared {
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
     fn answer(&self, asked: &Question) -> Answer {
-        let Some(engine) = self.engine.upgrade() else {
-            return Answer::error(503, "the server is stopping");
-        };
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match state {
+            State::Starting(recovering) => self.answer_starting(asked, recovering),
+            State::Serving { engine, views } => match engine.upgrade() {
+                Some(engine) => self.answer_serving(asked, &engine, &views),
+                None => Answer::error(503, "the server is stopping"),
+            },
+        }
+    }
+
+    /// There is no engine yet.
+    fn answer_starting(&self, asked: &Question, recovering: Recovering) -> Answer {
+        match (asked.path.as_str(), asked.order) {
+            ("/status", false) => Answer::json(
+                200,
+                json(&StartStatus {
+                    state: "recovering",
+                    recovering,
+                    version: env!("CARGO_PKG_VERSION"),
+                    pid: std::process::id(),
+                }),
+            ),
+            ("/stop", true) => self.stop(asked),
+            _ => Answer::error(503, &format!("the cache is not ready yet: {recovering}")),
+        }
+    }
+
+    fn stop(&self, asked: &Question) -> Answer {
+        let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
+        self.stop.set(match () {
+            () if said("dirty=keep") => StopMode::Keep,
+            () if said("dirty=destage") => StopMode::Destage,
+            () if said("dirty=release") => StopMode::Release,
+            () => self.stop.usual(),
+        });
+        Answer::json(202, json(&serde_json::json!({ "stopping": true })))
+    }
+
+    fn answer_serving(&self, asked: &Question, engine: &Engine, views: &Views) -> Answer {
         let (get, post) = (!asked.order, asked.order);
         match asked.path.as_str() {
-            "/status" if get => Answer::json(200, json(&self.status(&engine))),
+            "/status" if get => Answer::json(200, json(&status(engine, views))),
             "/metrics" if get => {
-                let body = metrics(&self.status(&engine));
+                let body = metrics(&status(engine, views));
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
-            "/destage" if post => done(engine.destage(|_| {}), &engine),
-            "/quiesce" if post => quiesce(&engine, &asked.query),
-            "/resume" if post => done(engine.resume(), &engine),
-            "/stop" if post => {
-                let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
-                self.stop.set(match () {
-                    () if said("dirty=keep") => StopMode::Keep,
-                    () if said("dirty=destage") => StopMode::Destage,
-                    () if said("dirty=release") => StopMode::Release,
-                    () => self.stop.usual(),
-                });
-                Answer::json(202, json(&serde_json::json!({ "stopping": true })))
-            }
-            "/set" if post => set(&engine, &asked.query),
-            "/resize" if post => resize(&engine, &asked.query),
-            "/invalidate" if post => invalidate(&engine, &asked.query),
+            "/destage" if post => done(engine.destage(|_| {}), engine),
+            "/quiesce" if post => quiesce(engine, &asked.query),
+            "/resume" if post => done(engine.resume(), engine),
+            "/stop" if post => self.stop(asked),
+            "/set" if post => set(engine, &asked.query),
+            "/resize" if post => resize(engine, &asked.query),
+            "/invalidate" if post => invalidate(engine, &asked.query),
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
             | "/resize" | "/invalidate" => {
                 Answer::error(405, "this is asked with the other method, GET or POST")
@@ -203,15 +267,16 @@ impl Shared {
             _ => Answer::error(404, "there is nothing here; try /status or /metrics"),
         }
     }
+}
 
-    fn status(&self, engine: &Engine) -> ServerStatus {
-        ServerStatus {
-            cache: engine.status(),
-            nbd: self.views.nbd.status(),
-            recording: self.views.recording.as_ref().map(RecordingView::status),
-            version: env!("CARGO_PKG_VERSION"),
-            pid: std::process::id(),
-        }
+fn status(engine: &Engine, views: &Views) -> ServerStatus {
+    ServerStatus {
+        state: "serving",
+        cache: engine.status(),
+        nbd: views.nbd.status(),
+        recording: views.recording.as_ref().map(RecordingView::status),
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
     }
 }
 

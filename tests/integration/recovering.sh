@@ -1,0 +1,70 @@
+# A start that takes long: operators are answered from the first moment, clients when the cache is
+# ready; the service manager hears how far it is; and a start that is ended changes nothing.
+. "$(dirname "$0")/lib.sh"
+need qemu-io python3
+
+# A service manager, as far as a service sees it: a line for each message.
+python3 -u -c '
+import socket
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.bind("notify.sock")
+while True:
+    print(manager.recv(4096).decode().strip().replace("\n", " "))
+' >told &
+manager=$!
+more_cleanup() { kill "$manager" 2>/dev/null || true; }
+for _ in $(seq 100); do [ -S notify.sock ] && break; sleep 0.05; done
+export NOTIFY_SOCKET=$WORK/notify.sock
+
+# A crash with several regions on flash that are full, and one that is not.
+config flash
+start
+grep -q '^READY=1 STATUS=serving vm1$' told || fail "told: $(cat told)"
+io 'write -P 7 0 26M' flush
+[ "$(status | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])')" = serving ] \
+    || fail "$(status)"
+crash
+
+# Flash that takes its time.
+sed -i 's|^size = "64MiB"|size = "64MiB"\nshape = "crawl"|' forebay.toml
+printf '[shape.crawl]\nread_latency = "150ms"\nparallelism = 1\n' >>forebay.toml
+begin() {
+    rm -f control.sock
+    : >ready
+    "$FOREBAY" serve --config forebay.toml >ready 2>>server.log &
+    SERVER=$!
+    for _ in $(seq 200); do
+        status >now 2>/dev/null && grep -q '"regions": [1-9]' now && return 0
+        sleep 0.05
+    done
+    fail "the server does not say that it is recovering: $(cat now)"
+}
+: >told
+begin
+grep -q '"state": "recovering"' now || fail "$(cat now)"
+[ ! -s ready ] || fail "it is recovering, and ready"
+refused 1 "not ready yet: recovering: [0-9]+ of [0-9]+ regions" ctl destage
+! timeout 1 qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null 2>&1 || fail "a client was served"
+ctl top --count 1 --every 200ms | grep -q '^recovering: ' || fail "top says nothing"
+! grep -q READY told || fail "ready before it was: $(cat told)"
+grep -q '^STATUS=recovering: .* EXTEND_TIMEOUT_USEC=60000000$' told || fail "told: $(cat told)"
+
+# A signal ends it, and so does an operator.
+kill -TERM "$SERVER"
+wait "$SERVER" || fail "a start that is ended is a failure"
+SERVER=
+grep -q 'the start was ended before the cache was ready' server.log || fail "nothing said"
+grep -qE 'forebay: recovering: [0-9]+ of [0-9]+ regions, [0-9]+ records' server.log || fail "no progress said"
+begin
+ctl stop >/dev/null
+wait "$SERVER" || fail "a start that an operator ends is a failure"
+SERVER=
+
+# Nothing is lost by any of that.
+sed -i '/^shape/d; /^\[shape/,$d' forebay.toml
+: >told
+start
+io 'read -P 7 0 26M'
+stop
+grep -q '^READY=1 STATUS=serving vm1$' told || fail "told: $(cat told)"
+grep -q '^STOPPING=1$' told || fail "told: $(cat told)"
