@@ -57,8 +57,7 @@ pub use notice::EngineNotice;
 pub use session::Session;
 pub use status::{
     Answered, Backing, DeviceCounters, Events, ReadWrite, Recovering, Status, TierHits, Tiers,
-    VolumeStatus,
-    Workload,
+    VolumeStatus, Workload,
 };
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
