@@ -385,7 +385,7 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         ("kills", total.kills, n),
         ("stops cut short", total.stopped_midway, n / 8),
         ("directories believed", total.directories.believed, n),
-        ("directories missing", total.directories.missing, n / 8),
+        ("directories missing", total.directories.missing, n / 20),
         ("directories torn", total.directories.torn, n / 20),
         ("directories of earlier lives", total.directories.stale, n),
         ("directories with dropped batches", total.directories.dropped, n / 8),

@@ -219,7 +219,7 @@ fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
     let (header, entries) = batch();
     let mut found = Vec::new();
     assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
-    assert_eq!(found, entries);
+    assert_eq!(found, entries[..2], "nothing was lost then");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Prometheus.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use forebay_config::Config;
@@ -28,7 +29,8 @@ fn exported() -> BTreeMap<String, Described> {
         path("b.img"),
     );
     let config = Config::from_toml(&config).unwrap();
-    let server = Server::start(&config, EngineOptions::default(), None).unwrap();
+    let go_on = &mut |_: &forebay_engine::Recovering| ControlFlow::Continue(());
+    let server = Server::start(&config, EngineOptions::default(), None, go_on).unwrap();
     let reply = control::ask(&config.serve.control, None, "GET", "/metrics").unwrap();
     assert_eq!(reply.code, 200);
     server.stop(StopMode::Destage, |_| std::ops::ControlFlow::Continue(())).unwrap();
