@@ -450,7 +450,7 @@ impl Cache {
         let reclaims = active.purpose == Purpose::Reclaim;
         let region = active.region;
         let owes = active.purpose != Purpose::Evict
-            && (active.unreadable || self.shards.iter().any(|shard| shard.region_owes(region)));
+            && (active.unreadable || self.shards.iter().any(|shard| shard.region_is_dirty(region)));
         if owes && active.purpose == Purpose::Destage {
             self.cleaner.note_unread(region);
         }

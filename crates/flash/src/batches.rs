@@ -15,7 +15,7 @@ use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
-use crate::log::{BATCH_BUFFERS, Kind, Log, token};
+use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, token};
 use crate::sabotage::Bug;
 use crate::types::Event;
 use forebay_effect::{Effect, IoError, Outcome, Place, Segment, Slot};
@@ -292,9 +292,11 @@ impl Log {
             let carried = self.queue.carried.front().copied();
             let Some(front) = carried.or(self.queue.items.front().copied()) else { break };
             let carried = carried.is_some();
+            // (At the end of a stop nothing is carried any more.)
+            let last_room = carried || matches!(self.phase, Phase::Flushing { .. });
             let needed = 1 + self.geometry.payload_pages(front.valid);
             let last = self.batches.next_sequence - 1;
-            let Some(room) = self.regions.room(needed, last, carried) else { break };
+            let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {
                 let fill = self.queue.measure_carried(room, &self.geometry);
                 self.form_batch(fill, true);

@@ -12,7 +12,7 @@ use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::{EntryId, UNREADABLE};
 
-/// One in so many entries of the index may be for a block whose newest data is lost.
+/// One in so many blocks on flash may be one whose newest data is lost.
 const LOST_SHARE: u32 = 4;
 
 /// How carrying a region's records on stands.
@@ -27,17 +27,12 @@ pub(crate) enum CarryState {
 }
 
 impl Shard {
-    /// Whether cleaning has left dirty records in the region.
-    pub fn region_owes(&self, region: u32) -> bool {
-        self.region_entries_of(region).any(|id| self.index[id].flash_dirty != 0)
-    }
-
     /// Blocks that would be lost, and are not yet, if what is left of the region were carried on; `None`
     /// if that must not be: what is lost keeps its entry in the index, and others need some.
     pub fn would_lose(&self, region: u32) -> Option<u64> {
         let fresh = |e: &crate::index::Entry| e.flash_dirty != 0 && e.lost_on_flash() == 0;
         let more = self.region_entries_of(region).filter(|&id| fresh(&self.index[id])).count();
-        let most = self.index.capacity() / LOST_SHARE;
+        let most = self.flash_entries / LOST_SHARE;
         (self.lost + more as u32 <= most).then_some(more as u64)
     }
 

@@ -279,9 +279,10 @@ impl Shard {
         (end < self.index.capacity()).then_some(end)
     }
 
-    /// Whether any record in the region holds what the backing store may lack.
+    /// Whether any record in the region is dirty, if only because something is lost: who destages hears
+    /// of that, and of what takes its place meanwhile.
     pub fn region_is_dirty(&self, region: u32) -> bool {
-        self.region_entries_of(region).any(|id| self.index[id].owed() != 0)
+        self.region_entries_of(region).any(|id| self.index[id].flash_dirty != 0)
     }
 
     /// The entries whose records lie in the region.

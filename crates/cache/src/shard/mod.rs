@@ -116,6 +116,8 @@ pub(crate) struct Shard {
     carries: Vec<BlockKey>,
     /// Blocks whose record says that newest data is lost.
     lost: u32,
+    /// Entries of the index that are there for blocks on flash.
+    flash_entries: u32,
     /// From the choice of what is cleaned to the end of its job.
     cleaning: bool,
     /// Cells superseded during that: a read may still look at them, and a record that was chosen is
@@ -209,6 +211,7 @@ impl Shard {
             moves: None,
             carries: Vec::new(),
             lost: 0,
+            flash_entries: entries - slots - 1,
             cleaning: false,
             held: Vec::new(),
             leaving_scratch: Vec::new(),
