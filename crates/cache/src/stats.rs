@@ -111,8 +111,8 @@ pub struct CacheStats {
     pub destage_gaps: u64,
     /// Blocks destaged from memory because their older record on flash could not be read.
     pub destaged_past_loss: u64,
-    /// Times that the log was told anew that a block's newest data is lost, because the region that said
-    /// so, or held it, was to be used again.
+    /// Entries written to say that a block's newest data is lost, because the region of its record was
+    /// to be used again.
     pub carried_lost: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,

@@ -45,7 +45,7 @@ impl<'a> Notify<'a> {
         self.tell(&[NotifyState::Stopping]);
     }
 
-    /// The first failure is told on standard error; the server goes on without its manager.
+    /// Tells systemd. If that fails, the first failure is printed, and the server runs on.
     fn tell(&mut self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states)
             && !std::mem::replace(&mut self.failed, true)

@@ -17,7 +17,7 @@ pub enum EngineError {
     /// The configuration asks for what this version does not have.
     #[error("{0}")]
     Unsupported(String),
-    /// Whoever opens it wants to wait no longer.
+    /// The caller asked for the start to be ended.
     #[error("the start was ended before the cache was ready; what is on flash stays as it was")]
     StartEnded,
     /// A device or file cannot be had.

@@ -12,7 +12,7 @@ use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::{EntryId, UNREADABLE};
 
-/// One in so many blocks on flash may be one whose newest data is lost.
+/// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
 
 /// How carrying a region's records on stands.
@@ -69,9 +69,10 @@ impl Shard {
         state
     }
 
-    /// Whether the block's record can be carried on now. Behind a newer record that is in a batch already
-    /// the entry would void that; its end does the same and better. Beside one that waits it comes
-    /// before it.
+    /// Whether the block's record can be carried on now. While a newer record of the block waits for a
+    /// batch, it can: what is carried comes first in the log. Once the newer record is in a batch, it
+    /// must not: the entry would come later and void it. Nor need it, since the newer record replaces
+    /// the old one when the batch is written.
     fn may_carry(&self, around: &Surroundings<'_>, id: EntryId) -> bool {
         let e = &self.index[id];
         let free = match e.transfer() {

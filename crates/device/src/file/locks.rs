@@ -3,9 +3,9 @@
 //! The kernel lets one holder have a block device (`O_EXCL`), and `flock` one process a file; but two
 //! loop devices of one file are two devices, and neither knows of who has the file itself. So a lock is
 //! taken on the file behind a loop device as well: a *range* of it, of the kind that belongs to the
-//! open file (`F_OFD_SETLK`), since loop devices may serve different parts of a file. Ranges are
-//! shifted by [`FAR`], where no other program locks: whoever copies a store that is quiesced, with
-//! `qemu-img` say, is not kept from it.
+//! open file (`F_OFD_SETLK`), since loop devices may serve different parts of a file. The locked
+//! range begins [`FAR`] bytes further on, past the end of any file. Other programs lock the file's own
+//! bytes, so `qemu-img` can still copy a store that is quiesced.
 //!
 //! | what is opened | `flock` on it | range on it | behind it: `flock` | range |
 //! | --- | --- | --- | --- | --- |
@@ -32,7 +32,7 @@ const DEPTH_MAX: usize = 8;
 /// `ioctl` number of `linux/loop.h`.
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 
-/// `struct loop_info64` of `linux/loop.h`, as far as it is of use here.
+/// `struct loop_info64` of `linux/loop.h`; what is not used here is `rest`.
 #[repr(C)]
 struct LoopInfo {
     device: u64,
