@@ -23,14 +23,15 @@ const BACKLOG: i32 = 1024;
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Unix(UnixListener, SocketFile),
+    /// The file comes first, as it must go first; see [`SocketFile`].
+    Unix(SocketFile, UnixListener),
     Tcp(TcpListener),
 }
 
 /// The file of a unix socket, removed when this is dropped, unless it is another's by then.
 ///
-/// Its listener may be closed a moment before: whoever comes next finds a socket that nobody serves,
-/// and puts its own in the place.
+/// Dropped before its listener is closed: as long as the socket is open, nobody takes its file for one
+/// that is left over, and no other file has its inode.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -110,7 +111,7 @@ impl Listener {
                 let file = SocketFile::new(path.clone());
                 ownership.give(path)?;
                 socket.listen(BACKLOG).map_err(failed)?;
-                Ok(Listener::Unix(UnixListener::from(OwnedFd::from(socket)), file))
+                Ok(Listener::Unix(file, UnixListener::from(OwnedFd::from(socket))))
             }
         }
     }
@@ -118,7 +119,7 @@ impl Listener {
     /// Where it listens; for TCP with the port that port 0 became.
     pub fn address(&self) -> String {
         match self {
-            Listener::Unix(_, file) => format!("unix:{}", file.path.display()),
+            Listener::Unix(file, _) => format!("unix:{}", file.path.display()),
             Listener::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => format!("tcp:{address}"),
                 Err(_) => "tcp:unknown".to_owned(),
@@ -129,7 +130,7 @@ impl Listener {
     /// The next connection.
     pub fn accept(&self) -> io::Result<Socket> {
         match self {
-            Listener::Unix(listener, _) => Ok(Socket::Unix(listener.accept()?.0)),
+            Listener::Unix(_, listener) => Ok(Socket::Unix(listener.accept()?.0)),
             Listener::Tcp(listener) => {
                 let (socket, _) = listener.accept()?;
                 socket.set_nodelay(true)?;
@@ -142,7 +143,7 @@ impl Listener {
 impl AsRawFd for Listener {
     fn as_raw_fd(&self) -> RawFd {
         match self {
-            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Unix(_, listener) => listener.as_raw_fd(),
             Listener::Tcp(listener) => listener.as_raw_fd(),
         }
     }
@@ -229,10 +230,16 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
         }
         Ok(_) => {}
     }
+    // Its owner may remove it at any moment.
+    let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(failed)
+            match fs::remove_file(path) {
+                Err(error) if !gone(&error) => Err(failed(error)),
+                _ => Ok(()),
+            }
         }
+        Err(error) if gone(&error) => Ok(()),
         Err(error) => Err(failed(error)),
         Ok(_) => Err(ServeError::InUse { address: address() }),
     }
@@ -267,13 +274,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let address = Address::Unix(path.clone());
-        let Listener::Unix(socket, file) = bind(&address).unwrap() else { panic!() };
-        // Held, so that the next file cannot have the same inode.
-        let held = directory.path().join("held");
-        fs::hard_link(&path, held).unwrap();
-        drop(socket);
+        let predecessor = bind(&address).unwrap();
+        fs::remove_file(&path).unwrap();
         let successor = bind(&address).unwrap();
-        drop(file);
+        drop(predecessor);
         assert!(UnixStream::connect(&path).is_ok(), "the successor cannot be reached");
         drop(successor);
         assert!(!path.exists());
@@ -290,6 +294,26 @@ mod tests {
         });
         bind(&address).unwrap();
         leaving.join().unwrap();
+    }
+
+    #[test]
+    fn an_owner_that_leaves_while_its_socket_is_looked_at_does_no_harm() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = Address::Unix(path.clone());
+        for _ in 0..2_000 {
+            let owner = bind(&address).unwrap();
+            let leaving = std::thread::spawn(move || drop(owner));
+            let successor = loop {
+                match Listener::bind_now(&address, &Ownership::default()) {
+                    Err(ServeError::InUse { .. }) => {}
+                    result => break result.unwrap(),
+                }
+            };
+            leaving.join().unwrap();
+            assert!(UnixStream::connect(&path).is_ok(), "the successor cannot be reached");
+            drop(successor);
+        }
     }
 
     #[test]

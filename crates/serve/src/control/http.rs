@@ -113,7 +113,7 @@ enum Socket {
 impl Socket {
     fn new(listener: Listener) -> std::io::Result<(Socket, Option<SocketFile>)> {
         Ok(match listener {
-            Listener::Unix(listener, file) => {
+            Listener::Unix(file, listener) => {
                 listener.set_nonblocking(true)?;
                 (Socket::Unix(UnixListener::from_std(listener)?), Some(file))
             }
@@ -144,7 +144,7 @@ impl Server {
             () = self.accept(&socket, &rooms) => {}
             _ = stop.wait_for(|&stop| stop) => {}
         }
-        drop((socket, file));
+        drop((file, socket));
         // When every connection has gone. (The semaphore is never closed.)
         let _ = rooms.acquire_many(CONNECTIONS_MAX as u32).await;
     }
