@@ -8,6 +8,8 @@ mod commands;
 mod context;
 mod error;
 mod format;
+#[cfg(test)]
+mod fuzz;
 mod notify;
 mod output;
 mod progress;

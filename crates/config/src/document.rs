@@ -5,10 +5,15 @@ use core::fmt::Write;
 use crate::Config;
 use crate::schema::{Key, Nested, Section, Table};
 
+/// Every section of the configuration file with its keys.
+pub fn sections() -> &'static [Key] {
+    Config::TABLE.keys
+}
+
 /// The chapter of `docs/configuration.md` that lists every key, as Markdown.
 pub fn reference() -> String {
     let mut text = String::new();
-    for key in Config::TABLE.keys {
+    for key in sections() {
         section(&mut text, key, "");
     }
     text

@@ -36,7 +36,7 @@ mod units;
 
 pub use address::{Address, AddressError};
 pub use config::Config;
-pub use document::reference;
+pub use document::{reference, sections};
 pub use error::{ConfigError, Problem};
 pub use mode::{FileMode, FileModeError};
 pub use schema::{Choice, Key, Nested, Table};

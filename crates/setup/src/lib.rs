@@ -13,6 +13,8 @@
 
 mod devices;
 mod machine;
+mod memory;
 
 pub use devices::{device_profile, profile};
 pub use machine::{SetupError, cache_config, count_cells, geometry, policy, policy_words};
+pub use memory::{bookkeeping_bytes, check_bookkeeping};

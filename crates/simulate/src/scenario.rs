@@ -169,8 +169,9 @@ fn configured<'a>(
 /// The size of a volume that holds `bytes`: whole blocks, and one at least.
 fn size_for(bytes: u64, cache: &CacheConfig) -> u64 {
     let block = cache.block_size.bytes();
-    let most = BlockKey::BLOCKS_MAX * block;
-    bytes.clamp(1, most).next_multiple_of(block).min(most)
+    // Of large blocks there are as many as bytes can be counted.
+    let most = BlockKey::BLOCKS_MAX.min(u64::MAX / block) * block;
+    bytes.clamp(1, most - block).next_multiple_of(block)
 }
 
 /// How far the requests of each volume reach: [`TracedVolume::bytes`] by volume number.
@@ -221,6 +222,22 @@ mod tests {
         assert_eq!(s.volumes[1].backing, Profile::fixed(Nanos(120_800), Nanos(974_600), 1));
         assert!(s.volumes[0].read_only && !s.volumes[2].read_only);
         assert!(s.assumptions.iter().any(|a| a.contains("hdd-7200")), "{:?}", s.assumptions);
+    }
+
+    #[test]
+    fn a_volume_without_a_size_has_the_traces_in_blocks_of_every_size() {
+        for block_kib in [4, 8, 16, 32, 64_u64] {
+            let config = format!("[cache]\nblock_size = '{block_kib}KiB'\ndram = '16MiB'");
+            let config = Config::from_toml(&config).unwrap();
+            for bytes in [0, 1, 10_000, 1 << 47, u64::MAX] {
+                let traced = [TracedVolume { name: "a".into(), bytes }];
+                let s = Scenario::new(&config, &traced, &Defaults::default()).unwrap();
+                let (size, block) = (s.volumes[0].size_bytes, block_kib << 10);
+                assert!(size >= block && size % block == 0, "{block_kib} KiB: {size}");
+                assert!(size >= bytes || bytes == u64::MAX, "{block_kib} KiB: {size}");
+                assert!(size / block <= BlockKey::BLOCKS_MAX);
+            }
+        }
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Simulation {
         flash: Option<&FlashDevice>,
     ) -> Result<Simulation, SimulateError> {
         options.check()?;
+        forebay_setup::check_bookkeeping(&scenario.cache)?;
         let mut cache = Cache::new(scenario.cache.clone());
         for volume in &scenario.volumes {
             let (size_bytes, read_only) = (volume.size_bytes, volume.read_only);

@@ -68,7 +68,7 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
         [] => survey.sizes(block_size),
         sizes => sizes.iter().map(|size| size.bytes()).collect(),
     };
-    let least = (BLOCKS_MIN as f64 / rate).ceil() as u64 * block_size.bytes();
+    let least = ((BLOCKS_MIN as f64 / rate).ceil() as u64).saturating_mul(block_size.bytes());
     let (large, small): (Vec<u64>, Vec<u64>) =
         memory_sizes.into_iter().partition(|&bytes| bytes >= least);
     if !small.is_empty() {

@@ -1,0 +1,82 @@
+//! Whether this machine has the memory that a cache keeps its books in.
+
+use forebay_cache::CacheConfig;
+
+use crate::machine::SetupError;
+
+/// Bookkeeping of a block in memory; `docs/performance.md` has the measurements.
+const BYTES_IN_MEMORY: u64 = 76;
+/// Of a block in the flash log.
+const BYTES_IN_LOG: u64 = 48;
+/// Of a block in the flash layout slots.
+const BYTES_IN_SLOTS: u64 = 65;
+
+/// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.
+pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
+    let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_slots);
+    let flash = cache.flash.as_ref().map_or(0, |flash| {
+        let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
+        u64::from(flash.entries_max) * each
+    });
+    memory * BYTES_IN_MEMORY + flash
+}
+
+/// Refuses a cache whose bookkeeping this machine has no memory for: allocating it would end the
+/// process.
+///
+/// # Errors
+/// If the bookkeeping takes more than the system says is available.
+pub fn check_bookkeeping(cache: &CacheConfig) -> Result<(), SetupError> {
+    match available() {
+        Some(available) => check(bookkeeping_bytes(cache), available),
+        None => Ok(()),
+    }
+}
+
+fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
+    if wanted <= available {
+        return Ok(());
+    }
+    Err(SetupError::Unsupported(format!(
+        "the bookkeeping of this cache takes {} MiB of memory, and the system has {} MiB \
+         available: make cache.dram or flash.size smaller, or cache.block_size larger",
+        wanted >> 20,
+        available >> 20
+    )))
+}
+
+/// Bytes that the system says it could give without swapping; nothing where it does not say.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache_config;
+    use forebay_config::Config;
+
+    fn bookkeeping(layout: &str) -> u64 {
+        let text = format!(
+            "[cache]\ndram = '64MiB'\n[flash]\npath = 'x'\nsize = '4GiB'\nlayout = '{layout}'"
+        );
+        let config = Config::from_toml(&text).unwrap();
+        bookkeeping_bytes(&cache_config(&config, Some(4 << 30)).unwrap())
+    }
+
+    #[test]
+    fn bookkeeping_is_counted_by_tier_and_layout() {
+        let (log, slots) = (bookkeeping("log"), bookkeeping("slots"));
+        assert!((48 << 20..55 << 20).contains(&log), "{log}");
+        assert!((63 << 20..72 << 20).contains(&slots), "{slots}");
+    }
+
+    #[test]
+    fn more_bookkeeping_than_there_is_memory_is_refused() {
+        assert_eq!(check(5 << 20, 5 << 20), Ok(()));
+        let error = check(6 << 20, 5 << 20).unwrap_err().to_string();
+        assert!(error.contains("6 MiB") && error.contains("flash.size"), "{error}");
+    }
+}
