@@ -1,8 +1,9 @@
 //! What every command is handed: messages, progress, and whether the user wants to stop.
 
+use std::collections::HashSet;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{CliError, Interrupted};
 use crate::progress::{Progress, Unit};
@@ -12,6 +13,8 @@ pub struct Context {
     quiet: bool,
     interrupted: Arc<AtomicBool>,
     impatient: Arc<AtomicBool>,
+    /// What was noted and need not be again.
+    noted: Mutex<HashSet<String>>,
 }
 
 #[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
@@ -32,7 +35,7 @@ impl Context {
         };
         // Without a handler a signal ends the process, which is the second-best answer.
         let _ = ctrlc::set_handler(handler);
-        Self { quiet, interrupted, impatient }
+        Self { quiet, interrupted, impatient, noted: Mutex::default() }
     }
 
     /// From now on the first signal exits at once.
@@ -63,6 +66,14 @@ impl Context {
     /// Starts showing progress towards `total` units (`None`: the end is not known).
     pub fn progress(&self, label: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(label, unit, total, self.quiet)
+    }
+
+    /// The same as [`note`](Self::note), for what several readings of a trace come upon: said once.
+    pub fn note_once(&self, message: &str) {
+        let new = |noted: &mut HashSet<String>| noted.insert(message.to_owned());
+        if self.noted.lock().is_ok_and(|mut noted| new(&mut noted)) {
+            self.note(message);
+        }
     }
 
     /// A message on standard error about something the user should know, such as an assumption.

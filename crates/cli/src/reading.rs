@@ -58,7 +58,7 @@ pub fn read_described(
     ctx: &Context,
     mut work: impl FnMut(&Batch, &Metadata) -> Result<(), CliError>,
 ) -> Result<Traces, CliError> {
-    let reader = open_all(&args.traces, options)?;
+    let reader = open_traces(args, options, ctx)?;
     let progress = ctx.progress("reading", Unit::Bytes, reader.progress().bytes_total);
     let (sender, batches) = sync_channel(READ_AHEAD);
     let (returner, empty) = sync_channel(READ_AHEAD);
@@ -81,6 +81,17 @@ pub fn read_described(
     progress.finish();
     tell_counters(ctx, reader.counters());
     Ok(Traces { metadata: reader.metadata().clone(), requests })
+}
+
+/// Opens the traces that a command line names, and says what is doubtful about them.
+pub fn open_traces(
+    args: &TraceArgs,
+    options: &OpenOptions,
+    ctx: &Context,
+) -> Result<Box<dyn TraceReader>, CliError> {
+    let reader = open_all(&args.traces, options)?;
+    reader.metadata().doubts.iter().for_each(|doubt| ctx.note_once(doubt));
+    Ok(reader)
 }
 
 /// How to open the traces that a command line names.

@@ -111,6 +111,7 @@ impl<R: TraceReader> Merged<R> {
                 _ => {}
             }
             self.metadata.provenance.extend(m.provenance.iter().cloned());
+            self.metadata.doubts.extend(m.doubts.iter().cloned());
         }
         self.metadata.format = formats.join("+");
         self.metadata.name = names.join("+");

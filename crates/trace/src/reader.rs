@@ -110,6 +110,7 @@ pub(crate) struct About<'a> {
     pub(crate) volumes: &'a [VolumeInfo],
     pub(crate) names_volumes: bool,
     pub(crate) hashes: Option<HashInfo>,
+    pub(crate) doubts: &'a [String],
 }
 
 /// Makes time count from the first request and never go back.
@@ -134,6 +135,7 @@ impl<R: Raw> Rebased<R> {
             hashes: about.hashes,
             sample: None,
             provenance: Vec::new(),
+            doubts: about.doubts.to_vec(),
         };
         Rebased { raw, metadata, last_ns: 0, out_of_order: 0 }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Source {
     pub(crate) head: Vec<u8>,
     /// Whether the file is compressed as a whole.
     pub(crate) compressed: bool,
+    /// What its format finds doubtful about how it is read, a sentence each.
+    pub(crate) doubts: Vec<String>,
     /// The bytes themselves, if they are no file's.
     pub(crate) memory: Option<bytes::Bytes>,
     head_taken: usize,
@@ -97,7 +99,8 @@ impl Source {
         };
         let head = read_up_to(&mut rest, HEAD_BYTES)?;
         let (path, memory) = (path.to_owned(), None);
-        Ok(Source { path, head, compressed, memory, head_taken: 0, rest, read, total })
+        let doubts = Vec::new();
+        Ok(Source { path, head, compressed, doubts, memory, head_taken: 0, rest, read, total })
     }
 
     /// Whether the head is all there is.

@@ -136,6 +136,150 @@ proptest! {
     }
 }
 
+/// What of a request a format can express.
+fn expressible(format: &str, r: &Request) -> Vec<Request> {
+    let plain = Request { flags: Flags::NONE, ..*r };
+    let seconds = Nanos(r.time.0 / 1_000_000_000 * 1_000_000_000);
+    let object = |offset, length| Request {
+        time: seconds,
+        volume: Volume(0),
+        op: Op::Read,
+        offset,
+        length,
+        ..plain
+    };
+    let (name, block) = format.split_once(":block=").unwrap_or((format, "0"));
+    match (name, block.parse().unwrap()) {
+        ("oracleGeneral", _) if r.length == 0 || r.op == Op::Trim => vec![],
+        ("oracleGeneral", 0) => {
+            let start = r.offset / 512 * 512;
+            vec![object(start, r.offset + r.length - start)]
+        }
+        ("oracleGeneral", block) => {
+            let blocks = r.offset / block..(r.offset + r.length).div_ceil(block);
+            blocks.map(|n| object(n * block, block)).collect()
+        }
+        ("iolog", _) => {
+            let time = Nanos(r.time.0 / 1000 * 1000);
+            vec![match r.op {
+                Op::Flush => Request { offset: 0, length: 0, time, ..plain },
+                Op::WriteZeroes => Request { op: Op::Write, time, ..plain },
+                _ => Request { time, ..plain },
+            }]
+        }
+        ("parquet" | "csv", _) => vec![*r],
+        _ => panic!("say what {format} can express"),
+    }
+}
+
+/// Names of volumes that formats may find hard.
+fn names() -> impl Strategy<Value = Vec<String>> {
+    let name = prop_oneof![
+        "[a-c,_# \"\t]{0,3}",
+        "[a-z0-9/]{1,8}",
+        Just("0".to_owned()),
+        Just("a\nb".to_owned()),
+    ];
+    proptest::collection::vec(name, 5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_format_reads_back_what_it_wrote(
+        requests in proptest::collection::vec(
+            (0u64..1 << 33, 0u32..5, 0u8..5, 0u64..1 << 40, 0u64..40_000), 1..120),
+        names in names(),
+        block_shift in 9u32..17,
+    ) {
+        let mut time = 0;
+        let requests: Vec<Request> = (0..).zip(&requests).map(|(n, &(gap, volume, op, offset, length))| {
+            time += if n == 0 { 0 } else { gap };
+            let op = Op::from_u8(op).unwrap();
+            let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
+            let (time, volume, flags) = (Nanos(time), Volume(volume), Flags::NONE);
+            Request { time, volume, op, flags, offset, length }
+        }).collect();
+        let volume = |name: &String| VolumeInfo { name: name.clone(), bytes: None };
+        let about = Metadata { volumes: names.iter().map(volume).collect(), ..Metadata::default() };
+        let blocks = format!("oracleGeneral:block={}", 1 << block_shift);
+        let formats = writable_formats().map(|(name, _)| name);
+        for format in formats.chain(["iolog:version=2", &blocks]) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("x");
+            let mut writer = create(&path, Some(format)).unwrap();
+            // Formats without volumes have them in the upper bits of addresses.
+            let of_one = format.starts_with("oracleGeneral");
+            let mut batch = Batch::default();
+            for r in &requests {
+                batch.push(Request { volume: if of_one { Volume(0) } else { r.volume }, ..*r });
+            }
+            writer.write_batch(&batch, &about).unwrap();
+            let read_as = writer.read_as();
+            let to_read: Vec<Request> = requests.iter()
+                .flat_map(|r| expressible(format.split(":version").next().unwrap(), r)).collect();
+            writer.finish(&about).unwrap();
+            if to_read.is_empty() {
+                continue;
+            }
+            let options = OpenOptions { format: read_as, ..OpenOptions::default() };
+            let mut reader = open(&path, &options).unwrap();
+            let (mut batch, mut found) = (Batch::default(), Vec::new());
+            while reader.read_batch(&mut batch).unwrap() > 0 {
+                found.extend(batch.requests());
+            }
+            prop_assert_eq!(found.len(), to_read.len(), "{}", format);
+            // Times count from the first request that the format has.
+            let first = to_read[0].time.0;
+            // Volumes are numbered as they are met; two of them stay two.
+            let mut numbers = std::collections::HashMap::new();
+            for (f, r) in found.iter().zip(&to_read) {
+                let since = if format == "parquet" { r.time.0 } else { r.time.0 - first };
+                let volume = *numbers.entry(r.volume).or_insert(f.volume);
+                prop_assert_eq!(*f, Request { time: Nanos(since), volume, ..*r }, "{}", format);
+            }
+            let apart: std::collections::HashSet<_> = numbers.values().collect();
+            prop_assert_eq!(apart.len(), numbers.len(), "{}: {:?}", format, names);
+        }
+    }
+}
+
+#[test]
+fn numbers_of_blocks_taken_for_sectors_are_doubted_and_addresses_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.bin");
+    let read = |offset, length| Owned {
+        request: Request {
+            time: Nanos(0),
+            volume: Volume(0),
+            op: Op::Read,
+            flags: Flags::NONE,
+            offset,
+            length,
+        },
+        latency: None,
+        result: None,
+        hashes: Vec::new(),
+    };
+    let same: Vec<Owned> = (0..64).map(|n| read(n * n % 97 * 4096, 4096)).collect();
+    let shifted: Vec<Owned> = (0..64).map(|n| read(n * n % 97 * 4096 + 3584, 4096)).collect();
+    let mixed: Vec<Owned> = (0..64).map(|n| read(n * 512, 512 << (n % 4))).collect();
+    let doubts = |records: &[Owned], to: &str, read_as: Option<&str>| {
+        let _ = std::fs::remove_file(&path);
+        write(&path, Some(to), records);
+        let options = OpenOptions { format: read_as.map(String::from), ..OpenOptions::default() };
+        open(&path, &options).unwrap().metadata().doubts.clone()
+    };
+    let doubt = doubts(&same, "oracleGeneral:block=4096", None);
+    assert!(doubt.len() == 1 && doubt[0].contains("oracleGeneral:unit=4096"), "{doubt:?}");
+    let told = Some("oracleGeneral:unit=4096");
+    assert!(doubts(&same, "oracleGeneral:block=4096", told).is_empty());
+    for sectors in [&same, &shifted, &mixed] {
+        assert!(doubts(sectors, "oracleGeneral", None).is_empty());
+    }
+}
+
 #[test]
 fn a_format_that_cannot_be_written_is_refused_with_those_that_can() {
     let dir = tempfile::tempdir().unwrap();

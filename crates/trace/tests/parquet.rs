@@ -34,6 +34,7 @@ fn metadata() -> Metadata {
             },
         }),
         provenance: vec!["recorded".into(), "converted".into()],
+        doubts: Vec::new(),
     }
 }
 

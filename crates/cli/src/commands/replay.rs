@@ -9,7 +9,6 @@ use forebay_config::TimeSpan;
 use forebay_replay::{
     Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
 };
-use forebay_trace::open_all;
 
 use self::answer::{Answer, Echo};
 use self::target::{Opened, TargetArgs};
@@ -18,7 +17,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
 use crate::progress::Unit;
-use crate::reading::{options, read_traces};
+use crate::reading::{open_traces, options, read_traces};
 
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
@@ -114,7 +113,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let progress = ctx.progress("replaying", Unit::Count, Some(survey.requests));
         let run = Run {
             clock: opened.clock,
-            feed: Feed::start(open_all(&args.traces.traces, &options(&args.traces))?),
+            feed: Feed::start(open_traces(&args.traces, &options(&args.traces), ctx)?),
             placement,
             options: options_of_run,
             hooks: Hooks { stop: &ctx.interrupt_flag(), progress: &|n| progress.inc(n) },

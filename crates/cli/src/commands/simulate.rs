@@ -13,7 +13,7 @@ use forebay_simulate::{
     AssumeFlush, Defaults, Interval, Options, Pacing, Scenario, Simulation, SimulationResult,
     TracedVolume,
 };
-use forebay_trace::{Batch, open_all};
+use forebay_trace::Batch;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
 use crate::progress::Unit;
-use crate::reading::{options, read_trace_batches};
+use crate::reading::{open_traces, options, read_trace_batches};
 
 /// Arguments of `forebay simulate`.
 #[derive(clap::Args, Debug)]
@@ -180,7 +180,7 @@ struct Measured {
 /// Finds the volumes and how large they have to be: told by the trace's metadata, or else by a
 /// first reading.
 fn measure(args: &TraceArgs, ctx: &Context) -> Result<Measured, CliError> {
-    let mut reader = open_all(&args.traces, &options(args))?;
+    let mut reader = open_traces(args, &options(args), ctx)?;
     let keeps = args.on_stdin();
     let mut ends: Vec<u64> = Vec::new();
     let mut requests = Vec::new();

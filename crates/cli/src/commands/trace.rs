@@ -76,6 +76,9 @@ struct WroteTrace {
     requests: u64,
     bytes_written: u64,
     volumes: u64,
+    /// What `--format` has to say to read it, where the format itself does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_as: Option<String>,
 }
 
 impl WroteTrace {

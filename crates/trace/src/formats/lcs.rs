@@ -8,9 +8,9 @@
 
 use super::{
     Format, open_records,
-    records::{RecordParser, le32, le64},
+    records::{RecordParser, doubt_unit, le32, le64},
 };
-use crate::metadata::VolumeTable;
+use crate::{metadata::VolumeTable, source::Source};
 use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Registration.
@@ -18,12 +18,33 @@ pub(crate) const FORMAT: Format = Format {
     name: "lcs",
     summary: "libCacheSim lcs, versions 1 to 8 (unit=512)",
     detect: |head| if head.bytes.starts_with(&MAGIC) { 100 } else { 0 },
-    open: |source, options, mut params| {
+    open: |mut source, options, mut params| {
+        let told = params.has("unit");
         let unit = params.take_bytes("unit", SECTOR_BYTES)?;
         params.finish("unit")?;
+        if !told {
+            doubt(&mut source);
+        }
         open_records(source, options, Lcs { unit, version: 1 })
     },
 };
+
+/// Whether the objects seem to be other than addresses in sectors.
+fn doubt(source: &mut Source) {
+    let head = std::mem::take(&mut source.head);
+    let mut parser = Lcs { unit: 1, version: 1 };
+    if let Some((header, records)) = head.split_at_checked(Lcs::HEADER_BYTES)
+        && parser.header(header).is_ok()
+    {
+        let size = |r: &[u8]| match parser.version {
+            1 | 2 => le32(r, 12).into(),
+            _ => le64(r, 12),
+        };
+        let records = records.chunks_exact(parser.record_bytes());
+        doubt_unit(source, "lcs", records.map(|r| (le64(r, 4), size(r))));
+    }
+    source.head = head;
+}
 
 pub(super) const MAGIC: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
 

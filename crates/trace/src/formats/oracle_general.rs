@@ -8,7 +8,7 @@
 
 use super::{
     Format, Head, open_records,
-    records::{RecordParser, le32, le64},
+    records::{RecordParser, doubt_unit, le32, le64},
 };
 use crate::metadata::VolumeTable;
 use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
@@ -18,9 +18,16 @@ pub(crate) const FORMAT: Format = Format {
     name: "oracleGeneral",
     summary: "libCacheSim oracleGeneral, 24-byte records without operation (unit=512)",
     detect,
-    open: |source, options, mut params| {
+    open: |mut source, options, mut params| {
+        let told = params.has("unit");
         let unit = params.take_bytes("unit", SECTOR_BYTES)?;
         params.finish("unit")?;
+        if !told {
+            let head = std::mem::take(&mut source.head);
+            let records = head.chunks_exact(24).map(|r| (le64(r, 4), le32(r, 12).into()));
+            doubt_unit(&mut source, "oracleGeneral", records);
+            source.head = head;
+        }
         open_records(source, options, OracleGeneral { unit })
     },
 };

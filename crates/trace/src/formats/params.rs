@@ -25,6 +25,11 @@ impl Params {
         Ok((name, params))
     }
 
+    /// Whether `key` was given and not yet taken.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.pairs.iter().any(|(k, _)| k == key)
+    }
+
     /// Takes the value of `key`, if it was given.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let at = self.pairs.iter().position(|(k, _)| k == key)?;

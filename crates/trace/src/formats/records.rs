@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use forebay_block::Request;
+use forebay_block::{Request, SECTOR_BYTES};
 
 use super::text::{Out, is_possible};
 use crate::{
@@ -219,6 +219,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
             volumes: &self.volumes.volumes,
             names_volumes: false,
             hashes: None,
+            doubts: &self.source.doubts,
         }
     }
 
@@ -230,6 +231,38 @@ impl<P: RecordParser + Send> Raw for Records<P> {
         self.source.progress()
     }
 }
+
+/// Notes a doubt if a trace of objects and sizes, read as addresses in sectors because nobody said
+/// otherwise, seems to have numbers of blocks: all its requests have one size, and still begin at
+/// any sector of it.
+pub(crate) fn doubt_unit(
+    source: &mut Source,
+    format: &str,
+    records: impl Iterator<Item = (u64, u64)>,
+) {
+    let records: Vec<(u64, u64)> = records.collect();
+    let Some(&(_, size)) = records.first().filter(|_| records.len() >= DOUBTED_RECORDS_MIN) else {
+        return;
+    };
+    let sectors = size / SECTOR_BYTES;
+    if !size.is_power_of_two() || sectors < 2 || records.iter().any(|(_, other)| *other != size) {
+        return;
+    }
+    let mut within: Vec<u64> = records.iter().map(|(object, _)| object % sectors).collect();
+    within.sort_unstable();
+    let most = within.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0);
+    if 2 * most < within.len() + 2 {
+        source.doubts.push(format!(
+            "{}: all requests have {size} B and begin at any sector, so the trace seems to number \
+             blocks, not sectors: --format {format}:unit={size} reads it so, and \
+             --format {format}:unit={SECTOR_BYTES} as it was read now",
+            source.path.display()
+        ));
+    }
+}
+
+/// Fewer records than this may look like anything.
+const DOUBTED_RECORDS_MIN: usize = 8;
 
 /// Little-endian number at `at`; the record is known to be long enough.
 #[inline]

@@ -242,6 +242,7 @@ impl<P: LineParser + Send> Raw for Lines<P> {
             volumes: &self.volumes.volumes,
             names_volumes: self.parser.volumes() == Volumes::Named,
             hashes: self.parser.hashes(),
+            doubts: &self.source.doubts,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::{PartialFile, TraceWriter};
+use super::{PartialFile, TraceWriter, plain_names};
 use crate::{Batch, Metadata, Result, Written};
 use forebay_block::Op;
 
@@ -36,7 +36,7 @@ impl TraceWriter for Writer {
         if !self.begun {
             self.begin(metadata)?;
         }
-        let names: Vec<String> = metadata.volumes.iter().map(|v| plain(&v.name)).collect();
+        let names = plain_names(&metadata.volumes, plain);
         self.line.clear();
         for i in 0..batch.len() {
             let r = batch.record(i);
@@ -102,7 +102,13 @@ fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A name without what would need quoting.
+/// A name without what would need quoting, or would not be read as it is.
 fn plain(name: &str) -> String {
-    name.replace([',', '"', '\n', '\r', '#'], "_")
+    let name = name.replace([',', '"', '\n', '\r', '#'], "_");
+    let around = |c: char| c.is_ascii_whitespace();
+    match name.as_str() {
+        "" => "0".to_owned(),
+        text if text.starts_with(around) || text.ends_with(around) => name.replace(around, "_"),
+        _ => name,
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, io::Write, path::Path};
 
-use super::{PartialFile, TraceWriter};
+use super::{PartialFile, TraceWriter, plain_names};
 use crate::{Batch, Metadata, Result, Written, formats::iolog};
 use forebay_block::{Op, Request};
 
@@ -70,18 +70,19 @@ impl Writer {
 
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()> {
-        let target = self.target.clone();
-        let name = |volume: u32| match (&target, metadata.volumes.get(volume as usize)) {
-            (Some(target), _) => target.clone(),
-            (None, Some(v)) => v.name.replace(char::is_whitespace, "_"),
-            (None, None) => volume.to_string(),
+        let names = match &self.target {
+            Some(target) => vec![target.clone(); metadata.volumes.len()],
+            None => plain_names(&metadata.volumes, plain),
         };
-        let names: Vec<String> = (0..metadata.volumes.len() as u32).map(name).collect();
         self.lines.clear();
         for r in batch.requests() {
             match names.get(r.volume.0 as usize) {
                 Some(name) => self.request(&r, name),
-                None => self.request(&r, &name(r.volume.0)),
+                None => {
+                    let number = r.volume.0.to_string();
+                    let name = self.target.clone().unwrap_or(number);
+                    self.request(&r, &name);
+                }
             }
         }
         self.requests += batch.len() as u64;
@@ -96,5 +97,13 @@ impl TraceWriter for Writer {
         self.file.write_all(self.lines.as_bytes()).map_err(|e| self.file.error(e))?;
         let Writer { file, requests, .. } = *self;
         Ok(Written { requests, bytes: file.finish()? })
+    }
+}
+
+/// A name of one word.
+fn plain(name: &str) -> String {
+    match name {
+        "" => "_".to_owned(),
+        name => name.replace(|c: char| c.is_whitespace() || c.is_control() || c == '#', "_"),
     }
 }

@@ -5,9 +5,12 @@ mod file;
 mod iolog;
 mod oracle_general;
 
+use std::collections::HashSet;
 use std::path::Path;
 
-use crate::{Batch, Metadata, ParquetTraceWriter, Result, TraceError, Written, formats::Params};
+use crate::{
+    Batch, Metadata, ParquetTraceWriter, Result, TraceError, VolumeInfo, Written, formats::Params,
+};
 
 pub(crate) use file::PartialFile;
 
@@ -18,6 +21,14 @@ pub trait TraceWriter {
     /// # Errors
     /// If writing fails or the format cannot express a request.
     fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()>;
+
+    /// What a reader has to be told to read the file as it was meant ([`OpenOptions::format`]), where
+    /// the file itself does not say it.
+    ///
+    /// [`OpenOptions::format`]: crate::OpenOptions::format
+    fn read_as(&self) -> Option<String> {
+        None
+    }
 
     /// Completes the file.
     ///
@@ -98,6 +109,25 @@ fn by_extension(path: &Path) -> Option<&'static str> {
     let found =
         WRITTEN.iter().find(|(_, _, e)| e.iter().any(|e| e.eq_ignore_ascii_case(extension)));
     found.map(|(name, ..)| *name)
+}
+
+/// The names of volumes as `plain` makes them fit the format; those that are then alike are numbered,
+/// so that two volumes stay two.
+fn plain_names(volumes: &[VolumeInfo], plain: impl Fn(&str) -> String) -> Vec<String> {
+    // What needs no change keeps its name, whichever comes first.
+    let mut taken: HashSet<String> =
+        volumes.iter().map(|v| v.name.clone()).filter(|name| plain(name) == *name).collect();
+    let mut kept = HashSet::new();
+    let names = volumes.iter().map(|v| {
+        let name = plain(&v.name);
+        if name == v.name && kept.insert(name.clone()) {
+            return name;
+        }
+        let numbered = (2..).map(|n| format!("{name}_{n}"));
+        let mut candidates = std::iter::once(name.clone()).chain(numbered);
+        candidates.find(|name| taken.insert(name.clone())).expect("numbers do not end")
+    });
+    names.collect()
 }
 
 impl TraceWriter for ParquetTraceWriter {

@@ -1,7 +1,9 @@
 //! libCacheSim's oracleGeneral, with every record's next access.
 //!
 //! The object is the address in sectors of 512 B, or with `block=N` the number of a block, and
-//! then a request becomes one record for each of its blocks. Volumes take the bits from 44 up.
+//! then a request becomes one record for each of its blocks. Which of the two it is the file does not
+//! say, so [`TraceWriter::read_as`] does. Requests that do not begin with a sector are rounded out to
+//! it. Volumes take the bits from 44 up.
 //! Operations are lost; flushes and trims are left out. The next accesses are filled in by a second pass
 //! over the file, backwards, with a map of all objects: about 24 bytes of memory for each.
 
@@ -96,15 +98,20 @@ impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
         for r in batch.requests().filter(|r| r.length > 0 && r.op != Op::Trim) {
             let Some(size) = self.block else {
-                self.record(&r, r.offset / SECTOR_BYTES, r.length)?;
+                let within = r.offset % SECTOR_BYTES;
+                self.record(&r, r.offset / SECTOR_BYTES, r.length + within)?;
                 continue;
             };
-            for block in r.offset / size..=(r.offset + r.length - 1) / size {
+            for block in r.offset / size..=(r.offset.saturating_add(r.length) - 1) / size {
                 self.record(&r, block, size)?;
             }
         }
         self.requests += batch.len() as u64;
         Ok(())
+    }
+
+    fn read_as(&self) -> Option<String> {
+        self.block.map(|block| format!("oracleGeneral:unit={block}"))
     }
 
     fn finish(mut self: Box<Self>, _: &Metadata) -> Result<Written> {

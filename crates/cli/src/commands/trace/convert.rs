@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_trace::{TraceReader, create, open_all};
+use forebay_trace::{TraceReader, create};
 
 use super::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::check_files;
 use crate::progress::Unit;
-use crate::reading::options;
+use crate::reading::{open_traces, options};
 
 /// Arguments of `forebay trace convert`.
 #[derive(clap::Args, Debug)]
@@ -38,7 +38,7 @@ pub struct Args {
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check_files([&args.output], &args.traces.traces)?;
-    let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
+    let mut reader = open_traces(&args.traces, &options(&args.traces), ctx)?;
     let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())
@@ -47,12 +47,20 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
     let from = format!("{PROGRAM}: converted from {} ({})", names.join(", "), metadata.format);
     metadata.provenance.push(from);
+    let read_as = writer.read_as();
     let written = writer.finish(&metadata)?;
+    if let Some(format) = &read_as {
+        ctx.note(format_args!(
+            "{}: the format does not say its unit; read it with --format {format}",
+            args.output.display()
+        ));
+    }
     let wrote = WroteTrace {
         output: args.output.display().to_string(),
         requests: written.requests,
         bytes_written: written.bytes,
         volumes: metadata.volumes.len() as u64,
+        read_as,
     };
     wrote.print(args.json)
 }

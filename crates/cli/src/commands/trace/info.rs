@@ -5,7 +5,7 @@ use std::io::Write;
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
-use forebay_trace::{ByOp, Collector, TraceInfo, open_all};
+use forebay_trace::{ByOp, Collector, TraceInfo};
 
 use super::each_batch;
 use crate::args::{TraceArgs, block_size};
@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
 use crate::progress::Unit;
-use crate::reading::options;
+use crate::reading::{open_traces, options};
 use crate::rows::Rows;
 
 /// Arguments of `forebay trace info`.
@@ -39,7 +39,7 @@ const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 /// Counts and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
-    let mut reader = open_all(&args.traces.traces, &options(&args.traces))?;
+    let mut reader = open_traces(&args.traces, &options(&args.traces), ctx)?;
     let mut collector = Collector::new(args.block_size);
     each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, reader| {
         collector.add(batch, reader.metadata().hashes.as_ref());

@@ -47,6 +47,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         requests: written.requests,
         bytes_written: written.bytes,
         volumes: metadata.volumes.len() as u64,
+        read_as: None,
     };
     wrote.print(args.json)
 }
