@@ -105,7 +105,10 @@ measure() {
 
 plan() {
     title "3. Which tiers should be bought for it, in front of a $BACKING?"
+    # The application runs as fast as it can, day and night if one believes the plan: that wears out any
+    # flash. What is tried out here is latency.
     "$FOREBAY" -q plan "$trace" --budget "$BUDGET" --sweep 12 --backing "$BACKING" --policy "$POLICY" \
+        --wear-max none \
         --json -o "$out/plan.json" --html "$out/plan.html"
     eval "$(python3 scripts/demo/choice.py "$out/plan.json")"
     say "    for $BUDGET:"

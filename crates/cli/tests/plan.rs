@@ -66,7 +66,8 @@ fn cydonia_is_between_the_single_tier_and_exhaustive_search() {
     for policy in ["write-through", "write-back"] {
         let with = |method| {
             let args = [&trace, "--budget", "40%", "--method", method, "--policy", policy];
-            json(&[&args[..], &["--backing", "SlowHDD", "--tiers", "FastDRAM,SlowSSD"]].concat())
+            let how = ["--backing", "SlowHDD", "--tiers", "FastDRAM,SlowSSD", "--wear-max", "none"];
+            json(&[&args[..], &how].concat())
         };
         let (few, all) = (with("cydonia"), with("exhaustive"));
         let us = |answer: &Value| answer["choices"][0]["mean_latency_us"].as_f64().unwrap();
@@ -119,7 +120,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     let message = refusal(&[&trace, "--have", "4MiB", "--budget", "0.000001"]);
     assert!(message.contains("buys nothing"), "{message}");
     let three = ["--tiers", "FastDRAM,SlowDRAM,SlowSSD", "--have", "4MiB", "--budget", "1"];
-    let message = refusal(&[&[&trace[..]], &three[..]].concat());
+    let message = refusal(&[&[&trace[..], "--backing", "SlowHDD"], &three[..]].concat());
     assert!(message.contains("two devices"), "{message}");
 }
 
@@ -129,7 +130,7 @@ fn metadata_is_charged_as_said() {
     let trace = trace(&dir);
     let with = |more: &[&str]| {
         let args = [&trace, "--budget", "0.02", "--tiers", "FastDRAM,SlowSSD", "--backing"];
-        json(&[&args[..], &["SlowHDD"], more].concat())
+        json(&[&args[..], &["SlowHDD", "--wear-max", "none"], more].concat())
     };
     let (paper, same, ours) =
         (with(&[]), with(&["--metadata", "31"]), with(&["--metadata", "76,48"]));
@@ -211,7 +212,8 @@ fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
     std::fs::write(&devices, format!("{devices_only}{three}")).unwrap();
     let trace = trace(&dir);
     let (html, parquet) = (dir.path().join("x.html"), dir.path().join("x.parquet"));
-    let given = ["--devices", devices.to_str().unwrap(), "--budget", "0.06", "--pareto"];
+    let devices = devices.to_str().unwrap();
+    let given = ["--devices", devices, "--budget", "0.06", "--pareto", "--wear-max", "none"];
     let with = |more: &[&str]| json(&[&[&trace[..]], &given[..], more].concat());
     let files = ["--html", html.to_str().unwrap(), "--parquet", parquet.to_str().unwrap()];
     let answer = with(&files);
@@ -248,7 +250,7 @@ fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
 fn finalists_are_simulated_and_come_first() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);
-    let budget = [&trace[..], "--budget", "30%", "--backing", "SlowHDD"];
+    let budget = [&trace[..], "--budget", "30%", "--backing", "SlowHDD", "--wear-max", "none"];
     let analytic = json(&budget);
     let how = ["--evaluate", "simulate", "--finalists", "2"];
     let answer = json(&[&budget[..], &how].concat());
@@ -276,11 +278,47 @@ fn finalists_are_simulated_and_come_first() {
 }
 
 #[test]
-fn a_first_tier_of_flash_is_worn_by_what_the_simulation_writes_to_it() {
+fn flash_that_would_wear_out_is_left_out_by_name_and_the_front_and_the_sweep_agree() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);
     let asked =
-        [&trace[..], "--budget", "0.02", "--tiers", "FastSSD,SlowSSD", "--backing", "SlowHDD"];
+        [&trace[..], "--budget", "0.1", "--backing", "SlowHDD", "--pareto", "--sweep", "40"];
+    for limit in ["1", "none"] {
+        let answer = json(&[&asked[..], &["--wear-max", limit]].concat());
+        let list = |key: &str| answer[key].as_array().unwrap().clone();
+        let number = |value: &Value, key: &str| value[key].as_f64().unwrap();
+        let worn =
+            |choice: &Value| choice["endurance_used"].as_f64().is_some_and(|used| used > 1.0);
+        assert_eq!(list("choices").iter().any(worn), limit == "none");
+        assert_eq!(list("choices").iter().any(|c| c["wears_out"].is_object()), limit == "1");
+        assert_eq!(answer["pareto_is_exact"], true);
+        let front = list("pareto");
+        assert!(front.iter().all(|p| number(p, "cost_usd") <= 0.1 + 1e-9));
+        let mut compared = 0;
+        for swept in list("sweep").iter().filter(|s| number(s, "budget_usd") <= 0.1) {
+            let choices = swept["choices"].as_array().unwrap();
+            let best =
+                choices.iter().map(|c| number(c, "mean_latency_us")).fold(f64::MAX, f64::min);
+            let within =
+                |p: &&Value| number(p, "cost_usd") <= number(swept, "budget_usd") * 1.000_001;
+            let front = front.iter().filter(within).map(|p| number(p, "mean_latency_us"));
+            assert!(front.fold(f64::MAX, f64::min) <= best * 1.000_001, "{limit}: {swept}");
+            compared += 1;
+        }
+        assert!(compared > 5, "{compared}");
+    }
+    let text = forebay(&["plan", &trace, "--budget", "0.02", "--backing", "SlowHDD"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("Not bought: ") && text.contains("one tier, same cost"), "{text}");
+    assert!(text.contains("ideal LRU"), "{text}");
+}
+
+#[test]
+fn a_first_tier_of_flash_is_worn_by_what_the_simulation_writes_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let devices = ["--tiers", "FastSSD,SlowSSD", "--backing", "SlowHDD", "--wear-max", "none"];
+    let asked = [&[&trace[..], "--budget", "0.02"], &devices[..]].concat();
     let [formulas, simulated] =
         [&[][..], &["--evaluate", "simulate"]].map(|how| json(&[&asked[..], how].concat()));
     // One tier is the formulas' LRU, so what is written to it is the same.
@@ -298,7 +336,14 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
     let devices = dir.path().join("devices.toml");
     std::fs::write(&devices, "[[device]]\nname = \"a\"\nprize_usd = 1\n").unwrap();
     let devices = devices.to_str().unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let own = dir.path().join("own.toml");
+    let printed = String::from_utf8(forebay(&["plan", "--print-devices"]).stdout).unwrap();
+    std::fs::write(&own, printed.split_once("\n[[combination]]").unwrap().0).unwrap();
+    let own = own.to_str().unwrap();
+    let cases: [(&[&str], &str); 17] = [
+        (&["--budget", "5", "--tiers", "FastDRAM,SlowSSD"], "no backing store"),
+        (&["--budget", "5", "--devices", own], "no backing store"),
+        (&["--budget", "5", "--wear-max", "0"], "rated endurance"),
         (&["--budget", "0.001"], "buys nothing"),
         (&["--budget", "ten"], "no budget"),
         (&["--budget", "-5"], "budget"),
@@ -335,8 +380,8 @@ fn a_real_trace_gains_from_a_second_tier() {
         return;
     }
     let trace = trace.to_str().unwrap();
-    let answer =
-        json(&[trace, "--budget", "25%", "--backing", "SlowHDD", "--policy", "write-back"]);
+    let asked = [trace, "--budget", "25%", "--backing", "SlowHDD", "--policy", "write-back"];
+    let answer = json(&[&asked[..], &["--wear-max", "none"]].concat());
     assert_eq!((&answer["requests"], &answer["accesses"]), (&113_872.into(), &1_141_869.into()));
     let best = &answer["choices"][0];
     assert_eq!(best["class"], "pyramidal");

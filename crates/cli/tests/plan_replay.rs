@@ -13,7 +13,7 @@ use serde_json::Value;
 const TIERS: [&str; 4] = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD"];
 
 fn planned(args: &[&str]) -> Value {
-    common::json("plan", args)
+    common::json("plan", &[args, &["--wear-max", "none"]].concat())
 }
 
 fn refusal(args: &[&str]) -> String {

@@ -52,7 +52,10 @@ fn a_study_finds_for_each_trace_what_plans_of_it_find() {
         // The same budgets, asked for one trace at a time.
         let (mut single, mut reduction) = (0, 0.0_f64);
         for trace in [&one, &two] {
-            let (plan, _) = planned(&[trace, "--policy", policy, "--budget", "25%,50%,75%,100%"]);
+            let (plan, _) = {
+                let budgets = ["--budget", "25%,50%,75%,100%", "--wear-max", "none"];
+                planned(&[&[&trace[..], "--policy", policy], &budgets[..]].concat())
+            };
             for choice in plan["plans"]
                 .as_array()
                 .unwrap()

@@ -21,6 +21,8 @@ use crate::error::PlanError;
 pub struct Catalogue {
     devices: Vec<Device>,
     combinations: Vec<Combination>,
+    /// Whether the file has combinations; else they were made up.
+    names_combinations: bool,
 }
 
 /// Tiers, fastest first, in front of a backing store: names of devices.
@@ -80,7 +82,9 @@ impl Catalogue {
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         check_keys(text)?;
         let file: File = toml::from_str(text).map_err(|e| syntax(text, &e))?;
-        let mut catalogue = Self { devices: file.device, combinations: Vec::new() };
+        let names_combinations = !file.combination.is_empty();
+        let combinations = Vec::new();
+        let mut catalogue = Self { devices: file.device, combinations, names_combinations };
         catalogue.check_devices()?;
         for group in file.combination {
             if group.tiers.is_empty() || group.backing.is_empty() {
@@ -106,6 +110,12 @@ impl Catalogue {
     /// All combinations, in the order of the file.
     pub fn combinations(&self) -> &[Combination] {
         &self.combinations
+    }
+
+    /// Whether the file says what is combined, and so which devices are backing stores; else every
+    /// device that keeps its contents is taken for one in turn.
+    pub fn names_combinations(&self) -> bool {
+        self.names_combinations
     }
 
     /// The device called `name`.

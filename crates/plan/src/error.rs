@@ -41,6 +41,17 @@ pub enum PlanError {
         /// The allocation unit.
         unit_bytes: u64,
     },
+    /// Of the combinations, everything that the budget buys is flash that wears out too fast.
+    #[error(
+        "all that a budget of ${budget_usd} buys is flash that uses more than {used_max} times its \
+         rated endurance: raise the budget, or the limit with --wear-max"
+    )]
+    WearsOut {
+        /// What may be spent.
+        budget_usd: f64,
+        /// The largest share of the rated endurance that may be used.
+        used_max: f64,
+    },
     /// The budget is no amount of money.
     #[error("{0} is no budget: it must be an amount above zero")]
     NotABudget(f64),

@@ -4,7 +4,8 @@ use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
-use crate::plan::{Class, Plan, PlanOptions, Purchase, Wear};
+use crate::plan::{Class, Plan, PlanOptions, Purchase};
+use crate::wear::Wear;
 
 /// What a judge says of a hierarchy whose tiers have given sizes.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -38,6 +38,7 @@ mod space;
 mod study;
 #[cfg(test)]
 mod testing;
+mod wear;
 
 pub use breakeven::BreakEven;
 pub use budget::{Budget, BudgetError, budget_range, full_usd};
@@ -51,7 +52,7 @@ pub use evaluate::{Analytic, Evaluator};
 pub use finalists::{Judge, Judged, judge_finalists};
 pub use growth::{Growth, Way};
 pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
-pub use pareto::{ParetoPoint, pareto_front};
+pub use pareto::{Front, ParetoPoint, fastest, pareto_front};
 pub use plan::{
     Choice, Class, Method, Plan, PlanOptions, Purchase, Tier, check_budget, plan, plan_with,
 };
@@ -60,3 +61,4 @@ pub use ratio::{HitMiss, Tradeoff, hit_miss_curve};
 pub use search::{CydoniaOptions, Found, cydonia, exhaustive};
 pub use space::Space;
 pub use study::{StudyPoint, StudySummary};
+pub use wear::WearLimit;

@@ -2,14 +2,35 @@
 
 use serde::Serialize;
 
-use crate::cost::{CostModel, Units};
+use crate::budget::budget_range;
+use crate::cost::Units;
 use crate::counts::HitCounts;
+use crate::error::PlanError;
+use crate::evaluate::Analytic;
 use crate::hierarchy::Hierarchy;
+use crate::plan::PlanOptions;
+use crate::search::exhaustive;
+use crate::space::Space;
+use crate::wear::{Enduring, WearLimit};
 
-/// Sizes per tier that a front is drawn from, at most.
+/// So many sizes of one hierarchy are all looked at; of more, a grid.
+const POINTS_MAX: u64 = 1 << 20;
+/// Sizes per tier of the grid, at most.
 const SIZES_PER_TIER: usize = 64;
-/// Combinations of sizes that one hierarchy adds to it, about.
-const POINTS: f64 = 40_000.0;
+/// Combinations of sizes of the grid, about.
+const GRID_POINTS: f64 = 40_000.0;
+/// Budgets whose best sizes stand beside the grid.
+const BUDGETS: usize = 48;
+
+/// A front, and whether it is the whole truth.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Front {
+    /// By ascending cost.
+    pub points: Vec<ParetoPoint>,
+    /// Whether every size was looked at: nothing that the money buys then dominates a point. Else
+    /// the points are those of a logarithmic grid and the fastest for a range of budgets.
+    pub is_exact: bool,
+}
 
 /// One plan of the front. Lower is better in cost, mean and tail latency, and drive writes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -32,30 +53,182 @@ pub struct ParetoPoint {
 
 /// The plans within `budget_usd`, over all `hierarchies` (which should have the same backing
 /// store), that no other plan beats in one of cost, mean latency, 99th percentile and drive writes
-/// without losing in another. By ascending cost. Sizes are taken from a logarithmic grid per tier.
+/// without losing in another. By ascending cost.
+///
+/// Sizes are whole units, together no larger than is of use; where the last tier has to be larger to
+/// endure what is written to it, the least that does. All of them are looked at up to about a million
+/// for each hierarchy; beyond that a grid, and the fastest for each of `budgets` and of a range.
+///
+/// # Errors
+/// If the budget is no positive amount.
 pub fn pareto_front<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchies: &[Hierarchy],
-    cost: &CostModel,
+    options: &PlanOptions,
     budget_usd: f64,
-) -> Vec<ParetoPoint> {
-    let useful = cost.units_for(counts.useful_blocks()).0;
-    let mut points = Vec::new();
+    budgets: &[f64],
+) -> Result<Front, PlanError> {
+    let mut all = Front { points: Vec::new(), is_exact: true };
     for (index, hierarchy) in hierarchies.iter().enumerate() {
-        let tiers = hierarchy.tiers.len();
-        let each = (POINTS.powf(1.0 / tiers as f64) as usize).min(SIZES_PER_TIER);
+        let space = match Space::new(counts, hierarchy, &options.cost, budget_usd) {
+            Err(PlanError::BuysNothing { .. }) => continue,
+            space => space?,
+        };
+        let limit = options.wear_limit();
+        let mut candidates = Candidates { counts, index, space: &space, limit, points: Vec::new() };
+        if candidates.count_up_to(POINTS_MAX) <= POINTS_MAX {
+            let mut sizes = vec![Units(0); hierarchy.tiers.len()];
+            candidates.each(0, &mut sizes, &mut |this, sizes| this.look(sizes));
+        } else {
+            all.is_exact = false;
+            candidates.look_at_grid();
+            candidates.look_at_budgets(budgets)?;
+        }
+        all.points.extend(front(candidates.points));
+    }
+    all.points = front(all.points);
+    Ok(all)
+}
+
+/// The sizes of one hierarchy that may be on the front.
+struct Candidates<'a, 'b, H: ?Sized> {
+    counts: &'a H,
+    index: usize,
+    space: &'a Space<'b>,
+    limit: Option<WearLimit>,
+    points: Vec<ParetoPoint>,
+}
+
+impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
+    /// How many sizes there are, as far as `most` and a little more.
+    fn count_up_to(&mut self, most: u64) -> u64 {
+        self.count(0, &mut vec![Units(0); self.space.hierarchy().tiers.len()], most)
+    }
+
+    fn count(&self, tier: usize, sizes: &mut [Units], most: u64) -> u64 {
+        let (least, largest) = self.range(tier, sizes);
+        if tier + 1 == sizes.len() {
+            return (largest + 1).saturating_sub(least);
+        }
+        let mut points = 0;
+        for size in least..=largest {
+            sizes[tier] = Units(size);
+            points += self.count(tier + 1, sizes, most - points.min(most));
+            if points > most {
+                break;
+            }
+        }
+        points
+    }
+
+    /// The sizes of `tier`, of which the first is never empty, below tiers of these sizes.
+    fn range(&self, tier: usize, sizes: &[Units]) -> (u64, u64) {
+        match tier {
+            0 => (1, self.space.tier1_max().0),
+            _ => (0, self.space.rest(&sizes[..tier]).0),
+        }
+    }
+
+    fn each(
+        &mut self,
+        tier: usize,
+        sizes: &mut [Units],
+        look: &mut impl FnMut(&mut Self, &[Units]),
+    ) {
+        if tier == sizes.len() {
+            return look(self, sizes);
+        }
+        let (least, largest) = self.range(tier, sizes);
+        for size in least..=largest {
+            sizes[tier] = Units(size);
+            self.each(tier + 1, sizes, look);
+        }
+        if tier > 0 && tier + 1 == sizes.len() {
+            self.look_at_enduring(sizes, largest);
+        }
+        sizes[tier] = Units(0);
+    }
+
+    /// The smallest last tier that endures, if it is larger than `largest`.
+    fn look_at_enduring(&mut self, sizes: &mut [Units], largest: u64) {
+        let last = sizes.len() - 1;
+        let needed = self.limit.map_or(0, |limit| {
+            limit.last_tier_needed(self.counts, self.space.hierarchy(), self.space.cost(), sizes).0
+        });
+        let most = self.space.clone().with_last_tier_up_to(Units(needed)).rest(&sizes[..last]).0;
+        if needed > largest && needed <= most {
+            sizes[last] = Units(needed);
+            self.look(sizes);
+        }
+    }
+
+    fn look_at_grid(&mut self) {
+        let tiers = self.space.hierarchy().tiers.len();
+        let each = (GRID_POINTS.powf(1.0 / tiers as f64) as usize).min(SIZES_PER_TIER);
+        let useful = self.space.cost().units_for(self.counts.useful_blocks()).0;
         let grid: Vec<Units> = grid(useful, each).into_iter().map(Units).collect();
-        let mut sizes = vec![Units(0); tiers];
-        choose(&grid, 0, &mut sizes, &mut |sizes| {
-            let cost_usd = cost.usd(&hierarchy.tiers, sizes);
+        let budget_usd = self.space.budget_usd();
+        choose(&grid, 0, &mut vec![Units(0); tiers], &mut |sizes| {
+            let cost_usd = self.space.cost().usd(&self.space.hierarchy().tiers, sizes);
             let affordable = cost_usd <= budget_usd;
             if affordable {
-                points.push(point(counts, index, hierarchy, cost, sizes, cost_usd));
+                self.look(sizes);
             }
             affordable
         });
     }
-    front(points)
+
+    /// The fastest that each of `budgets` buys, and each of a range of them.
+    fn look_at_budgets(&mut self, budgets: &[f64]) -> Result<(), PlanError> {
+        let (hierarchy, cost) = (self.space.hierarchy(), self.space.cost());
+        let entry_usd = cost.unit_usd(0, &hierarchy.tiers[0], &hierarchy.tiers[0]);
+        let most = self.space.budget_usd();
+        let range = budget_range(entry_usd.min(most) * (1.0 + 1e-9), most, BUDGETS);
+        let largest =
+            self.limit.map_or(Units(0), |l| l.last_tier_max(self.counts, hierarchy, cost));
+        for usd in range.into_iter().chain(budgets.iter().copied().filter(|&usd| usd <= most)) {
+            let space = match Space::new(self.counts, hierarchy, cost, usd) {
+                Err(PlanError::BuysNothing { .. }) => continue,
+                space => space?.with_last_tier_up_to(largest),
+            };
+            let mut analytic = Analytic::new(self.counts, cost);
+            let (counts, limit) = (self.counts, self.limit);
+            let mut evaluator = Enduring { counts, cost, limit, inner: &mut analytic };
+            let step = if hierarchy.tiers.len() <= 2 { 1 } else { space.step_for(POINTS_MAX / 16) };
+            let found = exhaustive(&space, step, &mut evaluator)?;
+            self.look(&found.sizes);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, sizes: &[Units]) {
+        let (hierarchy, cost) = (self.space.hierarchy(), self.space.cost());
+        if self.limit.is_some_and(|l| !l.allows(self.counts, hierarchy, cost, sizes)) {
+            return;
+        }
+        let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
+        let evaluation = hierarchy.evaluate(self.counts, &blocks);
+        self.points.push(ParetoPoint {
+            hierarchy: self.index,
+            tier_bytes: sizes.iter().map(|s| s.0 * cost.unit_bytes).collect(),
+            cost_usd: cost.usd(&hierarchy.tiers, sizes),
+            mean_latency_us: evaluation.mean_latency_us,
+            p99_latency_us: evaluation.p99_latency_us,
+            drive_writes: hierarchy.drive_writes(&evaluation, sizes, cost),
+            flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
+        });
+    }
+}
+
+/// Of a front by ascending cost, the points that no other beats in cost and mean latency alone: the
+/// fastest for every amount of money.
+pub fn fastest(points: &[ParetoPoint]) -> impl Iterator<Item = &ParetoPoint> {
+    let mut lowest_us = f64::INFINITY;
+    points.iter().filter(move |p| {
+        let is_faster = p.mean_latency_us < lowest_us;
+        lowest_us = lowest_us.min(p.mean_latency_us);
+        is_faster
+    })
 }
 
 /// Goes through all sizes of the tiers from `tier` on, of which tier 1 is never empty. `look` says
@@ -78,27 +251,6 @@ fn choose(
     }
     sizes[tier] = Units(0);
     true
-}
-
-fn point<H: HitCounts + ?Sized>(
-    counts: &H,
-    index: usize,
-    hierarchy: &Hierarchy,
-    cost: &CostModel,
-    sizes: &[Units],
-    cost_usd: f64,
-) -> ParetoPoint {
-    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
-    let evaluation = hierarchy.evaluate(counts, &blocks);
-    ParetoPoint {
-        hierarchy: index,
-        tier_bytes: sizes.iter().map(|s| s.0 * cost.unit_bytes).collect(),
-        cost_usd,
-        mean_latency_us: evaluation.mean_latency_us,
-        p99_latency_us: evaluation.p99_latency_us,
-        drive_writes: hierarchy.drive_writes(&evaluation, sizes, cost),
-        flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
-    }
 }
 
 /// 0, 1, and on to `most` in steps that grow with the size: at most `count` sizes.
@@ -153,8 +305,9 @@ fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WritePolicy;
-    use crate::testing::{Steps, hierarchy};
+    use crate::testing::{Steps, any_hierarchy, hierarchy, steps};
+    use crate::{CostModel, WritePolicy};
+    use forebay_block::Nanos;
     use proptest::prelude::*;
 
     fn dominates(a: &ParetoPoint, b: &ParetoPoint) -> bool {
@@ -186,20 +339,113 @@ mod tests {
         }
     }
 
+    const COST: CostModel = CostModel::with_block_size(forebay_block::BlockSize::KIB_4);
+
+    fn objectives(p: &ParetoPoint) -> [f64; 4] {
+        [p.cost_usd, p.mean_latency_us, p.p99_latency_us, p.drive_writes]
+    }
+
+    /// Everything that the money buys, without any of the front's code.
+    fn brute_force(
+        counts: &Steps,
+        hierarchies: &[Hierarchy],
+        usd: f64,
+        limit: f64,
+    ) -> Vec<[f64; 4]> {
+        let useful = counts.footprint / 256;
+        let mut all = Vec::new();
+        for h in hierarchies {
+            for one in 1..=useful {
+                // Beyond what is of use, up to the first that endures.
+                for two in 0..=4000 {
+                    let sizes = [Units(one), Units(two)];
+                    let cost = COST.usd(&h.tiers, &sizes);
+                    if cost > usd {
+                        break;
+                    }
+                    let e = h.evaluate(counts, &[one * 256, two * 256]);
+                    let writes = h.drive_writes(&e, &sizes, &COST);
+                    let rated = h.tiers[1].drive_writes_per_day.unwrap_or(f64::INFINITY);
+                    let endures = writes * 24.0 <= limit * rated * (1.0 + 1e-9);
+                    if endures {
+                        all.push([cost, e.mean_latency_us, e.p99_latency_us, writes]);
+                    }
+                    if one + two >= useful && (endures || two == 0 && limit.is_infinite()) {
+                        break;
+                    }
+                }
+            }
+        }
+        let beats = |a: &[f64; 4], b: &[f64; 4]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
+        let mut kept: Vec<[f64; 4]> =
+            all.iter().filter(|b| !all.iter().any(|a| beats(a, b))).copied().collect();
+        kept.sort_by(|a, b| a.partial_cmp(b).expect("all are numbers"));
+        kept.dedup();
+        kept
+    }
+
+    /// An hour of the workload.
+    fn options(wear_max: Option<f64>) -> PlanOptions {
+        PlanOptions { duration: Nanos(3_600_000_000_000), wear_max, ..PlanOptions::default() }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn the_front_is_that_of_brute_force(
+            counts in steps(9), of in any_hierarchy(), budget in 0.01..0.1f64,
+            wear_max in prop_oneof![Just(None), Just(Some(0.3)), Just(Some(1.0)), Just(Some(30.0))],
+        ) {
+            let other = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", of.policy);
+            let both = [Hierarchy { backing: other.backing.clone(), ..of }, other];
+            let found = pareto_front(&counts, &both, &options(wear_max), budget, &[]).unwrap();
+            prop_assert!(found.is_exact);
+            let mut front: Vec<[f64; 4]> = found.points.iter().map(objectives).collect();
+            front.sort_by(|a, b| a.partial_cmp(b).unwrap());
+            let all = brute_force(&counts, &both, budget, wear_max.unwrap_or(f64::INFINITY));
+            prop_assert_eq!(front, all);
+        }
+
+        /// Too many sizes to look at them all: what a budget buys is on the front all the same.
+        #[test]
+        fn no_budget_buys_better_than_a_front_of_a_grid(
+            counts in steps(3000), of in any_hierarchy(), share in 0.05..1.0f64, wear in any::<bool>(),
+        ) {
+            let options = options(wear.then_some(1.0));
+            let of = [of];
+            let most = 40.0;
+            let found = pareto_front(&counts, &of, &options, most, &[share * most]).unwrap();
+            prop_assert!(!found.is_exact);
+            let last = options.wear_limit().map_or(Units(0), |l| l.last_tier_max(&counts, &of[0], &COST));
+            let space = Space::new(&counts, &of[0], &COST, share * most).unwrap();
+            let space = space.with_last_tier_up_to(last);
+            let mut analytic = Analytic::new(&counts, &COST);
+            let (limit, cost) = (options.wear_limit(), &COST);
+            let mut judge = Enduring { counts: &counts, cost, limit, inner: &mut analytic };
+            let best = exhaustive(&space, 1, &mut judge).unwrap();
+            let within = found.points.iter().filter(|p| p.cost_usd <= share * most * (1.0 + 1e-9));
+            let lowest = within.map(|p| p.mean_latency_us).fold(f64::INFINITY, f64::min);
+            prop_assert!(lowest <= best.mean_latency_us * (1.0 + 1e-9), "{} {:?}", lowest, best);
+        }
+    }
+
     #[test]
     fn all_tiers_of_a_hierarchy_are_drawn_from() {
         let at = vec![(5 * 256, 500, 0), (20 * 256, 800, 0), (60 * 256, 900, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
         let names = ["FastDRAM", "FastSSD", "SlowSSD"];
         let h = [hierarchy(names, "SlowHDD", WritePolicy::WriteBack)];
-        let cost = CostModel::default();
-        let points = pareto_front(&counts, &h, &cost, 0.2);
+        let of = |usd| pareto_front(&counts, &h, &options(None), usd, &[]).unwrap().points;
+        let points = of(0.2);
         assert!(points.iter().any(|p| p.tier_bytes.iter().all(|&bytes| bytes > 0)));
         assert!(points.iter().all(|p| p.cost_usd <= 0.2 && p.tier_bytes[0] > 0));
         // One that is not larger than any other costs the least.
         assert_eq!(points[0].tier_bytes, [1 << 20, 0, 0]);
-        let dear = pareto_front(&counts, &h, &cost, 0.01);
+        let dear = of(0.01);
         assert!(dear.iter().all(|p| p.cost_usd <= 0.01) && !dear.is_empty());
+        let us: Vec<f64> = fastest(&points).map(|p| p.mean_latency_us).collect();
+        assert!(us.windows(2).all(|w| w[0] > w[1]) && us.len() > 3);
     }
 
     #[test]

@@ -8,15 +8,13 @@ use crate::breakeven::BreakEven;
 use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
-use crate::device::DeviceKind;
 use crate::error::PlanError;
 use crate::evaluate::{Analytic, Evaluator};
 use crate::hierarchy::{Hierarchy, WritePolicy};
 use crate::ratio::{HitMiss, Tradeoff};
 use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
 use crate::space::Space;
-
-const SECONDS_PER_DAY: f64 = 86_400.0;
+use crate::wear::{Enduring, SECONDS_PER_DAY, Wear, WearLimit};
 
 /// How sizes are searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +39,17 @@ pub struct PlanOptions {
     pub cost: CostModel,
     /// How long the workload took: turns bytes written into bytes per day. Zero: not known.
     pub duration: Nanos,
+    /// Flash that would use more of its rated endurance than this is not bought: 1 is what lasts as
+    /// long as the maker says. None: whatever it uses. Without a duration nobody knows.
+    pub wear_max: Option<f64>,
+}
+
+impl PlanOptions {
+    /// How fast flash may wear out, where that can be told.
+    pub fn wear_limit(&self) -> Option<WearLimit> {
+        let limit = |used_max| WearLimit { used_max, duration: self.duration };
+        self.wear_max.filter(|_| self.duration > Nanos(0)).map(limit)
+    }
 }
 
 impl Default for PlanOptions {
@@ -50,6 +59,7 @@ impl Default for PlanOptions {
             method: Method::Exhaustive { points_max: 1 << 20 },
             cost: CostModel::default(),
             duration: Nanos(0),
+            wear_max: None,
         }
     }
 }
@@ -67,6 +77,8 @@ pub struct Plan {
     pub evaluations: u64,
     /// Combinations of which the budget does not buy one unit of tier 1.
     pub unaffordable: Vec<String>,
+    /// Combinations of which everything that the budget buys wears out too fast.
+    pub wears_out: Vec<String>,
 }
 
 /// The best that one combination of devices gives for the budget.
@@ -86,6 +98,8 @@ pub struct Choice {
     pub overhead_gain_ratio: Option<f64>,
     /// Whether growing tier 1 instead would have been cheaper.
     pub break_even: Option<BreakEven>,
+    /// What would be faster by the formulas, but wears out faster than [`PlanOptions::wear_max`].
+    pub wears_out: Option<Purchase>,
     /// How many points were evaluated, the single tier not counted.
     pub evaluations: u64,
 }
@@ -217,10 +231,14 @@ pub fn plan_with<H: HitCounts + ?Sized>(
         return Err(PlanError::NoAccesses);
     }
     let (mut choices, mut unaffordable, mut refused) = (Vec::new(), Vec::new(), None);
+    let mut wears_out = Vec::new();
     for combination in combinations {
         let hierarchy = Hierarchy::new(catalogue, combination, options.policy)?;
         match Space::new(counts, &hierarchy, &options.cost, budget_usd) {
-            Ok(space) => choices.push(choose(counts, &space, options, evaluator)?),
+            Ok(space) => match choose(counts, &space, options, evaluator)? {
+                Some(choice) => choices.push(choice),
+                None => wears_out.push(hierarchy.label()),
+            },
             Err(error @ PlanError::BuysNothing { .. }) => {
                 unaffordable.push(hierarchy.label());
                 refused = Some(cheaper(refused, error));
@@ -233,6 +251,10 @@ pub fn plan_with<H: HitCounts + ?Sized>(
         us.then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
     });
     let Some(first) = choices.first() else {
+        if !wears_out.is_empty() {
+            let used_max = options.wear_max.unwrap_or(f64::INFINITY);
+            return Err(PlanError::WearsOut { budget_usd, used_max });
+        }
         let none = || PlanError::NoCombination("none was given".into());
         return Err(refused.unwrap_or_else(none));
     };
@@ -242,6 +264,7 @@ pub fn plan_with<H: HitCounts + ?Sized>(
         evaluations: choices.iter().map(|c| c.evaluations).sum(),
         choices,
         unaffordable,
+        wears_out,
     })
 }
 
@@ -278,21 +301,46 @@ fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
     before.filter(|b| usd(b) <= usd(&error)).unwrap_or(error)
 }
 
+/// The best sizes of one combination; none if all wear out too fast.
 fn choose<H: HitCounts + ?Sized>(
     counts: &H,
     space: &Space<'_>,
     options: &PlanOptions,
     evaluator: &mut dyn Evaluator,
-) -> Result<Choice, PlanError> {
-    let found = match options.method {
-        Method::Exhaustive { points_max } => {
-            let two = space.hierarchy().tiers.len() <= 2;
-            let step = if two { 1 } else { space.step_for(points_max) };
-            exhaustive(space, step, evaluator)?
+) -> Result<Option<Choice>, PlanError> {
+    let limit = options.wear_limit();
+    let (cost, hierarchy) = (space.cost(), space.hierarchy());
+    let last_max = limit.map_or(Units(0), |l| l.last_tier_max(counts, hierarchy, cost));
+    let enduring = space.clone().with_last_tier_up_to(last_max);
+    let step = |points_max| if hierarchy.tiers.len() <= 2 { 1 } else { space.step_for(points_max) };
+    let found = {
+        let mut evaluator = Enduring { counts, cost, limit, inner: &mut *evaluator };
+        match options.method {
+            Method::Exhaustive { points_max } => {
+                exhaustive(&enduring, step(points_max), &mut evaluator)?
+            }
+            Method::Cydonia(how) => cydonia(counts, &enduring, how, &mut evaluator)?,
         }
-        Method::Cydonia(how) => cydonia(counts, space, how, evaluator)?,
     };
-    let Found { sizes, mean_latency_us, baseline_us, evaluations } = found;
+    let Found { sizes, mean_latency_us, mut baseline_us, evaluations } = found;
+    if !mean_latency_us.is_finite()
+        && limit.is_some_and(|l| !l.allows(counts, hierarchy, cost, &sizes))
+    {
+        return Ok(None);
+    }
+    let mut analytic = Analytic::new(counts, cost);
+    let wears_out = match limit {
+        None => None,
+        Some(limit) => {
+            let points_max = match options.method {
+                Method::Exhaustive { points_max } => points_max,
+                Method::Cydonia(_) => u64::MAX,
+            };
+            let free = exhaustive(space, step(points_max), &mut analytic)?;
+            let worn = !limit.allows(counts, hierarchy, cost, &free.sizes);
+            worn.then(|| purchase(counts, hierarchy, options, &free.sizes, free.mean_latency_us))
+        }
+    };
     let single = space.single_tier();
     let finite = |ratio: f64| ratio.is_finite().then_some(ratio);
     let measured = match sizes.as_slice() {
@@ -302,8 +350,13 @@ fn choose<H: HitCounts + ?Sized>(
         }
         _ => None,
     };
+    if !baseline_us.is_finite() {
+        // It is compared with, not bought: flash that wears out, too.
+        let judged = analytic.mean_latency_us(hierarchy, &single);
+        baseline_us = judged.unwrap_or(f64::INFINITY);
+    }
     let reduction = 1.0 - mean_latency_us / baseline_us;
-    Ok(Choice {
+    Ok(Some(Choice {
         purchase: purchase(counts, space.hierarchy(), options, &sizes, mean_latency_us),
         baseline: purchase(counts, space.hierarchy(), options, &single[..1], baseline_us),
         latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
@@ -311,8 +364,9 @@ fn choose<H: HitCounts + ?Sized>(
         overhead_gain_ratio: Tradeoff::of(space.hierarchy())
             .and_then(|t| finite(t.overhead_gain_ratio())),
         break_even: BreakEven::of(counts, space.hierarchy(), space.cost(), &sizes),
+        wears_out,
         evaluations,
-    })
+    }))
 }
 
 /// Tiers of `sizes`, judged to take `mean_latency_us`.
@@ -359,44 +413,6 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         flash_bytes_written_per_day: wear.map(|w| w.flash_bytes_written_per_day),
         drive_writes_per_day: wear.map(|w| w.drive_writes_per_day),
         endurance_used: wear.and_then(|w| w.endurance_used),
-    }
-}
-
-/// What is written to the flash tiers of a hierarchy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wear {
-    pub flash_bytes_written_per_day: f64,
-    pub drive_writes_per_day: f64,
-    pub endurance_used: Option<f64>,
-}
-
-impl Wear {
-    /// By tiers of `sizes` to each of which so many bytes are written per day.
-    pub fn of(
-        hierarchy: &Hierarchy,
-        sizes: &[Units],
-        cost: &CostModel,
-        bytes_per_day: &[f64],
-    ) -> Self {
-        let mut wear = Self {
-            flash_bytes_written_per_day: 0.0,
-            drive_writes_per_day: 0.0,
-            endurance_used: None,
-        };
-        let tiers = hierarchy.tiers.iter().zip(sizes).zip(bytes_per_day);
-        for ((device, size), bytes) in
-            tiers.filter(|((device, size), _)| device.kind == DeviceKind::Flash && size.0 > 0)
-        {
-            wear.flash_bytes_written_per_day += bytes;
-            let writes = bytes / (size.0 * cost.unit_bytes) as f64;
-            wear.drive_writes_per_day = wear.drive_writes_per_day.max(writes);
-            let used = device.drive_writes_per_day.map(|rated| writes / rated);
-            wear.endurance_used = match (wear.endurance_used, used) {
-                (Some(most), Some(used)) => Some(most.max(used)),
-                (most, used) => most.or(used),
-            };
-        }
-        wear
     }
 }
 
@@ -449,6 +465,57 @@ mod tests {
         let dram = plan(&counts(), &c, &[of(["FastDRAM", "SlowDRAM"])], 0.5, &options()).unwrap();
         assert_eq!(dram.choices[0].purchase.flash_bytes_written_per_day, Some(0.0));
         assert_eq!(dram.choices[0].purchase.endurance_used, None);
+    }
+
+    #[test]
+    fn flash_that_wears_out_early_is_not_bought_and_what_it_would_do_is_said() {
+        let c = Catalogue::default();
+        let all = c.combinations();
+        // A tier of an hour that everything is written to many times a day.
+        let free = plan(&counts(), &c, all, 0.5, &options()).unwrap();
+        let used = |p: &Purchase| p.endurance_used.unwrap_or(0.0);
+        assert!(free.choices.iter().any(|c| used(&c.purchase) > 1.0));
+        for used_max in [0.25, 1.0, 5.0] {
+            let limited = PlanOptions { wear_max: Some(used_max), ..options() };
+            let plan = plan(&counts(), &c, all, 0.5, &limited).unwrap();
+            assert_eq!(plan.choices.len() + plan.wears_out.len(), 17);
+            for choice in &plan.choices {
+                assert!(used(&choice.purchase) <= used_max * 1.000_001, "{choice:?}");
+                if let Some(worn) = &choice.wears_out {
+                    assert!(used(worn) > used_max);
+                    assert!(worn.mean_latency_us <= choice.purchase.mean_latency_us);
+                }
+            }
+            assert_eq!(used_max <= 1.0, plan.choices.iter().any(|c| c.wears_out.is_some()));
+        }
+        // Nobody knows how long it took, so nobody knows how long flash lasts.
+        let unknown =
+            PlanOptions { wear_max: Some(1.0), duration: Nanos(0), ..PlanOptions::default() };
+        let unknown = plan(&counts(), &c, all, 0.5, &unknown).unwrap();
+        assert_eq!(unknown.choices.len(), 17);
+    }
+
+    #[test]
+    fn flash_is_bought_larger_than_of_use_where_that_makes_it_endure() {
+        let c = Catalogue::default();
+        let of = Combination {
+            tiers: ["FastDRAM", "SlowSSD"].map(String::from).to_vec(),
+            backing: "SlowHDD".into(),
+        };
+        let at = vec![(256, 10, 0), (30 * 256, 9000, 0)];
+        let counts = Steps { reads: 10_000, writes: 0, at, footprint: 30 * 256 };
+        // Ten thousand blocks in five hours are 187 MiB a day, of a flash for one drive write a day.
+        let options = PlanOptions {
+            wear_max: Some(1.0),
+            duration: Nanos(18_000_000_000_000),
+            ..PlanOptions::default()
+        };
+        let plan = plan(&counts, &c, &[of], 0.1, &options).unwrap();
+        let bought = &plan.choices[0].purchase;
+        assert_eq!(bought.tiers[0].bytes, 1 << 20);
+        let mib = bought.tiers[1].bytes >> 20;
+        assert!((187..=188).contains(&mib), "{mib} MiB of which 29 are of use");
+        assert!(bought.endurance_used.is_some_and(|used| used > 0.99 && used <= 1.0));
     }
 
     #[test]

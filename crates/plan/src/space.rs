@@ -17,6 +17,8 @@ pub struct Space<'a> {
     budget_usd: f64,
     unit_usd: Vec<f64>,
     useful: u64,
+    /// The last tier may be so large even where less would hold everything: for its endurance.
+    last_useful: u64,
 }
 
 /// Which of the sizes are visited.
@@ -54,7 +56,7 @@ impl<'a> Space<'a> {
         let tiers = hierarchy.tiers.iter().enumerate();
         let unit_usd = tiers.map(|(tier, device)| cost.unit_usd(tier, device, tier1)).collect();
         let useful = cost.units_for(useful_blocks).0.max(1);
-        let space = Self { hierarchy, cost, budget_usd, unit_usd, useful };
+        let space = Self { hierarchy, cost, budget_usd, unit_usd, useful, last_useful: 0 };
         if space.tier1_max().0 == 0 {
             return Err(PlanError::BuysNothing {
                 budget_usd,
@@ -64,6 +66,11 @@ impl<'a> Space<'a> {
             });
         }
         Ok(space)
+    }
+
+    /// Lets the last tier be up to `units` large, whatever more than its endurance that is good for.
+    pub(crate) fn with_last_tier_up_to(self, units: Units) -> Self {
+        Self { last_useful: units.0, ..self }
     }
 
     /// The hierarchy whose sizes these are.
@@ -97,7 +104,11 @@ impl<'a> Space<'a> {
         let spent: f64 = above.iter().zip(&self.unit_usd).map(|(s, usd)| s.0 as f64 * usd).sum();
         let bought: u64 = above.iter().map(|s| s.0).sum();
         let left = (self.budget_usd - spent).max(0.0);
-        Units(CostModel::affordable(left, unit_usd).min(self.useful.saturating_sub(bought)))
+        let mut useful = self.useful.saturating_sub(bought);
+        if above.len() + 1 == self.hierarchy.tiers.len() {
+            useful = useful.max(self.last_useful);
+        }
+        Units(CostModel::affordable(left, unit_usd).min(useful))
     }
 
     /// Visits every point, the single tier first: sizes of all tiers but the last `step` units

@@ -33,6 +33,7 @@ use growth::Growths;
 use replayed::Replayer;
 use simulated::Simulator;
 use study::Study;
+pub use text::{SINGLE, times};
 
 /// Points per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
@@ -68,9 +69,14 @@ pub enum Evaluate {
 
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:
+#[command(
+    after_help = "Hits are those of an ideal LRU list over all tiers. A flash log keeps fewer of \
+them (docs/simulation.md has a table); --evaluate simulate counts what the cache keeps.
+
+Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay plan zipf.parquet --budget 50% --backing SlowHDD")]
+  $ forebay plan zipf.parquet --budget 50% --backing SlowHDD"
+)]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
@@ -123,6 +129,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
+    /// Buy no flash that uses more of its rated endurance than this; 1 lasts as long as its maker
+    /// says, none is no limit
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
+    #[arg(conflicts_with_all = ["have", "study"])]
+    pub wear_max: WearMax,
     /// Look at this fraction of the blocks only
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
@@ -154,6 +165,18 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
+/// How much of its rated endurance flash may use.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WearMax(pub Option<f64>);
+
+fn wear_max(text: &str) -> Result<WearMax, String> {
+    match (text, text.parse::<f64>()) {
+        ("none", _) => Ok(WearMax(None)),
+        (_, Ok(times)) if times > 0.0 && times.is_finite() => Ok(WearMax(Some(times))),
+        _ => Err("write a number above 0, such as 1 for the rated endurance, or none".to_owned()),
+    }
+}
+
 impl Args {
     fn options(&self) -> PlanOptions {
         PlanOptions {
@@ -169,6 +192,7 @@ impl Args {
                 metadata: self.metadata,
                 ..CostModel::with_block_size(self.block_size)
             },
+            wear_max: self.wear_max.0.filter(|_| self.have.is_none() && self.study.is_none()),
             ..PlanOptions::default()
         }
     }
@@ -229,6 +253,13 @@ impl Args {
         }
         let wanted =
             |backing: &str| self.backing.is_empty() || self.backing.iter().any(|b| b == backing);
+        if self.backing.is_empty() && (!self.tiers.is_empty() || !catalogue.names_combinations()) {
+            let what = "no backing store was asked for: which device is there already, for a cache to \
+                        stand in front of?";
+            return Err(CliError::usage(what)
+                .kept("nothing was read")
+                .next("name it with --backing, or in a [[combination]] of the catalogue"));
+        }
         let combinations: Vec<Combination> = if self.tiers.is_empty() {
             let all = catalogue.combinations().iter();
             all.filter(|c| wanted(&c.backing)).cloned().collect()
@@ -319,6 +350,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
     let duration = profile.duration();
+    if args.backing.is_empty() && answer.backings().len() > 1 {
+        let stores = answer.backings().join(", ");
+        ctx.note(format_args!(
+            "choices stand in front of {stores}, as the catalogue combines them; compare those in \
+             front of one, and say which you have with --backing"
+        ));
+    }
     if args.evaluate == Evaluate::Simulate {
         let number = |at: usize| forebay_block::Volume(at as u32);
         let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {

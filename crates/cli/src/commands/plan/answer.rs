@@ -1,9 +1,9 @@
 //! What a plan says, as data.
 
 use forebay_plan::{
-    Budget, Catalogue, Choice, Combination, Hierarchy, HitCounts, Judge, Judged, ParetoPoint, Plan,
-    PlanError, PlanOptions, Profile, Space, Units, budget_range, full_usd, judge_finalists,
-    pareto_front, plan, plan_with,
+    Budget, Catalogue, Choice, Combination, Front as Points, Hierarchy, HitCounts, Judge, Judged,
+    ParetoPoint, Plan, PlanError, PlanOptions, Profile, Space, Units, budget_range, full_usd,
+    judge_finalists, pareto_front, plan, plan_with,
 };
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ pub struct Front {
     pub backing: String,
     pub hierarchies: Vec<Hierarchy>,
     pub points: Vec<ParetoPoint>,
+    /// Whether all sizes were looked at.
+    pub is_exact: bool,
 }
 
 impl<'a> Answer<'a> {
@@ -173,9 +175,12 @@ impl<'a> Answer<'a> {
             let hierarchies: Vec<Hierarchy> = combinations
                 .map(|c| Hierarchy::new(&self.catalogue, c, self.options.policy))
                 .collect::<Result<_, _>>()?;
-            let dearest = self.plans.iter().map(|p| p.budget_usd).fold(self.full_usd, f64::max);
-            let points = pareto_front(self.profile, &hierarchies, &self.options.cost, dearest);
-            fronts.push(Front { backing: backing.to_string(), hierarchies, points });
+            let budgets: Vec<f64> =
+                self.plans.iter().chain(&self.sweep).map(|p| p.budget_usd).collect();
+            let dearest = self.plans.iter().map(|p| p.budget_usd).fold(0.0, f64::max);
+            let Points { points, is_exact, .. } =
+                pareto_front(self.profile, &hierarchies, &self.options, dearest, &budgets)?;
+            fronts.push(Front { backing: backing.to_string(), hierarchies, points, is_exact });
         }
         Ok(fronts)
     }
@@ -221,6 +226,8 @@ impl<'a> Answer<'a> {
             plan: &self.plans[0],
             plans: if self.plans.len() > 1 { &self.plans } else { &[] },
             sweep: &self.sweep,
+            wear_max: self.options.wear_max,
+            pareto_is_exact: self.args.pareto.then(|| self.pareto.iter().all(|f| f.is_exact)),
             pareto: if self.args.pareto { self.pareto_rows() } else { Vec::new() },
         }
     }
@@ -232,22 +239,30 @@ impl<'a> Answer<'a> {
     }
 
     pub fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
-        let rows = self.pareto.iter().flat_map(|front| {
-            front.points.iter().map(|p| {
-                let tiers = &front.hierarchies[p.hierarchy].tiers;
-                let tiers = tiers.iter().zip(&p.tier_bytes);
-                ParetoRow {
-                    backing: &front.backing,
-                    tiers: tiers.map(|(d, &bytes)| ParetoTier { device: &d.name, bytes }).collect(),
-                    cost_usd: p.cost_usd,
-                    mean_latency_us: p.mean_latency_us,
-                    p99_latency_us: p.p99_latency_us,
-                    drive_writes_per_day: self.per_day(p.drive_writes),
-                    flash_bytes_written_per_day: self.per_day(p.flash_bytes_written as f64),
-                }
-            })
-        });
-        rows.collect()
+        let rows = |front| self.rows_of(front, |points| points.iter().collect());
+        self.pareto.iter().flat_map(rows).collect()
+    }
+
+    /// Of one front, the points that are chosen.
+    pub fn rows_of<'b>(
+        &self,
+        front: &'b Front,
+        chosen: impl FnOnce(&'b [ParetoPoint]) -> Vec<&'b ParetoPoint>,
+    ) -> Vec<ParetoRow<'b>> {
+        let row = |p: &'b ParetoPoint| {
+            let tiers = &front.hierarchies[p.hierarchy].tiers;
+            let tiers = tiers.iter().zip(&p.tier_bytes);
+            ParetoRow {
+                backing: &front.backing,
+                tiers: tiers.map(|(d, &bytes)| ParetoTier { device: &d.name, bytes }).collect(),
+                cost_usd: p.cost_usd,
+                mean_latency_us: p.mean_latency_us,
+                p99_latency_us: p.p99_latency_us,
+                drive_writes_per_day: self.per_day(p.drive_writes),
+                flash_bytes_written_per_day: self.per_day(p.flash_bytes_written as f64),
+            }
+        };
+        chosen(&front.points).into_iter().map(row).collect()
     }
 
     pub fn per_day(&self, amount: f64) -> Option<f64> {
@@ -377,6 +392,10 @@ pub struct Document<'a> {
     plans: &'a [Plan],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sweep: &'a [Plan],
+    /// The limit to wear.
+    wear_max: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pareto_is_exact: Option<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pareto: Vec<ParetoRow<'a>>,
 }

@@ -43,6 +43,9 @@ impl Answer<'_> {
             if let Some(advice) = advice(best) {
                 section = section.text(format!("In front of {backing}: {advice}"));
             }
+            if let Some(left_out) = self.worn_out(plan, backing) {
+                section = section.text(format!("In front of {backing}: {left_out}"));
+            }
             if !with_curves {
                 continue;
             }
@@ -83,7 +86,7 @@ impl Answer<'_> {
                     .y(Axis::new("mean latency", Unit::Micros).log())
                     .line("two tiers", curve.iter().map(size), curve.iter().map(us))
                     .shaped(
-                        "single tier of the same cost",
+                        super::text::SINGLE,
                         Shape::Dashed,
                         ends().map(size),
                         ends().map(|_| baseline),
@@ -219,9 +222,10 @@ impl Answer<'_> {
         let mean = mean.figure().caption(format!(
             "From the {} plans of which no other is at once as cheap, as fast in the mean and in \
              99 of 100 accesses, and as gentle on flash, over every combination in front of \
-             {}.{daily}",
+             {}{}.{daily}",
             front.points.len(),
-            front.backing
+            front.backing,
+            if front.is_exact { "" } else { " and a grid of sizes" }
         ));
         let (x, y) = lowest(front, |p| Some(p.p99_latency_us));
         let tail = Lines::new("What money buys: 99 of 100 accesses take no longer")

@@ -2,15 +2,20 @@
 
 use std::io::Write;
 
-use forebay_plan::{Choice, HitCounts, Metadata, Plan, Purchase};
+use forebay_plan::{Choice, HitCounts, Metadata, Plan, Purchase, fastest};
 use forebay_report::{Table, Unit};
 
-use super::answer::{Answer, method_name, policy_name};
+use super::answer::{Answer, Front, method_name, policy_name};
 use super::{Evaluate, Method};
 use crate::format::{count, percent};
 
 /// Plans of a front that the text shows, at most.
 const PARETO_ROWS: usize = 60;
+/// What a choice is compared with, as tables call it.
+pub const SINGLE: &str = "one tier, same cost";
+/// Whose hits these are.
+const HITS: &str = "of an ideal LRU list; a flash log keeps fewer (docs/simulation.md), and \
+                    --evaluate simulate counts them";
 
 impl Answer<'_> {
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
@@ -31,6 +36,9 @@ impl Answer<'_> {
                 if let Some(single) = best.and_then(|best| single_tier(plan, best)) {
                     writeln!(out, "{single}")?;
                 }
+                if let Some(left_out) = self.worn_out(plan, backing) {
+                    writeln!(out, "{left_out}")?;
+                }
             }
         }
         for backing in self.backings() {
@@ -40,17 +48,23 @@ impl Answer<'_> {
                 writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
             }
             if self.args.pareto {
-                let table = self.pareto_table(backing);
-                let table = table.to_text();
+                let Some(front) = self.pareto.iter().find(|front| front.backing == backing) else {
+                    continue;
+                };
+                let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nNot beaten in cost, mean latency, 99th percentile and drive writes at once, in \
-                     front of {backing}{}:\n{}",
-                    match self.pareto_step(backing) {
-                        1 => String::new(),
-                        step => format!(" (one of {step} shown; --json has all)"),
+                    "\nThe fastest for every amount of money, in front of {backing}{}; {} plans are not \
+                     beaten in cost, mean latency, 99th percentile and drive writes at once, --json has \
+                     them{}:\n{}",
+                    if shown < fastest {
+                        format!(" ({shown} of {fastest})")
+                    } else {
+                        String::new()
                     },
-                    table.trim_end()
+                    count(front.points.len() as u64),
+                    if front.is_exact { "" } else { " (of a grid of sizes, there are too many)" },
+                    table.to_text().trim_end()
                 )?;
             }
         }
@@ -64,7 +78,7 @@ impl Answer<'_> {
             .column("buy")
             .number("cost")
             .number("mean latency")
-            .number("same tier 1 alone")
+            .number(SINGLE)
             .number("gained");
         self.sweep.iter().fold(table, |table, plan| {
             let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
@@ -80,13 +94,9 @@ impl Answer<'_> {
         })
     }
 
-    /// The text shows every so many-th plan of the front.
-    fn pareto_step(&self, backing: &str) -> usize {
-        let front = self.pareto.iter().find(|front| front.backing == backing);
-        front.map_or(1, |front| front.points.len().div_ceil(PARETO_ROWS).max(1))
-    }
-
-    fn pareto_table(&self, backing: &str) -> Table {
+    /// The fastest for every amount of money, thinned out evenly by cost: how many are shown, and how
+    /// many there are.
+    fn pareto_table(&self, front: &Front) -> (Table, usize, usize) {
         let table = Table::new()
             .number("cost")
             .column("buy")
@@ -94,8 +104,14 @@ impl Answer<'_> {
             .number("p99")
             .number("drive writes/day")
             .number("flash writes/day");
-        let rows = self.pareto_rows().into_iter().filter(|row| row.backing == backing);
-        rows.step_by(self.pareto_step(backing)).fold(table, |table, row| {
+        let mut there = 0;
+        let rows = self.rows_of(front, |points| {
+            let fastest: Vec<_> = fastest(points).collect();
+            there = fastest.len();
+            thinned(fastest, PARETO_ROWS)
+        });
+        let shown = rows.len();
+        let table = rows.into_iter().fold(table, |table, row| {
             let writes = row.flash_bytes_written_per_day;
             let drive = row.drive_writes_per_day;
             table.row([
@@ -106,7 +122,29 @@ impl Answer<'_> {
                 drive.map_or_else(|| "-".into(), |n| format!("{n:.2}")),
                 writes.map_or_else(|| "-".into(), |bytes| Unit::Bytes.show(bytes)),
             ])
-        })
+        });
+        (table, shown, there)
+    }
+
+    /// What is faster than anything bought in front of `backing`, but wears out too fast.
+    pub fn worn_out(&self, plan: &Plan, backing: &str) -> Option<String> {
+        let of = || plan.choices.iter().filter(|c| c.purchase.backing == backing);
+        let fastest =
+            |a: &&Purchase, b: &&Purchase| a.analytic_latency_us.total_cmp(&b.analytic_latency_us);
+        let worn = of().filter_map(|c| c.wears_out.as_ref()).min_by(fastest)?;
+        let bought = of().map(|c| c.purchase.analytic_latency_us).fold(f64::INFINITY, f64::min);
+        if worn.analytic_latency_us >= bought {
+            return None;
+        }
+        let limit = self.options.wear_max.unwrap_or(f64::INFINITY);
+        Some(format!(
+            "Not bought: {}, {} for {}, which uses {} times the endurance that its maker rates it for \
+             (--wear-max {limit} is the limit; none buys it).",
+            tiers(worn),
+            Unit::Micros.show(worn.analytic_latency_us),
+            Unit::Dollars.show(worn.cost_usd),
+            times(worn.endurance_used.unwrap_or(0.0))
+        ))
     }
 
     pub fn facts(&self) -> Vec<(String, String)> {
@@ -124,7 +162,16 @@ impl Answer<'_> {
             (format!("all in {dram}"), Unit::Dollars.show(self.full_usd)),
             ("write policy".into(), policy_name(self.args.policy).into()),
             ("search".into(), method_name(self.args.method).into()),
+            ("hits".into(), HITS.into()),
         ];
+        if let Some(limit) = self.options.wear_max {
+            let known = p.duration() > forebay_block::Nanos(0);
+            let text = match known {
+                true => format!("{limit} times its rated endurance, of the part that is bought"),
+                false => "not known: the trace has no times".to_owned(),
+            };
+            facts.push(("flash uses at most".into(), text));
+        }
         if self.options.cost.metadata != Metadata::default() {
             let bytes: Vec<String> = self.metadata_bytes().iter().map(u64::to_string).collect();
             facts.push(("metadata by tier".into(), format!("{} B a block", bytes.join(", "))));
@@ -180,12 +227,12 @@ impl Answer<'_> {
             .number("cost")
             .number("mean latency")
             .number("p99")
-            .number("same tier 1 alone")
+            .number(SINGLE)
             .number("gained")
+            .number("wear")
             .number("hits by tier")
             .number("flash writes/day")
-            .number("drive writes/day")
-            .number("wear");
+            .number("drive writes/day");
         Some(choices.into_iter().fold(table, |table, c| table.row(row(c))))
     }
 }
@@ -203,11 +250,25 @@ fn row(choice: &Choice) -> [String; 11] {
         Unit::Micros.show(p.p99_latency_us),
         Unit::Micros.show(choice.baseline.mean_latency_us),
         percent(choice.latency_reduction),
+        or_unknown(p.endurance_used.map(times)),
         hits.join(", "),
         or_unknown(p.flash_bytes_written_per_day.map(|b| Unit::Bytes.show(b))),
         or_unknown(p.drive_writes_per_day.map(|n| format!("{n:.2}"))),
-        or_unknown(p.endurance_used.map(|used| Unit::Fraction.show(used))),
     ]
+}
+
+/// Of the rated endurance, as a multiple: `0.35`, `3,400`.
+pub fn times(used: f64) -> String {
+    if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
+}
+
+/// At most `most` of `points`, evenly spaced by their place, the first and the last among them.
+fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
+    let last = points.len().saturating_sub(1);
+    if last < most {
+        return points;
+    }
+    (0..most).map(|at| points[at * last / (most - 1)]).collect()
 }
 
 /// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.

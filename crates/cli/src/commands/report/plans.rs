@@ -4,6 +4,7 @@ use forebay_report::{BudgetChart, BudgetPoint, Section, Table, Unit};
 use serde_json::Value;
 
 use super::{Document, elements, number};
+use crate::commands::plan::{SINGLE, times};
 use crate::format::percent;
 
 /// The sections of one plan, one for each backing store.
@@ -23,8 +24,9 @@ fn section(plan: &Document, name: &str) -> Section {
         .column("class")
         .number("cost")
         .number("mean latency")
-        .number("single tier of the same cost")
-        .number("gained");
+        .number(SINGLE)
+        .number("gained")
+        .number("wear");
     for choice in of(&plan.value, name) {
         let bought = elements(choice, "tiers").map(|tier| {
             format!("{} {}", Unit::Bytes.show(number(tier, "/bytes")), text(tier, "device"))
@@ -36,6 +38,10 @@ fn section(plan: &Document, name: &str) -> Section {
             Unit::Micros.show(number(choice, "/mean_latency_us")),
             Unit::Micros.show(number(choice, "/baseline/mean_latency_us")),
             percent(number(choice, "/latency_reduction")),
+            match choice.get("endurance_used").and_then(Value::as_f64) {
+                Some(used) => times(used),
+                None => "-".to_owned(),
+            },
         ]);
     }
     let section = Section::new(format!("What to buy in front of {name}")).table(table);

@@ -1,0 +1,158 @@
+//! How fast flash wears out, and what of it endures.
+//!
+//! What is bought is a share of a drive, and its endurance is that share of the drive's: a tier of a
+//! tenth of a drive that is rated for one drive write a day endures a tenth of the drive's bytes a
+//! day. A small tier that everything goes through wears out first; a larger one endures more, whether
+//! its room is of use or not.
+
+use forebay_block::Nanos;
+
+use crate::cost::{CostModel, Units};
+use crate::counts::HitCounts;
+use crate::device::DeviceKind;
+use crate::error::BoxError;
+use crate::evaluate::Evaluator;
+use crate::hierarchy::Hierarchy;
+
+pub(crate) const SECONDS_PER_DAY: f64 = 86_400.0;
+
+/// What is written to the flash tiers of a hierarchy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wear {
+    pub flash_bytes_written_per_day: f64,
+    pub drive_writes_per_day: f64,
+    /// Of the rating of the tier that wears fastest; none where no tier has one.
+    pub endurance_used: Option<f64>,
+}
+
+impl Wear {
+    /// By tiers of `sizes` to each of which so many bytes are written per day.
+    pub fn of(
+        hierarchy: &Hierarchy,
+        sizes: &[Units],
+        cost: &CostModel,
+        bytes_per_day: &[f64],
+    ) -> Self {
+        let mut wear = Self {
+            flash_bytes_written_per_day: 0.0,
+            drive_writes_per_day: 0.0,
+            endurance_used: None,
+        };
+        let tiers = hierarchy.tiers.iter().zip(sizes).zip(bytes_per_day);
+        for ((device, size), bytes) in
+            tiers.filter(|((device, size), _)| device.kind == DeviceKind::Flash && size.0 > 0)
+        {
+            wear.flash_bytes_written_per_day += bytes;
+            let writes = bytes / (size.0 * cost.unit_bytes) as f64;
+            wear.drive_writes_per_day = wear.drive_writes_per_day.max(writes);
+            let used = device.drive_writes_per_day.map(|rated| writes / rated);
+            wear.endurance_used = match (wear.endurance_used, used) {
+                (Some(most), Some(used)) => Some(most.max(used)),
+                (most, used) => most.or(used),
+            };
+        }
+        wear
+    }
+}
+
+/// How fast flash may wear out at most.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WearLimit {
+    /// The largest share of the rated endurance that may be used; above 1 it wears out early.
+    pub used_max: f64,
+    /// How long the workload took; a limit means something only where that is known.
+    pub duration: Nanos,
+}
+
+/// Wear that rounding alone puts above the limit is not above it.
+const ROUNDING: f64 = 1.0 + 1e-9;
+
+impl WearLimit {
+    fn days(&self) -> f64 {
+        self.duration.as_secs_f64() / SECONDS_PER_DAY
+    }
+
+    /// Whether tiers of `sizes` wear out no faster. Flash without a rating does not wear out.
+    pub fn allows<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        hierarchy: &Hierarchy,
+        cost: &CostModel,
+        sizes: &[Units],
+    ) -> bool {
+        used(counts, hierarchy, cost, sizes, self.days())
+            .is_none_or(|u| u <= self.used_max * ROUNDING)
+    }
+
+    /// The largest last tier that endurance alone can be a reason for: with the smallest tier 1, which
+    /// lets the most through. None but of two tiers; with more, sizes are those that are of use.
+    pub(crate) fn last_tier_max<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        hierarchy: &Hierarchy,
+        cost: &CostModel,
+    ) -> Units {
+        if hierarchy.tiers.len() != 2 || self.days() <= 0.0 {
+            return Units(0);
+        }
+        self.last_tier_needed(counts, hierarchy, cost, &[Units(1), Units(1)])
+    }
+
+    /// The smallest last tier that endures what tiers of `sizes` let through to it.
+    pub(crate) fn last_tier_needed<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        hierarchy: &Hierarchy,
+        cost: &CostModel,
+        sizes: &[Units],
+    ) -> Units {
+        let mut sizes = sizes.to_vec();
+        let Some(last) = sizes.last_mut().filter(|_| hierarchy.tiers.len() == 2) else {
+            return Units(0);
+        };
+        // Whatever its size, what comes to the last tier is the same.
+        *last = Units(1);
+        let used = used(counts, hierarchy, cost, &sizes, self.days()).unwrap_or(0.0);
+        Units((used / self.used_max / ROUNDING).ceil() as u64)
+    }
+}
+
+fn used<H: HitCounts + ?Sized>(
+    counts: &H,
+    hierarchy: &Hierarchy,
+    cost: &CostModel,
+    sizes: &[Units],
+    days: f64,
+) -> Option<f64> {
+    let rated = |(device, size): (&crate::Device, &Units)| {
+        device.kind == DeviceKind::Flash && device.drive_writes_per_day.is_some() && size.0 > 0
+    };
+    if days <= 0.0 || !hierarchy.tiers.iter().zip(sizes).any(rated) {
+        return None;
+    }
+    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
+    let evaluation = hierarchy.evaluate(counts, &blocks);
+    let bytes =
+        evaluation.blocks_written.iter().map(|&n| n as f64 * cost.block_size.bytes() as f64);
+    let daily: Vec<f64> = bytes.map(|bytes| bytes / days).collect();
+    Wear::of(hierarchy, sizes, cost, &daily).endurance_used
+}
+
+/// Judges sizes as another evaluator does, but those that wear out too fast to be without end slow.
+pub(crate) struct Enduring<'a, H: ?Sized> {
+    pub counts: &'a H,
+    pub cost: &'a CostModel,
+    pub limit: Option<WearLimit>,
+    pub inner: &'a mut dyn Evaluator,
+}
+
+impl<H: HitCounts + ?Sized> Evaluator for Enduring<'_, H> {
+    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
+        match self.limit {
+            Some(limit) if !limit.allows(self.counts, hierarchy, self.cost, sizes) => {
+                Ok(f64::INFINITY)
+            }
+            _ => self.inner.mean_latency_us(hierarchy, sizes),
+        }
+    }
+}
