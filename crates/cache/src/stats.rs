@@ -7,7 +7,11 @@ pub struct Hits {
     pub tier1: u64,
     /// Found on flash.
     pub tier2: u64,
-    /// Not found.
+    /// Found on its way from the backing store, which another access had asked for: waited for, and
+    /// not asked for again.
+    pub delayed: u64,
+    /// Not found, or found and dropped: under the policies that only reads allocate in, what a write
+    /// finds is of no use to it.
     pub miss: u64,
 }
 

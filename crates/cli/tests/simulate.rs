@@ -93,7 +93,9 @@ fn every_pacing_simulates_every_request() {
         let answer = json(&[&[trace.as_str(), "--config", &config], pacing].concat());
         assert_eq!(answer["requests"], 1000, "{pacing:?}");
         assert_eq!(answer["flash"]["regions_reclaimed"], 0);
-        assert_eq!(answer["latency_us"]["all"]["max"] == 0.0, pacing == ["--untimed"]);
+        // What takes no time has no times.
+        assert_eq!(answer["latency_us"].is_null(), pacing == ["--untimed"]);
+        assert_eq!(answer["throughput"].is_null(), pacing == ["--untimed"]);
     }
     let two = forebay(&["simulate", &trace, "--config", &config, "--untimed", "--quiesce"]);
     assert_eq!(two.status.code(), Some(2));
@@ -172,4 +174,56 @@ fn what_cannot_be_simulated_is_bad_usage_and_says_what_to_do() {
     assert!(code == Some(2) && text.contains("flash.size"), "{text}");
     let (code, text) = refused("[cache]\ndarm = '1GiB'", &[]);
     assert!(code == Some(2) && text.contains("`dram`"), "{text}");
+}
+
+#[test]
+fn accesses_that_wait_for_what_is_being_fetched_are_delayed_hits_and_the_overload_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", DRAM_ONLY);
+    // Ten reads of each block at once, 1,000 times what the disk can do.
+    let mut csv = "time_ns,op,offset,length\n".to_owned();
+    for n in 0..5000_u64 {
+        csv += &format!("{},read,{},4096\n", n * 1000, n / 10 % 200 * 4096);
+    }
+    let trace = file(&dir, "burst.csv", &csv);
+    let of = |more: &[&str]| json(&[&[&trace[..], "--config", &config], more].concat());
+    let (open, untimed) = (of(&[]), of(&["--untimed"]));
+    let count = |answer: &Value, what: &str| answer.pointer(what).unwrap().as_u64().unwrap();
+    assert_eq!(count(&open, "/misses/read"), 200, "the disk is asked once for each block");
+    assert!(count(&open, "/hits/delayed/read") > 1000, "{}", open["hits"]);
+    assert_eq!(count(&untimed, "/hits/delayed/read"), 0);
+    assert_eq!(open["hit_ratio"], untimed["hit_ratio"]);
+    assert_eq!(open["backing"], untimed["backing"]);
+    // 200 reads of 1.7 ms on one disk, asked for within 5 ms, are no second's work; 20 of that are.
+    assert_eq!(open["overloaded"], serde_json::json!([]));
+    for n in 0..3000_u64 {
+        csv += &format!("{},read,{},4096\n", 5_000_000 + n * 1000, (1000 + n) * 4096);
+    }
+    let trace = file(&dir, "flood.csv", &csv);
+    let flood = json(&[&trace, "--config", &config]);
+    let over = &flood["overloaded"][0];
+    assert!(over["share"].as_f64().unwrap() > 0.5 && over["device"] == "flood", "{over}");
+    let text = forebay(&["simulate", &trace, "--config", &config, "-q"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("overloaded") && text.contains("delayed"), "{text}");
+    let closed = json(&[&trace, "--config", &config, "--queue-depth", "8"]);
+    assert_eq!(closed["overloaded"], serde_json::json!([]));
+}
+
+#[test]
+fn a_write_that_drops_a_block_is_no_hit_under_any_policy_that_drops_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.parquet").to_str().unwrap().to_owned();
+    let spec = "zipf:blocks=2k,requests=20k,write=0.4,seed=5";
+    assert!(forebay(&["trace", "synth", spec, "-q", "-o", &trace]).status.success());
+    let curve = common::json("mrc", &[&trace, "--distance", "lru-ro", "--at", "1MiB"]);
+    let points = curve["points"].as_array().unwrap();
+    let of_size = points.iter().find(|p| p["size_blocks"] == 256).unwrap();
+    for policy in ["read-only", "write-around"] {
+        let text = format!("[cache]\ndram = '1MiB'\nwrite_policy = '{policy}'\n");
+        let answer = json(&[&trace, "--config", &file(&dir, "ro.toml", &text), "--untimed"]);
+        assert_eq!(answer["hits"]["tier1"]["write"], 0, "{policy}");
+        let ratio = 1.0 - of_size["miss_ratio"].as_f64().unwrap();
+        assert!((answer["hit_ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{policy}");
+    }
 }

@@ -146,6 +146,8 @@ pub struct TierHits {
     pub tier1: ReadWrite,
     /// On flash.
     pub tier2: ReadWrite,
+    /// On their way from the backing store, for another access.
+    pub delayed: ReadWrite,
 }
 
 /// A count for reads and one for writes.
@@ -334,7 +336,7 @@ fn room(g: &Geometry) -> u64 {
 }
 
 fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
-    let accesses = |h: &Hits| h.tier1 + h.tier2 + h.miss;
+    let accesses = |h: &Hits| h.tier1 + h.tier2 + h.delayed + h.miss;
     let misses = s.read_hits.miss + s.write_hits.miss;
     let all = accesses(&s.read_hits) + accesses(&s.write_hits);
     Workload {
@@ -349,6 +351,7 @@ fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
         hits: TierHits {
             tier1: ReadWrite { read: s.read_hits.tier1, write: s.write_hits.tier1 },
             tier2: ReadWrite { read: s.read_hits.tier2, write: s.write_hits.tier2 },
+            delayed: ReadWrite { read: s.read_hits.delayed, write: s.write_hits.delayed },
         },
         misses: ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss },
         hit_ratio: if all == 0 { 0.0 } else { (all - misses) as f64 / all as f64 },
@@ -376,6 +379,7 @@ fn sum(stats: &[VolumeStats]) -> VolumeStats {
     let hits = |a: Hits, b: Hits| Hits {
         tier1: a.tier1 + b.tier1,
         tier2: a.tier2 + b.tier2,
+        delayed: a.delayed + b.delayed,
         miss: a.miss + b.miss,
     };
     stats.iter().fold(VolumeStats::default(), |a, b| VolumeStats {

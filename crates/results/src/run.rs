@@ -35,7 +35,8 @@ pub struct CacheResult {
     pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit.
+    /// Share of block accesses that hit, delayed hits among them: those that the backing store was
+    /// not asked for.
     pub hit_ratio: f64,
     /// Bytes written to the flash tier, headers and padding included.
     pub tier2_bytes_written: u64,
@@ -52,6 +53,10 @@ pub struct Hits {
     pub tier1: ReadWrite,
     /// On flash.
     pub tier2: ReadWrite,
+    /// On its way from the backing store, for another access: the backing store was asked once, and
+    /// this access waited for it, too.
+    #[serde(default)]
+    pub delayed: ReadWrite,
 }
 
 /// A count of reads and one of writes.
@@ -73,9 +78,9 @@ pub struct Backing {
 }
 
 impl CacheResult {
-    /// The share of accesses that hit, from the counts; 0 without accesses.
+    /// The share of accesses that hit, from the counts, delayed hits among them; 0 without accesses.
     pub fn ratio_of(hits: &Hits, misses: &ReadWrite) -> f64 {
-        let hit = hits.tier1.sum() + hits.tier2.sum();
+        let hit = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum();
         match hit + misses.sum() {
             0 => 0.0,
             all => hit as f64 / all as f64,

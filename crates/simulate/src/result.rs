@@ -31,6 +31,8 @@ pub struct SimulationResult {
     pub metadata_bytes: u64,
     /// How many blocks the tiers hold at most.
     pub capacity_blocks: Capacity,
+    /// Devices that could not keep up, where requests came at the trace's times.
+    pub overloaded: Vec<Overload>,
     /// What was taken for granted.
     pub assumed: Assumed,
     /// Each volume that the trace has.
@@ -38,6 +40,17 @@ pub struct SimulationResult {
     /// The run in rows. Not part of the document.
     #[serde(skip)]
     pub rows: Vec<Row>,
+}
+
+/// A device that had more to do than it could.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Overload {
+    /// `flash`, or the name of the volume whose backing store it is.
+    pub device: String,
+    /// For so many seconds it had more than a second's work before it.
+    pub seconds: f64,
+    /// As a share of the run.
+    pub share: f64,
 }
 
 /// Rates over the duration of the run; 0 where no time passed.
@@ -132,6 +145,7 @@ pub(crate) fn sum<'a>(stats: impl Iterator<Item = &'a VolumeStats>) -> VolumeSta
     let hits = |a: BlockHits, b: BlockHits| BlockHits {
         tier1: a.tier1 + b.tier1,
         tier2: a.tier2 + b.tier2,
+        delayed: a.delayed + b.delayed,
         miss: a.miss + b.miss,
     };
     stats.fold(VolumeStats::default(), |a, b| VolumeStats {
@@ -177,6 +191,7 @@ fn hits(s: &VolumeStats) -> (Hits, ReadWrite) {
     let hits = Hits {
         tier1: ReadWrite { read: s.read_hits.tier1, write: s.write_hits.tier1 },
         tier2: ReadWrite { read: s.read_hits.tier2, write: s.write_hits.tier2 },
+        delayed: ReadWrite { read: s.read_hits.delayed, write: s.write_hits.delayed },
     };
     (hits, ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss })
 }

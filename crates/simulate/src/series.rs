@@ -140,6 +140,7 @@ impl Series {
             hits: Hits {
                 tier1: since(now.hits.tier1, last.hits.tier1),
                 tier2: since(now.hits.tier2, last.hits.tier2),
+                delayed: since(now.hits.delayed, last.hits.delayed),
             },
             misses: since(now.misses, last.misses),
             latency_us: Latency::default(),
@@ -192,6 +193,7 @@ impl Row {
             hits: Hits {
                 tier1: sum(self.hits.tier1, next.hits.tier1),
                 tier2: sum(self.hits.tier2, next.hits.tier2),
+                delayed: sum(self.hits.delayed, next.hits.delayed),
             },
             misses: sum(self.misses, next.misses),
             tier2_bytes_written: self.tier2_bytes_written + next.tier2_bytes_written,
@@ -223,7 +225,7 @@ mod tests {
 
     fn totals(n: u64) -> Totals {
         let tier1 = ReadWrite { read: n, write: 2 * n };
-        let hits = Hits { tier1, tier2: ReadWrite::default() };
+        let hits = Hits { tier1, ..Hits::default() };
         Totals { hits, backing_read_bytes: 3 * n, dirty_blocks: n, ..Totals::default() }
     }
 

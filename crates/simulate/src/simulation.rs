@@ -12,7 +12,9 @@ use forebay_results::{FlashResult, LatencyRecorder};
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
-use crate::result::{self, Assumed, Capacity, Events, SimulationResult, Throughput, VolumeResult};
+use crate::result::{
+    self, Assumed, Capacity, Events, Overload, SimulationResult, Throughput, VolumeResult,
+};
 use crate::scenario::{Scenario, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::{FlashDevice, Timing};
@@ -504,6 +506,21 @@ impl Simulation {
         (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
     }
 
+    /// Nobody waits for a full queue of the run's own making.
+    fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
+        if !matches!(self.pacing, Pacing::OpenLoop { .. }) {
+            return Vec::new();
+        }
+        let names = self.volumes.iter().map(|v| v.name.as_str()).chain(["flash"]);
+        let found = names.zip(self.timing.overloads()).filter(|(_, time)| *time > Nanos(0));
+        let overload = |(device, time): (&str, Nanos)| Overload {
+            device: device.to_owned(),
+            seconds: time.as_secs_f64(),
+            share: time.as_secs_f64() / duration_s.max(1e-9),
+        };
+        found.map(overload).collect()
+    }
+
     fn totals(&self) -> Totals {
         result::totals(&result::sum(self.stats()), self.cache.log_stats())
     }
@@ -540,6 +557,7 @@ impl Simulation {
             events: Events::from(self.cache.stats()),
             metadata_bytes: self.cache.memory_bytes(),
             capacity_blocks: self.capacity,
+            overloaded: self.overloaded(duration_s),
             assumed: Assumed {
                 flush: self.assume_flush.to_string(),
                 flushes_added: added,

@@ -52,6 +52,28 @@ pub(crate) struct Timed {
     flash: FlashDevice,
     backing: Vec<Model>,
     latency: ComponentRecorder,
+    /// Of the backing stores by volume, and last of flash.
+    backlogs: Vec<Backlog>,
+}
+
+/// How long a device had more than [`BACKLOG_MAX`] of work before it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Backlog {
+    total: Nanos,
+    until: Nanos,
+}
+
+/// What a device can do in that time may wait for it; with more it is overloaded.
+const BACKLOG_MAX: Nanos = Nanos(1_000_000_000);
+
+impl Backlog {
+    /// An operation that was asked for `now` ends at `end`. Calls come in order of time.
+    fn add(&mut self, now: Nanos, end: Nanos) {
+        let until = end.saturating_sub(BACKLOG_MAX);
+        let since = now.max(self.until);
+        self.total = self.total.saturating_add(until.saturating_sub(since));
+        self.until = self.until.max(until);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,6 +108,7 @@ impl Timing {
                 .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
                 .collect(),
             latency: Default::default(),
+            backlogs: vec![Backlog::default(); scenario.volumes.len() + 1],
         }))
     }
 
@@ -124,10 +147,19 @@ impl Timing {
         }
     }
 
+    /// How long each device had more to do than it could: the backing stores by volume, then flash.
+    pub fn overloads(&self) -> Vec<Nanos> {
+        match self {
+            Timing::Untimed(_) => Vec::new(),
+            Timing::Timed(timed) => timed.backlogs.iter().map(|b| b.total).collect(),
+        }
+    }
+
     /// Forgets the latencies so far.
     pub fn clear_latencies(&mut self) {
         if let Timing::Timed(timed) = self {
             timed.latency.clear();
+            timed.backlogs.fill(Backlog::default());
         }
     }
 }
@@ -157,6 +189,11 @@ impl Timed {
             Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
         };
         self.latency.record(device, kind, at.saturating_sub(now));
+        let backlog = match device {
+            Device::Flash => self.backlogs.last_mut(),
+            Device::Backing(volume) => self.backlogs.get_mut(volume.0 as usize),
+        };
+        backlog.into_iter().for_each(|backlog| backlog.add(now, at));
         if self.in_order {
             at = at.max(self.latest);
             self.latest = at;
@@ -192,6 +229,22 @@ mod tests {
         let token = Token { owner: Owner::Front, index };
         let device = Device::Backing(forebay_block::Volume(0));
         Effect::Read { token, device, offset: 0, length: 4096 }
+    }
+
+    #[test]
+    fn the_time_with_more_than_a_seconds_work_is_counted_once() {
+        let s = |tenths: u64| Nanos(tenths * 100_000_000);
+        let mut backlog = Backlog::default();
+        backlog.add(s(0), s(9));
+        assert_eq!(backlog.total, s(0));
+        // From 0 to 2.5 there is more than a second left of what ends at 3.5.
+        backlog.add(s(1), s(20));
+        backlog.add(s(1), s(35));
+        assert_eq!(backlog.total, s(24));
+        backlog.add(s(20), s(36));
+        assert_eq!(backlog.total, s(25));
+        backlog.add(s(50), s(61));
+        assert_eq!(backlog.total, s(26));
     }
 
     #[test]

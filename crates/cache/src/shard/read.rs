@@ -13,6 +13,8 @@ use crate::waiters::Piece;
 pub(super) enum Found {
     Tier1,
     Tier2,
+    /// Nowhere yet: another access has it fetched.
+    Delayed,
     Nowhere,
 }
 
@@ -189,7 +191,8 @@ impl Shard {
     pub(super) fn found_in_flight(&self, t: u32) -> Found {
         match self.transfers[t].kind {
             Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
-            Kind::Fetch | Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
+            Kind::Fetch => Found::Delayed,
+            Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
             _ => Found::Tier1,
         }
     }
@@ -211,6 +214,7 @@ impl Shard {
         match found {
             Found::Tier1 => hits.tier1 += 1,
             Found::Tier2 => hits.tier2 += 1,
+            Found::Delayed => hits.delayed += 1,
             Found::Nowhere => hits.miss += 1,
         }
     }

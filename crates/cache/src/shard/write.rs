@@ -125,6 +125,8 @@ impl Shard {
         let late = on_flash && !piece.counted && self.is_past_its_time(id);
         around.stats.flash_rescued += u64::from(late);
         let found = match e.transfer() {
+            // It is dropped, wherever it is.
+            _ if !self.policy.allocate_on_write => Found::Nowhere,
             Some(t) => self.found_in_flight(t),
             None if e.slot().is_some() => Found::Tier1,
             None if e.flash_valid != 0 => Found::Tier2,

@@ -16,6 +16,7 @@ use forebay_simulate::{
 use forebay_trace::Batch;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::args::{ConfigArgs, TraceArgs, load_config};
 use crate::context::Context;
@@ -135,7 +136,25 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if let Some(path) = &args.output.html {
         pictures::report(&answer).write_html(path)?;
     }
-    args.output.emit(&answer, |out| show::print(&answer, out))
+    args.output.emit(&document(&answer)?, |out| show::print(&answer, out))
+}
+
+/// The answer as JSON: what takes no time has no times.
+fn document(answer: &Answer) -> Result<Value, CliError> {
+    let mut document = serde_json::to_value(answer)?;
+    if !show::is_timed(answer) {
+        let without_times = |part: &mut Value| {
+            for key in ["latency_us", "component_latency_us", "throughput"] {
+                if let Some(times) = part.get_mut(key) {
+                    *times = Value::Null;
+                }
+            }
+        };
+        without_times(&mut document);
+        let volumes = document.get_mut("volumes").and_then(Value::as_array_mut);
+        volumes.into_iter().flatten().for_each(without_times);
+    }
+    Ok(document)
 }
 
 /// The document.

@@ -84,7 +84,11 @@ impl EngineHost {
         let status = self.engine.status();
         let rw = |c: forebay_engine::ReadWrite| ReadWrite { read: c.read, write: c.write };
         let total = status.total;
-        let hits = Hits { tier1: rw(total.hits.tier1), tier2: rw(total.hits.tier2) };
+        let hits = Hits {
+            tier1: rw(total.hits.tier1),
+            tier2: rw(total.hits.tier2),
+            delayed: rw(total.hits.delayed),
+        };
         let misses = rw(total.misses);
         let cache = CacheResult {
             hits,

@@ -19,12 +19,14 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_write_bytes_total", "counter", "Bytes written by clients", |w| w.write_bytes),
     ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
     ("forebay_read_hits_flash_total", "counter", "Blocks read from flash", |w| w.hits.tier2.read),
-    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| w.misses.read),
+    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| {
+        w.misses.read + w.hits.delayed.read
+    }),
     ("forebay_write_hits_total", "counter", "Blocks written that were cached", |w| {
         w.hits.tier1.write + w.hits.tier2.write
     }),
     ("forebay_write_misses_total", "counter", "Blocks written that were not cached", |w| {
-        w.misses.write
+        w.misses.write + w.hits.delayed.write
     }),
     ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
         w.backing.read_bytes

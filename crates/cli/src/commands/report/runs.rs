@@ -57,7 +57,9 @@ fn table(runs: &[Document]) -> Table {
             run.number(&format!("/hits/{tier}/read")) + run.number(&format!("/hits/{tier}/write"))
         };
         let misses = run.number("/misses/read") + run.number("/misses/write");
-        let all = hits("tier1") + hits("tier2") + misses;
+        // Of documents that do not tell delayed hits apart, they are among the misses.
+        let delayed = Some(hits("delayed")).filter(|n| !n.is_nan()).unwrap_or(0.0);
+        let all = hits("tier1") + hits("tier2") + delayed + misses;
         let or_dash = |value: f64, show: &dyn Fn(f64) -> String| {
             if value.is_nan() { "-".to_string() } else { show(value) }
         };
@@ -68,8 +70,8 @@ fn table(runs: &[Document]) -> Table {
             or_dash(requests_per_s(run), &|n| count(n as u64)),
             or_dash(hits("tier1") / all, &percent),
             or_dash(hits("tier2") / all, &percent),
-            Unit::Micros.show(run.number("/latency_us/all/mean")),
-            Unit::Micros.show(run.number("/latency_us/all/p99")),
+            or_dash(run.number("/latency_us/all/mean"), &|us| Unit::Micros.show(us)),
+            or_dash(run.number("/latency_us/all/p99"), &|us| Unit::Micros.show(us)),
             bytes("/backing/read_bytes"),
             bytes("/backing/write_bytes"),
             bytes("/tier2_bytes_written"),
@@ -80,6 +82,9 @@ fn table(runs: &[Document]) -> Table {
 
 /// What a replay measured, or what a simulation's virtual time makes of it.
 fn requests_per_s(run: &Document) -> f64 {
+    if run.value.get("pacing").and_then(Value::as_str) == Some("untimed") {
+        return f64::NAN;
+    }
     let measured = run.number("/throughput/requests_per_s");
     if measured.is_nan() { run.number("/requests") / run.number("/duration_s") } else { measured }
 }
@@ -142,6 +147,9 @@ mod tests {
         let measured = json!({"requests": 10, "duration_s": 2.0,
             "throughput": {"requests_per_s": 7.0}});
         assert_eq!(requests_per_s(&run(measured)), 7.0);
+        let untimed = json!({"requests": 10, "duration_s": 2.0, "pacing": "untimed",
+            "throughput": null, "latency_us": null});
+        assert!(requests_per_s(&run(untimed)).is_nan(), "there was no time");
     }
 
     #[test]

@@ -28,12 +28,14 @@ pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
 pub fn rows(answer: &Answer) -> Rows {
     let rows = &answer.result.rows;
     type Count = fn(&Row) -> u64;
-    let counts: [(&'static str, Count); 11] = [
+    let counts: [(&'static str, Count); 13] = [
         ("requests", |r| r.requests),
         ("tier1_read_hits", |r| r.hits.tier1.read),
         ("tier1_write_hits", |r| r.hits.tier1.write),
         ("tier2_read_hits", |r| r.hits.tier2.read),
         ("tier2_write_hits", |r| r.hits.tier2.write),
+        ("delayed_read_hits", |r| r.hits.delayed.read),
+        ("delayed_write_hits", |r| r.hits.delayed.write),
         ("read_misses", |r| r.misses.read),
         ("write_misses", |r| r.misses.write),
         ("tier2_bytes_written", |r| r.tier2_bytes_written),
@@ -47,12 +49,14 @@ pub fn rows(answer: &Answer) -> Rows {
     for (name, value) in counts {
         table = table.integers(name, rows.iter().map(value));
     }
+    let timed = is_timed(answer);
+    let us = |of: fn(&Row) -> f64| rows.iter().map(move |row| timed.then(|| of(row)));
     table
         .reals("flash_utilisation", rows.iter().map(|r| r.flash_utilisation))
-        .reals("latency_us_mean", rows.iter().map(|r| r.latency_us.mean))
-        .reals("latency_us_p50", rows.iter().map(|r| r.latency_us.p50))
-        .reals("latency_us_p99", rows.iter().map(|r| r.latency_us.p99))
-        .reals("latency_us_max", rows.iter().map(|r| r.latency_us.max))
+        .optional_reals("latency_us_mean", us(|r| r.latency_us.mean))
+        .optional_reals("latency_us_p50", us(|r| r.latency_us.p50))
+        .optional_reals("latency_us_p99", us(|r| r.latency_us.p99))
+        .optional_reals("latency_us_max", us(|r| r.latency_us.max))
 }
 
 pub fn is_timed(answer: &Answer) -> bool {
@@ -62,7 +66,8 @@ pub fn is_timed(answer: &Answer) -> bool {
 pub fn facts(answer: &Answer) -> Vec<(String, String)> {
     let (result, run) = (&answer.result, &answer.result.run);
     let cache = run.cache.unwrap_or_default();
-    let accesses = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.misses.sum();
+    let hits = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.hits.delayed.sum();
+    let accesses = hits + cache.misses.sum();
     let share = |n: ReadWrite| percent(n.sum() as f64 / accesses.max(1) as f64);
     let bytes = |n: u64| Size(n).to_string();
     let mut facts = vec![
@@ -80,6 +85,7 @@ pub fn facts(answer: &Answer) -> Vec<(String, String)> {
         ("hit ratio", percent(cache.hit_ratio)),
         ("in memory", share(cache.hits.tier1)),
         ("on flash", share(cache.hits.tier2)),
+        ("delayed", format!("{} waited for what was being fetched", share(cache.hits.delayed))),
         ("read from backing", bytes(cache.backing.read_bytes)),
         ("written to backing", bytes(cache.backing.write_bytes)),
     ]);
@@ -97,6 +103,18 @@ pub fn facts(answer: &Answer) -> Vec<(String, String)> {
     }
     if run.errors > 0 {
         facts.push(("errors", count(run.errors)));
+    }
+    for device in &result.overloaded {
+        let name = match device.device.as_str() {
+            "flash" => "flash".to_owned(),
+            volume => format!("the backing store of {volume}"),
+        };
+        let text = format!(
+            "{name} had more than a second's work before it for {} of the time: latencies tell how long \
+             the queue got",
+            percent(device.share)
+        );
+        facts.push(("overloaded", text));
     }
     let assumed = &result.assumed;
     let flushes = match (assumed.flushes_traced, assumed.flushes_added) {
@@ -146,13 +164,14 @@ pub fn volumes(answer: &Answer) -> Table {
     let table = ["requests", "hit ratio", "mean latency", "p99", "dirty, most"]
         .into_iter()
         .fold(Table::new().column("volume"), Table::number);
+    let us = |us| if is_timed(answer) { Unit::Micros.show(us) } else { "-".to_owned() };
     answer.result.volumes.iter().fold(table, |table, v| {
         table.row([
             v.volume.clone(),
             count(v.requests),
             percent(v.hit_ratio),
-            Unit::Micros.show(v.latency_us.all.mean),
-            Unit::Micros.show(v.latency_us.all.p99),
+            us(v.latency_us.all.mean),
+            us(v.latency_us.all.p99),
             count(v.dirty_blocks_max),
         ])
     })
