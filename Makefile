@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test guest mutants demo bench traces doc clean
+.PHONY: help setup build test oracles guest mutants demo bench traces doc clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -16,6 +16,9 @@ build: ## the release binary, target/release/forebay
 
 test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
 	@scripts/test.sh $(STEPS)
+
+oracles: ## answers beside those of naive oracles, large random cases: minutes; ARGS="plan --seed 7" for one
+	cargo build -p forebay && tests/oracles/run --large $(ARGS)
 
 guest: ## a virtual machine on exports, while the server is killed: 3 minutes; needs Debian packages
 	@scripts/guest.sh

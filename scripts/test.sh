@@ -9,7 +9,7 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc integration readme adversary python"
+STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc oracles integration readme adversary python"
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
 SKIP=77
 
@@ -50,7 +50,7 @@ step_scripts() {
 }
 
 step_ruff() {
-    local files=('*.py' tests/mutants/run)
+    local files=('*.py' tests/mutants/run tests/oracles/run)
     [ -n "$(git ls-files "${files[@]}")" ] || skip "there is no Python here"
     if ! has ruff; then
         python3 -m venv target/ruff && target/ruff/bin/pip install -q ruff==0.14.5 \
@@ -75,6 +75,12 @@ step_examples() { cargo test --workspace --no-fail-fast --doc; }
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # Scripts that drive the binary from outside; each may skip, and says why.
+# Answers beside those of naive programs that know nothing of the code.
+step_oracles() {
+    python3 -c 'import tomllib' 2>/dev/null || skip "Python 3.11 or newer is missing"
+    cargo build -p forebay && FOREBAY="$built/debug/forebay" tests/oracles/run
+}
+
 step_integration() {
     [ -x tests/integration/run ] || skip "there are no scripts in tests/integration"
     cargo build -p forebay || return 1
