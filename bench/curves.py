@@ -10,6 +10,48 @@ from pathlib import Path
 from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
 
 
+# Write policies, and the distance whose curve is that of an LRU list under them.
+KEPT = [
+    ("write-through", "trd"),
+    ("read-only", "lru-ro"),
+    ("write-only", "lru-wbwo"),
+    ("write-back", "trd"),
+    ('write-back, "dram"', "trd"),
+]
+# Of the distinct data: memory, and flash.
+KEPT_SIZES = [(1 / 32, 1 / 4), (1 / 32, 1 / 2)]
+# Smaller tiers are no tiers: the log has 16 regions.
+KEPT_MIB_MIN = 16
+
+
+def kept(*traces):
+    """Hits of both tiers as a share of those of an LRU list as large as both together."""
+    row("trace", "memory + flash", *(policy for policy, _ in KEPT))
+    row("---", "---", *["---:"] * len(KEPT))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        for sizes in KEPT_SIZES:
+            dram, flash = (round(footprint * share / MIB) * MIB for share in sizes)
+            if flash < KEPT_MIB_MIN * MIB:
+                continue
+            cells = []
+            for policy, distance in KEPT:
+                name = policy.split(",")[0]
+                blocks = (dram + flash) // BLOCK
+                points, document = curve(trace, "--distance", distance, at=[blocks])
+                ideal = at_or_last(points, blocks)["hits"]
+                shares = []
+                for layout in ["log", "slots"]:
+                    answer = simulate(
+                        trace, dram, name, flash, layout, volatile="," in policy
+                    )
+                    found = sum(sum(tier.values()) for tier in answer["hits"].values())
+                    shares.append(f"{found / ideal:.2f}" if ideal else "-")
+                cells.append(" / ".join(shares))
+            name = Path(trace).name.split(".")[0]
+            row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
+
+
 def lru():
     trace = "zipf.parquet"
     spec = "zipf:blocks=60k,theta=1,requests=400k,write=0.25,seed=1"

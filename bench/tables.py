@@ -2,6 +2,7 @@
 """Makes the tables of the documents anew.
 
     bench/tables.py lru              what two tiers hit, beside LRU of their sum
+    bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
     bench/tables.py pod TRACE        read-only and write-only caches beside their curves
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py miniature TRACE  errors of miniature simulations
@@ -31,7 +32,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
-from curves import block_accesses, lru, miniature, pod, sampling
+from curves import block_accesses, kept, lru, miniature, pod, sampling
 
 # Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
 # 2012, figure 4.5: what is popular, and a flood that is never read again.
@@ -450,6 +451,8 @@ def cydonia(*traces):
                 "50",
                 "--policy",
                 policy,
+                "--wear-max",
+                "none",
                 "--method",
             ]
             best = choices(ask("plan", *given, "exhaustive"))
@@ -524,6 +527,7 @@ def choices(document):
 def main():
     tables = {
         "lru": lru,
+        "kept": kept,
         "pod": pod,
         "sampling": sampling,
         "miniature": miniature,
