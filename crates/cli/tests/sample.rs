@@ -28,7 +28,8 @@ fn trace() -> tempfile::TempDir {
 #[test]
 fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     let dir = trace();
-    let args = ["sample", "all.parquet", "--rate", "0.1", "--compare", "-o", "s.parquet"];
+    let args =
+        ["sample", "all.parquet", "--rate", "0.1", "--bits", "4", "--compare", "-o", "s.parquet"];
     let answer = json(dir.path(), &args);
     let by_bits = answer["comparison"].as_array().unwrap();
     let error = |i: usize| by_bits[i]["mean_error"].as_f64().unwrap();
@@ -40,7 +41,7 @@ fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     // Its errors come with what to try.
     let plain = ["-q", "sample", "all.parquet", "--rate", "0.1", "--bits", "0", "-o", "p.parquet"];
     let said = String::from_utf8(forebay(dir.path(), &plain).stdout).unwrap();
-    assert!(said.contains("--best-of 8 looks for a closer sample"), "{said}");
+    assert!(said.contains("the closest of 40 samples"), "{said}");
     let info = json(dir.path(), &["trace", "info", "s.parquet"]);
     assert_eq!(info["requests"], answer["requests"]);
     // The file says itself how close it is.
@@ -108,13 +109,15 @@ fn of_several_samples_the_closest_is_kept() {
     assert_eq!(answer["bits"], 4);
     // It is the sample that those bits and that seed make by themselves.
     let seed = answer["seed"].to_string();
-    let args = ["sample", "all.parquet", "--rate", "0.1", "--seed", &seed, "-o", "alone.parquet"];
-    assert_eq!(json(dir.path(), &args)["requests"], answer["requests"]);
+    let bits = answer["bits"].to_string();
+    let args = ["sample", "all.parquet", "--rate", "0.1", "--seed", &seed, "--bits", &bits];
+    let alone = json(dir.path(), &[&args[..], &["-o", "alone.parquet"]].concat());
+    assert_eq!(alone["requests"], answer["requests"]);
     let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
     assert!(bytes("b.parquet") == bytes("alone.parquet"));
     // And it can be reduced.
     let args = ["sample", "all.parquet", "--rate", "0.2", "--best-of", "2", "--target-rate", "0.1"];
-    let reduced = json(dir.path(), &[&args[..], &["-o", "r.parquet"]].concat());
+    let reduced = json(dir.path(), &[&args[..], &["--bits", "4", "-o", "r.parquet"]].concat());
     let info = json(dir.path(), &["trace", "info", "r.parquet"]);
     assert_eq!(info["requests"], reduced["requests"]);
     let left = std::fs::read_dir(dir.path()).unwrap().count();
@@ -178,4 +181,24 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
         assert!(stderr.contains(words), "{args:?}: {stderr}");
     }
     assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn without_options_the_closest_of_many_is_taken_reduced_and_set_beside_the_plain_method() {
+    let dir = trace();
+    let answer = json(dir.path(), &["sample", "all.parquet", "--rate", "0.1", "-o", "s.parquet"]);
+    assert_eq!(answer["candidates"].as_array().unwrap().len(), 40);
+    let number = |value: &Value, at: &str| value.pointer(at).unwrap().as_f64().unwrap();
+    let plain = json(
+        dir.path(),
+        &["sample", "all.parquet", "--rate", "0.1", "--bits", "4", "-o", "p.parquet"],
+    );
+    assert_eq!(number(&answer, "/plain/mean_error"), number(&plain, "/mean_error"));
+    assert!(plain.get("plain").is_none() && plain.get("reduction").is_none());
+    assert!(number(&answer, "/mean_error") < number(&plain, "/mean_error"));
+    // Reduced no further than hit ratios allow, unless they were further off before.
+    let before = number(&answer, "/reduction/hit_ratio_error_before/all");
+    assert!(number(&answer, "/hit_ratio_error/all") <= before.max(0.02));
+    assert!(number(&answer, "/mean_error") <= number(&answer, "/reduction/mean_error_before"));
+    assert!(number(&answer, "/rate") >= 0.069 && number(&answer, "/rate") <= 0.1);
 }

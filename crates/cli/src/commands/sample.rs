@@ -23,6 +23,17 @@ use measure::{Measure, Measured};
 
 /// Bits of the samples that `--compare` takes.
 const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
+/// The region of the thesis, 64 KiB.
+const PLAIN_BITS: u32 = 4;
+/// Unless told otherwise so many samples are taken to choose one of; `docs/sampling.md` has what that
+/// gains.
+const SEARCHED_BITS: [u32; 5] = [4, 5, 6, 7, 8];
+/// Of each size of regions.
+const SEARCHED_SEEDS: u32 = 8;
+/// The best of them is reduced to this share of its rate at most.
+const SEARCHED_TARGET: f64 = 0.7;
+/// And no further than that its hit ratios stay so close.
+const HIT_RATIO_AIM: f64 = 0.02;
 /// Samples that are taken at a time at most, each into a file.
 const SAMPLES_MAX: u64 = 1000;
 
@@ -39,16 +50,17 @@ pub struct Args {
     /// The share of regions to keep
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
-    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling. Of several the best is taken
-    #[arg(long, value_name = "BITS,...", default_value = "4", value_delimiter = ',',
+    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling, 4 that of the thesis. Of
+    /// several the best is taken [default: 4,5,6,7,8, eight of each, and the best reduced]
+    #[arg(long, value_name = "BITS,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
     pub bits: Vec<u32>,
     /// Take N samples for each BITS, of seeds from SEED on, and keep the one whose features and hit
-    /// ratios are closest
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub best_of: u32,
-    /// Remove further regions, down to this rate, while that brings the features closer
+    /// ratios are closest [default: 1 with --bits, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub best_of: Option<u32>,
+    /// Remove further regions, down to this rate, while that brings the features closer [default:
+    /// 0.7 of --rate without --bits, as far as hit ratios stay within 0.02; else none]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
     /// Take N samples without a region in common: NAME-1.parquet, NAME-2.parquet ...
@@ -79,13 +91,42 @@ pub struct Args {
     pub html: Option<PathBuf>,
 }
 
+impl Args {
+    /// Whether nobody says how the sample is to be taken, so that the closest of many is.
+    fn searches(&self) -> bool {
+        self.bits.is_empty() && self.samples == 1
+    }
+
+    /// Sizes of regions to try.
+    fn bits(&self) -> &[u32] {
+        match self.bits.as_slice() {
+            [] if self.searches() => &SEARCHED_BITS,
+            [] => &[PLAIN_BITS],
+            bits => bits,
+        }
+    }
+
+    fn best_of(&self) -> u32 {
+        self.best_of.unwrap_or(if self.searches() { SEARCHED_SEEDS } else { 1 })
+    }
+
+    /// Down to which rate the sample is reduced, and how far off its hit ratios may then be.
+    fn reduces(&self) -> Option<(f64, Option<f64>)> {
+        match self.target_rate {
+            Some(target) => Some((target, None)),
+            None if self.searches() => Some((SEARCHED_TARGET * self.rate, Some(HIT_RATIO_AIM))),
+            None => None,
+        }
+    }
+}
+
 /// Takes the samples.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check(&args)?;
     let outputs = outputs(&args);
     let specs = specs(&args);
     let choice = specs.len() > outputs.len();
-    let scratch = (choice || args.target_rate.is_some()).then(|| scratch(&args.output));
+    let scratch = (choice || args.reduces().is_some()).then(|| scratch(&args.output));
     let scratch = scratch.transpose()?;
     // Where the samples go first: reduced ones are read again, and of several one is taken.
     let first: Vec<PathBuf> = match &scratch {
@@ -98,10 +139,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut first: Vec<(SampleSpec, PathBuf)> = specs.into_iter().zip(first).collect();
     let candidates = if choice {
         let candidates = candidates(&args, &first, &taken);
-        let best = answer::best(&candidates);
+        let close = args.searches().then_some(HIT_RATIO_AIM);
+        let best = answer::best(&candidates, close);
         taken.samples = vec![taken.samples.swap_remove(best)];
         first = vec![first.swap_remove(best)];
-        if args.target_rate.is_none() {
+        if taken.samples[0].requests == 0 {
+            let what = "no region of the trace is in any of the samples";
+            return Err(CliError::failed(what).kept("no file was made").next("raise --rate"));
+        }
+        if args.reduces().is_none() {
             std::fs::rename(&first[0].1, &args.output)
                 .map_err(|e| CliError::file("cannot write", &args.output, e))?;
         }
@@ -113,15 +159,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut samples = Vec::new();
     for ((output, (spec, first)), measured) in outputs.iter().zip(&first).zip(taken.samples) {
         let unreduced = Sampled::new(output, args.rate, &taken.full, measured);
-        samples.push(match args.target_rate {
+        samples.push(match args.reduces() {
             None => unreduced,
-            Some(target) => {
+            Some((target, hit_ratio_error_max)) => {
                 let job = reduction::Job {
                     sample: first,
                     output,
                     region_bytes: PAGE_BYTES << spec.bits,
                     rate: args.rate,
                     target,
+                    hit_ratio_error_max,
                 };
                 reduction::reduce(&job, &taken.full, unreduced, ctx)?
             }
@@ -149,16 +196,16 @@ fn check(args: &Args) -> Result<(), CliError> {
     if let Some(target) = args.target_rate.filter(|target| *target >= args.rate) {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
     }
-    if args.samples > 1 && (args.best_of > 1 || args.bits.len() > 1) {
+    if args.samples > 1 && (args.best_of() > 1 || args.bits.len() > 1) {
         return usage("--samples takes several; --best-of and several --bits keep one".to_owned());
     }
-    for &bits in &args.bits {
+    for &bits in args.bits() {
         // Also says whether there are that many.
         let (rate, seed, number) = (args.rate, args.seed, args.samples - 1);
         let last = SampleSpec { rate, bits, seed, number };
         Sampler::new(last).map_err(|e| CliError::usage(e.to_string()))?;
     }
-    let specs = args.bits.len() as u64 * u64::from(args.best_of) * u64::from(args.samples);
+    let specs = args.bits().len() as u64 * u64::from(args.best_of()) * u64::from(args.samples);
     if specs > SAMPLES_MAX {
         let what = format!("{specs} samples would be taken at a time; {SAMPLES_MAX} at most are");
         return usage(what);
@@ -186,12 +233,12 @@ fn scratch(output: &Path) -> Result<tempfile::TempDir, CliError> {
 fn specs(args: &Args) -> Vec<SampleSpec> {
     let spec = SampleSpec { rate: args.rate, bits: 0, seed: args.seed, number: 0 };
     let of_bits = |&bits: &u32| {
-        (0..args.best_of).flat_map(move |n| {
+        (0..args.best_of()).flat_map(move |n| {
             let seed = args.seed.wrapping_add(n.into());
             (0..args.samples).map(move |number| SampleSpec { bits, seed, number, ..spec })
         })
     };
-    args.bits.iter().flat_map(of_bits).collect()
+    args.bits().iter().flat_map(of_bits).collect()
 }
 
 fn candidates(args: &Args, first: &[(SampleSpec, PathBuf)], taken: &Taken) -> Vec<Candidate> {

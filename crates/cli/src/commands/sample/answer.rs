@@ -6,8 +6,8 @@ use std::path::Path;
 use forebay_trace::{FeatureError, SampleSpec};
 use serde::Serialize;
 
-use super::Args;
 use super::measure::{HitRatioError, Measured};
+use super::{Args, PLAIN_BITS};
 use crate::error::CliError;
 use crate::rows::Rows;
 
@@ -49,11 +49,21 @@ impl Candidate {
     }
 }
 
-/// The place of the one with the lowest total error.
-pub fn best(candidates: &[Candidate]) -> usize {
-    let by_error =
-        |&a: &usize, &b: &usize| candidates[a].total_error.total_cmp(&candidates[b].total_error);
-    (0..candidates.len()).min_by(by_error).unwrap_or(0)
+/// The place of the one with the lowest total error; of those whose hit ratios are off by no more than
+/// `hit_ratio_error_max`, if there are any.
+pub fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -> usize {
+    let rank = |candidate: &Candidate| {
+        // One without a request is wrong by the whole in everything, which others may exceed.
+        let is_empty = candidate.request_ratio == 0.0;
+        let none = HitRatioError::default();
+        let is_off =
+            hit_ratio_error_max.is_some_and(|most| !candidate.hit_ratio_error.within(most, none));
+        (is_empty, is_off)
+    };
+    let worse = |a: &Candidate, b: &Candidate| {
+        rank(a).cmp(&rank(b)).then(a.total_error.total_cmp(&b.total_error))
+    };
+    (0..candidates.len()).min_by(|&a, &b| worse(&candidates[a], &candidates[b])).unwrap_or(0)
 }
 
 /// A sample.
@@ -196,6 +206,9 @@ struct Document<'a> {
     comparison: &'a [Compared],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     candidates: &'a [Candidate],
+    /// What the plain method of the thesis gives: one sample of regions of 64 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain: Option<&'a Candidate>,
 }
 
 #[derive(Serialize)]
@@ -244,10 +257,16 @@ impl Answer {
             samples: several.iter().map(Sampled::document).collect(),
             comparison: &self.compared,
             candidates: &self.candidates,
+            plain: self.plain(),
         };
         let mut text = serde_json::to_string_pretty(&document)?;
         text.push('\n');
         Ok(text)
+    }
+
+    /// Of what was chosen from, the sample that the thesis takes.
+    pub fn plain(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|c| c.bits == PLAIN_BITS)
     }
 
     /// Every feature of every sample.

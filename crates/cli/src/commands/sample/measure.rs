@@ -76,6 +76,14 @@ pub struct HitRatioError {
     pub all: f64,
 }
 
+impl HitRatioError {
+    /// Whether each is at most `most`, or was above it already and is no further off than `before`.
+    pub fn within(&self, most: f64, before: HitRatioError) -> bool {
+        let pairs = [(self.read, before.read), (self.write, before.write), (self.all, before.all)];
+        pairs.into_iter().all(|(now, before)| now <= most.max(before))
+    }
+}
+
 impl Measured {
     /// The mean features, each with its error against the full trace.
     pub fn features(&self, full: &Measured) -> Vec<FeatureError> {

@@ -29,6 +29,9 @@ pub struct Job<'a> {
     pub rate: f64,
     /// The rate not to fall below.
     pub target: f64,
+    /// Hit ratios may not be off by more, unless they were so before; none: they count like any
+    /// feature.
+    pub hit_ratio_error_max: Option<f64>,
 }
 
 /// Removes regions while the features gain, then takes as many of the removals as make the mean
@@ -61,9 +64,14 @@ pub fn reduce(
     let checkpoints: Vec<Checkpoint> = (tried.iter())
         .map(|(length, m)| Checkpoint::new(*length, rate_of(*length), full, m))
         .collect();
-    let best = (0..tried.len())
-        .min_by(|&a, &b| checkpoints[a].total_error.total_cmp(&checkpoints[b].total_error))
-        .unwrap_or(0);
+    let best = match job.hit_ratio_error_max {
+        None => lowest(&checkpoints, |_| true, |c| c.total_error),
+        Some(most) => {
+            let before = unreduced.hit_ratio_error;
+            let holds = |c: &Checkpoint| c.hit_ratio_error.within(most, before);
+            lowest(&checkpoints, holds, |c| c.mean_error)
+        }
+    };
     let (length, measured) = tried.swap_remove(best);
     write(job, &removed, (length, rate_of(length)), ctx)?;
     Ok(Sampled::new(job.output, rate_of(length), full, measured).reduced(
@@ -72,6 +80,17 @@ pub fn reduce(
         length,
         checkpoints,
     ))
+}
+
+/// The place of the checkpoint that is lowest in something, of those that hold; the first, without
+/// removals, always does.
+fn lowest(
+    checkpoints: &[Checkpoint],
+    holds: impl Fn(&Checkpoint) -> bool,
+    of: impl Fn(&Checkpoint) -> f64,
+) -> usize {
+    let holding = (0..checkpoints.len()).filter(|&at| at == 0 || holds(&checkpoints[at]));
+    holding.min_by(|&a, &b| of(&checkpoints[a]).total_cmp(&of(&checkpoints[b]))).unwrap_or(0)
 }
 
 /// Numbers of removals to look at: none, all, and some between.

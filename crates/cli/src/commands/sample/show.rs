@@ -51,8 +51,17 @@ impl Answer {
         let alone = self.samples.len() == 1 && self.candidates.is_empty();
         if alone && self.samples[0].mean_error > MEAN_ERROR_AIM {
             text += &format!(
-                "a mean error above {}: --bits 4,5,6,7,8 --best-of 8 looks for a closer sample\n",
+                "a mean error above {}: without --bits, the closest of 40 samples is taken\n",
                 percent(MEAN_ERROR_AIM)
+            );
+        }
+        if let Some(plain) = self.plain() {
+            text += &format!(
+                "the plain method (one sample of regions of {}): mean error of the features {}, hit ratios \
+                 off by {}\n",
+                Size(PAGE_BYTES << plain.bits),
+                percent(plain.mean_error),
+                percent(plain.hit_ratio_error.all)
             );
         }
         if !self.candidates.is_empty() {
