@@ -21,7 +21,13 @@ def representatives(words: Sequence[str] | None = None) -> int:
         epilog="Example:  forebay representatives traces/*.csv --html groups.html",
     )
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="a file of any format"
+        "traces", nargs="*", metavar="TRACE", help="a file of any format"
+    )
+    parser.add_argument(
+        "--features",
+        type=Path,
+        metavar="FILE",
+        help="a table of features, CSV or Parquet, instead of traces",
     )
     parser.add_argument(
         "--clusters", type=int, metavar="N", help="groups; else the elbow"
@@ -45,16 +51,19 @@ def representatives(words: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(words)
     try:
-        read = {Path(trace).resolve() for trace in args.traces}
+        sources = [*args.traces, *([args.features] if args.features else [])]
+        read = {Path(source).resolve() for source in sources}
         for path in (args.output, args.parquet, args.html):
             if path is not None and path.resolve() in read:
                 raise ForebayError(f"{path} is both read and written", 2)
+        given = {"format": args.format, "limit": args.limit}
+        options = {name: value for name, value in given.items() if value is not None}
         found = find(
             *args.traces,
+            table=args.features,
             clusters=args.clusters,
             dimensions=max(1, args.dimensions),
-            format=args.format,
-            limit=args.limit,
+            **options,
         )
         _write(found, args)
     except (ForebayError, OSError) as error:

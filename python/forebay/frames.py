@@ -63,7 +63,7 @@ def plan(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
     Costs are in US dollars, latencies in microseconds.
 
-    >>> plans = plan(EXAMPLE, budget="10%", backing="SlowHDD")
+    >>> plans = plan(EXAMPLE, budget="10%", backing="SlowHDD", wear_max="none")
     >>> best = plans.filter(pl.col("budget_usd") < 0.1).sort("mean_latency_us").row(0, named=True)
     >>> best["class"]
     'pyramidal'

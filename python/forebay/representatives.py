@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,7 @@ class Representatives:
 
 def representatives(
     *traces: PathLike,
+    table: PathLike | pl.DataFrame | None = None,
     clusters: int | None = None,
     dimensions: int = 10,
     **options: Any,
@@ -107,6 +109,9 @@ def representatives(
 
     Args:
         traces: Two files or more.
+        table: A table of features instead, a row for each trace: a data frame, or a file of CSV or
+            Parquet, such as ``forebay.features`` or ``--parquet`` give. Its first column of text names
+            the traces; without one they are called by the number of their row, from 1.
         clusters: How many groups; where the elbow is, if not given.
         dimensions: Most dimensions to keep.
         options: Options of ``forebay trace info``, such as ``limit``.
@@ -118,15 +123,20 @@ def representatives(
     >>> len(found.clusters), [len(c.members) for c in found.clusters]
     (3, [2, 2, 2])
     """
-    if len(traces) < 2:
+    if table is not None and (traces or options):
+        raise ForebayError("traces and a table of features at once", 2)
+    if table is not None:
+        table = _table(table)
+    count = len(traces) if table is None else table.height
+    if count < 2:
         raise ForebayError("representatives of fewer than two traces", 2)
-    if clusters is not None and not 1 <= clusters <= len(traces):
-        message = f"{clusters} groups of {len(traces)} traces"
-        raise ForebayError(message, 2)
-    table = features(*traces, **options)
+    if clusters is not None and not 1 <= clusters <= count:
+        raise ForebayError(f"{clusters} groups of {count} traces", 2)
+    if table is None:
+        table = features(*traces, **options)
     names = table["trace"].to_list()
     points = _reduced(table.drop("trace").to_numpy(), dimensions)
-    within = [_within(points, _labels(points, k)) for k in range(1, len(traces) + 1)]
+    within = [_within(points, _labels(points, k)) for k in range(1, table.height + 1)]
     scale = within[0] or 1.0
     count = clusters or _elbow(within)
     groups = _groups(names, points, _labels(points, count))
@@ -145,6 +155,39 @@ def representatives(
             }
         ),
     )
+
+
+def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
+    """A table of numbers, but for the column ``trace`` that names them.
+
+    >>> _table(pl.DataFrame({"wss": [1, 2], "workload": ["a", "b"]})).columns
+    ['trace', 'wss']
+    >>> _table(pl.DataFrame({"wss": [1, 2]}))["trace"].to_list()
+    ['1', '2']
+    """
+    if not isinstance(source, pl.DataFrame):
+        path = Path(source)
+        try:
+            is_parquet = path.open("rb").read(4) == b"PAR1"
+            # Whether a column is whole may show late.
+            read = pl.read_parquet if is_parquet else _read_csv
+            source = read(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise ForebayError(f"cannot read {path}: {error}", 1) from error
+    texts = [name for name, kind in source.schema.items() if kind == pl.String]
+    if texts:
+        names = source[texts[0]].cast(pl.String)
+    else:
+        names = pl.Series([str(row + 1) for row in range(source.height)])
+    if len(texts) > 1:
+        shown = ", ".join(texts[1:4])
+        raise ForebayError(f"features are numbers, and {shown} are not", 2)
+    numbers = source.drop(texts).cast(pl.Float64)
+    return numbers.insert_column(0, names.rename("trace"))
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema_length=None)
 
 
 def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Groups of traces."""
 
 import json
+import pathlib
 
 import forebay
 import pytest
@@ -43,6 +44,34 @@ def test_the_command_writes_what_it_is_asked_for(synthetic, tmp_path, capsys):
     assert "plotly" in page.read_text().lower() and table.exists()
     assert command(traces) == 0
     assert "stands for" in capsys.readouterr().out
+
+
+def test_a_table_of_features_is_clustered_as_its_traces_are(
+    synthetic, tmp_path, capsys
+):
+    traces = [str(path) for path in synthetic.values()]
+    by_traces = forebay.representatives(*traces)
+    for name, write in [("t.csv", "write_csv"), ("t.parquet", "write_parquet")]:
+        getattr(by_traces.features, write)(tmp_path / name)
+        found = forebay.representatives(table=tmp_path / name)
+        assert found.clusters == by_traces.clusters
+        assert command(["--features", str(tmp_path / name), "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["clusters"]) == 3
+    assert command([*traces, "--features", str(tmp_path / "t.csv")]) == 2
+    assert command(["--features", str(tmp_path / "missing.csv")]) == 1
+
+
+def test_the_features_of_a_hundred_published_traces_are_clustered():
+    # From the repository's root; the public traces are not part of it.
+    root = pathlib.Path(__file__).parents[2]
+    tables = root / "../shared/traces/cloudphysics"
+    table = tables / "cloudphysics_block_features_w01-w106.csv"
+    if not table.exists():
+        pytest.skip("the table of features is not there")
+    found = forebay.representatives(table=table)
+    members = [member for cluster in found.clusters for member in cluster.members]
+    assert len(members) == len(set(members)) == 106
+    assert 2 <= len(found.clusters) <= 30
 
 
 @pytest.mark.parametrize(

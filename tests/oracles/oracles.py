@@ -163,7 +163,10 @@ def best_shares(requests, units):
     hits = []
     for volume in volumes:
         found = distances(accesses([r for r in requests if r[1] == volume]))
-        of = [sum(d < size * UNIT_BLOCKS for _, d, _ in found) for size in range(units + 1)]
+        of = [
+            sum(d < size * UNIT_BLOCKS for _, d, _ in found)
+            for size in range(units + 1)
+        ]
         hits.append(of)
     divisions = product(range(units + 1), repeat=len(volumes))
     return max(

@@ -194,10 +194,10 @@ fn accesses_that_wait_for_what_is_being_fetched_are_delayed_hits_and_the_overloa
     assert_eq!(count(&untimed, "/hits/delayed/read"), 0);
     assert_eq!(open["hit_ratio"], untimed["hit_ratio"]);
     assert_eq!(open["backing"], untimed["backing"]);
-    // 200 reads of 1.7 ms on one disk, asked for within 5 ms, are no second's work; 20 of that are.
+    // 200 reads of 1.7 ms on one disk, asked for within 5 ms, are no second's work; 3,200 are.
     assert_eq!(open["overloaded"], serde_json::json!([]));
     for n in 0..3000_u64 {
-        csv += &format!("{},read,{},4096\n", 5_000_000 + n * 1000, (1000 + n) * 4096);
+        csv += &format!("{},read,{},4096\n", 5_000_000 + n * 1000, (1000 + n * 7) * 4096);
     }
     let trace = file(&dir, "flood.csv", &csv);
     let flood = json(&[&trace, "--config", &config]);

@@ -37,9 +37,11 @@ impl Unit {
     /// d3 number format and suffix of ticks, on an axis that goes up to `high`.
     fn format(self, high: f64) -> (&'static str, &'static str) {
         match self {
-            Unit::Plain if high < 1e4 => (".3~g", ""),
+            Unit::Plain if high < 1e4 => (",.4~r", ""),
             Unit::Plain => ("~s", ""),
             Unit::Bytes => ("", ""),
+            // There are no kiloseconds in the field.
+            Unit::Micros | Unit::Seconds if high >= 1e3 => (",.6~r", " s"),
             Unit::Micros | Unit::Seconds => ("~s", "s"),
             Unit::Fraction => (".3~%", ""),
             Unit::Dollars => ("$,.3~r", ""),
@@ -61,8 +63,8 @@ impl Unit {
         match self {
             Unit::Plain => si(value, "", 1000.0),
             Unit::Bytes => binary(value),
-            Unit::Micros => si(value * 1e-6, "s", 1000.0),
-            Unit::Seconds => si(value, "s", 1000.0),
+            Unit::Micros => time(value * 1e-6),
+            Unit::Seconds => time(value),
             Unit::Fraction => format!("{} %", significant(value * 100.0)),
             Unit::Dollars => format!("${}", significant(value)),
             Unit::PerSecond => si(value, "/s", 1000.0),
@@ -167,6 +169,17 @@ fn binary(value: f64) -> String {
     format!("{} {}", significant(v), UNITS[unit])
 }
 
+/// Seconds, up to two minutes; then minutes, hours and days.
+fn time(seconds: f64) -> String {
+    const LONGER: [(f64, f64, &str); 3] =
+        [(48.0 * 3600.0, 86_400.0, "d"), (120.0 * 60.0, 3600.0, "h"), (120.0, 60.0, "min")];
+    let longer = LONGER.iter().find(|(from, ..)| seconds.is_finite() && seconds.abs() >= *from);
+    match longer {
+        Some((_, unit, name)) => format!("{} {name}", significant(seconds / unit)),
+        None => si(seconds, "s", 1000.0),
+    }
+}
+
 fn si(value: f64, unit: &str, base: f64) -> String {
     const SMALL: [&str; 4] = ["", "m", "µ", "n"];
     const LARGE: [&str; 5] = ["", "k", "M", "G", "T"];
@@ -206,6 +219,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn long_times_are_in_minutes_hours_and_days_and_ticks_have_no_exponents() {
+        for (seconds, text) in [
+            (90.0, "90 s"),
+            (600.0, "10 min"),
+            (7_200.0, "2 h"),
+            (604_800.0, "7 d"),
+            (4e6, "46.3 d"),
+            (0.002, "2 ms"),
+        ] {
+            assert_eq!(Unit::Seconds.show(seconds), text);
+            assert_eq!(Unit::Micros.show(seconds * 1e6), text);
+        }
+        for (unit, high) in [(Unit::Plain, 2e3), (Unit::Plain, 9e3), (Unit::Seconds, 4e6)] {
+            let (format, _) = unit.format(high);
+            assert!(!format.contains('g') && !format.contains('e'), "{format}");
+        }
+        assert_eq!(Unit::Seconds.format(4e6), (",.6~r", " s"), "neither ks nor Ms");
+    }
+
+    #[test]
     fn numbers_are_shown_with_the_prefix_a_reader_expects() {
         for (unit, value, text) in [
             (Unit::Plain, 0.0, "0"),
@@ -229,7 +262,7 @@ mod tests {
         let tick = |high: f64| {
             Axis::new("x", Unit::Plain).log().json([0.01, high].into_iter())["tickformat"].clone()
         };
-        assert_eq!((tick(1.0), tick(1e6)), (json!(".3~g"), json!("~s")));
+        assert_eq!((tick(1.0), tick(1e6)), (json!(",.4~r"), json!("~s")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Bars: one value per category and series, side by side or stacked.
 
 use crate::axis::{Axis, Unit};
-use crate::figure::{Figure, PALETTE, escape_plotly};
+use crate::figure::{Figure, colour, escape_plotly};
 use serde_json::{Value, json};
 
 /// A bar chart over named categories.
@@ -83,7 +83,7 @@ impl Bars {
         json!({
             "type": "bar", "name": escape_plotly(name), category: names, value: scaled,
             "orientation": orientation, "text": hover, "textposition": "none",
-            "marker": { "color": PALETTE[index % PALETTE.len()] },
+            "marker": { "color": colour(index) },
             "hovertemplate": format!("%{{{category}}}<br>%{{text}}"),
         })
     }

@@ -1,7 +1,7 @@
 //! Plan against budget: what the best purchase gives, and what it is made of.
 
 use crate::axis::{Axis, Unit};
-use crate::figure::{Figure, PALETTE, escape_plotly};
+use crate::figure::{Figure, PALETTE, colour, escape_plotly};
 use serde_json::{Value, json};
 
 /// The best plan for one budget.
@@ -87,7 +87,7 @@ impl BudgetChart {
                 "x": chosen.iter().map(|p| p.budget_usd).collect::<Vec<_>>(),
                 "y": chosen.iter().map(|p| p.latency_us * 1e-6).collect::<Vec<_>>(),
                 "marker": { "symbol": SYMBOLS[index % SYMBOLS.len()], "size": 9,
-                            "color": PALETTE[index % PALETTE.len()] },
+                            "color": colour(index) },
                 "text": chosen.iter().map(|p| self.hover(p)).collect::<Vec<_>>(),
                 "hovertemplate": "%{text}<extra></extra>",
             }));
@@ -111,7 +111,7 @@ impl BudgetChart {
                 "type": "scatter", "mode": "lines", "stackgroup": "size", "yaxis": "y2",
                 "name": escape_plotly(name), "x": budgets, "y": bytes, "text": hover,
                 "hovertemplate": "%{text}<extra></extra>", "line": { "width": 1,
-                "color": PALETTE[(index + 3) % PALETTE.len()] },
+                "color": colour(index + 3) },
             })
         };
         tiers.map(trace).collect()

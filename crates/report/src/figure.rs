@@ -7,6 +7,26 @@ use serde_json::{Value, json};
 pub const PALETTE: [&str; 8] =
     ["#2f7ed8", "#e69f00", "#1a9e77", "#d55e00", "#b565a7", "#56b4e9", "#9a8c00", "#8a8f98"];
 
+/// The colour of series `index`: those of the palette first, then others around the circle of hues, in
+/// steps that keep neighbours apart, so that no two are alike.
+pub(crate) fn colour(index: usize) -> String {
+    let Some(beyond) = index.checked_sub(PALETTE.len()) else { return PALETTE[index].to_owned() };
+    // The golden angle: however many there are, they are spread evenly.
+    let hue = (beyond as f64 * 137.507_764 + 20.0) % 360.0 / 60.0;
+    let (light, chroma) = ([0.45, 0.6][beyond % 2], [0.5, 0.4][beyond % 2]);
+    let x = chroma * (1.0 - (hue % 2.0 - 1.0).abs());
+    let (r, g, b) = match hue as u32 {
+        0 => (chroma, x, 0.0),
+        1 => (x, chroma, 0.0),
+        2 => (0.0, chroma, x),
+        3 => (0.0, x, chroma),
+        4 => (x, 0.0, chroma),
+        _ => (chroma, 0.0, x),
+    };
+    let part = |v: f64| ((v + light - chroma / 2.0) * 255.0).round() as u8;
+    format!("#{:02x}{:02x}{:02x}", part(r), part(g), part(b))
+}
+
 /// One picture, as the chart builders make it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
@@ -68,4 +88,17 @@ pub(crate) fn escape_plotly(text: &str) -> String {
 pub(crate) fn translucent(colour: &str, alpha: f64) -> String {
     let part = |at: usize| u8::from_str_radix(&colour[at..at + 2], 16).unwrap_or(128);
     format!("rgba({},{},{},{alpha})", part(1), part(3), part(5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_of_many_series_have_the_same_colour() {
+        let colours: std::collections::HashSet<String> = (0..64).map(colour).collect();
+        assert_eq!(colours.len(), 64);
+        assert!(colours.iter().all(|c| c.len() == 7 && c.starts_with('#')));
+        assert_eq!(colour(0), PALETTE[0]);
+    }
 }

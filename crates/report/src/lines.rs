@@ -1,7 +1,7 @@
 //! Curves: one or more series over a shared axis.
 
 use crate::axis::{Axis, Unit};
-use crate::figure::{Figure, PALETTE, escape_plotly, translucent};
+use crate::figure::{Figure, colour, escape_plotly, translucent};
 use serde_json::{Value, json};
 
 /// How the points of a series are joined.
@@ -98,7 +98,7 @@ impl Lines {
         let (sx, sy) = (self.x.unit.scale(), self.y.unit.scale());
         let mut data = Vec::new();
         for (index, series) in self.series.iter().enumerate() {
-            let colour = PALETTE[index % PALETTE.len()];
+            let colour = &colour(index);
             data.extend(series.json(colour, sx, sy, self.x.unit, self.y.unit));
         }
         let xs = self.series.iter().flat_map(|s| s.x.iter().map(|v| v * sx));

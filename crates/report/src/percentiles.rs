@@ -1,7 +1,7 @@
 //! Latency distributions, by percentile on a scale of nines.
 
 use crate::axis::{Axis, Unit};
-use crate::figure::{Figure, PALETTE, escape_plotly};
+use crate::figure::{Figure, colour, escape_plotly};
 use serde_json::json;
 
 /// A percentile plot: how many nines of the requests are answered within which latency. The
@@ -59,7 +59,7 @@ impl Percentiles {
                     "type": "scatter", "mode": "lines+markers", "name": escape_plotly(name),
                     "x": points.iter().map(|p| place(p.0)).collect::<Vec<_>>(),
                     "y": points.iter().map(|p| p.1 * Unit::Micros.scale()).collect::<Vec<_>>(),
-                    "line": { "color": PALETTE[index % PALETTE.len()] },
+                    "line": { "color": colour(index) },
                     "text": hover, "hovertemplate": "%{text}",
                 })
             })

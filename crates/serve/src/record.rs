@@ -61,6 +61,8 @@ pub struct RecordOptions {
 pub struct Recorded {
     /// Requests that came. Of a sample, as many or fewer were written, or more where they were cut.
     pub requests: u64,
+    /// What was written of them: all of them, or a sample's parts.
+    pub kept: u64,
     /// Of those, requests so slow that their time had to be their predecessor's.
     pub late: u64,
 }
@@ -407,6 +409,7 @@ impl Scribe {
         };
         let (Some(sampler), Some(sample)) = (&self.shared.sampler, &mut self.metadata.sample)
         else {
+            self.recorded.kept += 1;
             return self.writer.push(record);
         };
         let gap = self.last.saturating_sub(before);
@@ -414,6 +417,7 @@ impl Scribe {
         sample.whole.add(&record.request, gap);
         self.part.clear();
         sampler.sample(&record, gap, &mut self.part);
+        self.recorded.kept += self.part.len() as u64;
         (0..self.part.len()).try_for_each(|i| self.writer.push(self.part.record(i)))
     }
 }
@@ -639,7 +643,7 @@ mod tests {
         a.note(Nanos(500), [done(100, Op::Read, 1), done(300, Op::Write, 2)].iter());
         b.note(Nanos(600), [done(200, Op::Write, 1)].iter());
         drop((a, b));
-        assert_eq!(recording.finish(), Recorded { requests: 3, late: 0 });
+        assert_eq!(recording.finish(), Recorded { requests: 3, kept: 3, late: 0 });
 
         let mut trace = forebay_trace::open(&path, &Default::default()).unwrap();
         let mut batch = forebay_trace::Batch::default();

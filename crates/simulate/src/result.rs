@@ -31,7 +31,7 @@ pub struct SimulationResult {
     pub metadata_bytes: u64,
     /// How many blocks the tiers hold at most.
     pub capacity_blocks: Capacity,
-    /// Devices that could not keep up, where requests came at the trace's times.
+    /// What could not keep up, where requests came at the trace's times; empty if all could.
     pub overloaded: Vec<Overload>,
     /// What was taken for granted.
     pub assumed: Assumed,
@@ -42,12 +42,14 @@ pub struct SimulationResult {
     pub rows: Vec<Row>,
 }
 
-/// A device that had more to do than it could.
+/// Requests that came faster than they could be answered.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Overload {
-    /// `flash`, or the name of the volume whose backing store it is.
+    /// The device that was busiest: `flash`, or the name of the volume whose backing store it is.
     pub device: String,
-    /// For so many seconds it had more than a second's work before it.
+    /// For which share of the run it was at work.
+    pub busy_share: f64,
+    /// For so many seconds some request had been waiting for more than a second.
     pub seconds: f64,
     /// As a share of the run.
     pub share: f64,

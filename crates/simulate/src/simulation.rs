@@ -66,8 +66,30 @@ pub struct Simulation {
     capacity: Capacity,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
+    late: Late,
     /// Set from outside to end the run.
     stop: Option<Arc<AtomicBool>>,
+}
+
+/// For how long requests had been waiting for longer than [`LATE`], at least: of those that overtake
+/// others a part may not be counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    total: Nanos,
+    until: Nanos,
+}
+
+/// A request that takes longer has not waited for its device alone, but for a queue.
+const LATE: Nanos = Nanos(1_000_000_000);
+
+impl Late {
+    fn add(&mut self, arrived: Nanos, answered: Nanos) {
+        let since = arrived.saturating_add(LATE).max(self.until);
+        if answered > since {
+            self.total = self.total.saturating_add(answered.saturating_sub(since));
+            self.until = answered;
+        }
+    }
 }
 
 /// The answer to one request.
@@ -153,6 +175,7 @@ impl Simulation {
                 tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),
             },
             answers: None,
+            late: Late::default(),
             stop: None,
             cache,
         };
@@ -460,6 +483,7 @@ impl Simulation {
             return self.series.count(None);
         }
         volume.latency.record(state.op, latency);
+        self.late.add(state.arrived, self.now);
         if let Some(answers) = &mut self.answers {
             answers.push(Answer { request: state.number, latency });
         }
@@ -506,19 +530,22 @@ impl Simulation {
         (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
     }
 
-    /// Nobody waits for a full queue of the run's own making.
+    /// The device that was busiest, if requests waited for longer than they should. Nobody waits for
+    /// a full queue of the run's own making.
     fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
-        if !matches!(self.pacing, Pacing::OpenLoop { .. }) {
+        if !matches!(self.pacing, Pacing::OpenLoop { .. }) || self.late.total == Nanos(0) {
             return Vec::new();
         }
         let names = self.volumes.iter().map(|v| v.name.as_str()).chain(["flash"]);
-        let found = names.zip(self.timing.overloads()).filter(|(_, time)| *time > Nanos(0));
-        let overload = |(device, time): (&str, Nanos)| Overload {
+        let busiest = names.zip(self.timing.busy()).max_by_key(|(_, time)| *time);
+        let share = |time: Nanos| time.as_secs_f64() / duration_s.max(1e-9);
+        let overload = |(device, busy): (&str, Nanos)| Overload {
             device: device.to_owned(),
-            seconds: time.as_secs_f64(),
-            share: time.as_secs_f64() / duration_s.max(1e-9),
+            busy_share: share(busy),
+            seconds: self.late.total.as_secs_f64(),
+            share: share(self.late.total),
         };
-        found.map(overload).collect()
+        busiest.map(overload).into_iter().collect()
     }
 
     fn totals(&self) -> Totals {

@@ -53,26 +53,22 @@ pub(crate) struct Timed {
     backing: Vec<Model>,
     latency: ComponentRecorder,
     /// Of the backing stores by volume, and last of flash.
-    backlogs: Vec<Backlog>,
+    busy: Vec<Busy>,
 }
 
-/// How long a device had more than [`BACKLOG_MAX`] of work before it.
+/// How long a device was at work.
 #[derive(Clone, Copy, Default, Debug)]
-struct Backlog {
+struct Busy {
     total: Nanos,
     until: Nanos,
 }
 
-/// What a device can do in that time may wait for it; with more it is overloaded.
-const BACKLOG_MAX: Nanos = Nanos(1_000_000_000);
-
-impl Backlog {
+impl Busy {
     /// An operation that was asked for `now` ends at `end`. Calls come in order of time.
     fn add(&mut self, now: Nanos, end: Nanos) {
-        let until = end.saturating_sub(BACKLOG_MAX);
         let since = now.max(self.until);
-        self.total = self.total.saturating_add(until.saturating_sub(since));
-        self.until = self.until.max(until);
+        self.total = self.total.saturating_add(end.saturating_sub(since));
+        self.until = self.until.max(end);
     }
 }
 
@@ -108,7 +104,7 @@ impl Timing {
                 .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
                 .collect(),
             latency: Default::default(),
-            backlogs: vec![Backlog::default(); scenario.volumes.len() + 1],
+            busy: vec![Busy::default(); scenario.volumes.len() + 1],
         }))
     }
 
@@ -147,11 +143,11 @@ impl Timing {
         }
     }
 
-    /// How long each device had more to do than it could: the backing stores by volume, then flash.
-    pub fn overloads(&self) -> Vec<Nanos> {
+    /// How long each device was at work: the backing stores by volume, then flash.
+    pub fn busy(&self) -> Vec<Nanos> {
         match self {
             Timing::Untimed(_) => Vec::new(),
-            Timing::Timed(timed) => timed.backlogs.iter().map(|b| b.total).collect(),
+            Timing::Timed(timed) => timed.busy.iter().map(|b| b.total).collect(),
         }
     }
 
@@ -159,7 +155,7 @@ impl Timing {
     pub fn clear_latencies(&mut self) {
         if let Timing::Timed(timed) = self {
             timed.latency.clear();
-            timed.backlogs.fill(Backlog::default());
+            timed.busy.fill(Busy::default());
         }
     }
 }
@@ -189,11 +185,11 @@ impl Timed {
             Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
         };
         self.latency.record(device, kind, at.saturating_sub(now));
-        let backlog = match device {
-            Device::Flash => self.backlogs.last_mut(),
-            Device::Backing(volume) => self.backlogs.get_mut(volume.0 as usize),
+        let busy = match device {
+            Device::Flash => self.busy.last_mut(),
+            Device::Backing(volume) => self.busy.get_mut(volume.0 as usize),
         };
-        backlog.into_iter().for_each(|backlog| backlog.add(now, at));
+        busy.into_iter().for_each(|busy| busy.add(now, at));
         if self.in_order {
             at = at.max(self.latest);
             self.latest = at;
@@ -232,19 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn the_time_with_more_than_a_seconds_work_is_counted_once() {
-        let s = |tenths: u64| Nanos(tenths * 100_000_000);
-        let mut backlog = Backlog::default();
-        backlog.add(s(0), s(9));
-        assert_eq!(backlog.total, s(0));
-        // From 0 to 2.5 there is more than a second left of what ends at 3.5.
-        backlog.add(s(1), s(20));
-        backlog.add(s(1), s(35));
-        assert_eq!(backlog.total, s(24));
-        backlog.add(s(20), s(36));
-        assert_eq!(backlog.total, s(25));
-        backlog.add(s(50), s(61));
-        assert_eq!(backlog.total, s(26));
+    fn the_time_that_a_device_is_at_work_is_counted_once() {
+        let mut busy = Busy::default();
+        for (now, end, total) in [(0, 10, 10), (5, 8, 10), (8, 12, 12), (20, 21, 13)] {
+            busy.add(Nanos(now), Nanos(end));
+            assert_eq!(busy.total, Nanos(total));
+        }
     }
 
     #[test]

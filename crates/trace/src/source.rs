@@ -58,7 +58,7 @@ impl Source {
         if path == Path::new("-") {
             return Source::new(path, Box::new(io::stdin()), None).map_err(io("read"));
         }
-        let file = File::open(path).map_err(io("open"))?;
+        let file = File::open(path).map_err(|error| io("open")(explained(path, error)))?;
         let meta = file.metadata().map_err(io("inspect"))?;
         if meta.is_dir() {
             return Err(io("read")(io::Error::other("it is a directory")));
@@ -120,6 +120,23 @@ impl Source {
     pub(crate) fn error(&self, source: io::Error) -> TraceError {
         TraceError::Io { path: self.path.clone(), doing: "read", source }
     }
+}
+
+/// Why a file is not there, if what was being written to it is.
+fn explained(path: &Path, error: io::Error) -> io::Error {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    if error.kind() != io::ErrorKind::NotFound || !partial.exists() {
+        return error;
+    }
+    let text = format!(
+        "there is {0}, which is being written, or was cut off: `forebay trace convert {0} -o {1}` \
+         rescues what it has",
+        partial.display(),
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::NotFound, text)
 }
 
 /// Extensions that are no part of a trace's name.

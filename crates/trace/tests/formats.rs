@@ -337,3 +337,38 @@ fn fixtures_are_what_they_say() {
     let text = FIXTURES.iter().filter(|f: &&Fixture| f.is_text()).count();
     assert!(text >= 14 && FIXTURES.len() - text >= 4);
 }
+
+#[test]
+fn csv_of_libcachesim_is_seconds_and_sectors_unless_its_objects_are_numbers_of_blocks() {
+    let text =
+        "time,obj_id,obj_size,op\n0,8,4096,read\n2,63,512,write\n2,8,4096,get\n3,9,512,set\n";
+    let (requests, metadata, _) = read(text.as_bytes(), &OpenOptions::default()).unwrap();
+    assert_eq!(metadata.format, "csv");
+    assert_eq!(
+        shown(&requests, &metadata),
+        "0 memory read 4096 4096\n2000000000 memory write 32256 512\n\
+         2000000000 memory read 4096 4096\n3000000000 memory write 4608 512\n"
+    );
+    assert!(metadata.doubts.is_empty());
+    let (reads, ..) = read(b"time,obj_id,obj_size\n1,7,512\n", &OpenOptions::default()).unwrap();
+    assert_eq!((reads[0].op, reads[0].offset), (Op::Read, 7 * 512));
+    let mut blocks = "time,obj_id,obj_size,op\n".to_owned();
+    (0..40).for_each(|n| writeln!(blocks, "{n},{},4096,read", n * n % 31).unwrap());
+    let (_, doubted, _) = read(blocks.as_bytes(), &OpenOptions::default()).unwrap();
+    assert!(doubted.doubts[0].contains("csv:offset=obj_id@4096"), "{:?}", doubted.doubts);
+    let (requests, told, _) =
+        read(blocks.as_bytes(), &as_format("csv:offset=obj_id@4096")).unwrap();
+    assert!(told.doubts.is_empty() && requests[3].offset == 9 * 4096);
+}
+
+#[test]
+fn a_trace_that_was_cut_off_is_named_where_the_whole_one_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.parquet");
+    let gone = open(&path, &OpenOptions::default()).err().unwrap().to_string();
+    assert!(!gone.contains("partial"), "{gone}");
+    std::fs::write(dir.path().join("mine.parquet.partial"), "").unwrap();
+    let error = open(&path, &OpenOptions::default()).err().unwrap();
+    let text = format!("{error} {:?}", std::error::Error::source(&error).map(|e| e.to_string()));
+    assert!(text.contains("mine.parquet.partial") && text.contains("trace convert"), "{text}");
+}

@@ -169,3 +169,22 @@ fn bad_descriptions_are_refused_with_the_reason() {
         assert!(error.contains(reason), "{text}: {error}");
     }
 }
+
+#[test]
+fn what_no_block_device_is_asked_for_and_zones_that_are_not_all_are_refused() {
+    for (text, says) in [
+        ("uniform:size=1", "whole sectors"),
+        ("uniform:size=4000", "whole sectors"),
+        ("uniform:start=100", "whole sectors"),
+        ("zoned:zones=0.5@0.5", "add up to 1"),
+        ("zoned:zones=0.2@0.8/0.2@0.2", "add up to 1"),
+        ("zoned:zones=0.5@0.5/0.5@0.2", "add up to 1"),
+    ] {
+        let error = Spec::parse(text).and_then(|spec| Synth::new(&spec)).err();
+        let error = error.unwrap_or_else(|| panic!("{text} is taken")).to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    for text in ["uniform:size=512", "zoned:zones=1@3/3@1", "zoned:zones=1@1", "zoned"] {
+        assert!(Synth::new(&Spec::parse(text).unwrap()).is_ok(), "{text}");
+    }
+}

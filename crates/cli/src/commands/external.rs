@@ -6,9 +6,6 @@ use std::process::Command;
 
 use crate::error::CliError;
 
-/// The commands that the Python package brings.
-const PYTHON: [&str; 3] = ["study", "advise", "representatives"];
-
 /// Replaces this process with `forebay-NAME`, the first of `words`; returns only on failure.
 pub fn run(words: &[OsString]) -> Result<(), CliError> {
     let (name, rest) = words.split_first().ok_or_else(|| CliError::usage("no command given"))?;
@@ -21,13 +18,22 @@ pub fn run(words: &[OsString]) -> Result<(), CliError> {
     Err(CliError::failed(format_args!("cannot run {}: {error}", program.display())))
 }
 
+/// The same for a command of the Python package, which the command line lists.
+pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
+    let program = format!("forebay-{name}");
+    let error = Command::new(&program).args(words).exec();
+    let what = match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            format!("`forebay {name}` runs {program}, which is not on the PATH")
+        }
+        _ => format!("cannot run {program}: {error}"),
+    };
+    let next = "install the Python package `forebay` (docs/python.md), or put its bin directory on the PATH";
+    Err(CliError::usage(what).next(next))
+}
+
 fn unknown(name: &OsStr) -> CliError {
     let name = name.to_string_lossy();
-    if PYTHON.contains(&name.as_ref()) {
-        let what = format!("`forebay {name}` runs forebay-{name}, which is not on the PATH");
-        return CliError::usage(what)
-            .next("install the Python package `forebay`, or put its bin directory on the PATH");
-    }
     let error = CliError::usage(format_args!("there is no command `{name}`"));
     match nearest(&name) {
         Some(near) => error.next(format_args!("did you mean `forebay {near}`?")),
@@ -53,7 +59,6 @@ mod tests {
     fn a_misspelt_command_is_answered_with_the_nearest_one() {
         assert!(unknown(OsStr::new("trcae")).to_string().contains("forebay trace"));
         assert!(unknown(OsStr::new("zzz")).to_string().contains("forebay help"));
-        assert!(unknown(OsStr::new("study")).to_string().contains("Python package"));
     }
 
     #[test]

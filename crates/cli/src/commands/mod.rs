@@ -20,6 +20,7 @@ mod partition;
 mod plan;
 mod replay;
 mod report;
+mod representatives;
 mod sample;
 mod serve;
 mod simulate;
@@ -77,6 +78,8 @@ pub enum Command {
     /// Look at a backing store, or give it away, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
+    /// Group traces by their features, and name one for each group (Python package)
+    Representatives(representatives::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -108,6 +111,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Ctl(args) => ctl::run(args, ctx),
         Command::Flash(command) => flash::run(command, ctx),
         Command::Backing(command) => backing::run(command, ctx),
+        Command::Representatives(args) => representatives::run(&args),
         Command::Completions(args) => completions::run(args, ctx),
         Command::Man(args) => man::run(args, ctx),
         Command::External(words) => external::run(&words),

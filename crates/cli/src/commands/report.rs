@@ -68,8 +68,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             None => {
                 let what = format!("{argument} is no document that a report takes");
                 return Err(CliError::usage(what).next(
-                    "give what mrc, plan --budget, simulate, replay, load or ctl status wrote \
-                     with --json; other commands draw with --html",
+                    "give what mrc, plan --budget, simulate, replay, load or ctl status wrote with \
+                     --json; partition, consolidate, sample, trace info, plan --have, plan --study \
+                     and representatives draw their own page with --html",
                 ));
             }
         }

@@ -13,6 +13,7 @@ use forebay_trace::{SampleSpec, Sampler};
 use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::format::percent;
 use crate::notify::Notify;
 use crate::output::write_stdout;
 
@@ -129,8 +130,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if let Some(failure) = &stopped.recording_failure {
         // It took nothing from clients or stores, so the stop is as it should be.
         ctx.note(failure);
-    } else if record.is_some() {
-        ctx.note(format_args!("{} requests recorded", stopped.recorded.requests));
+    } else if let Some(options) = &record {
+        let (requests, kept) = (stopped.recorded.requests, stopped.recorded.kept);
+        match options.sample {
+            None => ctx.note(format_args!("{requests} requests recorded")),
+            Some(sample) => ctx.note(format_args!(
+                "{requests} requests came, {kept} of them, or parts of them, are in {}: a sample of \
+                 {} of the regions of {}",
+                options.path.display(),
+                percent(sample.rate),
+                forebay_config::Size(4096 << sample.bits)
+            )),
+        }
     }
     Ok(())
 }
@@ -210,11 +221,15 @@ fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
     let extension = extension.unwrap_or_default();
     let named = |n: u64| path.with_file_name(format!("{stem}-{n}{extension}"));
     let free = (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
-    ctx.note(format_args!(
-        "{} is there already; recording to {} instead",
-        path.display(),
-        free.display()
-    ));
+    let there = match path.is_file() {
+        true => format!("{} is there already", path.display()),
+        false => format!(
+            "{0}.partial is there, a recording that was cut off (`forebay trace convert {0}.partial -o \
+             {0}` rescues what it has)",
+            path.display()
+        ),
+    };
+    ctx.note(format_args!("{there}; recording to {} instead", free.display()));
     free
 }
 

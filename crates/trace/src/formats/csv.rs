@@ -10,6 +10,7 @@ use super::{
     Format, open_text,
     params::Params,
     read_or_write,
+    records::doubt_unit,
     scan::{decimal, hex, number},
     text::{Line, LineParser, Out, Volumes},
 };
@@ -26,8 +27,8 @@ pub(crate) const FORMAT: Format = Format {
         let has = |field| names.iter().any(|n| known(n).is_some_and(|(f, _)| f == field));
         if has(Field::Offset) && has(Field::Length) { 50 } else { 0 }
     },
-    open: |source, options, params| {
-        let parser = Csv::new(&source, params)?;
+    open: |mut source, options, params| {
+        let parser = Csv::new(&mut source, params)?;
         open_text(source, options, parser)
     },
 };
@@ -71,7 +72,9 @@ const KNOWN: &[(&str, Field, u64)] = &[
     ("lba", Field::Offset, 512),
     ("lbn", Field::Offset, 512),
     ("sector", Field::Offset, 512),
+    ("obj_id", Field::Offset, 512),
     ("length", Field::Length, 1),
+    ("obj_size", Field::Length, 1),
     ("length_bytes", Field::Length, 1),
     ("size", Field::Length, 1),
     ("bytes", Field::Length, 1),
@@ -114,12 +117,12 @@ struct Csv {
 }
 
 impl Csv {
-    fn new(source: &Source, mut params: Params) -> Result<Self> {
+    fn new(source: &mut Source, mut params: Params) -> Result<Self> {
         let header = params.take("header").is_none_or(|h| h != "no");
         let line =
             source.head.split(|b| *b == b'\n').find(|l| l.first().is_some_and(|b| *b != b'#'));
-        let line = line.unwrap_or_default();
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = line.unwrap_or_default().to_vec();
+        let line = line.strip_suffix(b"\r").unwrap_or(&line);
         let separator = match params.take("sep").as_deref() {
             None => separator(line),
             Some("tab") => b'\t',
@@ -141,6 +144,7 @@ impl Csv {
         csv.use_params(&names, &mut params)?;
         if header {
             csv.use_header(&names);
+            csv.take_for_libcachesim(&names, source);
         }
         params.finish(
             "time, op, offset, length, volume, flags, latency, result, hashes, header, sep",
@@ -214,6 +218,32 @@ impl Csv {
                 self.columns.push(Column { at, field, unit });
             }
         }
+    }
+
+    /// libCacheSim's `time,obj_id,obj_size,op`: seconds, and objects that are addresses in sectors
+    /// unless told otherwise; without a column of operations all are reads.
+    fn take_for_libcachesim(&mut self, names: &[&[u8]], source: &mut Source) {
+        let column =
+            |name: &[u8]| names.iter().position(|n| unquoted(n).eq_ignore_ascii_case(name));
+        let Some(at) = column(b"obj_id") else { return };
+        for column in self.columns.iter_mut().filter(|c| c.field == Field::Time && c.unit == 0) {
+            column.unit = 1_000_000_000;
+        }
+        if !self.columns.iter().any(|c| c.field == Field::Op) {
+            self.op = self.op.or(Some(Op::Read));
+        }
+        let sectors = |c: &Column| c.at == at && c.field == Field::Offset && c.unit == 512;
+        let Some(size) = column(b"obj_size").filter(|_| self.columns.iter().any(sectors)) else {
+            return;
+        };
+        let head = std::mem::take(&mut source.head);
+        let lines = head.split(|b| *b == b'\n').skip(1).filter_map(|line| {
+            let fields = split(line, self.separator);
+            Some((number(unquoted(fields.get(at)?))?, number(unquoted(fields.get(size)?))?))
+        });
+        let told = |unit| format!("csv:offset=obj_id@{unit}");
+        doubt_unit(source, told, lines);
+        source.head = head;
     }
 
     fn check(&self, source: &Source) -> Result<()> {
@@ -347,6 +377,10 @@ fn operation(text: &[u8]) -> Option<Op> {
         b"1" => Op::Write,
         b"2" | b"t" | b"trim" | b"d" | b"discard" | b"unmap" => Op::Trim,
         b"3" | b"f" | b"flush" | b"sync" => Op::Flush,
+        // Those of key-value caches, as libCacheSim has them.
+        b"get" | b"gets" => Op::Read,
+        b"set" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" => Op::Write,
+        b"delete" => Op::Trim,
         b"4" | b"z" | b"write-zeroes" | b"write_zeroes" => Op::WriteZeroes,
         _ => return None,
     })

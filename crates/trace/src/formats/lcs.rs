@@ -41,7 +41,8 @@ fn doubt(source: &mut Source) {
             _ => le64(r, 12),
         };
         let records = records.chunks_exact(parser.record_bytes());
-        doubt_unit(source, "lcs", records.map(|r| (le64(r, 4), size(r))));
+        let told = |unit| format!("lcs:unit={unit}");
+        doubt_unit(source, told, records.map(|r| (le64(r, 4), size(r))));
     }
     source.head = head;
 }

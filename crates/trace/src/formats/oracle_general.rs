@@ -25,7 +25,7 @@ pub(crate) const FORMAT: Format = Format {
         if !told {
             let head = std::mem::take(&mut source.head);
             let records = head.chunks_exact(24).map(|r| (le64(r, 4), le32(r, 12).into()));
-            doubt_unit(&mut source, "oracleGeneral", records);
+            doubt_unit(&mut source, |unit| format!("oracleGeneral:unit={unit}"), records);
             source.head = head;
         }
         open_records(source, options, OracleGeneral { unit })

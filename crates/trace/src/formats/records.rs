@@ -237,7 +237,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
 /// any sector of it.
 pub(crate) fn doubt_unit(
     source: &mut Source,
-    format: &str,
+    told: impl Fn(u64) -> String,
     records: impl Iterator<Item = (u64, u64)>,
 ) {
     let records: Vec<(u64, u64)> = records.collect();
@@ -254,9 +254,10 @@ pub(crate) fn doubt_unit(
     if 2 * most < within.len() + 2 {
         source.doubts.push(format!(
             "{}: all requests have {size} B and begin at any sector, so the trace seems to number \
-             blocks, not sectors: --format {format}:unit={size} reads it so, and \
-             --format {format}:unit={SECTOR_BYTES} as it was read now",
-            source.path.display()
+             blocks, not sectors: --format {} reads it so, and --format {} as it was read now",
+            source.path.display(),
+            told(size),
+            told(SECTOR_BYTES)
         ));
     }
 }

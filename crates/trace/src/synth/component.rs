@@ -7,7 +7,7 @@ use super::{
     zipf::Zipf,
 };
 use crate::{Result, TraceError};
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Makes the requests of a component.
 pub(super) struct Maker {
@@ -57,6 +57,12 @@ impl Maker {
         }
         if sizes.iter().any(|(bytes, n)| *bytes == 0 || *n > blocks) {
             return Err(wrong("sizes must be at least 1 byte and at most the whole region"));
+        }
+        let in_sectors = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
+        if !sizes.iter().all(|(bytes, _)| in_sectors(*bytes)) || !in_sectors(c.start.bytes()) {
+            return Err(wrong(
+                "sizes and start must be whole sectors of 512 B: a block device is asked for no less",
+            ));
         }
         let size_weights = Weighted::new(shares.into_iter())
             .ok_or_else(|| wrong("the shares of sizes add up to nothing"))?;
@@ -144,6 +150,12 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
             let default =
                 [(0.2, 0.8), (0.8, 0.2)].map(|(blocks, access)| ZoneShare { blocks, access });
             let zones = if c.zones.is_empty() { &default[..] } else { &c.zones };
+            if !zones_are_whole(zones) {
+                return Err(
+                    "the zones' shares must add up to 1, of the blocks and of the accesses: \
+                            0.2@0.8/0.8@0.2",
+                );
+            }
             let (weights, zones) =
                 lay_out(zones, blocks).ok_or("the zones have impossible shares")?;
             Blocks::Zoned(weights, zones, scatter())
@@ -157,6 +169,16 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
 }
 
 /// Zones as blocks; every zone has at least one.
+fn zones_are_whole(zones: &[ZoneShare]) -> bool {
+    let adds_up =
+        |of: fn(&ZoneShare) -> f64| (zones.iter().map(of).sum::<f64>() - 1.0).abs() < 0.01;
+    // Numbers above 1 are no shares but weights, such as 1@3/3@1.
+    let are_weights =
+        |of: fn(&ZoneShare) -> f64| zones.len() > 1 && zones.iter().any(|z| of(z) >= 1.0);
+    let whole = |of| adds_up(of) || are_weights(of);
+    whole(|z| z.blocks) && whole(|z| z.access)
+}
+
 fn lay_out(zones: &[ZoneShare], blocks: u64) -> Option<(Weighted, Vec<(u64, u64)>)> {
     // Only the check: the bounds are computed from exact sums below.
     Weighted::new(zones.iter().map(|z| z.blocks))?;

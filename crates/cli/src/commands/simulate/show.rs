@@ -110,9 +110,10 @@ pub fn facts(answer: &Answer) -> Vec<(String, String)> {
             volume => format!("the backing store of {volume}"),
         };
         let text = format!(
-            "{name} had more than a second's work before it for {} of the time: latencies tell how long \
-             the queue got",
-            percent(device.share)
+            "for {} of the time requests had been waiting for over a second, and {name} was busy for {}: \
+             latencies tell how long the queue got",
+            percent(device.share),
+            percent(device.busy_share)
         );
         facts.push(("overloaded", text));
     }
