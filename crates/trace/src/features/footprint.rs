@@ -39,6 +39,13 @@ impl Footprint {
         *count = count.saturating_add(1);
     }
 
+    /// Looks where a block is counted, so that its cache line is there when it is.
+    #[inline]
+    pub(super) fn look_ahead(&self, block: u64) -> u64 {
+        let Some(mask) = self.slots.len().checked_sub(1) else { return 0 };
+        self.slots[hash(block) as usize & mask].block
+    }
+
     /// The blocks touched, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().filter(|e| !e.is_free())
