@@ -7,7 +7,7 @@ use forebay_report::{Axis, Figure, Lines, Report, Section, Table, Unit};
 use serde::Serialize;
 
 use super::answer::{Answer, refused};
-use super::text::tiers;
+use super::text::{tiers, times};
 use crate::error::CliError;
 use crate::format::percent;
 use crate::rows::Rows;
@@ -287,6 +287,13 @@ fn verdict(g: &Growth) -> String {
         ),
         None => format!(" No size of {second} does as much as growing, whatever it costs."),
     };
+    if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
+        text += &format!(
+            " But {} of it uses {} times its rated endurance; plan without --have for what lasts.",
+            size(&g.add, 1),
+            times(used)
+        );
+    }
     let best = g.grow.mean_latency_us.min(g.add.mean_latency_us);
     let less = 1.0 - g.divide.mean_latency_us / best;
     if less > 0.001 {
