@@ -13,6 +13,11 @@ use crate::world::Found;
 pub const FLOORS: &[(&str, u64)] = &[
     ("clean contents dropped past dirty data", 60),
     ("clean stops", 20_000),
+    ("contents: asked", 1),
+    ("contents: data that hides zeroes of the store", 1),
+    ("contents: data that left the cache before the store was asked", 1),
+    ("contents: zeroes in the cache", 1),
+    ("contents: zeroes of the store", 1),
     ("corrupt flash reads", 7000),
     ("cuts in recovery", 50_000),
     ("damage that a cut hides", 6000),

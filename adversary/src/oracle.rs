@@ -300,9 +300,35 @@ impl Oracle {
         values: &[Value],
         when: &'static str,
     ) -> Result<(), Violation> {
+        self.judge(ticket, values.iter().copied().map(Some), when, true)
+    }
+
+    /// A client was told of some sectors that they are zeroes, which counts as having read them, but for
+    /// one thing: a read waits for a zeroing that is under way, and this shows it, so that it proves nothing
+    /// to be older.
+    ///
+    /// # Errors
+    /// The first sector that must not be zeroes.
+    pub fn told_zeroes(
+        &mut self,
+        ticket: &ReadTicket,
+        zeroes: impl Iterator<Item = bool>,
+        when: &'static str,
+    ) -> Result<(), Violation> {
+        self.judge(ticket, zeroes.map(|zero| zero.then_some(Value::Zero)), when, false)
+    }
+
+    fn judge(
+        &mut self,
+        ticket: &ReadTicket,
+        values: impl Iterator<Item = Option<Value>>,
+        when: &'static str,
+        proves: bool,
+    ) -> Result<(), Violation> {
         let horizon = self.horizon();
         self.reading.retain(|&issued| issued != ticket.issued);
-        for (i, (&found, before)) in values.iter().zip(ticket.before.iter()).enumerate() {
+        for (i, (found, before)) in values.zip(ticket.before.iter()).enumerate() {
+            let Some(found) = found else { continue };
             let life = self.life;
             let s = &mut self.sectors[ticket.first as usize + i];
             let since = |v: &&Version| v.issued >= ticket.issued;
@@ -328,6 +354,9 @@ impl Oracle {
             let old = s.iter().all(|v| v.value() != found || v.life < life);
             let acknowledged =
                 s.iter().all(|v| v.value() != found || (v.ended != u64::MAX && !v.failed));
+            if !proves && !acknowledged {
+                continue;
+            }
             for v in s.iter_mut() {
                 if v.value() != found && v.ended < ticket.issued {
                     v.candidate = false;

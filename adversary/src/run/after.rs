@@ -154,6 +154,7 @@ impl Runner<'_> {
         std::mem::swap(&mut self.world, &mut *aside);
         let oracles = self.oracles.clone();
         let open = (std::mem::take(&mut self.open), self.destage.take(), self.share);
+        let asked = self.asked.take();
         let others = self.others.clone();
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
@@ -163,6 +164,7 @@ impl Runner<'_> {
         self.seen.faults.merge(self.world.executor.devices().faults());
         self.oracles = oracles;
         (self.open, self.destage, self.share) = open;
+        self.asked = asked;
         self.others = others;
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
@@ -194,6 +196,7 @@ impl Runner<'_> {
 
     /// Ends a life.
     pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
+        self.forget_question();
         // A sync that failed may have taken data from the device's cache; a process that starts
         // anew cannot know. The device must lose its power before it is believed again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
@@ -413,6 +416,7 @@ impl Runner<'_> {
                     first += count;
                     continue;
                 }
+                self.check_contents((volume, first, count), when)?;
                 let ticket = self.oracles[volume].read_issued(first, count);
                 let (offset, length) = (first * 512, count * 512);
                 let v = volume as u32;

@@ -84,6 +84,7 @@ impl Runner<'_> {
             self.world.cache.set_dram_blocks(less);
         }
         if self.plan.others && self.choices.one_in(40) {
+            self.forget_question();
             return self.quiet();
         }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
@@ -92,7 +93,8 @@ impl Runner<'_> {
         } else {
             self.world.complete_one(&mut self.choices);
         }
-        self.hear()
+        self.hear()?;
+        self.ask_contents()
     }
 
     pub(super) fn draw_policy(&mut self) -> (WritePolicy, Acknowledge) {

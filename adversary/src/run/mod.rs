@@ -2,6 +2,7 @@
 //! with the oracle looking at every reply.
 
 pub(crate) mod after;
+mod contents;
 mod live;
 mod others;
 
@@ -128,6 +129,9 @@ pub struct Runner<'a> {
     pub(crate) choices: Source<'a>,
     pub(crate) open: BTreeMap<u64, Expect>,
     destage: Option<Destage>,
+    /// What a client has asked about contents.
+    asked: Option<contents::Asked>,
+    steps: u64,
     /// Where the consequences of a cut are looked at while the run goes on.
     aside: Option<Box<World>>,
     /// Failed syncs that a loss of power has wiped out since.
@@ -196,6 +200,8 @@ impl<'a> Runner<'a> {
             choices: Source::new(choices),
             open: BTreeMap::new(),
             destage: None,
+            asked: None,
+            steps: 0,
             aside: None,
             syncs_failed: 0,
             lies: 0,

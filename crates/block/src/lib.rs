@@ -5,9 +5,11 @@
 //! a **volume** is one exported virtual disk. Index, count and byte offset are distinct types
 //! so that they cannot be mixed up. This crate has no dependencies and does no I/O.
 
+mod content;
 mod request;
 mod units;
 
+pub use content::{Content, ContentRun};
 pub use request::{BlockSpan, Flags, Op, Request, RequestColumns};
 pub use units::{
     BlockAddr, BlockIndex, BlockSize, BlockSizeError, ByteCount, ByteOffset, Extent, Nanos, Volume,

@@ -582,7 +582,7 @@ impl Cache {
     }
 
     /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
-    fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
+    pub(crate) fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
         let volume = volume.0 as u16;
         (self.shard_of(volume, offset), BlockKey::new(volume, block))

@@ -156,6 +156,8 @@ pub(crate) struct Index {
     extents: Box<[u32]>,
     /// log2 of the blocks of an extent.
     extent_shift: u32,
+    /// By entry: whether the newest version of the block is known to be zeroes as a whole (bits).
+    zeroed: Box<[u64]>,
 }
 
 /// Entries for each count of an extent; and the fewest counts that there are.
@@ -204,6 +206,20 @@ impl Index {
             last: Cell::new(0),
             extents,
             extent_shift,
+            zeroed: vec![0; capacity.div_ceil(64) as usize].into_boxed_slice(),
+        }
+    }
+
+    /// Whether the newest version of an entry's block is known to be zeroes as a whole. Not known of
+    /// any block after a start: flash says nothing of it.
+    pub fn is_zeroed(&self, id: EntryId) -> bool {
+        self.zeroed[(id / 64) as usize] >> (id % 64) & 1 != 0
+    }
+
+    /// There is a newer version: whether that is zeroes as a whole.
+    pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
+        if self.is_zeroed(id) != zeroed {
+            self.zeroed[(id / 64) as usize] ^= 1 << (id % 64);
         }
     }
 
@@ -241,7 +257,7 @@ impl Index {
     }
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
-        let tables = (self.cells.len() + self.extents.len()) * 4;
+        let tables = (self.cells.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
         (self.entries.len() * size_of::<Entry>() + tables) as u64
     }
 
@@ -321,6 +337,7 @@ impl Index {
         self.free = entry.next;
         *entry = Entry { key: key.0, ..Entry::VACANT };
         self.len += 1;
+        self.set_zeroed(id, false);
         let hash = mix(key.0);
         let cell = self.tag(hash) | id;
         let mut i = self.home(hash);

@@ -4,6 +4,7 @@
 //! decides everything and does nothing: no I/O, no clock, no threads, no bytes. The same code
 //! runs in the server, in the simulator, and against the adversary.
 
+mod allocation;
 pub mod cache;
 mod cleaner;
 mod config;
@@ -24,6 +25,7 @@ mod start;
 mod stats;
 mod waiters;
 
+pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Notice, Open, VOLUMES_MAX};
 pub use config::{CacheConfig, FlashConfig, VolumeConfig};
 pub use policy::{Acknowledge, Partial, WritePolicy};

@@ -26,6 +26,7 @@ mod devices;
 mod doorbell;
 mod executor;
 pub mod file;
+mod holes;
 mod loan;
 pub mod memory;
 pub mod nbd;
@@ -40,6 +41,7 @@ pub use devices::{Capabilities, Completion, DeviceError, Devices, Io, IoTag, Mem
 pub use doorbell::{Doorbell, precise_timers};
 pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;
+pub use holes::Holes;
 pub use loan::Loan;
 pub use real::{Backend, RealDevices, UnknownBackend};
 pub use requests::{OwnedRequests, Requests};

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_block::{Nanos, Op};
+use forebay_block::{ContentRun, Nanos, Op};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::{Effect, Place, RequestId};
@@ -12,6 +12,7 @@ use forebay_flash::Sealed;
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
 
+use crate::allocation::{Contents, Desk, Question};
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
 use crate::machine::Driven;
@@ -61,11 +62,21 @@ pub(crate) struct Shared {
     pub clock: Clock,
     /// Wakes the reaper.
     pub bell: Arc<Doorbell>,
+    /// Tells where volumes have data.
+    pub desk: Desk,
 }
 
 impl Shared {
-    pub fn new(core: Core, clock: Clock, bell: Arc<Doorbell>) -> Shared {
-        Shared { core: Mutex::new(core), noticed: Condvar::new(), clock, bell }
+    pub fn new(core: Core, clock: Clock, bell: Arc<Doorbell>, desk: Desk) -> Shared {
+        Shared { core: Mutex::new(core), noticed: Condvar::new(), clock, bell, desk }
+    }
+
+    /// Answers a question of a session.
+    pub fn tell(&self, question: &Question, runs: Vec<ContentRun>) {
+        let mut core = self.lock_anyway();
+        let answer = Contents { tag: question.tag, runs };
+        core.table.answer_contents(question.session, answer);
+        self.unlock(core, None);
     }
 
     /// Locks. A panic under the lock means that the machine's contract was broken; whoever comes
@@ -307,12 +318,18 @@ impl Core {
     }
 
     /// What has been answered for a session.
-    pub fn take_done(&mut self, session: u32, done: &mut Vec<Done>) -> u32 {
+    pub fn take_done(
+        &mut self,
+        session: u32,
+        done: &mut Vec<Done>,
+        contents: &mut Vec<Contents>,
+    ) -> u32 {
         let mailbox = self.table.session(session);
         match done.is_empty() {
             true => std::mem::swap(done, &mut mailbox.done),
             false => done.append(&mut mailbox.done),
         }
+        contents.append(&mut mailbox.contents);
         mailbox.news = false;
         mailbox.in_flight
     }
@@ -378,7 +395,7 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use forebay_block::{Flags, Volume};
     use forebay_cache::CacheConfig;
@@ -409,10 +426,10 @@ mod tests {
         }
     }
 
-    const SIZE: u64 = 4 << 20;
+    pub const SIZE: u64 = 4 << 20;
 
     /// One that has started, over such a device.
-    fn started() -> Core {
+    pub fn started() -> Core {
         let config = CacheConfig::dram_only(4);
         let arena = Arena::new(config.slots(), 4096, HugePages::Never).unwrap();
         let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
@@ -422,17 +439,19 @@ mod tests {
         core
     }
 
+    /// A write of the block with this number.
+    pub fn write(tag: u64) -> Submission {
+        let buffer = Some(AlignedBuffer::new(4096));
+        let (volume, op, flags, offset) = (Volume(0), Op::Write, Flags::NONE, 4096 * tag);
+        Submission { tag, volume, op, flags, offset, length: 4096, buffer }
+    }
+
     #[test]
     fn all_that_was_held_back_goes_on_when_the_hold_ends() {
         let mut core = started();
         let clock = Clock::start();
         let session = core.table.open_session();
         core.hold(true, Nanos(1));
-        let write = |tag: u64| {
-            let buffer = Some(AlignedBuffer::new(4096));
-            let (volume, op, flags, offset) = (Volume(0), Op::Write, Flags::NONE, 4096 * tag);
-            Submission { tag, volume, op, flags, offset, length: 4096, buffer }
-        };
         core.submit(Nanos(1), session, &mut (0..3).map(write).collect());
         assert_eq!(core.table.session(session).in_flight, 3);
         core.hold(false, Nanos(2));

@@ -628,6 +628,7 @@ impl Engine {
         core.closing = true;
         let tape = core.tape.take();
         drop(core);
+        self.shared.desk.close();
         self.shared.bell.ring();
         // A reaper that panicked has said so; there is nothing left to save.
         let _ = thread.join();

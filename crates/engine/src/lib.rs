@@ -18,6 +18,7 @@
 //! - The header of a backing store says *dirty* durably before the first write of a run can be
 //!   acknowledged without being on that store.
 
+mod allocation;
 pub mod backing_header;
 mod buffers;
 mod check;
@@ -45,6 +46,7 @@ mod translate;
 mod waiting;
 pub mod watch;
 
+pub use allocation::Contents;
 pub use backing_header::BackingHeader;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};

@@ -16,6 +16,7 @@ use forebay_flash::{Binding, LogError};
 use forebay_model::Model;
 use forebay_setup::count_cells;
 
+use crate::allocation::Desk;
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
 use crate::devices::AnyDevices;
@@ -192,15 +193,20 @@ fn open_all(
     let (devices, notice) = made.map_err(system("set up I/O"))?;
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
+    let mut holes = Vec::new();
     for (number, store) in stores.iter_mut().enumerate() {
         notices.extend(store.notices.drain(..).map(EngineNotice::from));
         let device = Device::Backing(forebay_block::Volume(number as u32));
         match store.target.take() {
-            Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
+            Some(Backing::Local(target)) => {
+                holes.push(target.holes().map_err(system("duplicate a file descriptor"))?);
+                devices.inner_mut().add(device, target);
+            }
             Some(Backing::Remote { export, offset, size }) => {
+                holes.push(export.holes(offset));
                 devices.add(device, export, offset, size);
             }
-            None => {}
+            None => holes.push(None),
         }
     }
     if let Some(tier) = &mut flash {
@@ -227,7 +233,7 @@ fn open_all(
         core.attach(VolumeConfig { size_bytes: store.size_bytes, read_only: store.read_only });
     }
     Ok(Opened {
-        shared: Shared::new(core, Clock::start(), bell),
+        shared: Shared::new(core, Clock::start(), bell, Desk::new(holes)),
         stores,
         volumes,
         notices,

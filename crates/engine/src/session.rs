@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Volume};
 use forebay_device::{AlignedBuffer, Doorbell};
 use forebay_results::LatencyRecorder;
 
+use crate::allocation::{Contents, Desk, Question};
 use crate::buffers::BufferPool;
 use crate::core::{LATENCIES, Shared};
 use crate::table::{Done, Submission};
@@ -26,6 +27,7 @@ pub struct Session {
     buffers: BufferPool,
     latency: Arc<Mutex<Vec<LatencyRecorder>>>,
     in_flight: u32,
+    contents: Vec<Contents>,
 }
 
 impl Session {
@@ -40,7 +42,7 @@ impl Session {
         let latency = core.latencies[number as usize % LATENCIES].clone();
         drop(core);
         let buffers = BufferPool::new(HELD_BYTES_MAX);
-        Ok(Session { shared, number, bell, buffers, latency, in_flight: 0 })
+        Ok(Session { shared, number, bell, buffers, latency, in_flight: 0, contents: Vec::new() })
     }
 
     /// A buffer of at least `bytes` bytes, for a request.
@@ -69,7 +71,7 @@ impl Session {
         let now = self.shared.clock.now();
         let mut core = self.shared.lock();
         core.submit(now, self.number, requests);
-        self.in_flight = core.take_done(self.number, done);
+        self.in_flight = core.take_done(self.number, done, &mut self.contents);
         self.shared.unlock(core, Some(self.number));
         self.count(&done[before..]);
         self.in_flight
@@ -80,7 +82,7 @@ impl Session {
         let before = done.len();
         self.bell.clear();
         let mut core = self.shared.lock();
-        self.in_flight = core.take_done(self.number, done);
+        self.in_flight = core.take_done(self.number, done, &mut self.contents);
         self.shared.unlock(core, Some(self.number));
         self.count(&done[before..]);
         self.in_flight
@@ -93,6 +95,23 @@ impl Session {
             self.bell.wait(until);
         }
         self.reap(done)
+    }
+
+    /// Asks what is known of `length` bytes of a volume, without reading them. The answer comes to
+    /// [`contents`](Session::contents), and may be of the beginning of the range only, not least because it has
+    /// at most `runs_max` runs. It is true of every write that was answered before this call.
+    pub fn ask_contents(&mut self, tag: u64, range: (Volume, u64, u64), runs_max: usize) {
+        let (volume, offset, length) = range;
+        let session = self.number;
+        self.shared.lock().table.enter_question(session);
+        self.in_flight += 1;
+        Desk::ask(&self.shared, Question { session, tag, volume, offset, length, runs_max });
+    }
+
+    /// The answers to [`ask_contents`](Session::ask_contents) that have come with the calls since the
+    /// last time.
+    pub fn contents(&mut self) -> impl Iterator<Item = Contents> + '_ {
+        self.contents.drain(..)
     }
 
     /// Rings when something has been answered that is not part of a call's result. To be waited

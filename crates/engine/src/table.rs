@@ -5,6 +5,8 @@ use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};
 use forebay_effect::{Outcome, RequestId};
 use smallvec::SmallVec;
 
+use crate::allocation::Contents;
+
 /// A request as a session hands it in.
 #[derive(Debug)]
 pub struct Submission {
@@ -45,6 +47,8 @@ pub type Loans = SmallVec<[Loan; 1]>;
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     pub done: Vec<Done>,
+    /// Answers to questions about contents.
+    pub contents: Vec<Contents>,
     pub in_flight: u32,
     /// Whether something was put in that its owner has not been told of.
     pub news: bool,
@@ -118,6 +122,27 @@ impl Table {
 
     pub fn session(&mut self, session: u32) -> &mut Mailbox {
         &mut self.sessions[session as usize]
+    }
+
+    /// A question about contents is in flight from now on.
+    pub fn enter_question(&mut self, session: u32) {
+        self.sessions[session as usize].in_flight += 1;
+    }
+
+    /// It has been answered.
+    pub fn answer_contents(&mut self, session: u32, contents: Contents) {
+        let mailbox = &mut self.sessions[session as usize];
+        mailbox.in_flight -= 1;
+        mailbox.contents.push(contents);
+        self.news(session);
+    }
+
+    fn news(&mut self, session: u32) {
+        let mailbox = &mut self.sessions[session as usize];
+        if !mailbox.news {
+            mailbox.news = true;
+            self.to_wake.push(session);
+        }
     }
 
     /// Enters a request.
@@ -217,10 +242,7 @@ unsafe impl Requests for Table {
         mailbox.in_flight -= 1;
         let Entry { request, arrived, lent, .. } = entry;
         mailbox.done.push(Done { request, result, arrived, lent });
-        if !mailbox.news {
-            mailbox.news = true;
-            self.to_wake.push(entry.session);
-        }
+        self.news(entry.session);
     }
 }
 

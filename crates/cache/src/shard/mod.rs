@@ -31,6 +31,7 @@ use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
+use crate::allocation::Held;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::index::{EntryId, Index, NONE};
@@ -329,6 +330,21 @@ impl Shard {
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
         if let Some(transfer) = self.transfers.get(t) {
             if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
+        }
+    }
+
+    /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
+    pub fn has_nothing_near(&self, key: BlockKey) -> bool {
+        self.index.is_extent_empty(key)
+    }
+
+    /// What is held of a block.
+    pub fn held(&self, key: BlockKey) -> Held {
+        match self.index.find(key) {
+            None => Held::Nothing,
+            // (What is lost on flash cannot be read, whatever it was.)
+            Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
+            Some(_) => Held::Data,
         }
     }
 

@@ -98,6 +98,13 @@ impl Shard {
         } else if !around.front.sabotage.is(Bug::TrimLeavesOldData) {
             around.effects.push(Effect::Zero { to, length: piece.length });
         }
+        let whole = covered == self.all;
+        match op {
+            Op::Write => self.index.set_zeroed(id, false),
+            _ if whole => self.index.set_zeroed(id, true),
+            // What was zeroes stays so.
+            _ => {}
+        }
         let was_dirty = self.index[id].is_dirty();
         let e = &mut self.index[id];
         e.valid |= touched;
@@ -195,6 +202,7 @@ impl Shard {
         if keep && op == Op::Write && !self.ensure_slot(around, id) {
             return Step::NoRoom;
         }
+        self.index.set_zeroed(id, false);
         let (touched, _) = self.masks(piece.start, piece.length);
         if !keep || op != Op::Write {
             // What the cache holds of the range is outdated from now on, whatever happens.

@@ -20,8 +20,10 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::devices::{Capabilities, DeviceError, MemorySlice, Verb};
+use crate::holes::{FileHoles, Holes};
 
 /// Whether reads and writes pass the page cache by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -262,6 +264,18 @@ impl Target {
     /// Whether the page cache is passed by.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    /// Where the file is known to have holes; nothing is known of a block device.
+    ///
+    /// # Errors
+    /// If the process has no file descriptor left.
+    pub fn holes(&self) -> io::Result<Option<Arc<dyn Holes>>> {
+        if self.block_device {
+            return Ok(None);
+        }
+        // The lock does not outlive the target: it is given up when that goes.
+        Ok(Some(Arc::new(FileHoles::new(self.file.try_clone()?, self.offset))))
     }
 
     /// What the executor has to know.

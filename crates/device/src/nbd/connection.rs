@@ -10,7 +10,8 @@ use forebay_nbd::client::{
     ClientConfig, ClientError, ClientEvent, Handshake, HandshakeEvent, RemoteExport, Transmission,
 };
 use forebay_nbd::{
-    Command, CommandFlags, ErrorCode, NbdUri, ReplyStyle, RequestHeader, TransmissionFlags,
+    Command, CommandFlags, ErrorCode, NbdUri, ReplyStyle, RequestHeader, StatusExtent,
+    TransmissionFlags,
 };
 
 use super::error::NbdError;
@@ -21,6 +22,9 @@ use crate::buffer::AlignedBuffer;
 const INPUT_BYTES: usize = 256 << 10;
 /// Pieces of one system call.
 const PIECES_MAX: usize = 256;
+
+/// Extents of one answer that are kept.
+const EXTENTS_MAX: usize = 4096;
 
 /// A session in its transmission phase.
 #[derive(Debug)]
@@ -57,6 +61,9 @@ pub struct Job {
     pub length: u64,
     /// The data of a write, or room for that of a read: at least `length` bytes for these two.
     pub buffer: Option<AlignedBuffer>,
+    /// For a read: what the server knows of the range is to be put here, in the place of its data in a
+    /// buffer.
+    pub status: Option<Vec<StatusExtent>>,
 }
 
 /// A request that has ended.
@@ -84,21 +91,19 @@ enum Piece {
 }
 
 impl Connection {
-    /// Connects and agrees on everything. `depth_max` requests can be on their way.
+    /// Connects and agrees on everything. `depth_max` requests can be on their way. `allocation`: the
+    /// server is to be asked where data is.
     ///
     /// # Errors
     /// If the server cannot be reached, does not have the export, or wants TLS.
-    pub fn open(uri: &NbdUri, depth_max: u32) -> Result<Connection, NbdError> {
+    pub fn open(uri: &NbdUri, depth_max: u32, allocation: bool) -> Result<Connection, NbdError> {
         if uri.tls {
             return Err(NbdError::Tls(uri.to_string()));
         }
         let failed = |action| socket_error(uri, action);
         let mut stream = Stream::connect(&uri.address).map_err(failed("connect"))?;
-        let config = ClientConfig {
-            allocation: false,
-            depth_max,
-            ..ClientConfig::connect(uri.export.clone())
-        };
+        let config =
+            ClientConfig { allocation, depth_max, ..ClientConfig::connect(uri.export.clone()) };
         let mut input = vec![0; INPUT_BYTES].into_boxed_slice();
         let (session, end) = shake_hands(uri, &mut stream, config, &mut input)?;
         stream.do_not_wait().map_err(failed("set up the socket"))?;
@@ -121,6 +126,11 @@ impl Connection {
     /// What the server says of the export.
     pub fn export(&self) -> &RemoteExport {
         self.session.export()
+    }
+
+    /// Whether the server can be asked where data is.
+    pub fn has_allocation(&self) -> bool {
+        self.session.has_allocation()
     }
 
     /// How replies are encoded.
@@ -165,6 +175,7 @@ impl Connection {
                 CommandFlags::FAST_ZERO,
             );
         let command = match job.op {
+            Op::Read if job.status.is_some() => Command::BlockStatus,
             Op::Read => Command::Read,
             Op::Write => Command::Write,
             Op::Trim => Command::Trim,
@@ -240,7 +251,14 @@ impl Connection {
                     room[at as usize..(at + length) as usize].fill(0);
                 }
                 ClientEvent::Done { tag, result } => self.end_request(tag, result, done)?,
-                ClientEvent::Extent { .. } => {}
+                ClientEvent::Extent { tag, extent } => {
+                    let slot = self.slots[tag as usize].as_mut();
+                    if let Some(status) = slot.and_then(|slot| slot.job.status.as_mut())
+                        && status.len() < EXTENTS_MAX
+                    {
+                        status.push(extent);
+                    }
+                }
                 ClientEvent::Failed(error) => return Err(self.session_error(error)),
                 ClientEvent::NeedInput => {
                     if !self.fill()? {

@@ -100,7 +100,7 @@ impl<D: Devices> NbdDevices<D> {
         let memory = if op == Op::Read { io.memory.to_vec() } else { Vec::new() };
         self.under_way.insert(io.tag.0, memory);
         let offset = if op == Op::Flush { 0 } else { window.offset + io.offset };
-        window.export.begin(Job { tag: io.tag.0, op, flags, offset, length, buffer });
+        window.export.begin(Job { tag: io.tag.0, op, flags, offset, length, buffer, status: None });
     }
 
     fn end(&mut self, ended: Ended, done: &mut Vec<Completion>) {

@@ -6,15 +6,16 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use forebay_block::{Flags, Op};
+use forebay_block::{Content, ContentRun, Flags, Op};
 use forebay_effect::IoError;
-use forebay_nbd::{NbdUri, TransmissionFlags};
+use forebay_nbd::{NbdUri, StatusExtent, StatusFlags, TransmissionFlags};
 
 use super::connection::{Connection, Ended, Job};
 use super::error::NbdError;
 use crate::buffer::AlignedBuffer;
 use crate::devices::DeviceError;
 use crate::doorbell::Doorbell;
+use crate::holes::Holes;
 
 /// Requests on their way at once; further ones wait here.
 const DEPTH_MAX: u32 = 128;
@@ -30,6 +31,7 @@ pub struct Export {
     logical_block: u32,
     transfer_bytes_max: u64,
     features: TransmissionFlags,
+    has_allocation: bool,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,13 +72,14 @@ impl Export {
         let uri: NbdUri = address
             .parse()
             .map_err(|source| NbdError::Uri { address: address.to_owned(), source })?;
-        let connection = Connection::open(&uri, DEPTH_MAX)?;
+        let connection = Connection::open(&uri, DEPTH_MAX, true)?;
         let found = connection.export();
         let (size, features, sizes) = (found.size_bytes, found.features, found.block_sizes);
         let writable = !read_only && !features.contains(TransmissionFlags::READ_ONLY);
         if writable && !features.contains(TransmissionFlags::SEND_FLUSH) {
             return Err(NbdError::NoFlush(address.to_owned()));
         }
+        let has_allocation = connection.has_allocation();
         let logical_block = sizes.minimum_bytes().max(SECTOR_BYTES);
         let longest = u64::from(sizes.payload_bytes_max()).min(32 << 20);
         let failed =
@@ -95,6 +98,7 @@ impl Export {
             logical_block,
             transfer_bytes_max: longest - longest % u64::from(logical_block),
             features,
+            has_allocation,
             shared,
             thread: Some(thread),
         })
@@ -128,6 +132,13 @@ impl Export {
     /// Whether ranges can be zeroed.
     pub fn can_zero(&self) -> bool {
         self.features.contains(TransmissionFlags::SEND_WRITE_ZEROES)
+    }
+
+    /// Where the server says that the bytes from `base` on of an export have holes; `None` if it does not
+    /// say such things.
+    pub fn holes(self: &Arc<Export>, base: u64) -> Option<Arc<dyn Holes>> {
+        let export = self.clone();
+        self.has_allocation.then(|| Arc::new(ExportHoles { export, base }) as Arc<dyn Holes>)
     }
 
     /// Why the session has failed, if it has: nothing will succeed any more.
@@ -168,6 +179,13 @@ impl Export {
     /// If the server or the session fails.
     pub fn sync(&self) -> Result<(), DeviceError> {
         self.perform(job(Op::Flush, 0, 0, None)).map(|_| ())
+    }
+
+    /// What the server knows of a range of whole logical blocks, or of its beginning, waiting.
+    fn status(&self, offset: u64, length: u64) -> Result<Vec<StatusExtent>, DeviceError> {
+        let status = Some(Vec::new());
+        let ended = self.perform(Job { status, ..job(Op::Read, offset, length, None) })?;
+        Ok(ended.status.unwrap_or_default())
     }
 
     fn perform(&self, job: Job) -> Result<Job, DeviceError> {
@@ -215,6 +233,38 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics under this lock; if it did, lists of jobs would still be lists of jobs.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The holes of a part of an export.
+#[derive(Debug)]
+struct ExportHoles {
+    export: Arc<Export>,
+    base: u64,
+}
+
+/// Bytes of one question, which have to fit in 32 bits.
+const STATUS_BYTES_MAX: u64 = 1 << 31;
+
+impl Holes for ExportHoles {
+    fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>) {
+        let block = u64::from(self.export.logical_block);
+        let offset = self.base + offset;
+        let mut lead = offset % block;
+        let length = (lead + length).next_multiple_of(block).min(STATUS_BYTES_MAX);
+        // A server, or a session, that fails knows of no holes.
+        let extents = self.export.status(offset - lead, length).unwrap_or_default();
+        for StatusExtent { length, flags } in extents {
+            let before = lead.min(length);
+            lead -= before;
+            // A hole that does not say that it reads as zeroes may hold anything.
+            let content = match flags.0 & StatusFlags::HOLE_ZERO.0 {
+                3 => Content::Hole,
+                2 => Content::Zeroes,
+                _ => Content::Data,
+            };
+            found.push(ContentRun { content, length: length - before });
+        }
     }
 }
 
@@ -332,7 +382,7 @@ impl Session {
 }
 
 fn job(op: Op, offset: u64, length: u64, buffer: Option<AlignedBuffer>) -> Job {
-    Job { tag: 0, op, flags: Flags::NONE, offset, length, buffer }
+    Job { tag: 0, op, flags: Flags::NONE, offset, length, buffer, status: None }
 }
 
 /// As devices report it.

@@ -61,7 +61,7 @@ impl NbdTarget {
         let (mut volumes, mut exports) = (Vec::new(), Vec::new());
         let depth = options.depth.max(1);
         for uri in &options.uris {
-            let first = Connection::open(uri, depth)?;
+            let first = Connection::open(uri, depth, false)?;
             let found = first.export();
             let offers = |feature| found.features.contains(feature);
             volumes.push(TargetVolume {
@@ -85,7 +85,7 @@ impl NbdTarget {
             let count = if together { wanted } else { 1 };
             let mut connections = vec![first];
             for _ in 1..count {
-                connections.push(Connection::open(uri, depth)?);
+                connections.push(Connection::open(uri, depth, false)?);
             }
             exports.push(Export { connections, next: 0, held_back: count < wanted });
             let depth_max = u64::from(depth) * u64::from(count);
@@ -159,7 +159,7 @@ impl NbdTarget {
 }
 
 fn ended_io(ended: Ended, volume: u32) -> Done {
-    let Ended { job: Job { tag, op, flags, offset, length, buffer }, result } = ended;
+    let Ended { job: Job { tag, op, flags, offset, length, buffer, .. }, result } = ended;
     Done { io: Io { tag, volume, op, flags, offset, length, buffer }, result }
 }
 
@@ -204,7 +204,7 @@ impl Target for NbdTarget {
             if let Some(chosen) = room {
                 export.next = (chosen + 1) % count;
                 let Io { tag, op, flags, offset, length, buffer, .. } = io;
-                let job = Job { tag, op, flags, offset, length, buffer };
+                let job = Job { tag, op, flags, offset, length, buffer, status: None };
                 let submitted = export.connections[chosen].submit(job, &mut self.ended);
                 done.extend(self.ended.drain(..).map(|ended| ended_io(ended, volume as u32)));
                 return Ok(submitted?);

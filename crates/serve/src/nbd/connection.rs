@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Flags, Nanos, Op};
+use forebay_block::{Content, Flags, Nanos, Op, SECTOR_BYTES};
 use forebay_device::AlignedBuffer;
 use forebay_effect::{IoError, Outcome};
 use forebay_engine::{Done, Session, Submission};
 use forebay_nbd::server::{CloseReason, Event, Transmission};
-use forebay_nbd::{Command, ErrorCode, ReplyStyle, Request};
+use forebay_nbd::{
+    Command, CommandFlags, ErrorCode, ReplyStyle, Request, StatusExtent, StatusFlags,
+};
 
 use super::budget::Budget;
 use super::exports::PAYLOAD_BYTES_MAX;
@@ -41,6 +43,9 @@ const PREFETCH_BYTES_MAX: u64 = 4 << 20;
 const REST: Duration = Duration::from_secs(1);
 /// A client that is slower is overdue, after [`Limits::stall`]; bytes per second.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+/// Extents in one answer to BLOCK_STATUS, and the bytes of each.
+const EXTENTS_MAX: u64 = 1024;
+const EXTENT_BYTES: u64 = 16;
 /// Places in lists that are kept when fewer are used.
 const PLACES_KEPT: usize = 64;
 
@@ -265,15 +270,10 @@ impl<'a> Connection<'a> {
                 self.enqueue(request, cost, Some(buffer));
             }
             Command::BlockStatus => {
-                match self.style.chunks() {
-                    // The cache does not know what the store has allocated.
-                    Some(chunks) => chunks.block_status(&request, [], self.output.heads()),
-                    None => {
-                        let reply = self.style.error(&request, ErrorCode::Invalid);
-                        self.output.heads().extend_from_slice(&reply);
-                    }
-                }
-                self.output.push(cost, Instant::now());
+                let tag = self.occupy(Slot { request, cost });
+                let volume = self.transmission.export().volume;
+                let range = (volume, request.offset, request.length);
+                self.session.ask_contents(tag, range, extents_max(&request));
             }
             Command::Trim | Command::WriteZeroes | Command::Flush => {
                 self.enqueue(request, cost, None);
@@ -303,7 +303,12 @@ impl<'a> Connection<'a> {
             Some(r) => (r.op, r.flags, r.length),
             None => (Op::Read, Flags::NONE, request.length.min(PREFETCH_BYTES_MAX)),
         };
-        let slot = Slot { request, cost };
+        let (tag, offset) = (self.occupy(Slot { request, cost }), request.offset);
+        self.submissions.push(Submission { tag, volume, op, flags, offset, length, buffer });
+    }
+
+    /// The tag of a request that is in flight from now on.
+    fn occupy(&mut self, slot: Slot) -> u64 {
         let tag = match self.free.pop() {
             Some(tag) => {
                 self.slots[tag as usize] = slot;
@@ -314,8 +319,7 @@ impl<'a> Connection<'a> {
                 self.slots.len() as u32 - 1
             }
         };
-        let (tag, offset) = (u64::from(tag), request.offset);
-        self.submissions.push(Submission { tag, volume, op, flags, offset, length, buffer });
+        tag.into()
     }
 
     fn submit(&mut self) {
@@ -326,6 +330,7 @@ impl<'a> Connection<'a> {
 
     /// Turns what the engine has answered into replies.
     fn answer(&mut self) {
+        self.answer_statuses();
         if self.done.is_empty() {
             return;
         }
@@ -371,6 +376,31 @@ impl<'a> Connection<'a> {
             done.shrink_to(PLACES_KEPT);
         }
         self.done = done;
+    }
+
+    fn answer_statuses(&mut self) {
+        for contents in self.session.contents() {
+            let Slot { request, cost } = self.slots[contents.tag as usize];
+            self.free.push(contents.tag as u32);
+            let heads = self.output.heads();
+            match self.style.chunks() {
+                Some(chunks) => {
+                    let extents = contents.runs.iter().map(|run| StatusExtent {
+                        length: run.length,
+                        flags: match run.content {
+                            Content::Data => StatusFlags::NONE,
+                            Content::Zeroes => StatusFlags::ZERO,
+                            Content::Hole => StatusFlags::HOLE_ZERO,
+                        },
+                    });
+                    chunks.block_status(&request, extents, heads);
+                }
+                None => {
+                    heads.extend_from_slice(&self.style.error(&request, ErrorCode::Invalid));
+                }
+            }
+            self.output.push(cost, Instant::now());
+        }
     }
 
     /// Sends what the client takes.
@@ -555,8 +585,15 @@ fn data_bytes(request: &Request) -> u64 {
     match request.command {
         Command::Read | Command::Write => request.length,
         Command::Cache => request.length.min(PREFETCH_BYTES_MAX),
+        Command::BlockStatus => extents_max(request) as u64 * EXTENT_BYTES,
         _ => 0,
     }
+}
+
+/// Extents that the answer to BLOCK_STATUS has at most: the client asks again for the rest.
+fn extents_max(request: &Request) -> usize {
+    let one = request.flags.contains(CommandFlags::REQ_ONE);
+    if one { 1 } else { (request.length / SECTOR_BYTES).clamp(1, EXTENTS_MAX) as usize }
 }
 
 fn error_code(result: Outcome) -> Result<(), ErrorCode> {

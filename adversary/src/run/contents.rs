@@ -1,0 +1,162 @@
+//! A client that asks where data is, as a copy does that leaves out zeroes.
+//!
+//! It asks now and then, whatever else goes on: the cache at one step, the store some steps later, as the
+//! engine does. What it is told of zeroes counts as read: the oracle must admit it, and no read may
+//! find something older afterwards. When to ask, and what, is no choice of the run, so that it makes no run
+//! longer, or another.
+
+use std::hash::Hasher;
+
+use forebay_block::{Content, ContentRun, Volume};
+use forebay_cache::{Held, Holdings};
+use forebay_effect::Device;
+
+use super::Runner;
+use crate::oracle::ReadTicket;
+use crate::witness::Digest;
+
+const SECTOR: u64 = 512;
+/// Most steps between the cache's answer and the store's.
+const STEPS_MAX: u64 = 24;
+/// Runs of an answer, at most: enough for all, most often.
+const RUNS_MAX: usize = 12;
+
+/// A question, of which the cache has answered its part.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    volume: usize,
+    holdings: Holdings,
+    ticket: ReadTicket,
+    /// The step at which the store is asked.
+    due: u64,
+}
+
+impl Runner<'_> {
+    /// One step of that client.
+    pub(super) fn ask_contents(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        match &self.asked {
+            Some(asked) if asked.due > self.steps => Ok(()),
+            Some(_) => self.answer_contents("told of contents"),
+            None => {
+                let draw = self.draw_question();
+                let sectors = self.oracles[draw.0].sectors();
+                let first = draw.1.min(sectors - 1);
+                self.ask(draw.0, first, draw.2.min(sectors - first), draw.3);
+                Ok(())
+            }
+        }
+    }
+
+    /// Volume, first sector, sectors, and steps to wait.
+    fn draw_question(&self) -> (usize, u64, u64, u64) {
+        let mut digest = Digest::default();
+        digest.write_u64(self.steps);
+        digest.write_u64(self.seen.replies);
+        let word = digest.finish();
+        let mut left = word ^ word >> 32;
+        let mut draw = |n: u64| {
+            let drawn = left % n;
+            left = (left / n).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word.rotate_left(17);
+            drawn
+        };
+        let volume = draw(self.oracles.len() as u64) as usize;
+        let block = self.scenario.config.block_size.bytes() / SECTOR;
+        let hot = &self.scenario.hot[volume];
+        let near = hot[draw(hot.len() as u64) as usize].saturating_sub(draw(3)) * block;
+        let first = near + draw(2) * draw(block);
+        (volume, first, 1 + draw(8 * block), draw(STEPS_MAX))
+    }
+
+    /// Asks for some sectors. The store will be asked after so many steps.
+    fn ask(&mut self, volume: usize, first: u64, count: u64, steps: u64) {
+        let (offset, length) = (first * SECTOR, count * SECTOR);
+        let holdings = self.world.cache.holdings(Volume(volume as u32), offset, length);
+        let count = (holdings.end() - offset) / SECTOR;
+        let ticket = self.oracles[volume].read_issued(first, count);
+        let due = self.steps + steps;
+        self.tell(|| format!("contents of v{volume} {first}+{count}: {holdings:?}, until {due}"));
+        self.asked = Some(Asked { volume, holdings, ticket, due });
+    }
+
+    /// The store answers, and all of it is judged.
+    fn answer_contents(&mut self, when: &'static str) -> Result<(), String> {
+        let Some(Asked { volume, holdings, ticket, .. }) = self.asked.take() else { return Ok(()) };
+        let device = Device::Backing(Volume(volume as u32));
+        let store = self.world.executor.devices().contents(device);
+        let mut told = Vec::new();
+        let mut ask = |offset, length, found: &mut Vec<ContentRun>| {
+            zeroes_of(store, offset, length, found);
+        };
+        let end = holdings.resolve(RUNS_MAX, &mut ask, &mut told);
+        self.cover_contents(volume, &holdings, &told);
+        let mut zeroes = Vec::new();
+        for run in &told {
+            if run.length == 0 || !run.length.is_multiple_of(SECTOR) {
+                return Err(format!("{when}: an answer with {run:?}"));
+            }
+            let sectors = (run.length / SECTOR) as usize;
+            zeroes.extend(std::iter::repeat_n(run.content.is_zero(), sectors));
+        }
+        if end > holdings.end() || zeroes.len() as u64 * SECTOR != end - holdings.start() {
+            return Err(format!("{when}: {holdings:?} were told as {told:?}, up to {end}"));
+        }
+        self.tell(|| format!("told {told:?}"));
+        let checked = self.oracles[volume].told_zeroes(&ticket, zeroes.into_iter(), when);
+        checked.map_err(|violation| violation.to_string())
+    }
+
+    /// Asks for some sectors, and has the answer judged at once.
+    pub(super) fn check_contents(
+        &mut self,
+        (volume, first, count): (usize, u64, u64),
+        when: &'static str,
+    ) -> Result<(), String> {
+        self.forget_question();
+        self.ask(volume, first, count, 0);
+        self.answer_contents(when)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn forget_question(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            self.oracles[asked.volume].read_failed(&asked.ticket);
+        }
+    }
+
+    fn cover_contents(&mut self, volume: usize, holdings: &Holdings, told: &[ContentRun]) {
+        let device = Device::Backing(Volume(volume as u32));
+        let store = self.world.executor.devices().contents(device);
+        let (mut hidden, mut left, mut at) = (false, false, holdings.start());
+        for (held, end) in holdings.runs() {
+            if held == Held::Data {
+                hidden |= store[at as usize..end as usize].chunks(SECTOR as usize).any(is_zero);
+                let now = self.world.cache.holdings(Volume(volume as u32), at, end - at);
+                left |= now.runs().any(|run| run.0 == Held::Nothing);
+            }
+            at = end;
+        }
+        let any = |content| told.iter().any(|run| run.content == content);
+        for (name, met) in [
+            ("contents: asked", true),
+            ("contents: data that hides zeroes of the store", hidden),
+            ("contents: data that left the cache before the store was asked", left),
+            ("contents: zeroes in the cache", any(Content::Zeroes)),
+            ("contents: zeroes of the store", any(Content::Hole)),
+        ] {
+            self.seen.stats.add(name, u64::from(met));
+        }
+    }
+}
+
+fn is_zero(sector: &[u8]) -> bool {
+    sector.iter().all(|&byte| byte == 0)
+}
+
+/// A store that knows of each sector whether it is zeroes.
+fn zeroes_of(store: &[u8], offset: u64, length: u64, found: &mut Vec<ContentRun>) {
+    for sector in store[offset as usize..(offset + length) as usize].chunks(SECTOR as usize) {
+        let content = if is_zero(sector) { Content::Hole } else { Content::Data };
+        found.push(ContentRun { content, length: sector.len() as u64 });
+    }
+}

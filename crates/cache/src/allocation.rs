@@ -1,0 +1,222 @@
+//! Where a volume has data, for clients that ask before they read (`base:allocation` of NBD).
+//!
+//! A client that is told of zeroes does not read: it takes them for the contents. So a false
+//! "zeroes" loses data, and a false "data" costs a read. What is told of a block is what the cache
+//! knows of it, if the cache holds it in any tier: zeroes, if its newest version was zeroed as a whole
+//! in this run, else data. What the cache does not hold is told as the backing store tells it.
+//!
+//! # Why the cache is asked first
+//!
+//! The two cannot be asked at the same instant: a store answers in its own time, while requests go on.
+//! [`Holdings`] are the cache's answer at one instant, and only they can be [resolved](Holdings::resolve),
+//! with the store's answers, which come later. That order is right, and the other is not:
+//!
+//! - *Data go down.* A dirty block can be destaged and evicted at any time. Asked for the store first
+//!   (a hole, still) and then for the cache (nothing, any more), one would miss it in both places. Asked
+//!   for the cache first, it is either there, or it has left: then its write to the store had completed
+//!   before, and the store shows it.
+//! - *Zeroes go down the same way.* A trim of a block that the cache does not hold goes to the store
+//!   alone; until the store has it, it tells of data.
+//! - *What changes between the two* is changed by requests that were in flight together with the
+//!   question, of which either answer is right. A block that was not held and is written meanwhile may be
+//!   told as the hole that it was. A block that was not held and becomes zeroes on the store has
+//!   been trimmed or zeroed meanwhile. Nothing else makes the store's bytes zero.
+//!
+//! A write that was acknowledged before the question is in the cache at the instant of the answer, or
+//! on the store since before it. So what is told of zeroes was zeroes at some time between question and
+//! answer, as for any read.
+//!
+//! The machine remembers nothing of a question. One answer looks at a bounded number of blocks
+//! ([`LOOKUPS_MAX`]); extents of which nothing is cached count as one.
+
+use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
+
+use crate::cache::{Cache, State};
+
+/// What the cache holds of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Held {
+    /// Data, or what may be data.
+    Data,
+    /// Zeroes.
+    Zeroes,
+    /// Nothing: the store has the newest version.
+    Nothing,
+}
+
+/// What the cache holds of consecutive bytes of a volume, at one instant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holdings {
+    start: u64,
+    /// Each with its end; equal neighbours are joined.
+    runs: Vec<(Held, u64)>,
+}
+
+/// Blocks, or extents of which nothing is cached, that are looked at for one answer.
+pub const LOOKUPS_MAX: u32 = 1024;
+
+impl Cache {
+    /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as
+    /// it can say in one call.
+    pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
+        let mut holdings = Holdings { start: offset, runs: Vec::new() };
+        let end = offset.saturating_add(length);
+        if self.state != State::Ready {
+            // Neither the index nor the store is the truth.
+            holdings.push(Held::Data, end);
+            return holdings;
+        }
+        let (block, extent) = (self.config.block_size.shift(), self.config.extent_shift);
+        let mut at = offset;
+        for _ in 0..LOOKUPS_MAX {
+            if at >= end {
+                break;
+            }
+            let (shard, key) = self.place_of(volume, at);
+            let (held, shift) = match self.shards[shard].has_nothing_near(key) {
+                true => (Held::Nothing, extent),
+                false => (self.shards[shard].held(key), block),
+            };
+            at = (((at >> shift) + 1) << shift).min(end);
+            holdings.push(held, at);
+        }
+        holdings
+    }
+}
+
+impl Holdings {
+    fn push(&mut self, held: Held, end: u64) {
+        match self.runs.last_mut() {
+            Some((last, until)) if *last == held => *until = end,
+            _ => self.runs.push((held, end)),
+        }
+    }
+
+    /// The first byte that they speak of.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where they end.
+    pub fn end(&self) -> u64 {
+        self.runs.last().map_or(self.start, |run| run.1)
+    }
+
+    /// What is held, and where each run ends.
+    pub fn runs(&self) -> impl Iterator<Item = (Held, u64)> + '_ {
+        self.runs.iter().copied()
+    }
+
+    /// Appends to `told` what a client is to be told, until all is told or `told` has more than `runs_max`
+    /// runs, of which those that are too many are taken away. Runs begin and end at sectors; equal
+    /// neighbours are joined. Returns how far `told` reaches.
+    ///
+    /// `store` is asked for bytes that the cache does not hold, by offset and length: it is to put what
+    /// it knows of them, from the first on, into the list that it is given. What it does not tell is data.
+    pub fn resolve(
+        &self,
+        runs_max: usize,
+        store: &mut dyn FnMut(u64, u64, &mut Vec<ContentRun>),
+        told: &mut Vec<ContentRun>,
+    ) -> u64 {
+        let mut at = self.start;
+        let mut found = Vec::new();
+        for &(held, end) in &self.runs {
+            match held {
+                Held::Data => tell(told, Content::Data, end - at),
+                Held::Zeroes => tell(told, Content::Zeroes, end - at),
+                Held::Nothing => {
+                    found.clear();
+                    store(at, end - at, &mut found);
+                    tell_store(told, at, end, &found);
+                }
+            }
+            at = end;
+            if told.len() > runs_max {
+                break;
+            }
+        }
+        for surplus in told.drain(runs_max.min(told.len())..) {
+            at -= surplus.length;
+        }
+        at
+    }
+}
+
+/// Tells the bytes from `at` to `end` as the store does. Of a sector that is zeroes in part only, nothing
+/// is known.
+fn tell_store(told: &mut Vec<ContentRun>, mut at: u64, end: u64, found: &[ContentRun]) {
+    let mut start = at;
+    for run in found {
+        let until = start.saturating_add(run.length).min(end);
+        let (first, last) = (start.next_multiple_of(SECTOR_BYTES), until - until % SECTOR_BYTES);
+        if run.content.is_zero() && first < last {
+            tell(told, Content::Data, first - at);
+            tell(told, run.content, last - first);
+            at = last;
+        }
+        start = until;
+    }
+    tell(told, Content::Data, end - at);
+}
+
+fn tell(told: &mut Vec<ContentRun>, content: Content, length: u64) {
+    match told.last_mut() {
+        _ if length == 0 => {}
+        Some(last) if last.content == content => last.length += length,
+        _ => told.push(ContentRun { content, length }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Content::{Data, Hole, Zeroes};
+
+    fn run(content: Content, length: u64) -> ContentRun {
+        ContentRun { content, length }
+    }
+
+    fn resolved(runs: &[(Held, u64)], max: usize, store: &[ContentRun]) -> (Vec<ContentRun>, u64) {
+        let (mut told, start) = (Vec::new(), 4096);
+        let holdings = Holdings { start, runs: runs.to_vec() };
+        let mut ask = |_, _, found: &mut Vec<ContentRun>| found.extend_from_slice(store);
+        let end = holdings.resolve(max, &mut ask, &mut told);
+        assert_eq!(end, start + told.iter().map(|run| run.length).sum::<u64>());
+        (told, end)
+    }
+
+    #[test]
+    fn what_is_held_hides_the_store() {
+        let runs = [(Held::Data, 8192), (Held::Nothing, 12288), (Held::Zeroes, 16384)];
+        let (told, _) = resolved(&runs, 9, &[run(Hole, 1 << 20)]);
+        assert_eq!(told, [run(Data, 4096), run(Hole, 4096), run(Zeroes, 4096)]);
+    }
+
+    #[test]
+    fn what_the_store_does_not_tell_is_data() {
+        let runs = [(Held::Nothing, 12288)];
+        assert_eq!(resolved(&runs, 9, &[]).0, [run(Data, 8192)]);
+        assert_eq!(resolved(&runs, 9, &[run(Hole, 512)]).0, [run(Hole, 512), run(Data, 7680)]);
+    }
+
+    #[test]
+    fn a_sector_that_is_zeroes_in_part_only_is_data() {
+        let store =
+            [run(Hole, 700), run(Data, 100), run(Zeroes, 300), run(Hole, 948), run(Data, 1)];
+        let told = resolved(&[(Held::Nothing, 8192)], 9, &store).0;
+        // Sectors: hole | torn by data | torn: zeroes and hole | hole | data, and what was not told.
+        let right = [run(Hole, 512), run(Data, 1024), run(Hole, 512), run(Data, 2048)];
+        assert_eq!(told, right);
+    }
+
+    #[test]
+    fn no_more_is_told_than_was_asked_for() {
+        let runs = [(Held::Data, 8192), (Held::Zeroes, 12288), (Held::Data, 16384)];
+        assert_eq!(resolved(&runs, 2, &[]), (vec![run(Data, 4096), run(Zeroes, 4096)], 12288));
+        assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 4096)], 8192));
+        // One that is the last of its kind, and goes on in what is held.
+        let runs = [(Held::Nothing, 8192), (Held::Data, 16384)];
+        assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 12288)], 16384));
+    }
+}

@@ -1,0 +1,274 @@
+//! Answers clients that ask where a volume has data.
+//!
+//! What the cache says is a matter of microseconds under the engine's lock; a store takes as long as it takes
+//! (a file system may read metadata, a server be far away). So each volume that is asked about has a
+//! thread for it, which holds up nobody but others who ask about the same volume. It is started by
+//! the first question. What is told of zeroes, and why the cache is asked before the store, is said at
+//! [`forebay_cache::Holdings`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use forebay_block::{Content, ContentRun, Volume};
+use forebay_device::Holes;
+
+use crate::core::Shared;
+
+/// Times that the cache is asked for one answer: what is left then, the client asks for again.
+const ROUNDS_MAX: u32 = 64;
+
+/// A question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub session: u32,
+    pub tag: u64,
+    pub volume: Volume,
+    pub offset: u64,
+    pub length: u64,
+    pub runs_max: usize,
+}
+
+/// The answer to [`Session::ask_contents`](crate::Session::ask_contents).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// The session's own name for the question.
+    pub tag: u64,
+    /// What is known, from the first byte that was asked about on: at least one byte, at most all.
+    pub runs: Vec<ContentRun>,
+}
+
+/// Where questions are asked: a counter for each volume.
+#[derive(Debug)]
+pub(crate) struct Desk(Vec<Arc<Counter>>);
+
+#[derive(Debug)]
+struct Counter {
+    state: Mutex<State>,
+    /// There is a question, or the end.
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What knows of the store, if anything does.
+    holes: Option<Arc<dyn Holes>>,
+    questions: VecDeque<Question>,
+    /// There is a thread.
+    open: bool,
+    closed: bool,
+}
+
+impl Desk {
+    /// One for volumes with these stores.
+    pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> Desk {
+        let counter = |holes| Counter {
+            state: Mutex::new(State { holes, ..State::default() }),
+            wake: Condvar::new(),
+        };
+        Desk(stores.into_iter().map(counter).map(Arc::new).collect())
+    }
+
+    /// Takes a question, which has been counted as in flight.
+    pub fn ask(shared: &Arc<Shared>, question: Question) {
+        let Some(counter) = shared.desk.0.get(question.volume.0 as usize) else {
+            return shared.tell(&question, nothing_known(&question));
+        };
+        let mut state = counter.lock();
+        if !state.open && !state.closed {
+            let (counter, shared) = (counter.clone(), Arc::downgrade(shared));
+            let thread = std::thread::Builder::new().name("forebay-contents".into());
+            // Without a thread nothing is known.
+            state.open = thread.spawn(move || counter.work(&shared)).is_ok();
+        }
+        if !state.open || state.closed {
+            drop(state);
+            return shared.tell(&question, nothing_known(&question));
+        }
+        state.questions.push_back(question);
+        drop(state);
+        counter.wake.notify_one();
+    }
+
+    /// Lets go of the stores, and ends the threads. It does not wait for one that waits for its store: that
+    /// may take for ever.
+    pub fn close(&self) {
+        for counter in &self.0 {
+            let mut state = counter.lock();
+            state.closed = true;
+            state.holes = None;
+            drop(state);
+            counter.wake.notify_one();
+        }
+    }
+}
+
+impl Counter {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A list of questions is one at every point where a panic could be.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread's life: until the desk closes and nothing is left to answer. It has the engine only for
+    /// moments, so that it keeps nothing open that the engine has.
+    fn work(&self, shared: &Weak<Shared>) {
+        let mut state = self.lock();
+        loop {
+            let Some(question) = state.questions.pop_front() else {
+                if state.closed {
+                    return;
+                }
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let holes = state.holes.clone();
+            drop(state);
+            let runs = answer(shared, &question, holes.as_deref());
+            if let Some(shared) = shared.upgrade() {
+                shared.tell(&question, runs);
+            }
+            state = self.lock();
+        }
+    }
+}
+
+fn answer(
+    shared: &Weak<Shared>,
+    question: &Question,
+    holes: Option<&dyn Holes>,
+) -> Vec<ContentRun> {
+    let mut runs = Vec::new();
+    let (mut at, end) = (question.offset, question.offset + question.length);
+    let mut store = |offset, length, found: &mut Vec<ContentRun>| {
+        if let Some(holes) = holes {
+            holes.find(offset, length, found);
+        }
+    };
+    for _ in 0..ROUNDS_MAX {
+        let Some(engine) = shared.upgrade() else { break };
+        // The cache first; then the store, with the lock let go.
+        let core = engine.lock_anyway();
+        let holdings = core.cache.holdings(question.volume, at, end - at);
+        engine.unlock(core, None);
+        drop(engine);
+        at = holdings.resolve(question.runs_max, &mut store, &mut runs);
+        if at == end || at < holdings.end() {
+            break;
+        }
+    }
+    runs
+}
+
+fn nothing_known(question: &Question) -> Vec<ContentRun> {
+    vec![ContentRun { content: Content::Data, length: question.length }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::core::tests::{SIZE, started, write};
+    use crate::session::Session;
+    use forebay_block::Nanos;
+    use forebay_cache::Held;
+    use forebay_device::Doorbell;
+
+    const BLOCK: u64 = 4096;
+
+    /// A store that says how it was before all that happens while it is asked: empty.
+    #[derive(Debug, Default)]
+    struct Slow {
+        engine: Mutex<Weak<Shared>>,
+        asked: Mutex<Vec<(u64, u64)>>,
+    }
+
+    impl Holes for Slow {
+        fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>) {
+            self.asked.lock().unwrap().push((offset, length));
+            // All that the cache holds leaves it: destaged, and evicted by others.
+            let engine = self.engine.lock().unwrap().upgrade();
+            if let Some(shared) = engine {
+                let mut others = Session::open(shared.clone()).unwrap();
+                let mut done = Vec::new();
+                others.submit(&mut (512..520).map(write).collect(), &mut done);
+                loop {
+                    let mut core = shared.lock();
+                    core.pass_timeout(Nanos(2));
+                    let holdings = core.cache.holdings(Volume(0), BLOCK, BLOCK);
+                    shared.unlock(core, None);
+                    let left = holdings.runs().all(|run| run.0 == Held::Nothing);
+                    if others.reap(&mut done) == 0 && left {
+                        break;
+                    }
+                }
+            }
+            found.push(ContentRun { content: Content::Hole, length });
+        }
+    }
+
+    fn opened(holes: Option<Arc<dyn Holes>>) -> Arc<Shared> {
+        let bell = Arc::new(Doorbell::new().unwrap());
+        Arc::new(Shared::new(started(), Clock::start(), bell, Desk::new([holes])))
+    }
+
+    fn ask(
+        session: &mut Session,
+        range: (Volume, u64, u64),
+        runs_max: usize,
+    ) -> Vec<(Content, u64)> {
+        session.ask_contents(7, range, runs_max);
+        let mut done = Vec::new();
+        while session.wait(None, &mut done) > 0 {}
+        let contents: Vec<Contents> = session.contents().collect();
+        assert_eq!((contents.len(), contents[0].tag, done.len()), (1, 7, 0));
+        contents[0].runs.iter().map(|run| (run.content, run.length)).collect()
+    }
+
+    #[test]
+    fn a_block_that_leaves_the_cache_while_the_store_is_asked_is_data() {
+        let slow = Arc::new(Slow::default());
+        let shared = opened(Some(slow.clone()));
+        *slow.engine.lock().unwrap() = Arc::downgrade(&shared);
+        let mut session = Session::open(shared.clone()).unwrap();
+        session.submit(&mut vec![write(1)], &mut Vec::new());
+        let told = ask(&mut session, (Volume(0), 0, 4 * BLOCK), 9);
+        let right = [(Content::Hole, BLOCK), (Content::Data, BLOCK), (Content::Hole, 2 * BLOCK)];
+        assert_eq!(told, right);
+        let asked = slow.asked.lock().unwrap().clone();
+        assert_eq!(
+            asked,
+            [(0, BLOCK), (2 * BLOCK, 2 * BLOCK)],
+            "what is held is no matter of the store"
+        );
+        // Once it is there, the store is believed.
+        *slow.engine.lock().unwrap() = Weak::new();
+        assert_eq!(ask(&mut session, (Volume(0), BLOCK, BLOCK), 9), [(Content::Hole, BLOCK)]);
+    }
+
+    #[test]
+    fn an_answer_has_no_more_runs_than_are_wanted() {
+        let shared = opened(Some(Arc::new(Slow::default())));
+        let mut session = Session::open(shared.clone()).unwrap();
+        session.submit(&mut vec![write(1)], &mut Vec::new());
+        let all = (Volume(0), 0, SIZE);
+        assert_eq!(ask(&mut session, all, 1), [(Content::Hole, BLOCK)]);
+        let two = [(Content::Hole, BLOCK), (Content::Data, BLOCK)];
+        assert_eq!(ask(&mut session, all, 2), two);
+        let told: u64 = ask(&mut session, all, 3).iter().map(|run| run.1).sum();
+        assert_eq!(told, SIZE);
+    }
+
+    #[test]
+    fn who_cannot_know_says_data() {
+        for known in [None, Some(Arc::new(Slow::default()) as Arc<dyn Holes>)] {
+            let shared = opened(known.clone());
+            let mut session = Session::open(shared.clone()).unwrap();
+            let all = [(Content::Data, SIZE)];
+            if known.is_none() {
+                assert_eq!(ask(&mut session, (Volume(0), 0, SIZE), 9), all);
+            }
+            assert_eq!(ask(&mut session, (Volume(5), 0, SIZE), 9), all, "no such volume");
+            shared.desk.close();
+            assert_eq!(ask(&mut session, (Volume(0), 0, SIZE), 9), all, "closed");
+        }
+    }
+}
