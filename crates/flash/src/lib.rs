@@ -23,6 +23,7 @@ pub mod fuzz;
 mod geometry;
 pub mod inspect;
 mod key;
+mod live_records;
 mod log;
 mod mapping;
 mod probe;

@@ -19,11 +19,12 @@
 
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind, MOVED};
 use crate::key::BlockKey;
+use crate::live_records::{Found, LiveRecords};
 use crate::log::Log;
 use crate::recovery::{Recovery, Step};
 use crate::sabotage::Bug;
 use crate::types::{Event, Record};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// A batch of the tail.
 struct Walked {
@@ -39,25 +40,11 @@ enum Payload {
     Fails,
 }
 
-/// The newest record of a block.
-#[derive(Clone, Copy)]
-struct Found {
-    entry: Entry,
-    sequence: u64,
-    /// Order of application, which is the journal's.
-    order: u64,
-    region: u64,
-    verified: bool,
-}
-
 /// The mapping so far.
 #[derive(Default)]
 pub(crate) struct Mapped {
     tail: VecDeque<Walked>,
-    live: BTreeMap<BlockKey, Found>,
-    /// By cell: whose it is.
-    owners: Vec<Option<BlockKey>>,
-    applied: u64,
+    live: Option<LiveRecords>,
     /// Newest region with an applied batch.
     region: Option<u64>,
     /// Payloads still to be looked at: of the tail, by batch and entry, then (when checking) of
@@ -72,26 +59,23 @@ impl Mapped {
     /// Takes over a batch: nothing older about its blocks counts.
     fn apply(&mut self, batch: &Walked) -> u64 {
         let mut tombstones = 0;
+        let live = self.live.as_mut().expect("made for the first batch");
         for (entry, payload) in &batch.entries {
-            if let Some(old) = self.live.remove(&entry.key) {
-                self.owners[old.entry.cell as usize] = None;
-            }
             if entry.kind == EntryKind::Tombstone {
                 tombstones += 1;
+                live.remove(entry.key);
                 continue;
             }
-            self.applied += 1;
-            // Two owners of a cell there are only if what forgot the first was damaged.
-            if let Some(first) = self.owners[entry.cell as usize].replace(entry.key) {
-                self.live.remove(&first);
-            }
-            let (sequence, region, order) = (batch.sequence, batch.region, self.applied);
-            let verified = *payload == Payload::Whole;
-            let found = Found { entry: *entry, sequence, order, region, verified };
-            self.live.insert(entry.key, found);
+            live.put(entry, batch.sequence, batch.region, *payload == Payload::Whole);
         }
         self.region = Some(batch.region);
         tombstones
+    }
+
+    /// The entry of a block that has a record.
+    fn record(&self, key: BlockKey) -> Entry {
+        let live = self.live.as_ref().and_then(|live| live.get(key));
+        live.expect("it is among those that are live").entry
     }
 
     /// The number of batches of the tail that count.
@@ -135,9 +119,7 @@ fn is_move(entry: &Entry) -> bool {
 impl Log {
     /// Takes note of a batch walked over.
     pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
-        if r.mapped.owners.is_empty() {
-            r.mapped.owners = vec![None; self.geometry.slots as usize];
-        }
+        r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.geometry.slots));
         let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
         let (sequence, region) = (header.sequence, r.region);
         r.mapped.tail.push_back(Walked { sequence, region, entries });
@@ -179,7 +161,7 @@ impl Log {
         let m = &r.mapped;
         let entry = match (m.tail_todo.front(), m.live_todo.front()) {
             (Some(&(b, e)), _) => m.tail[b].entries[e].0,
-            (None, Some(key)) => m.live[key].entry,
+            (None, Some(key)) => m.record(*key),
             (None, None) => return self.give_mapping(r),
         };
         r.step = Step::Cell;
@@ -194,7 +176,7 @@ impl Log {
             let whole = self.is_whole(r, &r.mapped.tail[b].entries[e].0);
             r.mapped.tail[b].entries[e].1 = if whole { Payload::Whole } else { Payload::Fails };
         } else if let Some(key) = r.mapped.live_todo.pop_front() {
-            let entry = r.mapped.live[&key].entry;
+            let entry = r.mapped.record(key);
             if !self.is_whole(r, &entry) {
                 r.report.damage.payloads.push((key, self.cells.position(entry.cell)));
             }
@@ -223,18 +205,17 @@ impl Log {
         r.last_region = r.mapped.region;
         r.mapped.settled = true;
         if r.check {
-            let unverified = r.mapped.live.iter().filter(|(_, found)| !found.verified);
-            r.mapped.live_todo = unverified.map(|(key, _)| *key).collect();
+            let unverified = r.mapped.live.as_ref().map(LiveRecords::unverified);
+            r.mapped.live_todo = unverified.unwrap_or_default().into();
         }
     }
 
     /// Gives the records that count, in the journal's order, and goes on to the end.
     fn give_mapping(&mut self, r: &mut Recovery) {
-        let mut m = core::mem::take(&mut r.mapped);
-        let mut found: Vec<Found> = m.live.values().copied().collect();
-        found.sort_unstable_by_key(|f| f.order);
-        for f in found {
-            let Found { entry, sequence, region, .. } = f;
+        let live = core::mem::take(&mut r.mapped).live;
+        let mut live = live.unwrap_or_else(|| LiveRecords::new(self.geometry.slots));
+        for cell in live.in_order() {
+            let Some(&Found { entry, sequence, region, .. }) = live.in_cell(cell) else { continue };
             let (key, position) = (entry.key, self.cells.position(entry.cell));
             let dirty = if sequence <= r.superblock.clean_before { 0 } else { entry.dirty };
             let active = self.activity.contains(key);
@@ -244,7 +225,7 @@ impl Log {
                 if active {
                     self.activity.distrust(key);
                 }
-                m.owners[entry.cell as usize] = None;
+                live.remove(key);
                 continue;
             }
             r.report.dirty_in_active += u64::from(active);
@@ -254,10 +235,8 @@ impl Log {
             let record = Record { key, position, valid, dirty, checksum, sequence };
             self.events.push_back(Event::Recovered(record));
         }
-        m.owners.resize(self.geometry.slots as usize, None);
         let uuid = r.superblock.uuid;
-        let free = (0..).zip(&m.owners).filter(|(_, owner)| owner.is_none()).map(|(n, _)| n);
-        self.cells.begin(&uuid, free);
+        self.cells.begin(&uuid, live.free());
         self.finish_recovery(r);
     }
 }

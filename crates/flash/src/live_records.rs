@@ -1,0 +1,203 @@
+//! Layout slots: the newest record of each block, while recovery goes through the journal.
+//!
+//! Millions of records are put in, most of them to be superseded soon. A cell has one record at most, so
+//! records lie in a list by cell, and an open-addressed table of cells finds those of blocks: two
+//! places in memory to look at for each entry of the journal, and nothing to allocate. Records are given in
+//! the order in which they were put in, or looked for by block; the order of the table is nobody's.
+
+use crate::format::batch::Entry;
+use crate::key::BlockKey;
+
+/// The newest record of a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub entry: Entry,
+    pub sequence: u64,
+    pub region: u64,
+    pub verified: bool,
+    /// Order of application, which is the journal's; from 1 on.
+    order: u64,
+}
+
+/// See the module.
+pub(crate) struct LiveRecords {
+    /// By cell.
+    records: Vec<Option<Found>>,
+    /// Cells, at the places of their blocks' hashes or behind those.
+    table: Vec<u32>,
+    /// Records ever put in.
+    applied: u64,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+fn hash(key: BlockKey) -> u64 {
+    let x = (key.0 ^ (key.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+impl LiveRecords {
+    /// None, with room for those of so many cells.
+    pub fn new(cells: u32) -> LiveRecords {
+        // Never full, so that every search ends.
+        let places = u64::from(cells) * 19 / 10 + 8;
+        LiveRecords {
+            records: vec![None; cells as usize],
+            table: vec![EMPTY; places as usize],
+            applied: 0,
+        }
+    }
+
+    fn home(&self, key: BlockKey) -> usize {
+        ((u128::from(hash(key)) * self.table.len() as u128) >> 64) as usize
+    }
+
+    fn next(&self, place: usize) -> usize {
+        if place + 1 == self.table.len() { 0 } else { place + 1 }
+    }
+
+    fn key_in(&self, cell: u32) -> BlockKey {
+        self.records[cell as usize].as_ref().expect("the table has cells with records").entry.key
+    }
+
+    /// Where the block's cell stands in the table, or would stand.
+    fn place_of(&self, key: BlockKey) -> usize {
+        let mut place = self.home(key);
+        while self.table[place] != EMPTY && self.key_in(self.table[place]) != key {
+            place = self.next(place);
+        }
+        place
+    }
+
+    /// The record of a block.
+    pub fn get(&self, key: BlockKey) -> Option<&Found> {
+        let cell = *self.table.get(self.place_of(key))?;
+        if cell == EMPTY { None } else { self.records[cell as usize].as_ref() }
+    }
+
+    /// Forgets the record of a block, if there is one.
+    pub fn remove(&mut self, key: BlockKey) {
+        let mut hole = self.place_of(key);
+        let cell = self.table[hole];
+        if cell == EMPTY {
+            return;
+        }
+        self.records[cell as usize] = None;
+        // What may stand in the hole moves there, so that no search ends before what it looks for.
+        let mut place = hole;
+        loop {
+            place = self.next(place);
+            let cell = self.table[place];
+            if cell == EMPTY {
+                break;
+            }
+            let home = self.home(self.key_in(cell));
+            let stays = match hole < place {
+                true => hole < home && home <= place,
+                false => hole < home || home <= place,
+            };
+            if !stays {
+                self.table[hole] = cell;
+                hole = place;
+            }
+        }
+        self.table[hole] = EMPTY;
+    }
+
+    /// Takes over a record: nothing older of its block, or in its cell, counts.
+    pub fn put(&mut self, entry: &Entry, sequence: u64, region: u64, verified: bool) {
+        self.remove(entry.key);
+        // Two owners of a cell there are only if what forgot the first was damaged.
+        if let Some(first) = &self.records[entry.cell as usize] {
+            self.remove(first.entry.key);
+        }
+        self.applied += 1;
+        let place = self.place_of(entry.key);
+        self.table[place] = entry.cell;
+        let order = self.applied;
+        self.records[entry.cell as usize] =
+            Some(Found { entry: *entry, sequence, region, verified, order });
+    }
+
+    /// The cells with records, in the order in which these were put in.
+    pub fn in_order(&self) -> Vec<u32> {
+        // The journal is at most a few times as long as the list of what is left of it.
+        let mut cells = vec![EMPTY; self.applied as usize + 1];
+        for (cell, record) in (0..).zip(&self.records) {
+            if let Some(found) = record {
+                cells[found.order as usize] = cell;
+            }
+        }
+        cells.retain(|&cell| cell != EMPTY);
+        cells
+    }
+
+    /// The record in a cell.
+    pub fn in_cell(&self, cell: u32) -> Option<&Found> {
+        self.records[cell as usize].as_ref()
+    }
+
+    /// The blocks whose records have not been verified.
+    pub fn unverified(&self) -> Vec<BlockKey> {
+        let unverified = self.records.iter().flatten().filter(|found| !found.verified);
+        let mut keys: Vec<BlockKey> = unverified.map(|found| found.entry.key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The cells without a record.
+    pub fn free(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.records).filter(|(_, record)| record.is_none()).map(|(cell, _)| cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::batch::Kind;
+    use std::collections::BTreeMap;
+
+    fn entry(block: u64, cell: u32, checksum: u32) -> Entry {
+        let key = BlockKey::new(0, block);
+        Entry { key, kind: Kind::Data, valid: 1, dirty: 0, offset: 0, cell, checksum }
+    }
+
+    /// Random records and removals, against maps that say the same in the plainest way.
+    #[test]
+    fn a_record_counts_until_a_newer_one_has_its_block_or_its_cell() {
+        for cells in [1, 7, 64] {
+            let mut live = LiveRecords::new(cells);
+            // By order: block, cell.
+            let mut plain: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+            let mut x = 1_u64;
+            for order in 0..50_000 {
+                x = x
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let (block, cell) = (x >> 33 & 0x7f, (x >> 45) as u32 % cells);
+                plain.retain(|_, record| record.0 != block);
+                if x >> 60 < 4 {
+                    live.remove(BlockKey::new(0, block));
+                } else {
+                    plain.retain(|_, record| record.1 != cell);
+                    plain.insert(order, (block, cell));
+                    live.put(&entry(block, cell, order), u64::from(order), 0, order % 2 == 0);
+                }
+                if order % 97 == 0 {
+                    let found = live.in_order().into_iter().filter_map(|cell| live.in_cell(cell));
+                    let is =
+                        found.map(|f| (f.entry.checksum, (f.entry.key.block().0, f.entry.cell)));
+                    assert!(is.eq(plain.iter().map(|(order, record)| (*order, *record))));
+                    for block in 0..128 {
+                        let of = plain.values().find(|record| record.0 == block);
+                        let found = live.get(BlockKey::new(0, block)).map(|f| f.entry.cell);
+                        assert_eq!(found, of.map(|record| record.1));
+                    }
+                    assert_eq!(live.free().count() + plain.len(), cells as usize);
+                    let odd = plain.keys().filter(|order| *order % 2 != 0).count();
+                    assert_eq!(live.unverified().len(), odd);
+                }
+            }
+        }
+    }
+}
