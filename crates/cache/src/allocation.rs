@@ -53,7 +53,7 @@ pub struct Holdings {
 }
 
 /// Blocks, or extents of which nothing is cached, that are looked at for one answer.
-pub const LOOKUPS_MAX: u32 = 1024;
+pub const LOOKUPS_MAX: u32 = 512;
 
 impl Cache {
     /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as

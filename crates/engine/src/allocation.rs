@@ -8,14 +8,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use forebay_block::{Content, ContentRun, Volume};
 use forebay_device::Holes;
 
-use crate::core::Shared;
+use crate::core::{Core, Shared};
 
 /// Times that the cache is asked for one answer: what is left then, the client asks for again.
 const ROUNDS_MAX: u32 = 64;
+/// After the engine's lock was held for some time, it is left to others for so many times as long. A client
+/// that asks without end would else hold up all reads and writes.
+const PAUSES: u32 = 3;
 
 /// A question.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +116,7 @@ impl Counter {
     /// moments, so that it keeps nothing open that the engine has.
     fn work(&self, shared: &Weak<Shared>) {
         let mut state = self.lock();
+        let mut manners = Manners { until: Instant::now() };
         loop {
             let Some(question) = state.questions.pop_front() else {
                 if state.closed {
@@ -122,7 +127,7 @@ impl Counter {
             };
             let holes = state.holes.clone();
             drop(state);
-            let runs = answer(shared, &question, holes.as_deref());
+            let runs = answer(shared, &question, holes.as_deref(), &mut manners);
             if let Some(shared) = shared.upgrade() {
                 shared.tell(&question, runs);
             }
@@ -131,10 +136,33 @@ impl Counter {
     }
 }
 
+/// When the lock may be taken again.
+struct Manners {
+    until: Instant,
+}
+
+impl Manners {
+    /// Calls `what` with the engine locked.
+    fn with_lock<T>(&mut self, engine: &Shared, what: impl FnOnce(&Core) -> T) -> T {
+        let wait = self.until.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+        let core = engine.lock_anyway();
+        let began = Instant::now();
+        let result = what(&core);
+        engine.unlock(core, None);
+        let ended = Instant::now();
+        self.until = ended + PAUSES * (ended - began);
+        result
+    }
+}
+
 fn answer(
     shared: &Weak<Shared>,
     question: &Question,
     holes: Option<&dyn Holes>,
+    manners: &mut Manners,
 ) -> Vec<ContentRun> {
     let mut runs = Vec::new();
     let (mut at, end) = (question.offset, question.offset + question.length);
@@ -146,9 +174,8 @@ fn answer(
     for _ in 0..ROUNDS_MAX {
         let Some(engine) = shared.upgrade() else { break };
         // The cache first; then the store, with the lock let go.
-        let core = engine.lock_anyway();
-        let holdings = core.cache.holdings(question.volume, at, end - at);
-        engine.unlock(core, None);
+        let held = |core: &Core| core.cache.holdings(question.volume, at, end - at);
+        let holdings = manners.with_lock(&engine, held);
         drop(engine);
         at = holdings.resolve(question.runs_max, &mut store, &mut runs);
         if at == end || at < holdings.end() {
