@@ -139,10 +139,22 @@ pub fn others() -> [Kind; 5] {
     ]
 }
 
+/// Cuts, kills and stops, and stores that take nothing for long.
+pub fn outages() -> [Kind; 3] {
+    let plan = Plan { outages: true, errors_allowed: true, steps: 200, ..Plan::CUTS };
+    let switch = Limits { flash: Some(true), switches: true, ..Limits::default() };
+    [
+        kind("back-outages", true, Some(true), plan),
+        slots("back-slots-outages", true, plan),
+        Kind { name: "switch-outages", limits: switch, plan },
+    ]
+    .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
+}
+
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
     let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others());
-    cuts.chain(errors()).chain(unreadable()).chain(media())
+    cuts.chain(errors()).chain(unreadable()).chain(media()).chain(outages())
 }
 
 impl Kind {

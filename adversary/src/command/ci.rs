@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 29] = [
+const SEEDS: [(&str, u64); 32] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -38,6 +38,9 @@ const SEEDS: [(&str, u64); 29] = [
     ("through-slots-media", 500),
     ("through-slots-lost", 500),
     ("back-others", 600),
+    ("back-outages", 1_200),
+    ("back-slots-outages", 600),
+    ("switch-outages", 600),
     ("through-others", 400),
     ("switch-others", 400),
     ("back-slots-others", 400),

@@ -28,6 +28,9 @@ pub(crate) enum End {
     Stop { destage: bool },
 }
 
+/// Completions and timeouts after which a read that is alone has not been answered, and never will be.
+const PATIENCE: u32 = 20_000;
+
 impl Runner<'_> {
     /// Faults by which the flash device came to hold other than it was given. Nobody can tell the
     /// loss of the newest batches from a log that ended before them: what a later batch or a
@@ -427,11 +430,13 @@ impl Runner<'_> {
                     }
                 }
                 self.world.submit(v, Op::Read, Flags::NONE, offset, length, |d| d.fill(0xEE));
+                let mut patience = PATIENCE;
                 let (result, data) = loop {
                     if let Some((_, result, data)) = self.world.replies().pop() {
                         break (result, data);
                     }
-                    if !self.world.complete_one(&mut self.choices) {
+                    patience -= 1;
+                    if patience == 0 || !self.world.complete_one(&mut self.choices) {
                         return Err(format!(
                             "{when}: a read hangs: {}",
                             self.world.cache.describe()

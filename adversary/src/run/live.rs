@@ -61,6 +61,7 @@ impl Runner<'_> {
     }
 
     pub(crate) fn set_faults(&mut self, on: bool) {
+        self.outage = None;
         let devices = self.world.executor.devices_mut();
         let rates = |r| if on { r } else { FaultRates::NONE };
         if self.scenario.flash_bytes.is_some() {
@@ -86,6 +87,9 @@ impl Runner<'_> {
         if self.plan.others && self.choices.one_in(40) {
             self.forget_question();
             return self.quiet();
+        }
+        if self.plan.outages && self.choices.one_in(20) {
+            return self.outage();
         }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
@@ -255,7 +259,9 @@ impl Runner<'_> {
                 return Err(format!("request {} failed: {e}", id.0));
             }
         }
-        match self.open.remove(&id.0).ok_or("a reply to no request")? {
+        let expect = self.open.remove(&id.0).ok_or("a reply to no request")?;
+        self.note_outage(expect.volume(), result);
+        match expect {
             Expect::Read { volume, ticket, first } => {
                 if result.is_ok() {
                     let values = values_of(data, volume as u32, first);

@@ -5,6 +5,7 @@ pub(crate) mod after;
 mod contents;
 mod live;
 mod others;
+mod outages;
 
 use std::collections::BTreeMap;
 
@@ -42,6 +43,8 @@ pub struct Plan {
     pub flash_lost: bool,
     /// Whether others use the backing stores: between lives, and while the cache is quiet.
     pub others: bool,
+    /// Whether stores fail for long, one at a time, while others are used.
+    pub outages: bool,
     /// Hears what happens, a line each; for looking into a failing seed.
     pub trace: Option<fn(&str)>,
     /// A bug that the cache is given, to see whether it is found.
@@ -59,6 +62,7 @@ impl Plan {
         errors_allowed: false,
         flash_lost: false,
         others: false,
+        outages: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };
@@ -95,6 +99,16 @@ pub(crate) enum Expect {
     Read { volume: usize, ticket: ReadTicket, first: u64 },
     Write { volume: usize, id: u32, first: u64, count: u64, fua: Option<FlushTicket> },
     Flush { volume: usize, ticket: FlushTicket },
+}
+
+impl Expect {
+    fn volume(&self) -> usize {
+        match *self {
+            Expect::Read { volume, .. }
+            | Expect::Write { volume, .. }
+            | Expect::Flush { volume, .. } => volume,
+        }
+    }
 }
 
 /// A destage that the run has asked for: by volume, what was there then.
@@ -150,6 +164,8 @@ pub struct Runner<'a> {
     wiped: bool,
     /// What others have done to the stores.
     others: Others,
+    /// The volume whose store fails.
+    outage: Option<usize>,
     pub(crate) seen: Seen,
 }
 
@@ -211,6 +227,7 @@ impl<'a> Runner<'a> {
             formats: 0,
             wiped: false,
             others: Others::default(),
+            outage: None,
             seen: Seen::default(),
         }
     }

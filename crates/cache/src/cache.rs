@@ -258,6 +258,7 @@ impl Cache {
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.state == State::New, "started twice");
         self.now = now;
+        self.divide_flash();
         match &mut self.log {
             None => {
                 self.serve(None);
@@ -279,6 +280,15 @@ impl Cache {
     /// Whether another request can be taken now.
     pub fn has_room(&self) -> bool {
         self.front.requests.in_use() < self.config.requests_max as usize
+    }
+
+    /// Whether another request of this volume should be taken now: of several volumes none may have more
+    /// than three quarters of the places, so that others find some while it waits for its store.
+    pub fn has_room_for(&self, volume: Volume) -> bool {
+        let places = self.config.requests_max;
+        let volumes = &self.front.volumes;
+        let taken = volumes.get(volume.0 as usize).map_or(0, |v| v.requests);
+        self.has_room() && (volumes.len() < 2 || taken < (places - places / 4).max(1))
     }
 
     /// Whether requests are served.
@@ -330,6 +340,10 @@ impl Cache {
         };
         match admitted {
             Err(e) => self.effects.push(Effect::Reply { request: id, result: Err(e) }),
+            Ok(request) if op.modifies() && self.suspended(volume).is_some() => {
+                self.front.requests[request].error = self.suspended(volume);
+                self.front.reply(request, &mut self.effects);
+            }
             Ok(request) if self.is_held(op) => self.hold(request),
             Ok(request) if op == Op::Flush => self.begin_flush(request),
             Ok(request) => self.advance(request),
@@ -418,12 +432,14 @@ impl Cache {
         if self.cleaner.retry_at.is_some_and(|at| at <= self.now) {
             self.cleaner.retry_at = None;
         }
+        self.pass_stores_timeout();
         self.pump();
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        self.cleaner.retry_at
+        let due = [self.cleaner.retry_at, self.stores_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing

@@ -11,6 +11,8 @@ use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
+use crate::pump::FAILURES_MAX;
+
 /// Why a region is cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
@@ -50,6 +52,9 @@ pub(crate) struct Cleaning {
     /// A dirty record could not be read from flash.
     pub unreadable: bool,
     pub volumes: u64,
+    /// Volumes (bits) to which a write failed, and those that were not tried.
+    pub failed: u64,
+    pub skipped: u64,
     /// The front's count of failed syncs when the region was begun.
     pub sync_failures: u64,
 }
@@ -65,18 +70,23 @@ pub(crate) struct Cleaner {
     wanted: Box<[bool]>,
     /// By region: whether the destage under way could not read all of it.
     unread: Box<[bool]>,
+    /// By region: how often it has failed in the destage under way.
+    tries: Box<[u32]>,
     /// Regions are reclaimed by moving what they hold.
     moves: bool,
     /// A region was reclaimed last: then it is the turn of blocks that give way.
     moved_last: bool,
     pub active: Option<Cleaning>,
-    /// Failures in a row, when the first was, and how the last.
+    /// Failures in a row, and how the last.
     pub failures: u32,
-    failing_since: Option<Nanos>,
     pub error: IoError,
     /// Attempts in a row to reclaim a region that holds what cannot be read.
     pub unreadable: u32,
     pub retry_at: Option<Nanos>,
+    /// What is to be reclaimed cannot be destaged, and nobody needs it so far.
+    parked: bool,
+    /// The last attempt to reclaim failed: then it is the turn of something else.
+    yields: bool,
 }
 
 impl Cleaner {
@@ -87,14 +97,16 @@ impl Cleaner {
             queue: VecDeque::with_capacity(2 * regions as usize + 1),
             wanted: vec![false; regions as usize].into_boxed_slice(),
             unread: vec![false; regions as usize].into_boxed_slice(),
+            tries: vec![0; regions as usize].into_boxed_slice(),
             moves,
             moved_last: false,
             active: None,
             failures: 0,
-            failing_since: None,
             error: IoError::Device,
             unreadable: 0,
             retry_at: None,
+            parked: false,
+            yields: false,
         }
     }
     pub fn push(&mut self, region: u32, purpose: Purpose) {
@@ -144,23 +156,40 @@ impl Cleaner {
         self.queue.retain(|q| q.1 != Purpose::Destage);
         self.wanted.fill(false);
     }
-    /// Whether anything is wanted clean, other than to make room.
+    /// Regions that are wanted clean, other than to make room.
+    pub fn destages(&self) -> usize {
+        self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
+    }
+    /// Whether there are any.
     pub fn is_destaging(&self) -> bool {
         self.queue.iter().any(|q| q.1 == Purpose::Destage)
-    }
-    /// Whether it has failed for so long.
-    pub fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
-        self.failing_since.is_some_and(|since| now.0.saturating_sub(since.0) >= time.0)
     }
     /// Gives up everything: the log takes no more writes.
     pub fn forget(&mut self) {
         self.queue.clear();
         self.wanted.fill(false);
     }
-    /// The next region to clean, if one may be begun now.
-    pub fn begin(&mut self, sync_failures: u64) -> Option<u32> {
+    /// The region under way is not reclaimed before somebody waits for room.
+    pub fn park(&mut self) {
+        let parked = self.active.take().expect("a region is being cleaned");
+        self.queue.push_front((parked.region, parked.purpose));
+        self.parked = true;
+    }
+    /// The next region to clean, if one may be begun now; `wanted`: somebody waits for room.
+    pub fn begin(&mut self, sync_failures: u64, wanted: bool) -> Option<u32> {
         if self.active.is_some() || self.retry_at.is_some() {
             return None;
+        }
+        self.parked &= !wanted;
+        let yields = core::mem::take(&mut self.yields);
+        if self.parked || yields {
+            // What is merely wanted clean goes on.
+            let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
+            if let Some(next) = at.and_then(|at| self.queue.remove(at)) {
+                self.queue.push_front(next);
+            } else if self.parked {
+                return None;
+            }
         }
         let first = *self.queue.front()?;
         let destage = (first.0, Purpose::Destage);
@@ -184,18 +213,20 @@ impl Cleaner {
             error: None,
             unreadable: false,
             volumes: 0,
+            failed: 0,
+            skipped: 0,
             sync_failures,
         });
         Some(region)
     }
     /// The region under way ended; a failed one is tried again, after a pause, or when all others
-    /// have had their turn.
-    pub fn end(&mut self, result: Outcome, now: Nanos) -> Cleaning {
+    /// have had their turn; not if it was `tentative`: nobody has asked for what failed.
+    pub fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
         let again = (done.region, done.purpose);
         match result {
             Ok(()) => {
-                (self.failures, self.failing_since) = (0, None);
+                self.failures = 0;
                 if done.purpose == Purpose::Reclaim {
                     self.unreadable = 0;
                 }
@@ -209,13 +240,26 @@ impl Cleaner {
                     return done;
                 }
             }
+            Err(error) if tentative && done.purpose == Purpose::Destage => {
+                self.error = error;
+                return done;
+            }
             Err(error) => {
                 self.error = error;
-                self.failing_since.get_or_insert(now);
                 self.failures += 1;
                 match done.purpose {
-                    Purpose::Reclaim => self.queue.push_front(again),
-                    Purpose::Destage | Purpose::Evict => self.push_again(again),
+                    Purpose::Reclaim => {
+                        self.queue.push_front(again);
+                        self.yields = true;
+                    }
+                    Purpose::Destage => {
+                        let tries = &mut self.tries[done.region as usize];
+                        *tries += 1;
+                        if *tries < FAILURES_MAX {
+                            self.push_again(again);
+                        }
+                    }
+                    Purpose::Evict => self.push_again(again),
                 }
             }
         }
@@ -233,10 +277,15 @@ impl Cleaner {
             }
         }
     }
+    /// Whether the region is not tried again in this destage.
+    pub fn is_given_up(&self, region: u32) -> bool {
+        self.tries[region as usize] >= FAILURES_MAX
+    }
     /// A destage is asked for: what failed before it does not count.
     pub fn forgive(&mut self) {
-        (self.failures, self.failing_since, self.unreadable) = (0, None, 0);
+        (self.failures, self.unreadable) = (0, 0);
         self.unread.fill(false);
+        self.tries.fill(0);
     }
 }
 

@@ -165,7 +165,8 @@ impl Cache {
 
     /// Whether a request is under way that may make something dirty, or a flush.
     fn is_modified(&self) -> bool {
-        self.front.modifying > self.front.held_count
+        let waiting = self.front.held_count + self.front.stores.held;
+        self.front.modifying > waiting || self.front.volumes.iter().any(|v| v.pieces > 0)
     }
 
     /// A destage has ended; true if it was for a change.

@@ -29,6 +29,16 @@ impl Destage {
         let flushes_left = volumes as u32;
         Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0, holds: false }
     }
+
+    /// Whether what was in memory is on flash, so that the regions are being cleaned.
+    pub fn is_cleaning(&self) -> bool {
+        self.cleaning
+    }
+
+    /// Some of it is left behind.
+    pub fn fail(&mut self, error: IoError) {
+        self.result = self.result.and(Err(error));
+    }
 }
 
 impl Cache {
@@ -56,6 +66,7 @@ impl Cache {
     /// Begins to destage everything; none must be under way.
     pub(crate) fn begin_destage(&mut self) {
         self.cleaner.forgive();
+        self.forgive_stores();
         self.flush_all();
         self.destaging = Some(Destage::new(self.front.volumes.len()));
     }
@@ -86,6 +97,7 @@ impl Cache {
     pub fn prepare_stop(&mut self) {
         self.hurry = true;
         self.consider_giving_up();
+        self.consider_suspending();
         self.pump();
     }
 
@@ -152,7 +164,8 @@ impl Cache {
                 any = true;
             }
             Some(Destage { cleaning: true, result, holds, .. }) => {
-                let given_up = self.cleaner.failures >= FAILURES_MAX;
+                // (Without its log nothing can be destaged, however often it is tried.)
+                let given_up = self.cleaner.failures >= FAILURES_MAX && self.log_lost;
                 // (A region that is to be used again and cannot be is no part of it.)
                 if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
                     self.cleaner.forget_destages();
@@ -198,6 +211,7 @@ impl Cache {
             State::Draining if self.front.requests.in_use() == 0 && self.destaging.is_none() => {
                 self.state = State::Flushing;
                 self.cleaner.forgive();
+                self.forgive_stores();
                 self.destaging = Some(Destage::new(self.front.volumes.len()));
                 self.flush_all();
                 true

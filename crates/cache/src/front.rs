@@ -16,6 +16,7 @@ use crate::cache::VOLUMES_MAX;
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::slab::{Fifo, Linked, NONE, Slab};
 use crate::stats::VolumeStats;
+use crate::stores::{StoreHealth, Stores};
 
 /// The name of requests that the cache makes of itself (the flush of a clean stop).
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
@@ -114,6 +115,16 @@ pub(crate) struct VolumeState {
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
+    /// What destages have seen of the backing store, and requests that wait for the volume's share of
+    /// flash.
+    pub health: StoreHealth,
+    pub held: Fifo,
+    /// Dirty records on flash.
+    pub owed: u64,
+    /// Requests of clients.
+    pub requests: u32,
+    /// Pieces under way of those that modify.
+    pub pieces: u32,
 }
 
 /// See the module.
@@ -121,6 +132,7 @@ pub(crate) struct VolumeState {
 pub(crate) struct Front {
     pub requests: Slab<RequestState>,
     pub volumes: Vec<VolumeState>,
+    pub stores: Stores,
     /// Requests that can hand out further blocks.
     pub running: Fifo,
     /// By shard: requests for whose next block the shard had no place.
@@ -156,6 +168,7 @@ impl Front {
             // The cache's own flushes, one a volume, always find a place.
             requests: Slab::new(config.requests_max + VOLUMES_MAX as u32),
             volumes: Vec::new(),
+            stores: Stores::new(),
             running: Fifo::EMPTY,
             blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
             blocked_count: 0,
@@ -197,6 +210,11 @@ impl Front {
                 ..Flushing::default()
             },
             stats: VolumeStats::default(),
+            health: StoreHealth::GOOD,
+            held: Fifo::EMPTY,
+            owed: 0,
+            requests: 0,
+            pieces: 0,
         });
         Volume(self.volumes.len() as u32 - 1)
     }
@@ -238,6 +256,7 @@ impl Front {
             Op::Flush => stats.flushes += 1,
         }
         self.modifying += u32::from(op != Op::Read && id != INTERNAL);
+        self.volumes[volume.0 as usize].requests += u32::from(id != INTERNAL);
         let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
         Ok(self.requests.insert(RequestState {
             id,
@@ -260,6 +279,9 @@ impl Front {
         let state = &mut self.requests[request];
         debug_assert!(state.outstanding >= count, "more pieces back than handed out");
         state.outstanding -= count;
+        if state.stage == Stage::Pieces && state.op.modifies() {
+            self.volumes[usize::from(state.volume)].pieces -= count;
+        }
         if let Err(e) = result {
             state.error.get_or_insert(e);
         }
@@ -321,6 +343,7 @@ impl Front {
             self.internal_done.push(state.error.map_or(Ok(()), Err));
             return;
         }
+        self.volumes[usize::from(state.volume)].requests -= 1;
         self.modifying -= u32::from(state.op != Op::Read);
         if state.error.is_some() {
             self.volumes[state.volume as usize].stats.errors += 1;

@@ -23,6 +23,7 @@ mod slab;
 mod slots;
 mod start;
 mod stats;
+mod stores;
 mod waiters;
 
 pub use allocation::{Held, Holdings};

@@ -8,8 +8,9 @@ use forebay_flash::{Event, Layout, Log};
 use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{Stage, SyncWaiter};
-use crate::shard::{CarryState, FlushState, JobState, MoveState, Shard, Surroundings, Target};
-use forebay_block::Nanos;
+use crate::shard::{
+    CarryState, FlushState, JobState, MoveState, Owed, Shard, Surroundings, Target,
+};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
 const CLEANER: u64 = u64::MAX;
@@ -45,6 +46,7 @@ impl Cache {
             || self.flushing != 0
             || !front.synced.is_empty()
             || self.owes_cleaning()
+            || self.owes_stores()
             || self.switch.is_some()
             || self.sealing.is_some()
             || self.may_stop()
@@ -102,6 +104,9 @@ impl Cache {
         if self.owes_cleaning() {
             any |= self.push_cleaner();
         }
+        if self.owes_stores() {
+            any |= self.push_stores();
+        }
         any |= self.push_switch();
         any |= self.push_seal();
         any |= self.push_stop();
@@ -153,6 +158,10 @@ impl Cache {
             Event::AppendFailed { ticket, error } => {
                 let (n, t) = shard_of(ticket);
                 self.shards[n].append_failed(&mut around!(self), t, error);
+            }
+            Event::AppendRefused { ticket } => {
+                let (n, t) = shard_of(ticket);
+                self.shards[n].append_refused(&mut around!(self), t);
             }
             Event::Active { ticket, result } => {
                 let (n, t) = shard_of(ticket);
@@ -320,15 +329,16 @@ impl Cache {
     fn begin_writing(&mut self, result: Outcome) {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
-            self.cleaner.end(result, self.now);
+            self.cleaner.end(result, self.now, false);
             for n in 0..self.shards.len() {
                 self.shards[n].clean_abandon(&mut around!(self));
             }
             return self.consider_giving_up();
         }
         active.phase = Phase::Writing;
+        let skipped = active.skipped;
         for shard in &mut self.shards {
-            shard.clean_begin();
+            shard.clean_begin(skipped);
         }
     }
 
@@ -343,12 +353,18 @@ impl Cache {
         if owes && !self.cleaner.is_evicting() {
             self.cleaner.push(0, Purpose::Evict);
         }
-        if self.cleaner.begin(self.front.sync_failures).is_some() {
+        let wanted = self.somebody_waits();
+        if self.cleaner.begin(self.front.sync_failures, wanted).is_some() {
             if !self.begin_moving() {
                 let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
                 let dirty = self.dirty_blocks() > 0;
+                let purpose = self.cleaner.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
+                let skipped = self.stores_to_skip(purpose);
+                if let Some(active) = &mut self.cleaner.active {
+                    active.skipped = skipped;
+                }
                 for shard in &mut self.shards {
-                    shard.clean_choose(target, dirty);
+                    shard.clean_choose(target, dirty, skipped);
                 }
                 self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
             }
@@ -363,8 +379,11 @@ impl Cache {
                 }
                 let state = self.shards[n].clean_step(&mut around!(self));
                 self.shards[n].close_runs(&mut around!(self));
-                let JobState::Written { volumes, error, unreadable } = state else { continue };
+                let JobState::Written { volumes, error, unreadable, failed } = state else {
+                    continue;
+                };
                 active.volumes |= volumes;
+                active.failed |= failed & !active.skipped;
                 active.error = active.error.or(error);
                 active.unreadable |= unreadable;
                 active.written |= 1 << n;
@@ -393,7 +412,7 @@ impl Cache {
                 for n in 0..self.shards.len() {
                     self.shards[n].clean_end(&mut around!(self), failed);
                 }
-                self.end_cleaning(failed & active.volumes != 0);
+                self.end_cleaning(failed & active.volumes);
                 true
             }
             Phase::Carrying => self.push_carry() | any,
@@ -409,6 +428,12 @@ impl Cache {
             match self.shards[n].carry_step(&mut around!(self)) {
                 CarryState::Done => {}
                 CarryState::Busy => done = false,
+                CarryState::Unreadable => {
+                    // It is one of those that cannot be read: as after any attempt.
+                    self.cleaner.end(Err(IoError::Corrupt), self.now, false);
+                    self.consider_giving_up();
+                    return true;
+                }
                 CarryState::Failed => {
                     self.cleaner.active = None;
                     return true;
@@ -416,7 +441,8 @@ impl Cache {
             }
         }
         if done {
-            self.cleaner.end(Ok(()), self.now);
+            self.note_carried();
+            self.cleaner.end(Ok(()), self.now, false);
             self.log.as_mut().expect("only a log has regions").region_released(region);
         }
         done
@@ -425,26 +451,37 @@ impl Cache {
     /// Whether what cleaning has left of the region is to be carried on. What could not be read is
     /// given up for lost only if room is needed, several attempts have failed, and it is little: much
     /// is rather a device that may come back.
-    fn may_carry(&self, region: u32) -> bool {
-        let mut lost = 0;
+    fn may_carry(&self, region: u32, carried: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        let mut sum = Owed::default();
         for shard in &self.shards {
-            match shard.would_lose(region) {
-                Some(more) => lost += more,
+            match shard.carry_needs(region, carried, log.geometry()) {
+                Some(owed) => {
+                    sum.lost += owed.lost;
+                    sum.pages += owed.pages;
+                }
                 None => return false,
             }
         }
         let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.somebody_waits();
-        (lost == 0 || hopeless && lost <= LOST_MAX) && self.log.as_ref().is_some_and(Log::may_carry)
+        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
+        few && log.may_carry(sum.pages)
     }
 
-    /// What could be destaged is clean now, unless the sync `failed`.
-    fn end_cleaning(&mut self, failed: bool) {
+    fn holds_unreadable(&self, region: u32) -> bool {
+        self.shards.iter().any(|shard| shard.region_is_unreadable(region))
+    }
+
+    /// What could be destaged is clean now, but for the volumes (bits) whose sync failed.
+    fn end_cleaning(&mut self, unsynced: u64) {
         let active = self.cleaner.active.expect("a cleaning is ending");
         let written = match active.error {
             Some(error) => Err(error),
-            None if failed => Err(IoError::Device),
+            None if unsynced != 0 => Err(IoError::Device),
             None => Ok(()),
         };
+        let failed = active.failed | unsynced;
+        self.note_stores(active.volumes, failed, written.err().unwrap_or(IoError::Device));
         // Trying again would not help what cannot be read. But a region that holds it cannot be
         // used again, and that the log must hear of.
         let reclaims = active.purpose == Purpose::Reclaim;
@@ -455,22 +492,51 @@ impl Cache {
             self.cleaner.note_unread(region);
         }
         let left = owes && reclaims;
-        if left
-            && written.is_ok()
-            && self.may_carry(region)
-            && let Some(active) = &mut self.cleaner.active
+        if owes
+            && active.skipped != 0
+            && active.purpose == Purpose::Destage
+            && let Some(destage) = self.destaging.as_mut().filter(|d| d.is_cleaning())
         {
+            destage.fail(self.cleaner.error);
+        }
+        // Who is known to fail now holds nobody up.
+        let known = failed & !self.front.stores.failing == 0;
+        let carried = if self.may_carry_failing() { failed | active.skipped } else { 0 };
+        if left && (written.is_ok() || known && carried != 0) && self.may_carry(region, carried) {
+            if carried != 0 && !self.somebody_waits() {
+                return self.cleaner.park();
+            }
+            let Some(active) = &mut self.cleaner.active else { return };
             active.phase = Phase::Carrying;
-            self.shards.iter_mut().for_each(|shard| shard.carry_begin(region));
+            self.front.stores.stuck = 0;
+            self.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
             return;
         }
-        let result = if left { written.and(Err(IoError::Corrupt)) } else { written };
+        // What was not tried can have no better end than what was.
+        let untried = left && active.skipped != 0 && !self.holds_unreadable(region);
+        let result = match (left, untried) {
+            (true, true) => written.and(Err(self.cleaner.error)),
+            (true, false) => written.and(Err(IoError::Corrupt)),
+            (false, _) => written,
+        };
         self.stats.destage_retries += u64::from(result.is_err());
-        let done = self.cleaner.end(result, self.now);
+        if reclaims {
+            let stuck = &mut self.front.stores.stuck;
+            *stuck = if result.is_err() { *stuck + 1 } else { 0 };
+        }
+        let tentative = self.destaging.is_none() && failed != 0 && known;
+        let done = self.cleaner.end(result, self.now, tentative);
+        if let (Err(error), Some(destage)) = (result, &mut self.destaging)
+            && done.purpose == Purpose::Destage
+            && self.cleaner.is_given_up(region)
+        {
+            destage.fail(error);
+        }
         self.consider_giving_up();
         if let (Ok(()), true, Some(log)) = (result, reclaims, &mut self.log) {
             log.region_released(done.region);
         }
+        self.consider_suspending();
     }
 
     /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
@@ -520,7 +586,7 @@ impl Cache {
             // The log takes no more: it has failed, or it is being stopped.
             self.cleaner.active = None;
         } else {
-            self.cleaner.end(Ok(()), self.now);
+            self.cleaner.end(Ok(()), self.now, false);
             log.region_released(active.region);
             if self.cleaner.is_wanted_clean(active.region) {
                 // What was wanted clean has moved meanwhile.
@@ -538,26 +604,18 @@ impl Cache {
         if failures.max(unreadable) < FAILURES_MAX || !self.somebody_waits() {
             return;
         }
-        let limit = self.config.give_up_after;
-        let too_long = limit != Nanos(0) && self.cleaner.fails_for(limit, self.now);
         let stopping = self.hurry || self.state != State::Ready;
         // What can still be destaged first.
         let pinned = unreadable >= FAILURES_MAX && !self.cleaner.is_destaging();
-        if pinned || (failures >= FAILURES_MAX && (stopping || too_long)) {
+        if pinned || (failures >= FAILURES_MAX && stopping) {
             self.give_up();
             self.cleaner.retry_at = None;
             self.cleaner.forget();
         }
     }
 
-    /// Whether anybody waits for room on flash.
-    fn somebody_waits(&self) -> bool {
-        self.log.as_ref().is_some_and(Log::is_out_of_room)
-            || self.shards.iter().any(Shard::waits_for_an_entry)
-    }
-
     /// Nothing goes to flash any more; whoever waits for that is told.
-    fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         let Some(log) = &mut self.log else { return };
         log.give_up(IoError::Device);
         self.log_lost = true;

@@ -63,7 +63,7 @@ impl Cache {
     /// Hands the next blocks of a request to their shards.
     pub(crate) fn advance(&mut self, request: u32) {
         let size = self.config.block_size;
-        let (mut last_shard, mut full) = (None, false);
+        let (mut last_shard, mut full, mut held) = (None, false, false);
         let mut left = self.config.step_blocks;
         while left > 0 {
             left -= 1;
@@ -71,6 +71,12 @@ impl Cache {
             if r.cursor == r.end {
                 break;
             }
+            let (modifies, v) = (r.op.modifies(), usize::from(r.volume));
+            held = modifies && self.is_over_share(v);
+            if held {
+                break;
+            }
+            let r = &mut self.front.requests[request];
             let start = size.within(r.cursor);
             let length = (size.bytes() - start).min(r.end - r.cursor);
             let piece = Piece {
@@ -94,8 +100,11 @@ impl Cache {
             match access {
                 Access::Pending => {
                     r.cursor += length;
-                    if matches!(r.op, Op::Trim | Op::WriteZeroes) {
-                        left -= self.zero_further(request, n, left);
+                    let zeroes = matches!(r.op, Op::Trim | Op::WriteZeroes);
+                    let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
+                    left -= further;
+                    if modifies {
+                        self.front.volumes[usize::from(volume)].pieces += 1 + further;
                     }
                 }
                 Access::Done(result) => {
@@ -117,7 +126,9 @@ impl Cache {
         }
         let r = &self.front.requests[request];
         debug_assert!(r.outstanding <= self.config.request_blocks_max);
-        if r.cursor < r.end {
+        if held {
+            self.hold_for_share(request);
+        } else if r.cursor < r.end {
             match last_shard {
                 // One with much under way waits for its own pieces first.
                 Some(n) if full && self.front.may_step(request) => {

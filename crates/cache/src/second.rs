@@ -10,8 +10,9 @@
 //!   block comes back, and is the first to give way.
 //! - [`Stand::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
 //!   costs a write to the backing store while the block is in use.
-//! - [`Stand::Pinned`]: its dirty record cannot be read, so that it can neither be destaged nor
-//!   forgotten. It counts, and does not give way, until it is written anew.
+//! - [`Stand::Pinned`]: its dirty record cannot be read, or its backing store fails, so that it can
+//!   neither be destaged nor forgotten. It counts, and does not give way, until it is written anew or
+//!   its store recovers.
 //! - [`Stand::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 

@@ -38,6 +38,9 @@ impl Slots {
     pub fn local(&self, slot: Slot) -> u32 {
         slot.0 - self.base
     }
+    pub fn count(&self) -> usize {
+        self.states.len()
+    }
     pub fn free_count(&self) -> usize {
         self.free.len()
     }

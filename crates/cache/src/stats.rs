@@ -118,6 +118,21 @@ pub struct CacheStats {
     /// Entries written to say that a block's newest data is lost, because the region of its record was
     /// to be used again.
     pub carried_lost: u64,
+    /// Records of volumes whose backing store fails that were carried on from a region to be used again.
+    pub carried: u64,
+    /// Requests that waited because their volume had its share of flash dirty.
+    pub waits_share: u64,
+    /// Times that a volume was suspended, because its backing store failed for too long; appends that
+    /// were refused then; probes of stores that fail, and stores that took something again.
+    pub suspensions: u64,
+    /// Times that all who needed room on flash were told that there is none because of such stores.
+    pub jams: u64,
+    /// See `suspensions`.
+    pub appends_refused: u64,
+    /// See `suspensions`.
+    pub probes: u64,
+    /// See `suspensions`.
+    pub stores_recovered: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,
     /// At the start: records that waited for a place in the index until all were known.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_block::{ContentRun, Nanos, Op};
+use forebay_block::{ContentRun, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::{Effect, Place, RequestId};
@@ -179,7 +179,7 @@ impl Core {
             requests.iter().for_each(|r| self.cache.prefetch_entry(r.volume, r.offset));
         }
         for mut request in requests.drain(..) {
-            let at_once = self.waiting.is_empty() && self.may_take();
+            let at_once = !self.waiting.has(session) && self.may_take(request.volume);
             if at_once && let Some(lent) = self.read_hit(now, session, &mut request) {
                 // Behind the answers so far: a client may have asked for this after those.
                 let mailbox = self.table.session(session);
@@ -240,6 +240,13 @@ impl Core {
         self.drive(now);
     }
 
+    /// Has stores that fail tried again now.
+    pub fn retry_stores(&mut self, now: Nanos) {
+        self.note(|| Record::RetryStores);
+        self.cache.retry_stores();
+        self.drive(now);
+    }
+
     /// Asks for another write policy.
     pub fn set_policy(&mut self, now: Nanos, policy: WritePolicy, acknowledge: Acknowledge) {
         self.note(|| Record::SetPolicy(policy, acknowledge));
@@ -279,8 +286,10 @@ impl Core {
     /// for room.
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
-        while self.may_take() {
-            let Some(id) = self.waiting.pop() else { break };
+        while self.may_take_any() {
+            let (cache, table) = (&self.cache, &self.table);
+            let fits = |id: RequestId| cache.has_room_for(table.request(id).volume);
+            let Some(id) = self.waiting.pop(fits) else { break };
             self.hand_in(now, id);
         }
         if let Some(tape) = &mut self.tape {
@@ -297,8 +306,13 @@ impl Core {
     }
 
     /// Whether a request may be handed to the machine.
-    fn may_take(&self) -> bool {
+    fn may_take_any(&self) -> bool {
         !self.held && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
+    }
+
+    /// Whether one of this volume may.
+    fn may_take(&self, volume: Volume) -> bool {
+        self.may_take_any() && self.cache.has_room_for(volume)
     }
 
     /// Passes a timeout that has come.

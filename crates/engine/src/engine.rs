@@ -33,6 +33,7 @@ use crate::watch::Watch;
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     errors: Vec<u64>,
+    suspended: Vec<bool>,
     lasting: Vec<String>,
 }
 
@@ -304,6 +305,21 @@ impl Engine {
                 *told = errors;
             }
         }
+        told.suspended.resize(self.volumes.len(), false);
+        for (volume, told) in self.volumes.iter().zip(&mut told.suspended) {
+            let (name, suspended) = (&volume.name, core.cache.suspended(volume.volume));
+            if suspended.is_some() != *told {
+                troubles.push(match suspended {
+                    Some(error) => format!(
+                        "writes to volume {name} fail until its backing store takes what is dirty: it \
+                         has failed for longer than flush.give_up_after ({error}). It is tried every \
+                         five seconds, and by `forebay ctl resume`"
+                    ),
+                    None => format!("the backing store of volume {name} takes writes again"),
+                });
+                *told = suspended.is_some();
+            }
+        }
         let given_up = core.cache.has_given_up();
         drop(core);
         let lasting =
@@ -360,6 +376,13 @@ impl Engine {
             log: core.cache.log_stats().copied(),
             volumes: self.volumes.iter().map(|v| of(v).unwrap_or_default()).collect(),
         }
+    }
+
+    /// Has backing stores that fail tried again now, rather than when it is time for that.
+    pub fn retry_stores(&self) {
+        let mut core = self.shared.lock();
+        core.retry_stores(self.shared.clock.now());
+        self.shared.unlock(core, None);
     }
 
     /// Brings everything that is dirty now to the backing stores, while requests go on.

@@ -186,6 +186,13 @@ pub struct VolumeStatus {
     /// How the last operation on its backing store failed, if it did; for exports of NBD servers
     /// why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
+    /// Whether writes fail because they have waited for the backing store, which fails, for
+    /// `flush.give_up_after`. That ends when the store takes something again; it is tried every five
+    /// seconds, and by `forebay ctl resume`.
+    pub suspended: bool,
+    /// Blocks that the volume may have dirty on flash, where several volumes share it; `null` where
+    /// it may fill it.
+    pub dirty_on_flash_max: Option<u64>,
     /// Blocks whose newest data were on flash only and cannot be read there, as far as they have been
     /// met. (Of very many, the first of them.)
     pub unreadable_blocks: u64,
@@ -246,9 +253,9 @@ pub struct DeviceCounters {
 }
 
 /// What a cache that has given its flash up says.
-pub(crate) const GIVEN_UP: &str = "nothing goes to flash until the next start: it failed, or had to \
-                                   wait too long for a backing store. Writes fail, reads go on, \
-                                   dirty blocks stay on flash";
+pub(crate) const GIVEN_UP: &str = "nothing goes to flash until the next start: it failed, or holds too \
+                                   much that cannot be read. Writes fail, reads go on, dirty blocks \
+                                   stay on flash";
 
 /// Takes a status under the lock, and puts it together outside.
 pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
@@ -261,8 +268,10 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
     let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
-    let failing: Vec<_> =
-        volumes.iter().map(|v| (cache.backing_failure(v.volume), unreadable(v.volume))).collect();
+    let suspended = |v| cache.suspended(v).is_some();
+    let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
+    let troubles: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
+    let share = cache.dirty_share();
     let given_up = cache.has_given_up();
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
@@ -275,13 +284,16 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let none = LatencyRecorder::coarse();
     let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
     let volume =
-        |((v, s), failing): ((&VolumeDescription, &VolumeStats), &(Option<IoError>, u64))| {
+        |((v, s), trouble): ((&VolumeDescription, &VolumeStats), &(Option<IoError>, bool, u64))| {
+            let &(failure, suspended, unreadable_blocks) = trouble;
             VolumeStatus {
                 volume: v.name.clone(),
                 size_bytes: v.size_bytes,
                 read_only: v.read_only,
-                backing_failure: failing.0.map(|error| error.to_string()),
-                unreadable_blocks: failing.1,
+                backing_failure: failure.map(|error| error.to_string()),
+                suspended,
+                dirty_on_flash_max: share,
+                unreadable_blocks,
                 workload: workload(s, of(v)),
             }
         };
@@ -303,7 +315,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         flash_failure: given_up.then(|| GIVEN_UP.to_owned()),
         quiesced: None,
         total: workload(&total, &all),
-        volumes: volumes.iter().zip(&stats).zip(&failing).map(volume).collect(),
+        volumes: volumes.iter().zip(&stats).zip(&troubles).map(volume).collect(),
         tier2_bytes_written: log.map_or(0, |l| {
             (l.payload_pages + l.header_pages + l.superblock_pages) * u64::from(l.page_size)
         }),

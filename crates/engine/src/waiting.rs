@@ -21,9 +21,9 @@ impl Waiting {
         self.count
     }
 
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
+    /// Whether any of this session waits.
+    pub fn has(&self, session: u32) -> bool {
+        self.queues.get(session as usize).is_some_and(|queue| !queue.is_empty())
     }
 
     /// Puts a request of a session behind its others.
@@ -39,9 +39,11 @@ impl Waiting {
         self.count += 1;
     }
 
-    /// The next request.
-    pub fn pop(&mut self) -> Option<RequestId> {
-        let session = self.turns.pop_front()?;
+    /// The next request that `fits`, of the first that sessions wait with.
+    pub fn pop(&mut self, mut fits: impl FnMut(RequestId) -> bool) -> Option<RequestId> {
+        let first = |session: &u32| self.queues[*session as usize].front().copied();
+        let turn = self.turns.iter().position(|session| first(session).is_some_and(&mut fits))?;
+        let session = self.turns.remove(turn)?;
         let queue = &mut self.queues[session as usize];
         let request = queue.pop_front();
         if !queue.is_empty() {
@@ -63,11 +65,24 @@ mod tests {
         (1000..2000).for_each(|n| waiting.push(0, RequestId(n)));
         waiting.push(1, RequestId(5000));
         waiting.push(1, RequestId(5001));
-        let order: Vec<u64> = (0..5).filter_map(|_| waiting.pop()).map(|id| id.0).collect();
+        let order: Vec<u64> = (0..5).filter_map(|_| waiting.pop(|_| true)).map(|id| id.0).collect();
         assert_eq!(order, [0, 1000, 5000, 1, 1001]);
         assert_eq!(waiting.len(), 1997);
-        let rest: Vec<u64> = std::iter::from_fn(|| waiting.pop()).map(|id| id.0).collect();
+        let rest: Vec<u64> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|id| id.0).collect();
         assert!(rest.iter().filter(|&&id| id < 1000).is_sorted(), "a session's order is its own");
-        assert!(waiting.is_empty() && rest.len() == 1997);
+        assert!(waiting.len() == 0 && rest.len() == 1997);
+    }
+
+    #[test]
+    fn a_session_whose_request_does_not_fit_keeps_its_turn_and_others_go_on() {
+        let mut waiting = Waiting::default();
+        for (session, request) in [(0, 1), (0, 2), (1, 10), (1, 11)] {
+            waiting.push(session, RequestId(request));
+        }
+        let large = |id: RequestId| id.0 >= 10;
+        let order: Vec<u64> = std::iter::from_fn(|| waiting.pop(large)).map(|id| id.0).collect();
+        assert_eq!(order, [10, 11]);
+        assert!(waiting.has(0) && !waiting.has(1));
+        assert_eq!(waiting.pop(|_| true), Some(RequestId(1)));
     }
 }

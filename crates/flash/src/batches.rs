@@ -39,7 +39,9 @@ pub(crate) struct Queue {
     pub items: VecDeque<Queued>,
     /// What is carried on from a region being reclaimed: it comes before `items`, which may wait for
     /// that region.
-    carried: VecDeque<Queued>,
+    pub(crate) carried: VecDeque<Queued>,
+    /// Nothing is to be added to what is carried for now.
+    pub close_carried: bool,
     /// Serial of the newest append.
     pub last_serial: u64,
     /// Someone waits for appends up to this serial.
@@ -50,19 +52,19 @@ pub(crate) struct Queue {
     /// ticket).
     pub barriers: VecDeque<(u64, u64)>,
     /// How much of the front fits the next batch, as far as measured.
-    fill: Fill,
+    pub(crate) fill: Fill,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Fill {
+pub(crate) struct Fill {
     /// Pages the batch may have, header included; what follows was measured against it.
     room: u32,
-    count: usize,
-    payload_pages: u32,
+    pub count: usize,
+    pub payload_pages: u32,
     /// Cells needed; none in the layout log.
     cells: usize,
     /// Nothing more would fit.
-    full: bool,
+    pub full: bool,
 }
 
 impl Queue {
@@ -70,6 +72,7 @@ impl Queue {
         Queue {
             items: VecDeque::with_capacity(capacity),
             carried: VecDeque::new(),
+            close_carried: false,
             last_serial: 0,
             close_through: 0,
             internal: 0,
@@ -86,30 +89,9 @@ impl Queue {
         self.last_serial
     }
 
-    /// Queues what is carried on. It has no place in the order of arrival: nobody waits for it but
-    /// the caller.
-    pub fn carry(&mut self, item: Queued) {
-        self.carried.push_back(item);
-    }
-
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && self.carried.is_empty()
-    }
-
-    /// How much of what is carried fits a batch of `room` pages.
-    fn measure_carried(&self, room: u32, geometry: &Geometry) -> Fill {
-        let limit = room.min(geometry.batch_pages_max) - 1;
-        let mut fill = Fill::default();
-        for item in self.carried.iter().take(geometry.batch_entries_max as usize) {
-            let pages = geometry.payload_pages(item.valid);
-            if fill.payload_pages + pages > limit {
-                break;
-            }
-            fill.payload_pages += pages;
-            fill.count += 1;
-        }
-        fill
     }
 
     /// Ends the batch that the newest append will be in right behind it.
@@ -239,6 +221,11 @@ impl Batches {
         }
     }
 
+    /// Serial of the last append that is in a batch in flight; 0 without any.
+    pub fn last_serial(&self) -> u64 {
+        self.order.iter().map(|&n| self.all[n].last_serial).max().unwrap_or(0)
+    }
+
     /// Whether no batch is in flight.
     pub fn is_idle(&self) -> bool {
         self.order.is_empty()
@@ -299,7 +286,11 @@ impl Log {
             let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {
                 let fill = self.queue.measure_carried(room, &self.geometry);
+                if !fill.full && !self.queue.close_carried {
+                    break;
+                }
                 self.form_batch(fill, true);
+                self.queue.close_carried &= !self.queue.carried_is_empty();
                 progress = true;
                 continue;
             }

@@ -242,6 +242,26 @@ impl Geometry {
         check(self.pages() <= POSITIONS_MAX, "more pages than a position can name")
     }
 
+    /// Regions that are kept free for what is carried on from a region being reclaimed, in the layout log:
+    /// enough for all of it in the smallest batches, unless there are few.
+    pub const fn regions_kept(&self) -> u32 {
+        match (self.slots, self.regions) {
+            (0, 0..8) => 1,
+            (0, _) => 2,
+            _ => 0,
+        }
+    }
+
+    /// Whole blocks that a region holds in batches of at most so many, in the layout log.
+    pub fn region_blocks(&self, batch_entries: u32) -> u64 {
+        let (block, room) = (self.block_pages(), self.usable_pages() - 1);
+        let most = self.batch_entries_max.min((self.batch_pages_max - 1) / block);
+        let most = most.min(batch_entries).max(1);
+        let batch = 1 + most * block;
+        let rest = (room % batch).saturating_sub(1) / block;
+        u64::from(room / batch * most + rest)
+    }
+
     /// Bytes of a granule, the unit of validity and dirtiness: the larger of 512 B and a
     /// sixteenth of a block.
     pub const fn granule_bytes(&self) -> u32 {

@@ -192,25 +192,7 @@ impl Log {
         }
     }
 
-    /// Appends what is still owed of a region that is being reclaimed, so that it can be released: before
-    /// all appends that are in no batch yet, and, since they may wait for that region, with room of
-    /// its own. The layout log only. (A record that is in a batch already would come before it in the
-    /// log: see [`Log::is_waiting`].)
-    ///
-    /// # Panics
-    /// As [`Log::append`].
-    pub fn carry(&mut self, append: Append) {
-        assert!(self.geometry.slots == 0, "cells stay when their region goes");
-        // (What waits to be written when the log is stopped may wait for that region.)
-        let draining = matches!(self.phase, Phase::Draining);
-        let refusal = if draining { self.error } else { self.refusal() };
-        let Some(queued) = self.admit(&append, refusal) else { return };
-        self.activity.record_appended(append.key);
-        self.queue.carry(queued);
-        self.pump();
-    }
-
-    fn admit(&mut self, append: &Append, refusal: Option<IoError>) -> Option<Queued> {
+    pub(crate) fn admit(&mut self, append: &Append, refusal: Option<IoError>) -> Option<Queued> {
         let Append { ticket, key, valid, dirty, slot, .. } = *append;
         let lost = dirty & !valid;
         assert!(
@@ -556,14 +538,21 @@ impl Log {
         if self.geometry.slots != 0 {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid), false)
+        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
     }
 
-    /// Whether there is room to carry on what is owed of a region: a start that followed a crash while that
-    /// was done may find none.
-    pub fn may_carry(&self) -> bool {
-        let needed = 1 + self.geometry.payload_pages(self.geometry.full_mask());
-        self.geometry.slots == 0 && self.regions.has_room(needed, true)
+    /// Whether the log is so full that a record that is given to it now may wait until another leaves.
+    pub fn is_short(&self) -> bool {
+        if self.geometry.slots != 0 {
+            return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
+        }
+        !self.regions.has_room(self.geometry.batch_pages_max)
+    }
+
+    /// The numbers of the regions in use, from the oldest on.
+    pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
+        let end = self.regions.head + u64::from(self.regions.open);
+        (self.regions.tail..end).map(|s| self.regions.number(s) as u32)
     }
 
     /// Whether recovery has given all that it found, and the log is about to begin its epoch: nothing
@@ -588,7 +577,7 @@ impl Log {
     ///
     /// # Panics
     /// Before `Ready`.
-    fn refusal(&self) -> Option<IoError> {
+    pub(crate) fn refusal(&self) -> Option<IoError> {
         match self.phase {
             Phase::New | Phase::Recovering | Phase::Opening { .. } => {
                 panic!("the log is not ready yet")

@@ -84,7 +84,10 @@ impl Regions {
             first_page: geometry.first_region_page(),
             // Mappings move in circles if more is wanted free than there can be.
             reserve: match geometry.slots {
-                0 => u64::from((options.reserve_regions + 1).min(geometry.regions - 2)),
+                0 => {
+                    let wanted = options.reserve_regions + geometry.regions_kept();
+                    u64::from(wanted.min(geometry.regions - 2))
+                }
                 _ => 1,
             },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
@@ -100,7 +103,7 @@ impl Regions {
             directory_under_way: None,
             checkpoint: 0,
             keeps_last: geometry.slots != 0,
-            kept: u32::from(geometry.slots == 0),
+            kept: geometry.regions_kept(),
             pages_skipped: 0,
         }
     }
@@ -149,11 +152,10 @@ impl Regions {
         if self.free() <= kept || waits { None } else { Some(self.usable_pages - 1) }
     }
 
-    /// Whether there is room for a batch that needs so many pages.
-    pub fn has_room(&self, needed: u32, carried: bool) -> bool {
-        let kept = if carried { 0 } else { self.kept };
+    /// Whether there is room for a batch that needs so many pages, and is not carried.
+    pub fn has_room(&self, needed: u32) -> bool {
         let open = self.open && self.usable_pages - self.next_page >= needed;
-        self.free() >= kept + u32::from(!open)
+        self.free() >= self.kept + u32::from(!open)
     }
 
     /// The same without the region that is kept for what has no payload.

@@ -235,6 +235,13 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
+    /// The record was not written, because [`Log::take_back`] was called; its slot is free again.
+    ///
+    /// [`Log::take_back`]: crate::Log::take_back
+    AppendRefused {
+        /// As given.
+        ticket: u64,
+    },
     /// A mapping given to `remap` stands in the journal anew (durable after the next sync).
     Moved {
         /// As given.

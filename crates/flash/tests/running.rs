@@ -207,6 +207,7 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     };
     rig.carry(100, key(0), 2);
     rig.log.carry(lost);
+    rig.log.close_carried();
     let region = hear(&mut rig, &mut appended).expect("room is needed");
     assert_eq!(appended.split_off(waits as usize), [100, 101]);
     rig.log.region_released(region);

@@ -1,19 +1,27 @@
 //! Carrying on: what is still owed of a region that is to be used again, and cannot be destaged.
 //!
+//! Records of volumes whose backing store takes nothing are read and written anew at the head of the
+//! log, so that the volumes of other stores find room.
+//!
 //! A dirty record that cannot be read was the only copy of its block's newest data. That this is lost
 //! must outlive its region: else the backing store's older version would come to light. So it is
 //! written down at the head of the log, in an entry without a payload, and that moves on in the same
 //! way whenever the log comes round, until somebody writes the block.
 
-use forebay_effect::Slot;
-use forebay_flash::{Append, BlockKey, Position};
+use forebay_effect::{IoError, Slot};
+use forebay_flash::{Append, Geometry, Position};
 
+use super::clean::volume_bit;
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
-use crate::index::{EntryId, UNREADABLE};
+use crate::index::{Entry, EntryId, UNREADABLE};
 
 /// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
+
+/// Records of a batch of what is carried on, where there are as many slots: batches are not so small that
+/// their headers fill what is kept free.
+const CARRY_BATCH: usize = 16;
 
 /// How carrying a region's records on stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,33 +30,80 @@ pub(crate) enum CarryState {
     Busy,
     /// The region holds nothing dirty any more.
     Done,
+    /// A record could not be read.
+    Unreadable,
     /// The log has failed.
     Failed,
 }
 
+/// What carrying a region on comes to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Owed {
+    /// Blocks that would be lost, and are not yet.
+    pub lost: u64,
+    /// Pages of the log, at most.
+    pub pages: u64,
+}
+
 impl Shard {
-    /// Blocks that would be lost, and are not yet, if what is left of the region were carried on; `None`
-    /// if that must not be: what is lost keeps its entry in the index, and others need some.
-    pub fn would_lose(&self, region: u32) -> Option<u64> {
-        let fresh = |e: &crate::index::Entry| e.flash_dirty != 0 && e.lost_on_flash() == 0;
-        let more = self.region_entries_of(region).filter(|&id| fresh(&self.index[id])).count();
+    /// What it comes to if all that is dirty in the region is carried on; `None` if that must not be:
+    /// because a record is to be destaged, being of a volume that is none of `carried` (bits), or
+    /// because too much is lost (that keeps its entry in the index, and others need some).
+    pub fn carry_needs(&self, region: u32, carried: u64, geometry: &Geometry) -> Option<Owed> {
+        let mut owed = Owed::default();
+        let mut records: u64 = 0;
+        let block = geometry.block_pages();
+        for e in self.region_entries_of(region).map(|id| &self.index[id]) {
+            if e.flash_dirty == 0 {
+                continue;
+            }
+            if is_lost(e) {
+                // Each may come to stand in a batch of its own.
+                owed.pages += 1;
+                owed.lost += u64::from(e.owed() != 0 && e.lost_on_flash() == 0);
+            } else if carried & volume_bit(e.key()) != 0 {
+                owed.pages += u64::from(block);
+                records += 1;
+            } else {
+                return None;
+            }
+        }
+        // With the headers of batches, and what may be left at the end of a region.
+        owed.pages += records.div_ceil(self.carry_batch(geometry) as u64) + 2;
         let most = self.flash_entries / LOST_SHARE;
-        (self.lost + more as u32 <= most).then_some(more as u64)
+        (owed.lost == 0 || self.lost + owed.lost as u32 <= most).then_some(owed)
     }
 
-    /// Begins to carry on what cleaning has left of a region.
-    pub fn carry_begin(&mut self, region: u32) {
+    /// Records that are carried on together at least, unless fewer are left.
+    pub fn carry_batch(&self, geometry: &Geometry) -> usize {
+        let most =
+            geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
+        (most.max(1) as usize).min(CARRY_BATCH).min(self.bounce.count())
+    }
+
+    /// Whether a dirty record of the region could not be read.
+    pub fn region_is_unreadable(&self, region: u32) -> bool {
+        let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
+        self.region_is_dirty(region)
+            && self.region_entries_of(region).any(|id| dirty(&self.index[id]))
+    }
+
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// because it cannot be read.
+    pub fn carry_begin(&mut self, region: u32, failing: u64) {
         let mut left = core::mem::take(&mut self.scratch);
         left.clear();
         for id in self.region_entries_of(region) {
             let e = &self.index[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
-                assert!(hopeless, "data that can be read is given up for lost");
+                let fails = failing & volume_bit(e.key()) != 0;
+                assert!(hopeless || fails, "data that can be read is given up for lost");
                 left.push((e.key(), position));
             }
         }
         self.scratch = left;
+        self.carry_unread = false;
     }
 
     /// Pushes that on.
@@ -59,70 +114,135 @@ impl Shard {
         let mut left = core::mem::take(&mut self.scratch);
         left.retain(|&(key, position)| {
             let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
-            if let Some(id) = id.filter(|&id| self.may_carry(around, id)) {
+            let may = |s: &Self, id: &EntryId| !s.carry_unread && s.may_carry(around, *id);
+            if let Some(id) = id.filter(|id| may(self, id)) {
                 self.carry(around, id, position);
             }
             id.is_some()
         });
-        let state = if left.is_empty() { CarryState::Done } else { CarryState::Busy };
+        let state = match (left.is_empty(), self.carry_unread) {
+            (true, _) => CarryState::Done,
+            (_, true) if self.carries.is_empty() => CarryState::Unreadable,
+            _ => CarryState::Busy,
+        };
+        let log = around.log.as_deref_mut().expect("a record needs a log");
+        let together = self.carry_batch(log.geometry()).min(left.len());
+        let enough = self.carries.len() >= together.max(1) || self.carry_unread;
+        // (If there are fewer, others hold slots, or blocks, that they will give back; but what is lost
+        // needs places that it takes itself.)
+        let cramped = !self.carries.is_empty() && !self.may_be_loose();
+        if self.carry_reads == 0 && (enough || cramped) {
+            log.close_carried();
+        }
         self.scratch = left;
         state
     }
 
-    /// Whether the block's record can be carried on now. While a newer record of the block waits for a
+    /// Whether the block's record can be carried on now, by a transfer of its `own`. While a newer record of the block waits for a
     /// batch, it can: what is carried comes first in the log. Once the newer record is in a batch, it
     /// must not: the entry would come later and void it. Nor need it, since the newer record replaces
     /// the old one when the batch is written.
-    fn may_carry(&self, around: &Surroundings<'_>, id: EntryId) -> bool {
+    fn comes_before(&self, around: &Surroundings<'_>, id: EntryId, own: Option<u32>) -> bool {
         let e = &self.index[id];
-        let free = match e.transfer() {
-            None => true,
-            Some(t) => {
+        e.transfer() == own
+            || e.transfer().is_none_or(|t| {
                 let log = around.log.as_deref().expect("a record needs a log");
                 matches!(self.transfers[t].kind, Kind::Append { .. }) && log.is_waiting(e.key())
-            }
-        };
-        free && self.may_be_loose() && !self.is_carried(e.key())
+            })
     }
 
-    fn is_carried(&self, key: BlockKey) -> bool {
-        self.carries.contains(&key)
+    fn may_carry(&self, around: &Surroundings<'_>, id: EntryId) -> bool {
+        let e = &self.index[id];
+        let place = if is_lost(e) { self.may_be_loose() } else { self.bounce.free_count() > 0 };
+        place && !self.carries.contains(&e.key()) && self.comes_before(around, id, None)
     }
 
     fn carry(&mut self, around: &mut Surroundings<'_>, id: EntryId, position: Position) {
         let e = &self.index[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
-        let kind = Kind::Carry { position, dirty };
+        let lost = is_lost(e);
+        let kind = match lost {
+            true => Kind::Carry { position, valid: 0, dirty },
+            false => Kind::CarryRead { position },
+        };
         let t = match e.transfer() {
             None => self.start_on(id, kind, (0, 0)),
             Some(_) => self.start(kind, key, (0, 0)),
         };
         self.carries.push(key);
-        let (ticket, slot) = (self.ticket(t), Slot(u32::MAX));
-        let log = around.log.as_deref_mut().expect("a record needs a log");
-        log.carry(Append { ticket, key, valid: 0, dirty, slot, urgent: true });
+        if lost {
+            return self.hand_on(around, t, Slot(u32::MAX));
+        }
+        let bounce = self.take_bounce().expect("a bounce slot was counted on");
+        self.transfers[t].bounce = Some(bounce);
+        self.carry_reads += 1;
+        self.issue_flash_read(around, id, t, bounce);
     }
 
-    /// The log says so now, at another position, unless something newer has taken the record's place: the
+    /// Gives the log what is carried on.
+    fn hand_on(&mut self, around: &mut Surroundings<'_>, t: u32, slot: Slot) {
+        let Kind::Carry { valid, dirty, .. } = self.transfers[t].kind else {
+            unreachable!("a record is carried on")
+        };
+        let (ticket, key) = (self.ticket(t), self.transfers[t].key);
+        let log = around.log.as_deref_mut().expect("a record needs a log");
+        log.carry(Append { ticket, key, valid, dirty, slot, urgent: true });
+    }
+
+    /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` something newer has taken its
+    /// place.
+    pub(super) fn carry_read(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        t: u32,
+        position: Position,
+        end: Result<bool, IoError>,
+    ) {
+        self.carry_reads -= 1;
+        let key = self.transfers[t].key;
+        // (While it was read, a newer record may have come into a batch.)
+        let id = self.index.find(key).filter(|&id| self.comes_before(around, id, Some(t)));
+        if let (Ok(true), Some(id)) = (end, id) {
+            let e = &self.index[id];
+            let (valid, dirty) = (e.flash_valid, e.flash_dirty);
+            self.transfers[t].kind = Kind::Carry { position, valid, dirty };
+            let slot = self.transfers[t].bounce.expect("a record was read");
+            return self.hand_on(around, t, slot);
+        }
+        if end.is_err() {
+            self.carry_unread = true;
+            self.note_unreadable(key);
+        }
+        self.carries.retain(|&carried| carried != key);
+        self.finish(around, t, |_, _, _| {});
+    }
+
+    /// The log has it now, at another position, unless something newer has taken the record's place: the
     /// regions of both.
     pub(super) fn carried(
         &mut self,
         around: &mut Surroundings<'_>,
         t: u32,
-        (from, to): (Position, Position),
-        dirty: u16,
+        from: Position,
+        to: (Position, u32, u16, u16),
     ) -> Option<(u32, u32)> {
         let key = self.transfers[t].key;
         self.carries.retain(|&carried| carried != key);
         let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(from));
         let log = around.log.as_deref().expect("a record needs a log");
-        let moved = id.map(|_| (log.region_of(from), log.region_of(to)));
+        let moved = id.map(|_| (log.region_of(from), log.region_of(to.0)));
         if let Some(id) = id {
-            around.stats.carried_lost += 1;
-            self.set_record(around, id, Some((to, 0, 0, dirty)));
+            around.stats.carried_lost += u64::from(to.2 == 0);
+            around.stats.carried += u64::from(to.2 != 0);
+            self.set_record(around, id, Some(to));
         }
         self.finish(around, t, |_, _, _| {});
         self.close_runs(around);
         moved
     }
+}
+
+/// Whether what is carried on of the record is that it is lost.
+fn is_lost(e: &Entry) -> bool {
+    e.owed() == 0 || e.has(UNREADABLE)
 }

@@ -48,8 +48,8 @@ pub(crate) struct Job {
 
 impl Job {
     fn written(&self) -> JobState {
-        let Job { volumes, error, unreadable, .. } = *self;
-        JobState::Written { volumes, error, unreadable }
+        let Job { volumes, error, unreadable, failed_volumes: failed, .. } = *self;
+        JobState::Written { volumes, error, unreadable, failed }
     }
 }
 
@@ -59,7 +59,8 @@ pub(crate) enum JobState {
     /// Waiting for transfers.
     Busy,
     /// What could be written is: sync the volumes (bits). What could not stays dirty.
-    Written { volumes: u64, error: Option<IoError>, unreadable: bool },
+    /// `failed`: the volumes (bits) of which that is so because writes failed, or were not tried.
+    Written { volumes: u64, error: Option<IoError>, unreadable: bool, failed: u64 },
 }
 
 /// The volume's bit among those of a job.
@@ -69,20 +70,20 @@ pub(super) fn volume_bit(key: BlockKey) -> u64 {
 
 impl Shard {
     /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
-    /// is, anywhere.
-    pub fn clean_choose(&mut self, target: Target, dirty: bool) {
+    /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
+    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.scratch.clear();
         self.cleaning = true;
         match target {
             Target::Region(_) if !dirty => {}
-            Target::Region(region) => self.collect(region),
+            Target::Region(region) => self.collect(region, skipped),
             Target::Coldest => self.collect_coldest(),
         }
     }
 
-    /// Begins to write what was chosen.
-    pub fn clean_begin(&mut self) {
+    /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
+    pub fn clean_begin(&mut self, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.job = Some(Job {
             cursor: 0,
@@ -90,7 +91,7 @@ impl Shard {
             again: false,
             unreadable: false,
             error: None,
-            failed_volumes: 0,
+            failed_volumes: skipped,
             volumes: 0,
         });
     }
@@ -108,9 +109,13 @@ impl Shard {
     }
 
     /// Collects the region's dirty records that still have to be written, by address.
-    fn collect(&mut self, region: u32) {
+    fn collect(&mut self, region: u32, skipped: u64) {
         let mut id = self.regions[region as usize];
         while id != NONE {
+            if skipped & volume_bit(self.index[id].key()) != 0 {
+                id = self.index[id].next;
+                continue;
+            }
             if self.index[id].has(UNREADABLE) {
                 self.index[id].clear(UNREADABLE);
                 self.restand(id, false);
@@ -128,7 +133,7 @@ impl Shard {
     /// Pushes the job on.
     pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
         let Some(mut job) = self.job.take() else {
-            return JobState::Written { volumes: 0, error: None, unreadable: false };
+            return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
         };
         while job.in_flight < self.destage_depth && self.destage_next(around, &mut job) {}
         let drained = job.in_flight == 0 && job.cursor >= self.scratch.len();
@@ -190,7 +195,14 @@ impl Shard {
             if synced {
                 let was = self.index[id].is_dirty();
                 // (What is lost stays owed.)
-                self.index[id].flash_dirty &= !self.index[id].flash_valid;
+                let left = self.index[id].lost_on_flash();
+                if left == 0 && self.index[id].flash_dirty != 0 {
+                    let log = around.log.as_deref().expect("a record needs a log");
+                    let position = self.index[id].position().expect("a record was destaged");
+                    let region = log.region_of(position);
+                    self.count_record(around, id, region, false);
+                }
+                self.index[id].flash_dirty = left;
                 self.count_dirty(id, was, around.front);
                 self.restand(id, false);
             }
@@ -282,7 +294,16 @@ impl Shard {
     /// Whether any record in the region is dirty, if only because something is lost: who destages hears
     /// of that, and of what takes its place meanwhile.
     pub fn region_is_dirty(&self, region: u32) -> bool {
-        self.region_entries_of(region).any(|id| self.index[id].flash_dirty != 0)
+        self.regions_dirty[region as usize] > 0
+    }
+
+    /// The same of volumes other than these (bits), and what can be destaged.
+    pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
+        let other = |e: &crate::index::Entry| {
+            e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
+        };
+        self.region_is_dirty(region)
+            && self.region_entries_of(region).any(|id| other(&self.index[id]))
     }
 
     /// The entries whose records lie in the region.

@@ -18,7 +18,10 @@ impl Shard {
     pub fn handle_completion(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
         let kind = self.transfers[t].kind;
         around.stats.transfer_errors += u64::from(result.is_err());
-        if !matches!(kind, Kind::FlashRead { .. } | Kind::DestageRead { .. }) {
+        if !matches!(
+            kind,
+            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. }
+        ) {
             let volume = usize::from(self.transfers[t].key.volume());
             let volume = &mut around.front.volumes[volume];
             let reads = matches!(kind, Kind::Fetch | Kind::DirectRead { .. });
@@ -28,7 +31,9 @@ impl Shard {
         }
         match kind {
             Kind::Fetch => self.fetched(around, t, result),
-            Kind::FlashRead { position } | Kind::DestageRead { position } => match result {
+            Kind::FlashRead { position }
+            | Kind::DestageRead { position }
+            | Kind::CarryRead { position } => match result {
                 Ok(()) => self.verify(around, t, position),
                 Err(e) => self.flash_read_ended(around, t, Err(e)),
             },
@@ -177,7 +182,13 @@ impl Shard {
             }
         }
         self.transfers[t].waiters = others;
-        self.finish(around, t, |_, _, _| {});
+        let fetched = self.transfers[t].kind == Kind::Fetch;
+        self.finish(around, t, |shard, _, id| {
+            // A store that fails is not to take memory from others.
+            if fetched && shard.index[id].valid == 0 && shard.index[id].slot().is_some() {
+                shard.release_slot(id);
+            }
+        });
     }
 
     fn fetched(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
@@ -244,6 +255,10 @@ impl Shard {
         end: Result<bool, IoError>,
     ) {
         let destage = matches!(self.transfers[t].kind, Kind::DestageRead { .. });
+        if let Kind::CarryRead { position } = self.transfers[t].kind {
+            around.stats.flash_corrupt += u64::from(end == Err(IoError::Corrupt));
+            return self.carry_read(around, t, position, end);
+        }
         match end {
             Ok(true) if destage => self.record_read(around, t),
             Ok(true) => {
@@ -305,8 +320,9 @@ impl Shard {
         let mut moved = None;
         let (valid, dirty) = match self.transfers[t].kind {
             Kind::Append { valid, dirty } => (valid, dirty),
-            Kind::Carry { position: from, dirty } => {
-                return self.carried(around, t, (from, position), dirty);
+            Kind::Carry { position: from, valid, dirty } => {
+                let to = (position, checksum, valid, dirty);
+                return self.carried(around, t, from, to);
             }
             other => unreachable!("{other:?} is not answered by the log"),
         };
@@ -335,6 +351,18 @@ impl Shard {
         self.finish_applied(around, t, Err(error));
         self.finish(around, t, |shard, _, id| {
             shard.index[id].set(crate::index::DOUBTFUL);
+            shard.flush_covered(id, false);
+            shard.relist_dirty(id);
+        });
+        self.close_runs(around);
+    }
+
+    /// The log has no room for a record, and its store fails: it was not written, and stays dirty, or
+    /// leaves memory if it was clean.
+    pub fn append_refused(&mut self, around: &mut Surroundings<'_>, t: u32) {
+        around.stats.appends_refused += 1;
+        self.finish_applied(around, t, Err(IoError::Device));
+        self.finish(around, t, |shard, _, id| {
             shard.flush_covered(id, false);
             shard.relist_dirty(id);
         });

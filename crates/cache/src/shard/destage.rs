@@ -397,6 +397,9 @@ impl Shard {
                     self.index[id].set(crate::index::DESTAGED);
                     if around.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
                         let was = self.index[id].is_dirty();
+                        let log = around.log.as_deref().expect("a record needs a log");
+                        let region = log.region_of(position);
+                        self.count_record(around, id, region, false);
                         self.index[id].flash_dirty = 0;
                         self.count_dirty(id, was, around.front);
                     }

@@ -80,7 +80,7 @@ impl Shard {
             self.release_slot(id);
             return;
         }
-        if self.has_flash && !self.log_failed && e.valid != 0 {
+        if self.has_flash && !self.log_failed && e.valid != 0 && !self.is_jammed(around) {
             if !self.policy.write_back && self.owes_sync(around, e.key()) {
                 // The backing store may yet lose what this slot holds. In an extent marked as
                 // active the record is not trusted after a power cut.
@@ -136,7 +136,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.log_failed {
+        if self.log_failed || self.is_jammed(around) {
             return None;
         }
         let e = &self.index[id];

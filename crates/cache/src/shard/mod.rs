@@ -20,6 +20,7 @@ mod evict;
 mod granules;
 mod read;
 mod recover;
+mod room;
 mod tier2;
 mod transfer;
 mod write;
@@ -42,7 +43,7 @@ use crate::slab::{Fifo, Slab};
 use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
-pub(crate) use carry::CarryState;
+pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
 pub(crate) use evict::FlushState;
@@ -107,6 +108,8 @@ pub(crate) struct Shard {
     ranges: Vec<u32>,
     /// Head of the list of entries whose record lies in each region.
     regions: Vec<u32>,
+    /// By region: how many of them are dirty.
+    regions_dirty: Vec<u32>,
     /// Entries that wait for a bounce slot to be destaged are simply retried by the job.
     job: Option<Job>,
     /// Layout slots: replacement on flash.
@@ -115,6 +118,10 @@ pub(crate) struct Shard {
     moves: Option<Moves>,
     /// Blocks whose record is being carried on.
     carries: Vec<BlockKey>,
+    /// One of them could not be read.
+    carry_unread: bool,
+    /// Those of them that are being read.
+    carry_reads: u32,
     /// Blocks whose record says that newest data is lost.
     lost: u32,
     /// Entries of the index that are there for blocks on flash.
@@ -136,6 +143,11 @@ pub(crate) struct Shard {
     all: u16,
     has_flash: bool,
     log_failed: bool,
+    /// The room that the log, or the index, lacks has been waited for long enough: while that lasts nothing
+    /// is appended.
+    jam: bool,
+    /// Those whose store fails.
+    failing: u64,
     /// Blocks whose dirty record could not be read, the first of them.
     unreadable: Vec<BlockKey>,
     /// Failed destages in a row, without a flash tier.
@@ -207,10 +219,13 @@ impl Shard {
             runs: Runs::new(),
             ranges: Vec::with_capacity(64),
             regions: vec![NONE; regions as usize],
+            regions_dirty: vec![0; regions as usize],
             job: None,
             second,
             moves: None,
             carries: Vec::new(),
+            carry_unread: false,
+            carry_reads: 0,
             lost: 0,
             flash_entries: entries - slots - 1,
             cleaning: false,
@@ -226,6 +241,8 @@ impl Shard {
             all: ((1_u32 << granules) - 1) as u16,
             has_flash: config.flash.is_some(),
             log_failed: false,
+            jam: false,
+            failing: 0,
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
@@ -257,11 +274,6 @@ impl Shard {
     /// Nothing goes to the log any more: who waits for room hears of that.
     pub fn log_gave_up(&mut self) {
         (self.log_failed, self.room) = (true, true);
-    }
-
-    /// Whether pieces wait for an index entry.
-    pub fn waits_for_an_entry(&self) -> bool {
-        !self.starved.is_empty() && self.index.is_full()
     }
 
     /// Blocks with dirty data in DRAM.
@@ -364,38 +376,8 @@ impl Shard {
         self.settle_piece(around, piece, step, None)
     }
 
-    /// Whether there are waiting pieces for which there may now be room.
-    #[inline]
-    pub fn may_serve(&self) -> bool {
-        self.room && !self.starved.is_empty()
-    }
-
-    /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
-    pub fn serve_starved(&mut self, around: &mut Surroundings<'_>) -> bool {
-        if !core::mem::take(&mut self.room) || self.starved.is_empty() {
-            return false;
-        }
-        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
-        while let Some(w) = self.waiters.pop_front(&mut starved) {
-            if !self.try_again(around, w) {
-                // Still no room: it keeps its place before the rest.
-                let mut rest = starved;
-                let mut own = core::mem::replace(&mut self.starved, Fifo::EMPTY);
-                // `own` holds just this waiter, pushed last.
-                let last = self.waiters.pop_front(&mut own).expect("the starved piece");
-                self.waiters.push_front(&mut rest, last);
-                self.starved = rest;
-                // What its attempt took and gave back is no room for it.
-                self.room = false;
-                break;
-            }
-        }
-        self.close_runs(around);
-        true
-    }
-
     /// Evaluates a waiter anew; false when it went back to the starved.
-    fn try_again(&mut self, around: &mut Surroundings<'_>, waiter: u32) -> bool {
+    pub(super) fn try_again(&mut self, around: &mut Surroundings<'_>, waiter: u32) -> bool {
         let mut piece = self.waiters[waiter].piece;
         let step = self.evaluate(around, &mut piece);
         let starved = matches!(step, Step::NoRoom);
@@ -434,7 +416,7 @@ impl Shard {
                 Some(t)
             }
             Step::NoRoom => {
-                if self.is_stuck() {
+                if self.is_stuck(around) {
                     // Nothing is on its way out and nothing can leave: say so, do not hang.
                     if let Some(w) = waiter {
                         self.waiters.remove(w);
@@ -476,12 +458,6 @@ impl Shard {
             }
         }
         Access::Pending
-    }
-
-    /// No transfer is under way that could make room, and flash takes no more.
-    fn is_stuck(&self) -> bool {
-        let cannot_leave = self.log_failed || self.destages_failed >= DESTAGES_FAILED_MAX;
-        cannot_leave && self.transfers.in_use() == 0
     }
 
     fn evaluate(&mut self, around: &mut Surroundings<'_>, piece: &mut Piece) -> Step {
@@ -531,7 +507,7 @@ impl Shard {
             Some(slot) => Some(slot),
             None => {
                 // Nothing is on its way out, so nobody else would make room either.
-                if self.transfers.in_use() == 0 && !self.is_stuck() {
+                if self.transfers.in_use() == 0 && !self.is_stuck(around) {
                     self.push_out(around);
                 }
                 self.slots.take(id)
@@ -593,16 +569,21 @@ impl Shard {
         to: Option<(Position, u32, u16, u16)>,
     ) {
         let was_dirty = self.index[id].is_dirty();
-        let log = around.log.as_deref_mut().expect("a record needs a log");
         if let Some(old) = self.index[id].position() {
-            self.unlist(id, log.region_of(old));
+            let log = around.log.as_deref().expect("a record needs a log");
+            let region = log.region_of(old);
+            self.unlist(id, region);
+            self.count_record(around, id, region, false);
             match &mut self.second {
                 // (Of a record that is being forgotten, the log knows itself.)
                 Some(second) if !second.is_unmapping(id) => {
                     let careless = around.front.sabotage.is(Bug::ChosenCellsUsedAgain);
                     match self.cleaning && !careless {
                         true => self.held.push(old),
-                        false => log.release_cell(old),
+                        false => {
+                            let log = around.log.as_deref_mut().expect("a record needs a log");
+                            log.release_cell(old);
+                        }
                     }
                 }
                 Some(second) => second.set_unmapping(id, false),
@@ -621,7 +602,10 @@ impl Shard {
                 e.set_position(Some(position));
                 e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);
-                self.list(id, log.region_of(position));
+                let log = around.log.as_deref().expect("a record needs a log");
+                let region = log.region_of(position);
+                self.list(id, region);
+                self.count_record(around, id, region, true);
                 if dirty & !valid != 0 {
                     self.lost += 1;
                     let key = self.index[id].key();
@@ -631,6 +615,30 @@ impl Shard {
         }
         self.count_dirty(id, was_dirty, around.front);
         self.restand(id, to.is_some());
+    }
+
+    /// A record of this region comes or goes: keeps account of it if it is dirty.
+    fn count_record(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        region: u32,
+        comes: bool,
+    ) {
+        let e = &self.index[id];
+        if e.flash_dirty == 0 {
+            return;
+        }
+        let volume = usize::from(e.key().volume());
+        let (count, owed) =
+            (&mut self.regions_dirty[region as usize], &mut around.front.volumes[volume].owed);
+        if comes {
+            (*count, *owed) = (*count + 1, *owed + 1);
+        } else {
+            (*count, *owed) = (*count - 1, *owed - 1);
+        }
+        let owed = *owed;
+        around.front.stores.note_dirty(volume, owed);
     }
 
     /// Puts the entry into a region's list.

@@ -83,7 +83,8 @@ impl Shard {
         if !self.policy.allocate_on_read {
             return self.read_around(around, key, piece);
         }
-        if self.is_stuck() && (self.slots.free_count() == 0 || self.index.is_full()) {
+        let stuck = self.is_stuck(around) || self.is_jammed(around);
+        if stuck && (self.slots.free_count() == 0 || self.index.is_full()) {
             // Dirty blocks that cannot leave hold everything: reads go past the cache.
             return self.read_around(around, key, piece);
         }

@@ -5,6 +5,7 @@
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
 
+use super::clean::volume_bit;
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
 use crate::index::{EntryId, LEAVING, NONE, UNREADABLE};
@@ -38,9 +39,10 @@ impl Shard {
         let on_its_way = e.slot().is_some() && e.has(LEAVING);
         let resident = e.slot().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !second.is_unmapping(id);
+        let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
         let to = if !record && !on_its_way {
             Stand::Out
-        } else if e.has(UNREADABLE) {
+        } else if e.has(UNREADABLE) || fails {
             Stand::Pinned
         } else if second.stand(id) == Stand::Leaving && !anew {
             Stand::Leaving
@@ -136,7 +138,24 @@ impl Shard {
 
     /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
     pub fn is_exhausted(&self) -> bool {
-        self.second.as_ref().is_some_and(Second::is_exhausted)
+        self.failing == 0 && self.second.as_ref().is_some_and(Second::is_exhausted)
+    }
+
+    /// The stores of these volumes (bits) fail: what is dirty of them does not give way.
+    pub fn set_failing(&mut self, around: &mut Surroundings<'_>, volumes: u64) {
+        let changed = self.failing ^ volumes;
+        self.failing = volumes;
+        if changed == 0 || self.second.is_none() {
+            return;
+        }
+        for id in 0..self.index.capacity() {
+            let e = &self.index[id];
+            let named = |e: &crate::index::Entry| changed & volume_bit(e.key()) != 0;
+            if !e.is_vacant() && e.flash_dirty != 0 && named(e) {
+                self.restand(id, true);
+            }
+        }
+        self.trim_second(around);
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
@@ -256,6 +275,9 @@ impl Shard {
         if let (true, Some(id)) = (good, here) {
             self.unlist(id, from);
             self.list(id, to);
+            let dirty = u32::from(self.index[id].flash_dirty != 0);
+            self.regions_dirty[from as usize] -= dirty;
+            self.regions_dirty[to as usize] += dirty;
         }
     }
 }

@@ -17,9 +17,11 @@ pub(crate) enum Kind {
     FlashRead { position: Position },
     /// A slot to the log.
     Append { valid: u16, dirty: u16 },
-    /// To the log, in the place of a record whose region is to be used again: that its dirty granules
-    /// are lost.
-    Carry { position: Position, dirty: u16 },
+    /// Flash to a bounce slot, on the way to the head of the log.
+    CarryRead { position: Position },
+    /// To the head of the log, in the place of a record whose region is to be used again: the same
+    /// from a bounce slot or, without valid granules, that the dirty ones are lost.
+    Carry { position: Position, valid: u16, dirty: u16 },
     /// A slot to the backing store (no flash tier): blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
@@ -65,7 +67,7 @@ impl Kind {
             Kind::DirectZero { .. }
             | Kind::Range { .. }
             | Kind::DirectRead { .. }
-            | Kind::Carry { .. } => true,
+            | Kind::Carry { valid: 0, .. } => true,
             _ => false,
         }
     }

@@ -76,6 +76,9 @@ pub enum Action {
         #[arg(long)]
         resume: bool,
     },
+    /// Try backing stores that fail again now, and let requests go on that a quiesce holds back
+    #[command(after_help = EXAMPLE_RESUME)]
+    Resume(ServerArgs),
     /// Stop the server
     #[command(after_help = EXAMPLE_STOP)]
     Stop {
@@ -148,6 +151,9 @@ const EXAMPLE_QUIESCE: &str = "Example, with a server running:
   $ cp disk.img snapshot.img
   $ forebay ctl quiesce --resume --config forebay.toml";
 
+const EXAMPLE_RESUME: &str = "Example, with a server running, when there is room on a store again:
+  $ forebay ctl resume --config forebay.toml";
+
 const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
@@ -186,6 +192,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             post(&server, &format!("/quiesce?for={seconds}"))
         }
         Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
+        Action::Resume(server) => post(&server, "/resume"),
         Action::Stop { server, keep_dirty: true, .. } => post(&server, "/stop?dirty=keep"),
         Action::Stop { server, destage: true, .. } => post(&server, "/stop?dirty=destage"),
         Action::Stop { server, release: true, .. } => post(&server, "/stop?dirty=release"),

@@ -78,8 +78,8 @@ section! {
         /// Most writes of a shard on their way from flash to a backing store at once, each of one
         /// block or of several that follow on one another.
         parallel: u32 = 32;
-        /// How long requests wait for room on flash that a failing backing store does not let
-        /// become free. After that nothing goes to flash until the next start: writes fail, reads
+        /// How long writes wait for room on flash that their failing backing store does not let
+        /// become free. After that writes to its volume fail until it takes something again; reads
         /// go on, and what is dirty stays on flash. 0 means that they wait for ever.
         give_up_after: TimeSpan = "60s";
     }

@@ -100,6 +100,7 @@ impl<R: Read> Player<R> {
             }
             Record::Timeout(now) => cache.handle_timeout(now),
             Record::Destage => cache.destage(),
+            Record::RetryStores => cache.retry_stores(),
             Record::PrepareStop => cache.prepare_stop(),
             Record::Stop(destage) => cache.stop(destage),
             Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),

@@ -365,6 +365,7 @@ impl Rig {
         self.fill(slot.0, key, version);
         let valid = self.geometry.full_mask();
         self.log.carry(Append { ticket, key, valid, dirty: valid, slot, urgent: true });
+        self.log.close_carried();
     }
 
     /// Reads a record's payload; `None` if its checksum fails.

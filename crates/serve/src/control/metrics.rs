@@ -189,6 +189,17 @@ fn failures(page: &mut String, server: &ServerStatus) {
         let (label, fails) = (escape(&volume.volume), u8::from(volume.backing_failure.is_some()));
         line(page, format_args!("{name}{{volume=\"{label}\"}} {fails}"));
     }
+    let name = "forebay_suspended";
+    head(
+        page,
+        name,
+        "gauge",
+        "Whether writes fail because they waited for the backing store too long",
+    );
+    for volume in &status.volumes {
+        let (label, suspended) = (escape(&volume.volume), u8::from(volume.suspended));
+        line(page, format_args!("{name}{{volume=\"{label}\"}} {suspended}"));
+    }
     let name = "forebay_unreadable_blocks";
     head(page, name, "gauge", "Blocks whose newest data cannot be read from flash");
     for volume in &status.volumes {

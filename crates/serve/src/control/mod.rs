@@ -5,7 +5,8 @@
 //! | `GET /status` | what a simulation reports, live, with the volumes and the server |
 //! | `GET /metrics` | the same for Prometheus |
 //! | `POST /destage` | when everything that was dirty is on the backing stores |
-//! | `POST /quiesce`, `POST /resume` | holds requests back with nothing dirty; lets them go on |
+//! | `POST /quiesce` | holds requests back with nothing dirty |
+//! | `POST /resume` | lets them go on; tries backing stores that fail again |
 //! | `POST /set?write_policy=NAME&acknowledge=flash` | when that policy holds |
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
 //! | `POST /stop`, `?dirty=keep`, `?dirty=destage` | asks the server to stop |

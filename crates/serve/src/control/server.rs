@@ -250,7 +250,10 @@ impl Shared {
             }
             "/destage" if post => done(engine.destage(|_| {}), engine),
             "/quiesce" if post => quiesce(engine, &asked.query),
-            "/resume" if post => done(engine.resume(), engine),
+            "/resume" if post => {
+                engine.retry_stores();
+                done(engine.resume(), engine)
+            }
             "/stop" if post => self.stop(asked),
             "/set" if post => set(engine, &asked.query),
             "/resize" if post => resize(engine, &asked.query),

@@ -1,0 +1,79 @@
+//! Stores that take nothing for long. Whoever uses another store must be served, and nobody may wait for
+//! ever.
+
+use forebay_block::Volume;
+use forebay_device::choices::Choices;
+use forebay_device::memory::{Fault, FaultRates};
+use forebay_effect::{Device, Outcome};
+
+use super::Runner;
+
+/// Completions and timeouts that requests may take before they count as hanging.
+const TURNS_MAX: u32 = 100_000;
+
+impl Runner<'_> {
+    /// A store begins to fail; or while one does: the others are waited for, or it is mended.
+    pub(super) fn outage(&mut self) -> Result<(), String> {
+        let Some(failing) = self.outage else {
+            let volume = self.choices.choose(self.oracles.len() as u64) as usize;
+            let fault = match self.choices.choose(2) {
+                0 => Fault::NoSpace,
+                _ => Fault::TransientError,
+            };
+            self.tell(|| format!("the store of volume {volume} takes nothing: {fault:?}"));
+            self.set_store(volume, FaultRates::NONE.with(fault, 1));
+            self.outage = Some(volume);
+            self.seen.stats.add("stores: outages", 1);
+            return Ok(());
+        };
+        match self.choices.choose(4) {
+            0 => {
+                self.tell(|| format!("the store of volume {failing} is mended"));
+                self.set_store(failing, FaultRates::NONE);
+                self.outage = None;
+                if self.choices.choose(2) == 0 {
+                    self.world.cache.retry_stores();
+                    self.world.run();
+                }
+                // (If not, it is found by a probe.)
+                self.wait_for(None)
+            }
+            1 => self.wait_for(None),
+            _ => self.wait_for(Some(failing)),
+        }
+    }
+
+    /// Waits until all are answered, or all of other volumes than one.
+    fn wait_for(&mut self, but: Option<usize>) -> Result<(), String> {
+        for _ in 0..TURNS_MAX {
+            self.hear()?;
+            if self.open.values().all(|expect| Some(expect.volume()) == but) {
+                return Ok(());
+            }
+            if !self.world.complete_one(&mut self.choices) {
+                break;
+            }
+        }
+        Err(format!(
+            "requests wait for the store of another volume: {:?}, {}",
+            self.open,
+            self.world.cache.describe()
+        ))
+    }
+
+    fn set_store(&mut self, volume: usize, rates: FaultRates) {
+        let device = Device::Backing(Volume(volume as u32));
+        self.world.executor.devices_mut().set_rates(device, rates);
+    }
+
+    /// A request was answered.
+    pub(super) fn note_outage(&mut self, volume: usize, result: Outcome) {
+        if self.outage.is_some_and(|failing| failing != volume) {
+            let name = match result {
+                Ok(()) => "stores: served beside one that fails",
+                Err(_) => "stores: failed beside one that fails",
+            };
+            self.seen.stats.add(name, 1);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Pieces that wait for room, and how that ends if there is none for long.
+
+use forebay_effect::IoError;
+use forebay_flash::Log;
+
+use super::{DESTAGES_FAILED_MAX, Shard, Surroundings};
+use crate::slab::Fifo;
+
+impl Shard {
+    /// Whether there are waiting pieces for which there may now be room.
+    #[inline]
+    pub fn may_serve(&self) -> bool {
+        self.room && !self.starved.is_empty()
+    }
+
+    /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
+    pub fn serve_starved(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if !core::mem::take(&mut self.room) || self.starved.is_empty() {
+            return false;
+        }
+        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+        while let Some(w) = self.waiters.pop_front(&mut starved) {
+            if !self.try_again(around, w) {
+                // Still no room: it keeps its place before the rest.
+                let mut rest = starved;
+                let mut own = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+                // `own` holds just this waiter, pushed last.
+                let last = self.waiters.pop_front(&mut own).expect("the starved piece");
+                self.waiters.push_front(&mut rest, last);
+                self.starved = rest;
+                // What its attempt took and gave back is no room for it.
+                self.room = false;
+                break;
+            }
+        }
+        self.close_runs(around);
+        true
+    }
+
+    /// Room has been waited for long enough (or not any more): who waited may go on, or is told.
+    pub fn set_jam(&mut self, jam: bool) {
+        self.room |= self.jam != jam;
+        self.jam = jam;
+    }
+
+    /// Whether the log, or the index, has no room and may not have any for long.
+    pub(super) fn is_jammed(&self, around: &Surroundings<'_>) -> bool {
+        let short =
+            |s: &Self| s.index.is_full() || around.log.as_deref().is_some_and(Log::is_short);
+        self.jam && short(self)
+    }
+
+    /// Tells pieces that modify, and wait for room, that they wait in vain.
+    pub fn refuse_starved(&mut self, around: &mut Surroundings<'_>) {
+        if !self.is_jammed(around) {
+            return;
+        }
+        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+        let mut others = Fifo::EMPTY;
+        while let Some(w) = self.waiters.pop_front(&mut starved) {
+            let request = self.waiters[w].piece.request;
+            let r = &around.front.requests[request];
+            if r.op.modifies() {
+                self.waiters.remove(w);
+                around.front.pieces_done(request, 1, Err(IoError::Device));
+            } else {
+                self.waiters.push_back(&mut others, w);
+            }
+        }
+        self.starved = others;
+    }
+
+    /// Whether pieces wait for an index entry.
+    pub fn waits_for_an_entry(&self) -> bool {
+        !self.starved.is_empty() && self.index.is_full()
+    }
+
+    /// No transfer is under way that could make room, and flash takes no more.
+    pub(super) fn is_stuck(&self, around: &Surroundings<'_>) -> bool {
+        let cannot_leave = self.log_failed
+            || self.destages_failed >= DESTAGES_FAILED_MAX
+            || self.is_jammed(around);
+        cannot_leave && self.transfers.in_use() == 0
+    }
+}

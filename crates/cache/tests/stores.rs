@@ -1,0 +1,224 @@
+//! Backing stores that fail: what their volumes feel, and what the others do not.
+
+#[allow(dead_code, reason = "shared with the contract's tests")]
+mod driver;
+
+use driver::{BLOCK, Driver, is_write, with_flash};
+use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
+use forebay_effect::{Device, Effect, IoError, RequestId};
+use forebay_flash::Geometry;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Two volumes on flash; what is written to the store of the first fails while `dead`.
+struct Stores {
+    d: Driver,
+    dead: bool,
+    next: u64,
+}
+
+impl Stores {
+    fn new(acknowledge: Acknowledge) -> Stores {
+        let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
+        let give_up_after = Nanos(60 * SECOND);
+        Stores { d: Driver::new(CacheConfig { give_up_after, ..config }), dead: true, next: 5000 }
+    }
+
+    fn request(&mut self, volume: u32, op: Op, block: u64) -> u64 {
+        self.next += 1;
+        let (id, now) = (RequestId(self.next), Nanos(self.d.next));
+        let (offset, length) = if op == Op::Flush { (0, 0) } else { (block * BLOCK, BLOCK) };
+        self.d.cache.handle_request(now, id, Volume(volume), op, Flags::NONE, offset, length);
+        self.d.poll();
+        self.settle();
+        self.next
+    }
+
+    fn write(&mut self, volume: u32, block: u64) -> u64 {
+        self.request(volume, Op::Write, block)
+    }
+
+    /// Ends all that devices do.
+    fn settle(&mut self) {
+        let fails = |effect: &Effect| {
+            matches!(effect, Effect::Write { device: Device::Backing(Volume(0)), .. })
+        };
+        for turn in 0.. {
+            if self.d.pending.is_empty() {
+                break;
+            }
+            assert!(turn < 100_000, "no end: {}", self.d.cache.describe());
+            let bad = self.dead && fails(&self.d.pending[0].0);
+            self.d.complete_first(|_| true, if bad { Err(IoError::NoSpace) } else { Ok(()) });
+        }
+    }
+
+    /// Lets time pass, timeout by timeout.
+    fn wait(&mut self, seconds: u64) {
+        let until = self.d.next + seconds * SECOND;
+        while let Some(at) = self.d.cache.poll_timeout().filter(|at| at.0 <= until) {
+            self.d.next = self.d.next.max(at.0);
+            self.d.cache.handle_timeout(Nanos(self.d.next));
+            self.d.poll();
+            self.settle();
+        }
+        self.d.next = until;
+    }
+
+    fn dirty(&self, volume: u32) -> u64 {
+        self.d.cache.volume_stats(Volume(volume)).unwrap().dirty_blocks
+    }
+}
+
+#[test]
+fn a_store_that_takes_nothing_holds_up_nobody_elses_writes() {
+    for acknowledge in [Acknowledge::Flash, Acknowledge::Dram] {
+        let mut s = Stores::new(acknowledge);
+        let first: Vec<u64> = (0..4).map(|block| s.write(0, block)).collect();
+        s.request(0, Op::Flush, 0);
+        assert!(first.iter().all(|&id| s.d.reply_to(id) == Some(Ok(()))));
+        let mut slow = 0;
+        for n in 0..600 {
+            let id = s.write(1, n % 60);
+            if s.d.reply_to(id).is_none() {
+                // The first attempts have pauses.
+                slow += 1;
+                s.wait(2);
+            }
+            assert_eq!(s.d.reply_to(id), Some(Ok(())), "write {n}");
+        }
+        assert!(slow <= 3, "{slow} writes waited");
+        let stats = *s.d.cache.stats();
+        assert!(stats.carried > 8, "the log went round, and took what is dirty with it: {stats:?}");
+        assert_eq!(s.dirty(0), 4, "all of it");
+        assert!(!s.d.cache.has_given_up());
+        assert_eq!(s.d.cache.suspended(Volume(0)), None, "nobody has waited for it");
+    }
+}
+
+#[test]
+fn who_has_its_share_dirty_waits_then_is_told_then_goes_on() {
+    let mut s = Stores::new(Acknowledge::Flash);
+    let mut held = None;
+    for block in 0..64 {
+        let id = s.write(0, block);
+        s.wait(1);
+        if s.d.reply_to(id).is_none() {
+            held = Some(id);
+            break;
+        }
+    }
+    let held = held.expect("a volume may not have all of flash");
+    assert!(s.d.cache.stats().waits_share > 0);
+    // The other volume does not notice.
+    let other = s.write(1, 0);
+    s.wait(2);
+    assert_eq!(s.d.reply_to(other), Some(Ok(())));
+    s.wait(50);
+    assert_eq!(s.d.reply_to(held), None, "a store may come back");
+    s.wait(20);
+    assert_eq!(s.d.reply_to(held), Some(Err(IoError::NoSpace)));
+    assert_eq!(s.d.cache.suspended(Volume(0)), Some(IoError::NoSpace));
+    let told = s.write(0, 63);
+    assert_eq!(s.d.reply_to(told), Some(Err(IoError::NoSpace)), "at once");
+    let read = s.request(0, Op::Read, 0);
+    assert_eq!(s.d.reply_to(read), Some(Ok(())));
+    let other = s.write(1, 1);
+    assert_eq!(s.d.reply_to(other), Some(Ok(())));
+    // Room was made on the store: nobody has to restart anything.
+    s.dead = false;
+    s.d.cache.retry_stores();
+    s.d.poll();
+    s.settle();
+    s.wait(6);
+    assert_eq!(s.d.cache.suspended(Volume(0)), None);
+    let good = s.write(0, 63);
+    s.wait(6);
+    assert_eq!(s.d.reply_to(good), Some(Ok(())));
+    s.d.cache.destage();
+    s.d.poll();
+    s.settle();
+    assert_eq!((s.dirty(0), s.dirty(1)), (0, 0));
+}
+
+#[test]
+fn a_store_that_comes_back_is_found_without_being_asked_for() {
+    let mut s = Stores::new(Acknowledge::Flash);
+    for block in 0..64 {
+        s.write(0, block);
+    }
+    s.wait(70);
+    assert!(s.d.cache.suspended(Volume(0)).is_some());
+    s.dead = false;
+    s.wait(11);
+    assert_eq!(s.d.cache.suspended(Volume(0)), None);
+    let good = s.write(0, 63);
+    s.wait(1);
+    assert_eq!(s.d.reply_to(good), Some(Ok(())));
+}
+
+#[test]
+fn a_volume_that_is_alone_in_what_it_fills_resumes_without_a_restart() {
+    // The other volume has nothing dirty, but all records are of the one that fails and of the index
+    // there is little: nothing can be carried on.
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let flash = forebay_cache::FlashConfig { entries_max: 4, ..config.flash.clone().unwrap() };
+    let give_up_after = Nanos(60 * SECOND);
+    let d = Driver::new(CacheConfig { flash: Some(flash), give_up_after, ..config });
+    let mut s = Stores { d, dead: true, next: 5000 };
+    let writes: Vec<u64> = (0..64).map(|block| s.write(0, block)).collect();
+    s.wait(70);
+    assert!(writes.iter().all(|&id| s.d.reply_to(id).is_some()), "nobody waits any more");
+    s.dead = false;
+    s.wait(11);
+    let good = s.write(0, 1);
+    s.wait(1);
+    assert_eq!(s.d.reply_to(good), Some(Ok(())));
+    assert!(s.d.pending.iter().all(|(effect, _)| !is_write(effect)));
+}
+
+#[test]
+fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
+    let bytes = 16 << 20;
+    let geometry = Geometry::for_device(bytes, 4096).expect("a device of that size");
+    let config = CacheConfig {
+        dram_blocks: 256,
+        spare_slots: 32,
+        give_up_after: Nanos(60 * SECOND),
+        flash: Some(FlashConfig {
+            geometry,
+            entries_max: 4096,
+            blocks: 4096,
+            regions_reserved: 1,
+            recovery_chunk_pages: 64,
+        }),
+        write_policy: WritePolicy::WRITE_BACK,
+        acknowledge: Acknowledge::Flash,
+        ..CacheConfig::dram_only(256)
+    };
+    let d = Driver::with_volumes(config, 64 << 20);
+    let mut s = Stores { d, dead: true, next: 5000 };
+    let long = |s: &mut Stores, volume: u32, blocks: u64| {
+        s.next += 1;
+        let (id, now) = (RequestId(s.next), Nanos(s.d.next));
+        s.d.cache.handle_request(
+            now,
+            id,
+            Volume(volume),
+            Op::Write,
+            Flags::NONE,
+            0,
+            blocks * BLOCK,
+        );
+        s.d.poll();
+        s.settle();
+        s.wait(3);
+        assert_eq!(s.d.reply_to(s.next), Some(Ok(())), "{}", s.d.cache.describe());
+    };
+    long(&mut s, 0, 512);
+    for _ in 0..8 {
+        long(&mut s, 1, 8192);
+    }
+    assert_eq!(s.dirty(0), 512);
+}

@@ -1,0 +1,115 @@
+//! What is carried on from a region that is reclaimed, and what is taken back for want of room.
+
+use forebay_effect::IoError;
+
+use crate::batches::{Fill, Queue, Queued};
+use crate::geometry::Geometry;
+use crate::log::{Log, Phase};
+use crate::types::{Append, Event};
+
+impl Queue {
+    /// Queues what is carried on. It has no place in the order of arrival: nobody waits for it but
+    /// the caller.
+    fn carry(&mut self, item: Queued) {
+        self.carried.push_back(item);
+    }
+
+    pub(crate) fn carried_is_empty(&self) -> bool {
+        self.carried.is_empty()
+    }
+
+    /// Takes back what waits: for each, `refused` hears its ticket. Gives the serial of the first that is
+    /// dirty; `taken` is that of the last append that is in a batch.
+    fn take_back(&mut self, taken: u64, mut refused: impl FnMut(u64)) -> u64 {
+        let mut first = u64::MAX;
+        let barrier = self.barriers.back().map_or(0, |b| b.0);
+        self.items.retain(|item| {
+            match item.ticket {
+                // (What a mark waits for goes its way.)
+                Some(ticket) if item.serial > barrier => {
+                    refused(ticket);
+                    if item.dirty != 0 {
+                        first = first.min(item.serial);
+                    }
+                    false
+                }
+                _ => true,
+            }
+        });
+        self.fill = Fill::default();
+        self.last_serial = self.items.back().map_or(taken.max(barrier), |item| item.serial);
+        self.close_through = self.close_through.min(self.last_serial);
+        first
+    }
+
+    /// How much of what is carried fits a batch of `room` pages.
+    pub(crate) fn measure_carried(&self, room: u32, geometry: &Geometry) -> Fill {
+        let limit = room.min(geometry.batch_pages_max) - 1;
+        let mut fill = Fill::default();
+        for item in self.carried.iter().take(geometry.batch_entries_max as usize) {
+            let pages = geometry.payload_pages(item.valid);
+            if fill.payload_pages + pages > limit {
+                break;
+            }
+            fill.payload_pages += pages;
+            fill.count += 1;
+        }
+        fill.full = fill.count < self.carried.len()
+            || fill.count == geometry.batch_entries_max as usize
+            || fill.payload_pages == limit;
+        fill
+    }
+}
+
+impl Log {
+    /// Appends what is still owed of a region that is being reclaimed, so that it can be released: before
+    /// all appends that are in no batch yet, and, since they may wait for that region, with room of
+    /// its own. The layout log only. (A record that is in a batch already would come before it in the
+    /// log: see [`Log::is_waiting`].)
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn carry(&mut self, append: Append) {
+        assert!(self.geometry.slots == 0, "cells stay when their region goes");
+        // (What waits to be written when the log is stopped may wait for that region.)
+        let draining = matches!(self.phase, Phase::Draining);
+        let refusal = if draining { self.error } else { self.refusal() };
+        let Some(queued) = self.admit(&append, refusal) else { return };
+        self.activity.record_appended(append.key);
+        self.queue.carry(queued);
+        self.pump();
+    }
+
+    /// Writes what was given to [`Log::carry`] so far, in a batch that may not be full.
+    pub fn close_carried(&mut self) {
+        self.queue.close_carried = true;
+        self.pump();
+    }
+
+    /// Takes back what waits to be written: [`Event::AppendRefused`] for each, and syncs that were to cover
+    /// any that is dirty fail. For who has waited long enough for room.
+    pub fn take_back(&mut self) {
+        let events = &mut self.events;
+        let complete = self.commit.complete_serial.max(self.batches.last_serial());
+        let first = self.queue.take_back(complete, |ticket| {
+            events.push_back(Event::AppendRefused { ticket });
+        });
+        let last = self.queue.last_serial;
+        self.commit.tickets.retain_mut(|(serial, ticket)| {
+            if *serial >= first {
+                let result = Err(IoError::Device);
+                events.push_back(Event::Synced { ticket: *ticket, result });
+                return false;
+            }
+            *serial = last.min(*serial);
+            true
+        });
+        self.pump();
+    }
+
+    /// Whether there is room to carry on so many pages: a start that followed a crash while that was
+    /// done may find none.
+    pub fn may_carry(&self, pages: u64) -> bool {
+        self.geometry.slots == 0 && self.regions.pages_left() >= pages
+    }
+}

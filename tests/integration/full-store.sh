@@ -1,0 +1,81 @@
+# A store without room: the other volume does not notice, this one waits, then fails, and goes on when there is
+# room again, without a restart. In both layouts of flash.
+. "$(dirname "$0")/lib.sh"
+need qemu-io python3 mount
+mkdir small
+mount -t tmpfs -o size=24M tmpfs small 2>/dev/null || skip "no mounts here"
+more_cleanup() {
+    wait || true
+    umount -l "$WORK/small"
+}
+
+# of VOLUME COMMAND...: commands of qemu-io on the export of that name.
+of() {
+    URI="nbd+unix:///$1?socket=$WORK/nbd.sock"
+    shift
+    io "$@"
+}
+fails() {
+    local got=0
+    timeout 60 qemu-io -f raw -c "$2" "nbd+unix:///$1?socket=$WORK/nbd.sock" >io.out 2>&1 || got=$?
+    [ "$got" != 124 ] || fail "hangs: $2"
+    [ "$got" != 0 ] || grep -qi 'failed' io.out || fail "did not fail: $2 ($(cat io.out))"
+}
+# which KEY: the volumes of which that is true.
+which() {
+    status | python3 -c '
+import json, sys
+print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
+}
+
+for layout in log slots; do
+    config size=256MiB dram=4MiB backing="$WORK/small/disk.img"
+    cat >>forebay.toml <<EOF
+[[volume]]
+name = "vm2"
+backing = "$WORK/vm2.img"
+size = "256MiB"
+[flash]
+path = "$WORK/flash.img"
+size = "64MiB"
+layout = "$layout"
+[flush]
+give_up_after = "3s"
+EOF
+    start
+    # The header of the store is there; nothing else has room.
+    head -c 64M /dev/zero >small/filler 2>/dev/null || true
+    of vm1 'write -P 0x11 0 8M' flush
+    # Ten times the size of the flash device.
+    for round in 1 2 3 4 5 6 7 8 9 a; do
+        of vm2 "write -P 0xb$round 0 64M" flush
+    done
+    of vm2 'read -P 0xba 0 64M'
+    of vm1 'read -P 0x11 0 8M'
+    [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
+    # Its share of flash is full: it waits, then it is told, and is not believed to have written.
+    fails vm1 'write -P 0x22 64M 64M'
+    [ "$(which suspended)" = vm1 ] || fail "$(status)"
+    fails vm1 'write -P 0x33 128M 4k'
+    of vm1 'read -P 0x11 0 8M'
+    of vm2 'write -P 0xcc 0 64M' flush 'read -P 0xcc 0 64M'
+    refused 1 'volume vm1' ctl destage
+    [ "$(which dirty_blocks)" = vm1 ] || fail "what is for vm2 could be destaged: $(status)"
+    # A kill forgets none of it.
+    crash
+    start
+    of vm1 'read -P 0x11 0 8M'
+    of vm2 'read -P 0xcc 0 64M' 'write -P 0xdd 0 64M' flush
+    # There is room again.
+    rm small/filler
+    mount -o remount,size=512M small
+    ctl resume
+    of vm1 'write -P 0x44 64M 64M' flush 'read -P 0x44 64M 64M' 'read -P 0x11 0 8M'
+    [ -z "$(which suspended)" ] || fail "still suspended: $(status)"
+    ctl destage
+    [ -z "$(which dirty_blocks)" ] || fail "something is dirty: $(status)"
+    stop
+    grep -q 'volume vm1' server.log || fail "nobody was told: $(cat server.log)"
+    rm -f flash.img vm2.img small/*
+    mount -o remount,size=24M small
+done
