@@ -151,9 +151,22 @@ pub fn outages() -> [Kind; 3] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, kills and stops, after which a device may be an older copy of itself.
+pub fn older() -> [Kind; 5] {
+    let plan = Plan { older: true, ..Plan::CUTS };
+    let faults = Plan { header_faults: true, errors_allowed: true, ..plan };
+    [
+        kind("back-older", true, Some(true), plan),
+        kind("through-older", true, Some(false), plan),
+        slots("back-slots-older", true, plan),
+        slots("through-slots-older", false, plan),
+        kind("back-older-errors", true, Some(true), faults),
+    ]
+}
+
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
-    let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others());
+    let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others()).chain(older());
     cuts.chain(errors()).chain(unreadable()).chain(media()).chain(outages())
 }
 

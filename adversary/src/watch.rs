@@ -9,7 +9,10 @@
 //! - a directory is written when nothing else of its region is under way, and has the entries of all
 //!   its batches and no others;
 //! - under write-back, a version of a sector is durable in the log before it is written to the
-//!   backing store.
+//!   backing store, and, where that keeps stamps, a durable stamp there has seen it;
+//! - a stamp says only of such records that they are on the store that are durable there;
+//! - a superblock gives a region back only when stamps have been made of the stores that took over its
+//!   records.
 //!
 //! A life has a watch. What was on the devices when it began counts as durable: a start syncs the
 //! flash device before it reads it.
@@ -17,14 +20,15 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
+use forebay_block::Volume;
 use forebay_device::Verb;
 use forebay_device::memory::{Happening, PendingIo};
 use forebay_effect::Device;
-use forebay_flash::Geometry;
 use forebay_flash::format::batch::{BatchHeader, Entry, Kind, MOVED};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
+use forebay_flash::{BlockKey, Geometry, Stamp};
 use smallvec::SmallVec;
 
 use crate::oracle::{Value, WriteId};
@@ -74,6 +78,9 @@ pub struct Watch {
     versions: HashMap<(u16, u64, WriteId), SmallVec<[u64; 2]>>,
     /// Versions before this one were there when the life began.
     first_version: WriteId,
+    /// What was written to stores and is in no stamp: volume, region of the log, and whether a stamp was
+    /// ordered since.
+    unstamped: Vec<(Volume, u64, bool)>,
     /// Where the medium holds other than it was given.
     harmed: Vec<(u64, u64)>,
     /// The first breach.
@@ -97,6 +104,7 @@ impl Watch {
             expected: HashMap::new(),
             versions: HashMap::new(),
             first_version,
+            unstamped: Vec::new(),
             harmed: Vec::new(),
             breach: None,
         }
@@ -203,6 +211,15 @@ impl Watch {
             });
         }
         self.check_claims("a superblock", superblock.synced, 0);
+        let released = |u: &&(Volume, u64, bool)| u.1 < superblock.tail_region;
+        if let Some(&(volume, region, _)) = self.unstamped.iter().find(released) {
+            self.say(|| {
+                format!(
+                    "region {region} is given back, and no stamp says what volume {} took over from it",
+                    volume.0
+                )
+            });
+        }
         self.superblocks.push((generation, write));
     }
 
@@ -280,10 +297,14 @@ impl Watch {
         }
     }
 
+    fn block_sectors(&self) -> u64 {
+        u64::from(self.geometry.block_size) / SECTOR
+    }
+
     /// Which versions of which sectors a payload holds.
     fn note_versions(&mut self, sequence: u64, entry: &Entry, payload: &[u8]) {
         let granule = self.geometry.granule_bytes() as usize;
-        let block_sectors = u64::from(self.geometry.block_size) / SECTOR;
+        let block_sectors = self.block_sectors();
         let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
         for (g, bytes) in granules.zip(payload.chunks_exact(granule)) {
             let at = entry.key.block().0 * block_sectors + g * granule as u64 / SECTOR;
@@ -321,7 +342,13 @@ impl Watch {
 
     /// Something is written to the backing store of a volume that writes back. `held` is what it
     /// holds there now.
-    pub fn see_backing_write(&mut self, io: &PendingIo, data: &[u8], held: &[u8]) {
+    pub fn see_backing_write(
+        &mut self,
+        io: &PendingIo,
+        data: &[u8],
+        held: &[u8],
+        seen: Option<u64>,
+    ) {
         let Device::Backing(volume) = io.device else { return };
         let sectors = data.chunks_exact(SECTOR as usize).zip(held.chunks_exact(SECTOR as usize));
         for (n, (sector, held)) in sectors.enumerate() {
@@ -345,7 +372,81 @@ impl Watch {
                 });
                 return;
             }
+            let Some(seen) = seen else { continue };
+            if !batches.iter().any(|&n| n <= seen) {
+                let first = batches.first().copied().unwrap_or_default();
+                self.say(|| {
+                    format!(
+                        "write {id} of sector {at} of volume {} goes to the backing store from batch \
+                         {first}; its stamp has seen {seen}",
+                        volume.0
+                    )
+                });
+                return;
+            }
+            let newest = batches.iter().max().and_then(|n| self.batches.get(n));
+            if let (Some(batch), 0) = (newest, self.geometry.slots) {
+                self.unstamped.push((volume, batch.region, false));
+            }
         }
+    }
+
+    // ---- stamps ----
+
+    /// The newest batch of this life that is durable with all before it, if there is one.
+    pub fn newest_durable(&self) -> Option<u64> {
+        let mut newest = None;
+        for (&sequence, batch) in &self.batches {
+            if newest.is_some_and(|n| n + 1 != sequence) || !self.is_batch_durable(batch) {
+                break;
+            }
+            newest = Some(sequence);
+        }
+        newest
+    }
+
+    /// A stamp of a volume is ordered, whose store durably holds `image`: all that it calls complete is
+    /// there.
+    pub fn see_order(&mut self, volume: Volume, stamp: Stamp, image: &[u8]) {
+        for written in self.unstamped.iter_mut().filter(|u| u.0 == volume) {
+            written.2 = true;
+        }
+        if self.geometry.slots != 0 {
+            return;
+        }
+        let (granule, sectors) = (u64::from(self.geometry.granule_bytes()), self.block_sectors());
+        let mut newest = HashMap::new();
+        for (&sequence, batch) in &self.batches {
+            newest.extend(batch.entries.iter().map(|e| (e.key, (sequence, e.dirty & e.valid))));
+        }
+        let owed = |&(v, at, id): &(u16, u64, WriteId), batches: &[u64]| {
+            let key = BlockKey::new(v, at / sectors);
+            let &(last, dirty) = newest.get(&key)?;
+            let bit = dirty >> (at % sectors * SECTOR / granule) & 1;
+            let counts = u32::from(v) == volume.0 && bit == 1 && last <= stamp.complete;
+            (counts && batches.contains(&last)).then_some((at, (last, id)))
+        };
+        let complete = self.versions.iter().filter_map(|(key, batches)| owed(key, batches));
+        let complete: BTreeMap<u64, (u64, WriteId)> = complete.collect();
+        for (at, (last, id)) in complete {
+            let held = &image[(at * SECTOR) as usize..][..SECTOR as usize];
+            if let Value::Write(older) = value_of(held, volume.0, at)
+                && older < id
+            {
+                return self.say(|| {
+                    format!(
+                        "a stamp calls volume {} complete to batch {}, and sector {at} has write \
+                         {older}, where batch {last} has write {id}",
+                        volume.0, stamp.complete
+                    )
+                });
+            }
+        }
+    }
+
+    /// The stamp that was ordered is durable.
+    pub fn see_stamp(&mut self, volume: Volume) {
+        self.unstamped.retain(|u| u.0 != volume || !u.2);
     }
 
     // ---- what nobody can be told ----

@@ -7,7 +7,7 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, 
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
-use forebay_flash::{LogError, RecoveryReport};
+use forebay_flash::{LogError, RecoveryReport, Stamp, StoreStamp};
 
 use crate::oracle::{Value, WriteId};
 use crate::watch::Watch;
@@ -39,9 +39,35 @@ pub struct World {
     /// Keeps an account of what is durable on flash, if wanted.
     pub watch: Option<Watch>,
     watched: bool,
+    /// By volume: the header of its store, where stores have them.
+    pub headers: Vec<Header>,
+    /// By volume: the number of the newest stamp that the cache was told of in this life.
+    pub answered: Vec<u64>,
+    /// Stamps on their way to the headers.
+    ordered: Vec<(Volume, Stamp)>,
+    /// Now and then a header cannot be written.
+    pub header_faults: bool,
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
+}
+
+/// What matters of the header of a backing store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Number of the stamp.
+    pub number: u64,
+    /// What it says.
+    pub stamp: Stamp,
+    /// Whether the store alone is not the truth.
+    pub dirty: bool,
+}
+
+impl Header {
+    /// Takes a stamp.
+    pub fn put(&mut self, stamp: Stamp) {
+        (self.number, self.stamp) = (self.number + 1, self.stamp.max(stamp));
+    }
 }
 
 /// What a start found on flash.
@@ -97,6 +123,10 @@ impl World {
             next_version: 1,
             watch: None,
             watched: false,
+            headers: Vec::new(),
+            answered: Vec::new(),
+            ordered: Vec::new(),
+            header_faults: false,
             happenings: Vec::new(),
             trace: None,
             config,
@@ -145,8 +175,17 @@ impl World {
                 }
                 Happening::Harmed { device: Device::Flash, .. } => watch.see_flash(&happening),
                 Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
+                    let header = match io.device {
+                        Device::Backing(volume) => self.headers.get(volume.0 as usize),
+                        Device::Flash => None,
+                    };
                     let held = &devices.contents(io.device)[io.offset as usize..];
-                    watch.see_backing_write(io, data, &held[..data.len()]);
+                    watch.see_backing_write(
+                        io,
+                        data,
+                        &held[..data.len()],
+                        header.map(|h| h.stamp.seen),
+                    );
                 }
                 _ => {}
             }
@@ -156,6 +195,87 @@ impl World {
     /// What the watch has found wrong.
     pub fn breach(&self) -> Option<&str> {
         self.watch.as_ref()?.breach.as_deref()
+    }
+
+    /// From now on stores have headers, and keep stamps there. Call it before the first start.
+    pub fn keep_stamps(&mut self) {
+        self.headers = vec![Header::default(); self.volumes.len()];
+        self.answered = vec![0; self.volumes.len()];
+        self.cache = self.fresh();
+    }
+
+    fn fresh(&self) -> Cache {
+        let mut cache = fresh(&self.config, &self.volumes);
+        (0..self.headers.len() as u32).for_each(|v| cache.keep_stamps(Volume(v)));
+        cache
+    }
+
+    /// What the headers tell a start.
+    pub fn store_stamps(&self) -> Vec<StoreStamp> {
+        let store = |(index, h): (usize, &Header)| {
+            let (index, number, stamp, whole) = (index as u16, h.number, h.stamp, !h.dirty);
+            StoreStamp { index, number, stamp, whole }
+        };
+        self.headers.iter().enumerate().map(store).collect()
+    }
+
+    /// Headers are written, or cannot be; true if stamps had been ordered.
+    pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
+        let mut numbers = Vec::new();
+        if self.ordered.is_empty() {
+            return false;
+        }
+        for (volume, stamp) in std::mem::take(&mut self.ordered) {
+            let fails = self.header_faults && choices.one_in(4);
+            let header = &mut self.headers[volume.0 as usize];
+            // What failed may be there.
+            if !fails || choices.choose(2) == 1 {
+                header.put(stamp);
+            }
+            if !fails {
+                numbers.push((volume, header.number));
+            }
+        }
+        for &(volume, number) in &numbers {
+            self.answered[volume.0 as usize] = number;
+            self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
+        }
+        self.cache.stamped(&numbers);
+        self.run();
+        true
+    }
+
+    /// Has the headers of another world, whose power goes.
+    pub fn copy_headers(&mut self, world: &World, choices: &mut dyn Choices) {
+        (self.headers, self.ordered) = (world.headers.clone(), world.ordered.clone());
+        self.settle_headers(choices);
+    }
+
+    /// The power goes: what was on its way to the headers is there or not.
+    pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
+        for (volume, stamp) in std::mem::take(&mut self.ordered) {
+            if choices.choose(2) == 1 {
+                self.headers[volume.0 as usize].put(stamp);
+            }
+        }
+    }
+
+    /// Stamps that were ordered are on their way.
+    fn take_orders(&mut self) {
+        if self.headers.is_empty() {
+            return;
+        }
+        let ordered = self.heard(|notice| match notice {
+            Notice::Stamp(stamps) => Some(stamps.clone()),
+            _ => None,
+        });
+        for (volume, stamp) in ordered.into_iter().flatten() {
+            let device = Device::Backing(volume);
+            if let Some(watch) = &mut self.watch {
+                watch.see_order(volume, stamp, self.executor.devices().durable(device));
+            }
+            self.ordered.push((volume, stamp));
+        }
     }
 
     /// Begins to start the cache.
@@ -261,6 +381,7 @@ impl World {
         let mut witness = Witness { cache: &mut self.cache, digest: &mut self.digest };
         while self.executor.run(&mut witness, &mut self.requests).more {}
         self.observe();
+        self.take_orders();
     }
 
     /// Completes one device operation; if none is in flight, lets time pass to the next timeout.
@@ -272,6 +393,10 @@ impl World {
                 .collect(),
             None => Vec::new(),
         };
+        let stamping = !self.ordered.is_empty();
+        if stamping && choices.choose(4) == 3 {
+            return self.write_stamps(choices);
+        }
         if self.executor.devices_mut().complete_any(choices) {
             if let Some(trace) = self.trace {
                 let after: Vec<_> = (0..self.executor.devices().pending())
@@ -281,6 +406,9 @@ impl World {
                 trace(&format!("  done {gone:?}"));
             }
             self.run();
+            return true;
+        }
+        if self.write_stamps(choices) {
             return true;
         }
         let Some(at) = self.cache.poll_timeout() else { return false };
@@ -324,6 +452,7 @@ impl World {
     /// Cuts the power: memory is lost, devices keep what they may.
     pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
         self.executor.devices_mut().power_cut(style, choices);
+        self.settle_headers(choices);
         self.reboot(self.config.clone());
     }
 
@@ -334,6 +463,7 @@ impl World {
         while devices.pending() > 0 && !choices.one_in(4) {
             devices.complete_any(choices);
         }
+        self.settle_headers(choices);
         self.reboot(self.config.clone());
     }
 
@@ -351,7 +481,9 @@ impl World {
             self.executor = Executor::new(old.into_devices(), arena(&config));
         }
         self.config = config;
-        self.cache = fresh(&self.config, &self.volumes);
+        self.ordered.clear();
+        self.answered = vec![0; self.headers.len()];
+        self.cache = self.fresh();
         self.give_bug(self.sabotage);
         self.begin_watch();
     }

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 32] = [
+const SEEDS: [(&str, u64); 37] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -45,6 +45,11 @@ const SEEDS: [(&str, u64); 32] = [
     ("switch-others", 400),
     ("back-slots-others", 400),
     ("through-slots-others", 200),
+    ("back-older", 600),
+    ("through-older", 400),
+    ("back-slots-older", 400),
+    ("through-slots-older", 200),
+    ("back-older-errors", 400),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [

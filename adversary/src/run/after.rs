@@ -67,7 +67,13 @@ impl Runner<'_> {
                 return Ok(());
             }
         }
-        self.look_aside(aside, Self::aftermath)
+        aside.copy_headers(&self.world, &mut self.choices);
+        self.look_aside(aside, |run| {
+            if run.plan.older {
+                run.attack();
+            }
+            run.aftermath()
+        })
     }
 
     /// Looks at what a cut at this instant would leave, if `cut` decides what survives: the
@@ -169,6 +175,7 @@ impl Runner<'_> {
         (self.open, self.destage, self.share) = open;
         self.asked = asked;
         self.others = others;
+        self.forget_attack();
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
         std::mem::swap(&mut self.world, &mut *aside);
@@ -273,6 +280,9 @@ impl Runner<'_> {
         if destage && result.is_ok() {
             self.check_backing()?;
         }
+        if self.plan.older && !last && result.is_ok() {
+            self.note_older(self.plan.errors_allowed)?;
+        }
         if self.plan.others && !last && result.is_ok() {
             self.leave_to_others(destage)?;
         } else if !last {
@@ -349,10 +359,11 @@ impl Runner<'_> {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
                         self.accepted()?;
+                        let goes_on = self.older_accepted()?;
                         self.share = Share::of(&self.world.config);
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
-                        return Ok(true);
+                        return Ok(goes_on);
                     }
                     Started::Refused(why) => {
                         self.seen.stats.add_start(&self.world.found);
@@ -370,6 +381,11 @@ impl Runner<'_> {
                         }
                         if let Found::Refused(LogError::Changed { volume, .. }) = self.world.found {
                             self.refused_to_start(volume)?;
+                            break;
+                        }
+                        if let Found::Refused(LogError::Older { volume, which }) = self.world.found
+                        {
+                            self.older_refused(volume, which)?;
                             break;
                         }
                         if std::mem::take(&mut self.wiped) {
@@ -393,12 +409,15 @@ impl Runner<'_> {
                     return Err("recovery hangs".into());
                 }
             }
-            if std::mem::take(&mut self.others.refused) || !self.reshares {
+            let refused =
+                std::mem::take(&mut self.others.refused) | std::mem::take(&mut self.older.refused);
+            if refused || !self.reshares {
                 continue;
             }
             self.others.seals = None;
             self.tell(|| format!("--- cut in recovery after {done}"));
             self.seen.cuts_in_recovery += 1;
+            self.older_cut();
             self.world.power_cut(CutStyle::Any, &mut self.choices);
             self.oracles.iter_mut().for_each(|o| o.power_cut(false));
         }

@@ -28,12 +28,16 @@ impl Runner<'_> {
             let last = life + 1 == self.plan.lives;
             let before = self.choices.enter();
             self.end(if last { End::Stop { destage: true } } else { end }, last)?;
+            if self.plan.older && !last {
+                self.attack();
+            }
             if last || self.unsettled {
                 break;
             }
             if !self.restart()? {
                 return Ok(());
             }
+            self.forget_copies();
             if self.choices.choose(2) == 0 {
                 self.verify("after a restart")?;
             }
@@ -83,6 +87,9 @@ impl Runner<'_> {
             let shards = u32::from(self.world.cache.config().shards);
             let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
             self.world.cache.set_dram_blocks(less);
+        }
+        if self.plan.older {
+            self.step_older()?;
         }
         if self.plan.others && self.choices.one_in(40) {
             self.forget_question();

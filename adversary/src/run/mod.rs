@@ -4,6 +4,7 @@
 pub(crate) mod after;
 mod contents;
 mod live;
+mod older;
 mod others;
 mod outages;
 
@@ -20,6 +21,7 @@ use crate::oracle::{FlushTicket, Oracle, ReadTicket};
 use crate::scenario::Scenario;
 use crate::tape::Source;
 use crate::world::{Started, World};
+use older::Copies;
 use others::Others;
 
 /// What a run does.
@@ -45,6 +47,11 @@ pub struct Plan {
     pub others: bool,
     /// Whether stores fail for long, one at a time, while others are used.
     pub outages: bool,
+    /// Whether devices are replaced by older states of themselves when a life has ended, and stores keep
+    /// stamps.
+    pub older: bool,
+    /// Whether headers of stores cannot be written now and then.
+    pub header_faults: bool,
     /// Hears what happens, a line each; for looking into a failing seed.
     pub trace: Option<fn(&str)>,
     /// A bug that the cache is given, to see whether it is found.
@@ -63,6 +70,8 @@ impl Plan {
         flash_lost: false,
         others: false,
         outages: false,
+        older: false,
+        header_faults: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };
@@ -166,6 +175,8 @@ pub struct Runner<'a> {
     others: Others,
     /// The volume whose store fails.
     outage: Option<usize>,
+    /// Older states of devices.
+    older: Copies,
     pub(crate) seen: Seen,
 }
 
@@ -204,6 +215,10 @@ impl<'a> Runner<'a> {
         );
         world.trace = plan.trace;
         world.give_bug(plan.sabotage);
+        if plan.older {
+            world.keep_stamps();
+            world.header_faults = plan.header_faults;
+        }
         world.keep_watch();
         let oracles = (scenario.volumes.iter().enumerate())
             .map(|(i, v)| Oracle::new(i as u32, v.size_bytes / 512))
@@ -228,6 +243,7 @@ impl<'a> Runner<'a> {
             wiped: false,
             others: Others::default(),
             outage: None,
+            older: Copies::default(),
             seen: Seen::default(),
         }
     }
@@ -243,7 +259,7 @@ impl<'a> Runner<'a> {
         self.formats += 1;
         let format = Open::Format { uuid: [self.formats; 16], bindings };
         match self.world.start_whole(format, &mut self.choices) {
-            Started::Ready => Ok(()),
+            Started::Ready => self.older_accepted().map(|_| ()),
             other => Err(format!("formatting ended with {other:?}")),
         }
     }

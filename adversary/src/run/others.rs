@@ -16,7 +16,7 @@ use crate::oracle::Oracle;
 use crate::world::stamp;
 
 /// Completions that something may take before it counts as hanging.
-const TURNS_MAX: u32 = 100_000;
+pub(super) const TURNS_MAX: u32 = 100_000;
 
 /// What others have done, and how far the cache knows.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Runner<'_> {
     }
 
     /// A cut may come before a note is durable: after how many completions, if so.
-    fn choices_of_a_cut(&mut self) -> u32 {
+    pub(super) fn choices_of_a_cut(&mut self) -> u32 {
         match self.choices.choose(4) {
             3 => self.choices.choose(8) as u32,
             _ => TURNS_MAX,
@@ -105,7 +105,7 @@ impl Runner<'_> {
         let mut volumes = Vec::new();
         for (v, &distrust) in released.iter().enumerate() {
             let seal = [1 + self.choices.choose(250) as u8; SEAL_BYTES];
-            volumes.push(Sealed { index: v as u16, seal, distrust });
+            volumes.push(Sealed { index: v as u16, seal, distrust, stamp: 0 });
         }
         self.tell(|| {
             format!("--- seal {:?}", volumes.iter().map(|v| v.distrust).collect::<Vec<_>>())
@@ -113,7 +113,7 @@ impl Runner<'_> {
         self.seal(volumes, patience)
     }
 
-    fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
+    pub(super) fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
         let seals = volumes.iter().map(|v| (v.index, v.seal)).collect();
         self.others.seals = None;
         self.world.cache.seal(volumes);
@@ -172,8 +172,12 @@ impl Runner<'_> {
     /// How the next start is to be.
     pub(super) fn open(&self) -> Open {
         match self.others.drops {
-            true => Open::Recover { changed: Vec::new(), sealed: true },
-            false => Open::Recover { changed: self.others.changed.clone(), sealed: false },
+            true => Open::Recover { changed: Vec::new(), sealed: true, stores: Vec::new() },
+            false => Open::Recover {
+                changed: self.others.changed.clone(),
+                sealed: false,
+                stores: self.world.store_stamps(),
+            },
         }
     }
 
@@ -200,6 +204,7 @@ impl Runner<'_> {
                 index,
                 seal: [0; SEAL_BYTES],
                 distrust: true,
+                stamp: 0,
             });
             self.seal(all.collect(), TURNS_MAX)?;
             self.seen.stats.add("clean contents dropped past dirty data", 1);
@@ -240,7 +245,7 @@ impl Runner<'_> {
     }
 
     /// Waits until nothing is dirty or under way. (The cache takes requests; nobody makes any.)
-    fn settle(&mut self, what: &str) -> Result<(), String> {
+    pub(super) fn settle(&mut self, what: &str) -> Result<(), String> {
         let (mut asked, mut over) = (false, false);
         for _ in 0..TURNS_MAX {
             self.hear()?;
@@ -284,7 +289,8 @@ impl Runner<'_> {
             self.write_past(v, true);
             self.others.changed.push(v as u16);
             self.fork_now()?;
-            let distrust = vec![Sealed { index: v as u16, seal: [0; SEAL_BYTES], distrust: true }];
+            let (index, seal) = (v as u16, [0; SEAL_BYTES]);
+            let distrust = vec![Sealed { index, seal, distrust: true, stamp: 0 }];
             let seals = self.others.seals.take();
             self.seal(distrust, TURNS_MAX)?;
             let changed = |seal: (u16, Seal)| match usize::from(seal.0) == v {
@@ -296,7 +302,7 @@ impl Runner<'_> {
             self.seen.stats.add("stores taken over live", 1);
             self.fork_now()?;
         }
-        let zeroes = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false };
+        let zeroes = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
         self.seal((0..self.oracles.len() as u16).map(zeroes).collect(), TURNS_MAX)?;
         self.hear()
     }

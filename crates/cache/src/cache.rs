@@ -11,7 +11,8 @@
 //! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
 //! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
 //! [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`] and [`Cache::stop`] as the
-//! operator wishes.
+//! operator wishes. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
+//! [`Notice::Stamp`], where stores keep stamps ([`Cache::keep_stamps`]).
 //!
 //! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
 //! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
@@ -48,7 +49,9 @@ use forebay_effect::{
     Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot,
     Token,
 };
-use forebay_flash::{Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Start};
+use forebay_flash::{
+    Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Stamp, Start, StoreStamp,
+};
 
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, VolumeConfig};
@@ -57,6 +60,7 @@ use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
 use crate::seal::Sealing;
 use crate::shard::{Shard, Surroundings};
+use crate::stamp::Stamps;
 use crate::stats::{CacheStats, VolumeStats};
 
 /// Something the operator should know.
@@ -75,6 +79,9 @@ pub enum Notice {
     /// What [`Cache::seal`] was given is noted on the flash tier, durably, and what ceases to count is
     /// gone.
     Sealed(Outcome),
+    /// These stamps are to be written to the headers of their stores, durably; [`Cache::stamped`] is to
+    /// follow.
+    Stamp(Vec<(Volume, Stamp)>),
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
     /// clean mark could not be written, or that what was in memory only could go nowhere.
     Stopped(Outcome),
@@ -114,12 +121,17 @@ pub enum Open {
         changed: Vec<u16>,
         /// Whether seals stay as they are, because the caller is about to replace them.
         sealed: bool,
+        /// The stamps of those stores that keep one. An older copy of a store, or of the flash tier, is
+        /// found by them: what is clean of the volume is dropped if the store is whole, and nothing is
+        /// dirty; else the start is refused ([`LogError::Older`]).
+        stores: Vec<StoreStamp>,
     },
 }
 
 impl Open {
     /// [`Open::Recover`] with backing stores that only this cache has written.
-    pub const RECOVER: Open = Open::Recover { changed: Vec::new(), sealed: false };
+    pub const RECOVER: Open =
+        Open::Recover { changed: Vec::new(), sealed: false, stores: Vec::new() };
 }
 
 /// Most volumes of one cache.
@@ -150,6 +162,8 @@ pub struct Cache {
     pub(crate) switch: Option<Switch>,
     /// A seal under way.
     pub(crate) sealing: Option<Sealing>,
+    /// The stamps of stores.
+    pub(crate) stamps: Stamps,
     /// Why the policy of the start does not hold.
     pub(crate) unsettled: Option<IoError>,
     /// At a start: whether all records have a place; blocks whose clean records have no place in the index, and, while they are being
@@ -220,6 +234,7 @@ impl Cache {
             destage_again: false,
             switch: None,
             sealing: None,
+            stamps: Stamps::default(),
             changed: Vec::new(),
             unsettled: None,
             hurry: false,
@@ -267,9 +282,9 @@ impl Cache {
                 self.state = State::Starting;
                 log.start(match open {
                     Open::Format { uuid, bindings } => Start::Format { uuid, bindings },
-                    Open::Recover { changed, sealed } => {
+                    Open::Recover { changed, sealed, stores } => {
                         self.changed.clone_from(&changed);
-                        Start::Recover { changed, sealed }
+                        Start::Recover { changed, sealed, stores }
                     }
                 });
                 self.pump();

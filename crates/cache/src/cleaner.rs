@@ -30,6 +30,8 @@ pub(crate) enum Phase {
     /// The region's records are being made durable: a version must not reach the backing store
     /// while a power cut could still bring back an older record that is called clean.
     Logging,
+    /// The stores that are to be written wait for stamps which say that they have seen the records.
+    Stamping,
     /// Mappings are being moved to another region.
     Moving,
     /// Shards are destaging.
@@ -38,6 +40,8 @@ pub(crate) enum Phase {
     Syncing { left: u32 },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
+    /// The region is clean, and waits for stamps which say that the stores have taken it over.
+    Releasing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +59,8 @@ pub(crate) struct Cleaning {
     /// Volumes (bits) to which a write failed, and those that were not tried.
     pub failed: u64,
     pub skipped: u64,
+    /// The newest batch that may hold a record that was chosen.
+    pub newest: u64,
     /// The front's count of failed syncs when the region was begun.
     pub sync_failures: u64,
 }
@@ -215,6 +221,7 @@ impl Cleaner {
             volumes: 0,
             failed: 0,
             skipped: 0,
+            newest: 0,
             sync_failures,
         });
         Some(region)

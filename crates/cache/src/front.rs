@@ -127,6 +127,13 @@ pub(crate) struct VolumeState {
     pub pieces: u32,
 }
 
+impl VolumeState {
+    /// Writes to the backing store that did not pass the log, completed so far.
+    pub fn direct_done(&self) -> u64 {
+        self.direct_done
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Front {

@@ -21,6 +21,7 @@ mod second;
 mod shard;
 mod slab;
 mod slots;
+mod stamp;
 mod start;
 mod stats;
 mod stores;

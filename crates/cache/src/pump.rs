@@ -330,11 +330,23 @@ impl Cache {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
             self.cleaner.end(result, self.now, false);
-            for n in 0..self.shards.len() {
-                self.shards[n].clean_abandon(&mut around!(self));
-            }
+            self.abandon_chosen();
             return self.consider_giving_up();
         }
+        active.phase = Phase::Stamping;
+        self.push_stamps();
+    }
+
+    /// What was chosen will not be cleaned.
+    pub(crate) fn abandon_chosen(&mut self) {
+        for n in 0..self.shards.len() {
+            self.shards[n].clean_abandon(&mut around!(self));
+        }
+    }
+
+    /// What was chosen goes to the stores.
+    pub(crate) fn write_chosen(&mut self) {
+        let Some(active) = &mut self.cleaner.active else { return };
         active.phase = Phase::Writing;
         let skipped = active.skipped;
         for shard in &mut self.shards {
@@ -366,7 +378,11 @@ impl Cache {
                 for shard in &mut self.shards {
                     shard.clean_choose(target, dirty, skipped);
                 }
-                self.log.as_mut().expect("only a log has regions").sync_written(CLEANER);
+                let log = self.log.as_mut().expect("only a log has regions");
+                if let Some(active) = &mut self.cleaner.active {
+                    active.newest = log.newest_batch(active.region);
+                }
+                log.sync_written(CLEANER);
             }
             any = true;
         }
@@ -412,17 +428,18 @@ impl Cache {
                 for n in 0..self.shards.len() {
                     self.shards[n].clean_end(&mut around!(self), failed);
                 }
+                self.stamps.taken_over |= active.volumes & !failed;
                 self.end_cleaning(failed & active.volumes);
                 true
             }
             Phase::Carrying => self.push_carry() | any,
+            Phase::Stamping | Phase::Releasing => self.push_stamps() | any,
             _ => any,
         }
     }
 
     /// Carries on what is left of the region to reclaim; true when that is over.
     fn push_carry(&mut self) -> bool {
-        let region = self.cleaner.active.expect("a region is reclaimed").region;
         let mut done = true;
         for n in 0..self.shards.len() {
             match self.shards[n].carry_step(&mut around!(self)) {
@@ -442,10 +459,27 @@ impl Cache {
         }
         if done {
             self.note_carried();
-            self.cleaner.end(Ok(()), self.now, false);
-            self.log.as_mut().expect("only a log has regions").region_released(region);
+            self.begin_release();
         }
         done
+    }
+
+    /// Nothing is owed of the region any more. It is given back when the stores' stamps say so, too.
+    fn begin_release(&mut self) {
+        if let Some(active) = &mut self.cleaner.active {
+            active.phase = Phase::Releasing;
+        }
+        self.push_stamps();
+    }
+
+    /// The stamps say so.
+    pub(crate) fn release_region(&mut self) {
+        let done = self.cleaner.end(Ok(()), self.now, false);
+        self.consider_giving_up();
+        if let Some(log) = &mut self.log {
+            log.region_released(done.region);
+        }
+        self.consider_suspending();
     }
 
     /// Whether what cleaning has left of the region is to be carried on. What could not be read is
@@ -519,23 +553,28 @@ impl Cache {
             (true, false) => written.and(Err(IoError::Corrupt)),
             (false, _) => written,
         };
-        self.stats.destage_retries += u64::from(result.is_err());
-        if reclaims {
-            let stuck = &mut self.front.stores.stuck;
-            *stuck = if result.is_err() { *stuck + 1 } else { 0 };
+        if reclaims && result.is_ok() {
+            self.front.stores.stuck = 0;
+            return self.begin_release();
         }
         let tentative = self.destaging.is_none() && failed != 0 && known;
+        self.leave_region(result, tentative);
+    }
+
+    /// The region under way is not clean, or need not be given back.
+    pub(crate) fn leave_region(&mut self, result: Outcome, tentative: bool) {
+        self.stats.destage_retries += u64::from(result.is_err());
         let done = self.cleaner.end(result, self.now, tentative);
-        if let (Err(error), Some(destage)) = (result, &mut self.destaging)
-            && done.purpose == Purpose::Destage
-            && self.cleaner.is_given_up(region)
-        {
-            destage.fail(error);
+        if let Err(error) = result {
+            self.front.stores.stuck += u32::from(done.purpose == Purpose::Reclaim);
+            if let Some(destage) = &mut self.destaging
+                && done.purpose == Purpose::Destage
+                && self.cleaner.is_given_up(done.region)
+            {
+                destage.fail(error);
+            }
         }
         self.consider_giving_up();
-        if let (Ok(()), true, Some(log)) = (result, reclaims, &mut self.log) {
-            log.region_released(done.region);
-        }
         self.consider_suspending();
     }
 

@@ -60,6 +60,8 @@ impl Cache {
             stage = Stage::Noting;
             log.seal(&volumes, SEAL);
         }
+        // The headers that go with it are written.
+        self.stamps_sealed(volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index));
         self.sealing = Some(Sealing { volumes, stage });
         self.pump();
     }
@@ -71,6 +73,7 @@ impl Cache {
             && self.destaging.is_none()
             && self.switch.is_none()
             && self.sealing.is_none()
+            && !self.is_stamping()
     }
 
     /// What goes on in the background is over: the log may be told.

@@ -81,12 +81,35 @@ impl Cache {
         if blocks > 0 {
             self.refuse(LogError::NoPlace { blocks });
         }
+        self.settle_outdated();
         for volume in core::mem::take(&mut self.changed) {
             let of = self.front.volumes.get(usize::from(volume));
             let blocks = of.map_or(0, |v| v.stats.dirty_blocks);
             if blocks > 0 {
                 self.refuse(LogError::Changed { volume, blocks });
             }
+        }
+    }
+
+    /// Volumes of which no clean record counts, because the store or the log is an older copy of itself:
+    /// nothing of them may be dirty. (What recovery gives, it gives before it knows.)
+    fn settle_outdated(&mut self) {
+        let outdated = self.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
+        let mut dropped = 0;
+        for (volume, which) in outdated {
+            match self.front.volumes.get(usize::from(volume)) {
+                Some(v) if v.stats.dirty_blocks > 0 => {
+                    self.refuse(LogError::Older { volume, which })
+                }
+                Some(_) => dropped |= 1_u64 << volume.min(63),
+                None => {}
+            }
+        }
+        if dropped == 0 || self.state == State::Failed {
+            return;
+        }
+        for n in 0..self.shards.len() {
+            self.shards[n].drop_clean(&mut around!(self), dropped, 0, u32::MAX);
         }
     }
 

@@ -133,6 +133,8 @@ pub struct CacheStats {
     pub probes: u64,
     /// See `suspensions`.
     pub stores_recovered: u64,
+    /// Stamps ordered for headers of backing stores.
+    pub stamps: u64,
     /// Destage rounds that had to be tried again.
     pub destage_retries: u64,
     /// At the start: records that waited for a place in the index until all were known.

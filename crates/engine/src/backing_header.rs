@@ -18,16 +18,20 @@
 //! | 64 | 8 | epoch of that tier when the store was last opened |
 //! | 72 | 8 | bytes of data |
 //! | 80 | 16 | fingerprint of the contents as Forebay left them; zeroes while it uses the store |
-//! | 96 | 416 | zeroes |
+//! | 96 | 24 | stamp: `complete`, `seen`, `generation` (8 each); zeroes for none |
+//! | 120 | 8 | number of the stamp: +1 for each |
+//! | 128 | 384 | zeroes |
 //!
 //! **Dirty** is set durably before the first write of a run may be acknowledged without being on
 //! the store, and cleared at a stop that destaged everything. **Opening** is set before the
 //! flash tier is formatted or begins a new epoch, and cleared after; it tells a crash in between
 //! from a tier that is older than the store. **Released** says that the store was given away: what
 //! the flash tier holds of it does not count. The fingerprint is that of `fingerprint.rs`. (Version 1 had
-//! neither.)
+//! neither.) The stamp is `forebay_flash::Stamp`. (Headers from before there were stamps have
+//! zeroes there.)
 
 use forebay_config::BackingLayout;
+use forebay_flash::Stamp;
 
 /// Bytes that the header's place takes, at the start or the end of the store.
 pub const AREA_BYTES: u64 = 1 << 20;
@@ -67,6 +71,10 @@ pub struct BackingHeader {
     pub released: bool,
     /// What the contents looked like when Forebay left them; zeroes for nothing.
     pub fingerprint: [u8; 16],
+    /// What the store knows of its flash tier.
+    pub stamp: Stamp,
+    /// Number of that stamp, which the flash tier knows.
+    pub stamp_number: u64,
 }
 
 /// Why a header cannot be had.
@@ -104,6 +112,8 @@ impl BackingHeader {
             opening: false,
             released: false,
             fingerprint: [0; 16],
+            stamp: Stamp::default(),
+            stamp_number: 0,
         }
     }
 
@@ -124,9 +134,32 @@ impl BackingHeader {
         put(64, &self.flash_epoch.to_le_bytes());
         put(72, &self.data_bytes.to_le_bytes());
         put(80, &self.fingerprint);
+        put(96, &self.stamp.complete.to_le_bytes());
+        put(104, &self.stamp.seen.to_le_bytes());
+        put(112, &self.stamp.generation.to_le_bytes());
+        put(120, &self.stamp_number.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
+    }
+
+    /// It belongs to this flash tier now: what it knew of another counts for nothing.
+    pub fn bind(&mut self, flash_uuid: [u8; 16]) {
+        if self.flash_uuid != flash_uuid {
+            (self.flash_uuid, self.stamp, self.stamp_number) = (flash_uuid, Stamp::default(), 0);
+        }
+    }
+
+    /// Takes a new stamp. What the store has seen once it has seen for good.
+    pub fn put_stamp(&mut self, stamp: Stamp) {
+        self.stamp = self.stamp.max(stamp);
+        self.stamp_number += 1;
+    }
+
+    /// The store was accepted by a log that has noted stamp `noted`, which an older copy of the store
+    /// lags behind: from now on it is the newest.
+    pub fn outdo(&mut self, noted: u64) {
+        self.stamp_number = self.stamp_number.max(noted) + 1;
     }
 
     /// Where in the area this version of the header is written: the copies take turns.
@@ -248,6 +281,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
         opening: bytes[11] & OPENING != 0,
         released: bytes[11] & RELEASED != 0,
         fingerprint: array(bytes, 80),
+        stamp: Stamp { complete: u64_at(96), seen: u64_at(104), generation: u64_at(112) },
+        stamp_number: u64_at(120),
     })
 }
 
@@ -270,6 +305,8 @@ mod tests {
             dirty: true,
             released: true,
             fingerprint: [5; 16],
+            stamp: Stamp { complete: 0x31, seen: 0x32, generation: 0x33 },
+            stamp_number: 0x34,
             ..BackingHeader::new(BackingLayout::Tail, [7; 16], 1 << 30)
         }
     }
@@ -284,6 +321,16 @@ mod tests {
     }
 
     #[test]
+    fn a_stamp_has_these_bytes_and_zeroes_are_none() {
+        let mut expected = [0; 32];
+        (expected[0], expected[8], expected[16], expected[24]) = (0x31, 0x32, 0x33, 0x34);
+        assert_eq!(header(4).encode()[96..128], expected);
+        let before = BackingHeader { stamp: Stamp::default(), stamp_number: 0, ..header(4) };
+        assert_eq!(before.encode()[96..512], [0; 416]);
+        assert_eq!(decode(&before.encode()), Ok(before));
+    }
+
+    #[test]
     fn a_copy_at_the_others_place_is_no_header_of_this_area() {
         // As seen from an end that is half an area further on.
         let newest = BackingHeader::newest([&header(5).encode(), &[0; 4096]], false);
@@ -293,7 +340,7 @@ mod tests {
     #[test]
     fn a_torn_copy_leaves_the_other_one() {
         let (a, b) = (header(4), header(5));
-        for at in 0..104 {
+        for at in 0..128 {
             let mut torn = b.encode();
             torn[at] ^= 0x40;
             let found = BackingHeader::newest([&a.encode(), &torn], false);

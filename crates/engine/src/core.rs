@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
@@ -16,6 +16,7 @@ use crate::allocation::{Contents, Desk, Question};
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
 use crate::machine::Driven;
+use crate::stamper::Work;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     waiting: Waiting,
     /// Whether all new ones have to wait.
     held: bool,
+    /// The stores' headers say how the stores are left: no stamps are asked for.
+    pub noted: bool,
     /// Whether a request has to wait until nothing is left to do for those before it.
     pub one_at_a_time: bool,
     /// When the reaper will wake by itself.
@@ -114,6 +117,31 @@ impl Shared {
         self.unlock(core, None);
     }
 
+    /// Waits until stamps are to be written, or asked for because it is `due`, or the engine ends.
+    pub fn wait_stamps(&self, due: Instant) -> Work {
+        let mut core = self.lock_anyway();
+        loop {
+            if core.quit {
+                return Work::Leave;
+            }
+            let at = core.notices.iter().position(|notice| matches!(notice, Notice::Stamp(_)));
+            if let Some(Notice::Stamp(stamps)) = at.map(|at| core.notices.remove(at)) {
+                return Work::Write(stamps);
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Work::Ask;
+            }
+            let waited = self.noticed.wait_timeout(core, left);
+            core = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Wakes whoever waits for a notice.
+    pub fn wake_all(&self) {
+        self.noticed.notify_all();
+    }
+
     /// Waits for a notice that `wanted` takes, calling `meanwhile` ten times a second; `None`
     /// when that says not to wait any longer.
     pub fn wait_notice<T>(
@@ -150,6 +178,7 @@ impl Core {
             closing: false,
             waiting: Waiting::default(),
             held: false,
+            noted: false,
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
@@ -162,6 +191,12 @@ impl Core {
     pub fn attach(&mut self, volume: VolumeConfig) {
         self.note(|| Record::Attach(volume.into()));
         self.cache.attach(volume);
+    }
+
+    /// The store of this volume keeps stamps.
+    pub fn keep_stamps(&mut self, volume: Volume) {
+        self.note(|| Record::KeepStamps(volume));
+        self.cache.keep_stamps(volume);
     }
 
     /// Starts the machine.
@@ -265,6 +300,27 @@ impl Core {
     pub fn seal(&mut self, now: Nanos, volumes: Vec<Sealed>) {
         self.note(|| Record::Seal(volumes.clone()));
         self.cache.seal(volumes);
+        self.drive(now);
+    }
+
+    /// Asks for stamps, if the stores may have them.
+    pub fn stamp(&mut self, now: Nanos) {
+        if !self.noted {
+            self.order_stamps(now);
+        }
+    }
+
+    /// Asks for stamps.
+    pub fn order_stamps(&mut self, now: Nanos) {
+        self.note(|| Record::Stamp);
+        self.cache.stamp();
+        self.drive(now);
+    }
+
+    /// These stamps are on their stores, and those that were ordered with them are not.
+    pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
+        self.note(|| Record::Stamped(numbers.clone()));
+        self.cache.stamped(&numbers);
         self.drive(now);
     }
 
@@ -411,7 +467,7 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use forebay_block::{Flags, Volume};
+    use forebay_block::Flags;
     use forebay_cache::CacheConfig;
     use forebay_device::{AlignedBuffer, Arena, Capabilities, Completion, HugePages, Io};
     use forebay_effect::Device;

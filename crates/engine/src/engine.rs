@@ -13,7 +13,7 @@ use forebay_config::{self as words, Config};
 use forebay_device::file::DirectIo;
 use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::{LogError, LogStats, RecoveryReport};
+use forebay_flash::{LogError, LogStats, Older, RecoveryReport};
 
 use crate::clock::Clock;
 use crate::core::Shared;
@@ -128,7 +128,8 @@ pub struct VolumeDescription {
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     reaper: Option<JoinHandle<()>>,
-    pub(crate) stores: Mutex<Vec<Store>>,
+    pub(crate) stamper: Option<JoinHandle<()>>,
+    pub(crate) stores: Arc<Mutex<Vec<Store>>>,
     volumes: Vec<VolumeDescription>,
     notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
@@ -168,7 +169,8 @@ impl Engine {
         let mut engine = Engine {
             shared,
             reaper: Some(thread),
-            stores: Mutex::new(opened.stores),
+            stamper: None,
+            stores: Arc::new(Mutex::new(opened.stores)),
             volumes: opened.volumes,
             notices: opened.notices,
             recovery: None,
@@ -177,6 +179,7 @@ impl Engine {
             quiesced: Mutex::new(None),
             destaging: Mutex::new(()),
         };
+        engine.keep_stamps(config, options.one_at_a_time)?;
         let mut core = engine.shared.lock();
         if options.one_at_a_time {
             core.one_at_a_time = true;
@@ -197,7 +200,7 @@ impl Engine {
             },
         );
         match started {
-            Some(Ok(report)) => engine.recovery = report,
+            Some(Ok(report)) => engine.take_report(report),
             None => return Err(EngineError::StartEnded),
             Some(Err(error)) => {
                 let path = opened.flash_path.unwrap_or_default();
@@ -209,6 +212,9 @@ impl Engine {
                 }
                 if let LogError::Changed { volume, blocks } = error {
                     return Err(engine.changed(volume, blocks, path));
+                }
+                if let LogError::Older { volume, which } = error {
+                    return Err(engine.older(volume, which, path));
                 }
                 return Err(EngineError::Flash { path, error });
             }
@@ -583,11 +589,24 @@ impl Engine {
     /// The volumes' stores are open and the flash tier is in its new epoch: say so.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
+        let now = self.shared.lock().cache.stamp_now(false);
+        let report = self.recovery.as_ref();
+        let bindings = report.map_or(&[][..], |r| &r.bindings);
+        let outdated = report.map_or(&[][..], |r| &r.outdated);
         let keeps_dirty = *self.keeps_dirty.get_mut();
-        for store in self.stores.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, store) in stores.iter_mut().enumerate() {
             let dirty = keeps_dirty && !store.read_only;
+            let bound = bindings.iter().find(|b| usize::from(b.index) == number);
             store.write_header(|header| {
-                (header.flash_uuid, header.flash_epoch) = flash.unwrap_or_default();
+                header.outdo(bound.map_or(0, |b| b.stamp));
+                if outdated.contains(&(number as u16, Older::Flash)) {
+                    // What it has seen is gone, and owed to nobody.
+                    header.stamp = now;
+                }
+                let (uuid, epoch) = flash.unwrap_or_default();
+                header.bind(uuid);
+                header.flash_epoch = epoch;
                 header.generation += 1;
                 header.dirty = dirty;
                 (header.opening, header.released) = (false, false);
@@ -595,6 +614,18 @@ impl Engine {
             })?;
         }
         Ok(())
+    }
+
+    /// What recovery found.
+    fn take_report(&mut self, report: Option<Box<RecoveryReport>>) {
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(volume, which) in report.iter().flat_map(|r| &r.outdated) {
+            let store = &stores[usize::from(volume)];
+            let (volume, path) = (store.name.clone(), store.path.clone());
+            self.notices.push(EngineNotice::Older { volume, path, which });
+        }
+        drop(stores);
+        self.recovery = report;
     }
 
     /// Why a start with a store that others have used is refused.
@@ -653,8 +684,10 @@ impl Engine {
         drop(core);
         self.shared.desk.close();
         self.shared.bell.ring();
-        // A reaper that panicked has said so; there is nothing left to save.
+        self.shared.wake_all();
+        // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
+        let _ = self.stamper.take().map(JoinHandle::join);
         // Ends every device operation, so that no memory is touched any more.
         self.shared.lock_anyway().executor.reset();
         tape

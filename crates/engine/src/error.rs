@@ -344,6 +344,38 @@ pub enum EngineError {
         /// Which is older.
         error: EpochError,
     },
+    /// The backing store is an older copy of itself.
+    #[error(
+        "volume {volume}: {} is an older copy of itself (a snapshot, a stale mirror) than the flash tier \
+         {} was last used with, and lacks data that it had taken over from there; nothing was written. \
+         Bring the newer one back; or go on with this one as it is: with --drop-clean what is dirty on \
+         the flash tier is written over it, with --format --discard-dirty-data that is given up",
+        path.display(), flash.display()
+    )]
+    OlderStore {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// The flash tier.
+        flash: PathBuf,
+    },
+    /// The flash tier is an older copy of itself.
+    #[error(
+        "volume {volume}: the flash tier {} is an older copy of itself (a snapshot, a stale mirror) than \
+         {} was last used with; what it holds for the volume may be older than what is there, and newer \
+         data may be missing; nothing was written. Bring the newer one back; or serve the stores as they \
+         are, without what only the flash tier held, with --format --discard-dirty-data",
+        flash.display(), path.display()
+    )]
+    OlderFlash {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// The flash tier.
+        flash: PathBuf,
+    },
     /// A flash tier with dirty data was to be formatted.
     #[error(
         "the flash tier {} holds {blocks} dirty blocks; nothing was written. Serve it as it is \

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use forebay_device::file::Notice;
+use forebay_flash::Older;
 
 /// Something about an engine that the user should hear of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +27,15 @@ pub enum EngineNotice {
         volume: String,
         /// Its backing store.
         path: PathBuf,
+    },
+    /// A backing store, or the flash tier, is an older copy of itself.
+    Older {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// Which of the two.
+        which: Older,
     },
     /// More memory is wanted than there is.
     Memory {
@@ -57,6 +67,18 @@ impl fmt::Display for EngineNotice {
                 f,
                 "volume {volume}: {} was used without Forebay since the last stop or quiesce, or was \
                  released; what the flash tier held of it is dropped",
+                path.display()
+            ),
+            EngineNotice::Older { volume, path, which: Older::Store } => write!(
+                f,
+                "volume {volume}: {} is an older copy of itself; it is whole, and is served as it is; \
+                 what the flash tier held of it is dropped",
+                path.display()
+            ),
+            EngineNotice::Older { volume, path, which: Older::Flash } => write!(
+                f,
+                "volume {volume}: the flash tier is an older copy of itself; {} is whole, and what the \
+                 flash tier held of it is dropped",
                 path.display()
             ),
             EngineNotice::Memory { wanted, available } => write!(

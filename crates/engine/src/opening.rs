@@ -12,7 +12,7 @@ use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, LogError};
+use forebay_flash::{Binding, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::count_cells;
 
@@ -228,16 +228,20 @@ fn open_all(
     }
     let mut executor = Executor::new(devices, arena);
     executor.measure();
+    let flash_path = flash.map(|f| f.path);
     let mut core = Core::new(executor, Cache::new(machine), tape);
-    for store in &stores {
+    for (number, store) in stores.iter().enumerate() {
         core.attach(VolumeConfig { size_bytes: store.size_bytes, read_only: store.read_only });
+        if flash_path.is_some() && store.keeps_stamps() && !options.one_at_a_time {
+            core.keep_stamps(forebay_block::Volume(number as u32));
+        }
     }
     Ok(Opened {
         shared: Shared::new(core, Clock::start(), bell, Desk::new(holes)),
         stores,
         volumes,
         notices,
-        flash_path: flash.map(|f| f.path),
+        flash_path,
         start: decision.start,
     })
 }
@@ -305,8 +309,10 @@ fn decide(
         Found::Tier(superblock) if !options.format => {
             if let Ok(numbers) = numbers {
                 check_epochs(superblock, stores)?;
+                let stamps = stamps(superblock, stores, &numbers, options);
                 let changed = changed(superblock, stores, &numbers, options)?;
-                let start = Open::Recover { changed, sealed: options.drop_clean };
+                let sealed = options.drop_clean;
+                let start = Open::Recover { changed, sealed, stores: stamps };
                 return Ok(Decision { start, numbers });
             }
         }
@@ -384,12 +390,33 @@ fn changed(
     }
     for (store, &number) in stores.iter().zip(numbers) {
         let mut bindings = superblock.bindings.iter();
-        let seal = bindings.find(|b| usize::from(b.index) == number).map(|b| b.seal);
-        if store.is_changed(&seal.unwrap_or_default())? {
+        let bound = bindings.find(|b| usize::from(b.index) == number);
+        let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
+        // What looks otherwise because it is older is told as that.
+        let older = store.stamp(number as u16, superblock.uuid).is_some_and(|s| s.number < noted);
+        if !older && store.is_changed(&seal)? {
             changed.push(number as u16);
         }
     }
     Ok(changed)
+}
+
+/// The stamps of the stores. Who has all that is clean dropped accepts an older store: what is dirty goes
+/// over it. (An older flash tier would put older data over newer.)
+fn stamps(
+    superblock: &Superblock,
+    stores: &[Store],
+    numbers: &[usize],
+    options: &EngineOptions,
+) -> Vec<StoreStamp> {
+    let stamp = |(store, &number): (&Store, &usize)| {
+        let mut stamp = store.stamp(number as u16, superblock.uuid)?;
+        if options.drop_clean {
+            stamp.number = u64::MAX;
+        }
+        Some(stamp)
+    };
+    stores.iter().zip(numbers).filter_map(stamp).collect()
 }
 
 /// The number of each store by the flash tier's table, or what does not fit.
@@ -430,7 +457,7 @@ fn announce(
         (Open::Recover { .. }, _) => return Ok(()),
     };
     let (changed, sealed) = match start {
-        Open::Recover { changed, sealed } => (&changed[..], *sealed),
+        Open::Recover { changed, sealed, .. } => (&changed[..], *sealed),
         Open::Format { .. } => (&[][..], false),
     };
     for (number, store) in stores.iter_mut().enumerate() {
@@ -439,7 +466,7 @@ fn announce(
         store.write_header(|header| {
             // What another tier held was found to be nothing, or given up.
             header.dirty &= header.flash_uuid == tier;
-            header.flash_uuid = tier;
+            header.bind(tier);
             header.flash_epoch = epoch;
             header.opening = true;
             if !keeps {

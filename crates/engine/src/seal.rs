@@ -94,7 +94,12 @@ impl Engine {
     /// # Errors
     /// As [`destage`](Engine::destage), or if the flash tier cannot be told; then nothing was dropped.
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
-        let drop = |v: &Volume| Sealed { index: v.0 as u16, seal: [0; SEAL_BYTES], distrust: true };
+        let drop = |v: &Volume| Sealed {
+            index: v.0 as u16,
+            seal: [0; SEAL_BYTES],
+            distrust: true,
+            stamp: 0,
+        };
         let volumes = volumes.iter().map(drop).collect();
         let state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_some() {
@@ -116,11 +121,14 @@ impl Engine {
     }
 
     fn let_go(&self) {
+        self.shared.lock().noted = false;
         self.shared.hold(false);
     }
 
     /// Notes how the stores are left; nothing is under way.
     pub(crate) fn note_stores(&self, what: &'static str, left: Left) -> Result<(), EngineError> {
+        self.settle_stamps();
+        let stamp = self.shared.lock().cache.stamp_now(left != Left::Dirty);
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
         let prints = match self.has_flash {
@@ -138,17 +146,38 @@ impl Engine {
                 header.released = left == Left::Released;
                 header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
                 header.data_bytes = size;
+                header.put_stamp(stamp);
             })?;
             if let Some(print) = print {
                 store.sync_times().map_err(unsealed)?;
                 let times = store.times().map_err(unsealed)?;
                 let seal = fingerprint::Left { size, print, times }.seal();
                 let distrust = left == Left::Released;
-                sealed.push(Sealed { index: number as u16, seal, distrust });
+                let stamp = store.stamp_number();
+                sealed.push(Sealed { index: number as u16, seal, distrust, stamp });
             }
         }
         drop(stores);
         self.seal(sealed, what)
+    }
+
+    /// From now on no stamps are written until requests go on. What is taken over and not stamped yet
+    /// is stamped now: else the cleaner would have it stamped behind the note's back. (If that fails,
+    /// so will the note.)
+    fn settle_stamps(&self) {
+        let mut core = self.shared.lock_anyway();
+        core.noted = true;
+        for _ in 0..2 {
+            if core.cache.owes_stamps() && !core.cache.is_stamping() {
+                core.order_stamps(self.shared.clock.now());
+            }
+            while core.cache.is_stamping() {
+                self.shared.unlock(core, None);
+                std::thread::sleep(LOOK);
+                core = self.shared.lock_anyway();
+            }
+        }
+        self.shared.unlock(core, None);
     }
 
     /// The stores are about to be written again.
@@ -161,7 +190,7 @@ impl Engine {
         }
         let numbers = 0..stores.len() as u16;
         drop(stores);
-        let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false };
+        let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
         self.seal(numbers.map(open).collect(), "letting clients go on")
     }
 

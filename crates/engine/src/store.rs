@@ -9,7 +9,7 @@ use forebay_config::{BackingLayout, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
-use forebay_flash::Seal;
+use forebay_flash::{Seal, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::engine::GiveUp;
@@ -178,6 +178,25 @@ impl Store {
         *header = next;
         self.known = true;
         Ok(())
+    }
+
+    /// Whether the store keeps a stamp: it has a header that is written.
+    pub fn keeps_stamps(&self) -> bool {
+        self.header_at.is_some()
+    }
+
+    /// The number of the newest stamp; 0 where none is kept.
+    pub fn stamp_number(&self) -> u64 {
+        self.header.filter(|_| self.keeps_stamps()).map_or(0, |header| header.stamp_number)
+    }
+
+    /// What a start with this flash tier is to know of the store, as volume `index`, if it keeps a
+    /// stamp.
+    pub fn stamp(&self, index: u16, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
+        let known = self.header.filter(|_| self.known && self.keeps_stamps());
+        let BackingHeader { stamp_number: number, stamp, dirty, .. } =
+            known.filter(|h| h.flash_uuid == flash_uuid)?;
+        Some(StoreStamp { index, number, stamp, whole: !dirty })
     }
 
     /// What the first `size` bytes of the volume look like.

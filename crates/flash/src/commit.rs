@@ -211,6 +211,7 @@ impl Log {
             let mut bindings = self.superblock.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.index == volume.index) else { continue };
             binding.seal = volume.seal;
+            binding.stamp = binding.stamp.max(volume.stamp);
             if volume.distrust {
                 let waits =
                     self.queue.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume.index);

@@ -32,6 +32,7 @@ mod recovery;
 mod regions;
 #[doc(hidden)]
 pub mod sabotage;
+mod stamp;
 mod types;
 mod waiting;
 mod walk;
@@ -40,6 +41,7 @@ pub use epochs::EpochStart;
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use log::Log;
+pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
     Append, Binding, Damage, DirectoryCounts, Event, ExtentId, Layout, LogError, LogStats, Mapping,
     OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,

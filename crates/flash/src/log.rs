@@ -167,8 +167,10 @@ impl Log {
         assert!(matches!(self.phase, Phase::New), "a log is started once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
-            Start::Recover { changed, sealed } => self.begin_recovery(false, changed, sealed),
-            Start::Check => self.begin_recovery(true, Vec::new(), true),
+            Start::Recover { changed, sealed, stores } => {
+                self.begin_recovery(false, changed, sealed, stores)
+            }
+            Start::Check => self.begin_recovery(true, Vec::new(), true, Vec::new()),
         }
         self.pump();
     }
@@ -559,6 +561,14 @@ impl Log {
     /// was written yet, or what says so is on its way.
     pub fn is_opening(&self) -> bool {
         matches!(self.phase, Phase::Opening { .. })
+    }
+
+    /// What recovery has found, until it is told.
+    pub(crate) fn opening(&self) -> Option<&RecoveryReport> {
+        match &self.phase {
+            Phase::Opening { report, .. } => Some(report),
+            _ => None,
+        }
     }
 
     /// How far recovery is, while there is one.

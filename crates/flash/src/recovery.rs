@@ -28,6 +28,7 @@ use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
+use crate::stamp::{StoreStamp, judge};
 use crate::types::{
     Event, Layout, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES,
 };
@@ -77,6 +78,8 @@ pub(crate) struct Recovery {
     changed: Vec<u16>,
     /// Seals stay.
     sealed: bool,
+    /// The stamps of stores.
+    stores: Vec<StoreStamp>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<u64>,
     pub step: Step,
@@ -198,12 +201,19 @@ impl Recovery {
 }
 
 impl Log {
-    pub(crate) fn begin_recovery(&mut self, check: bool, changed: Vec<u16>, sealed: bool) {
+    pub(crate) fn begin_recovery(
+        &mut self,
+        check: bool,
+        changed: Vec<u16>,
+        sealed: bool,
+        stores: Vec<StoreStamp>,
+    ) {
         self.phase = Phase::Recovering;
         let mut r = Box::new(Recovery {
             check,
             changed,
             sealed,
+            stores,
             distrusted: Vec::new(),
             step: Step::Sync,
             superblock: Superblock::default(),
@@ -504,7 +514,7 @@ impl Log {
         r.report.epoch = r.superblock.epoch;
         r.report.bindings.clone_from(&r.superblock.bindings);
         r.report.regions_used = (head - tail) as u32;
-        let report = core::mem::take(&mut r.report);
+        let mut report = core::mem::take(&mut r.report);
         self.uuid = r.superblock.uuid;
         self.superblock.contents = core::mem::take(&mut r.superblock);
         if r.check {
@@ -515,6 +525,11 @@ impl Log {
         if !report.damage.is_harmless() && self.options.on_damage == OnDamage::Refuse {
             return self.refuse(LogError::Damaged(report));
         }
+        match judge(&r.stores, &self.superblock.contents, end) {
+            Ok(outdated) => report.outdated = outdated,
+            Err(error) => return self.refuse(error),
+        }
+        r.changed.extend(report.outdated.iter().map(|o| o.0));
         self.settle_regions(tail, head, end);
         self.batches.next_sequence = end + 1;
         self.commit.complete_sequence = end;

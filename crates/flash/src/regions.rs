@@ -119,9 +119,14 @@ impl Regions {
         (sequence % self.all.len() as u64) as usize
     }
 
+    /// The first region that is not in use.
+    pub fn end(&self) -> u64 {
+        self.head + u64::from(self.open)
+    }
+
     /// Regions in use, the open one included.
     pub fn used(&self) -> u64 {
-        self.head + u64::from(self.open) - self.tail
+        self.end() - self.tail
     }
 
     /// Regions free for use.
@@ -228,7 +233,7 @@ impl Regions {
 
     /// Sequence of the first batch of the region that the next superblock calls the tail.
     pub fn tail_batch(&self, next_batch: u64) -> u64 {
-        if self.tail_wanted < self.head + u64::from(self.open) {
+        if self.tail_wanted < self.end() {
             self.all[self.number(self.tail_wanted)].first_batch
         } else {
             next_batch

@@ -1,6 +1,7 @@
 //! What goes into the log and what comes out of it.
 
 use crate::key::{BlockKey, Position};
+use crate::stamp::{Older, StoreStamp};
 use core::fmt;
 use forebay_effect::{IoError, Outcome, Slot};
 
@@ -97,12 +98,14 @@ pub struct Binding {
     /// What the backing store looked like when the log was last sealed, in the caller's words;
     /// all zeroes while it may be written.
     pub seal: Seal,
+    /// The number of the newest stamp known to be durable on the backing store; 0 for none.
+    pub stamp: u64,
 }
 
 impl Binding {
     /// A volume whose records all count, and that is not sealed.
     pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
-        Binding { index, uuid, generation, distrusted: 0, seal: [0; SEAL_BYTES] }
+        Binding { index, uuid, generation, distrusted: 0, seal: [0; SEAL_BYTES], stamp: 0 }
     }
 }
 
@@ -123,6 +126,8 @@ pub struct Sealed {
     pub seal: Seal,
     /// Whether all its records so far cease to count.
     pub distrust: bool,
+    /// The number of the newest stamp that is durable on its backing store; 0 for none.
+    pub stamp: u64,
 }
 
 /// How to start.
@@ -142,6 +147,8 @@ pub enum Start {
         changed: Vec<u16>,
         /// Whether seals stay as they are, because the caller is about to replace them.
         sealed: bool,
+        /// The stamps of those stores that keep one.
+        stores: Vec<StoreStamp>,
     },
     /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
     /// lists the damage, or `Failed`; the log accepts no appends afterwards.
@@ -150,7 +157,8 @@ pub enum Start {
 
 impl Start {
     /// [`Start::Recover`] with stores that only this log has changed.
-    pub const RECOVER: Start = Start::Recover { changed: Vec::new(), sealed: false };
+    pub const RECOVER: Start =
+        Start::Recover { changed: Vec::new(), sealed: false, stores: Vec::new() };
 }
 
 /// A record to append.
@@ -415,6 +423,9 @@ pub struct RecoveryReport {
     pub lost: u64,
     /// Tombstones given, distrusted records included.
     pub tombstones: u64,
+    /// Volumes whose store, or for which the log, was an older copy of itself; the store was whole, and
+    /// no clean record of the volume counts.
+    pub outdated: Vec<(u16, Older)>,
     /// Clean records not trusted because their extent was open for direct writes, or because the
     /// backing store was changed behind the log's back.
     pub distrusted: u64,
@@ -479,6 +490,13 @@ pub enum LogError {
         /// Its dirty blocks.
         blocks: u64,
     },
+    /// The log or a backing store is an older copy of itself, and something would be lost by that.
+    Older {
+        /// The volume.
+        volume: u16,
+        /// Which.
+        which: Older,
+    },
     /// The index of this run has no room for all dirty records.
     NoPlace {
         /// Those that find no place.
@@ -534,6 +552,11 @@ impl fmt::Display for LogError {
                 f,
                 "the backing store of volume {volume} was changed by others, and {blocks} blocks on \
                  the flash tier are newer than what was there before; nothing was written"
+            ),
+            LogError::Older { volume, which } => write!(
+                f,
+                "{which} of volume {volume} is an older copy of itself than what it was last used \
+                 with; nothing was written"
             ),
             LogError::NoPlace { blocks } => write!(
                 f,

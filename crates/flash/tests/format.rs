@@ -40,6 +40,7 @@ fn superblock() -> Superblock {
         bindings: vec![Binding {
             distrusted: 0x18,
             seal: [0xCD; 32],
+            stamp: 0x19,
             ..Binding::new(7, [0xAB; 16], 0x17)
         }],
     }
@@ -135,7 +136,7 @@ fn a_superblock_has_these_bytes() {
         lines(&page),
         [
             "  00 464f52454241590a0300000000100000",
-            "  10 e58efc47010000003031323334353637",
+            "  10 fbe7da71010000003031323334353637",
             "  20 38396162636465661100000000000000",
             "  30 12000000000000000010000000100000",
             "  40 0a000000040000000100000000000000",
@@ -149,9 +150,39 @@ fn a_superblock_has_these_bytes() {
             "  c0 17000000000000001800000000000000",
             "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
             "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+            "  f0 19000000000000000000000000000000",
         ]
     );
     assert_eq!(Superblock::decode(&page), Ok(superblock()));
+}
+
+/// As it was before there were stamps.
+fn unstamped() -> Superblock {
+    let mut superblock = superblock();
+    superblock.bindings[0].stamp = 0;
+    superblock
+}
+
+#[test]
+fn a_superblock_from_before_there_were_stamps_knows_of_none() {
+    let page = page_of(&[
+        "  00 464f52454241590a0300000000100000",
+        "  10 e58efc47010000003031323334353637",
+        "  20 38396162636465661100000000000000",
+        "  30 12000000000000000010000000100000",
+        "  40 0a000000040000000100000000000000",
+        "  50 00400000000000001300000000000000",
+        "  60 14000000000000001500000000000000",
+        "  70 16000000000000000200010001000000",
+        "  80 01000000000000000200000000000000",
+        "  90 20000000000000001200000000000000",
+        "  a0 08000000000007000700000000000000",
+        "  b0 abababababababababababababababab",
+        "  c0 17000000000000001800000000000000",
+        "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+        "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+    ]);
+    assert_eq!(Superblock::decode(&page), Ok(unstamped()));
 }
 
 #[test]
@@ -195,7 +226,7 @@ fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
         "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
         "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
     ]);
-    assert_eq!(Superblock::decode(&page), Ok(superblock()));
+    assert_eq!(Superblock::decode(&page), Ok(unstamped()));
     let page = page_of(&[
         "  00 4642524547494f4e0200000000100000",
         "  10 08f8c3300c0000003031323334353637",

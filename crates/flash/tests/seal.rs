@@ -25,7 +25,7 @@ fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
 }
 
 fn note(index: u16, seal: u8, distrust: bool) -> Sealed {
-    Sealed { index, seal: [seal; 32], distrust }
+    Sealed { index, seal: [seal; 32], distrust, stamp: 0 }
 }
 
 /// What a start gives: blocks of records, whether dirty, and the report.
@@ -134,7 +134,8 @@ fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one()
         rig.log.stop();
         rig.settle();
         let expected = vec![(key(2), true), (other(3), false)];
-        let (found, _, after) = start(&rig, Start::Recover { changed: vec![1], sealed: false });
+        let (found, _, after) =
+            start(&rig, Start::Recover { changed: vec![1], sealed: false, stores: Vec::new() });
         assert_eq!(found, expected);
         assert_eq!(start(&after, Start::RECOVER).0, expected);
         // As long as the start was not made durable, nothing has changed.

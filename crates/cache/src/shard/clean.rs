@@ -96,6 +96,11 @@ impl Shard {
         });
     }
 
+    /// The volumes (bits) of what was chosen.
+    pub fn chosen_volumes(&self) -> u64 {
+        self.scratch.iter().fold(0, |all, (key, _)| all | volume_bit(*key))
+    }
+
     /// Collects the dirty records of those who give way on flash, by address.
     fn collect_coldest(&mut self) {
         self.scratch.clear();

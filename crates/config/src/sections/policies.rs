@@ -82,6 +82,10 @@ section! {
         /// become free. After that writes to its volume fail until it takes something again; reads
         /// go on, and what is dirty stays on flash. 0 means that they wait for ever.
         give_up_after: TimeSpan = "60s";
+        /// How often the headers of backing stores and the flash tier note how far the other is, while
+        /// anything changes, so that a start notices an older copy of either. What changed since the last
+        /// note goes unnoticed.
+        stamp_every: TimeSpan = "5s";
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
-use forebay_flash::{Binding, Sealed};
+use forebay_flash::{Binding, Sealed, Stamp, StoreStamp};
 
 use super::hash::{number, token};
 
@@ -62,6 +62,12 @@ pub enum Record {
     SetDramBlocks(u32),
     /// A seal was asked for.
     Seal(Vec<Sealed>),
+    /// A volume's store keeps stamps.
+    KeepStamps(Volume),
+    /// Stamps were asked for.
+    Stamp,
+    /// Stamps were written: volumes and numbers.
+    Stamped(Vec<(Volume, u64)>),
     /// Effects so far, and their hash.
     Mark(u64, u64),
 }
@@ -189,6 +195,19 @@ impl Record {
                 out.write_all(&[11])?;
                 out.write_all(&blocks.to_le_bytes())
             }
+            Record::KeepStamps(volume) => {
+                out.write_all(&[14])?;
+                out.write_all(&volume.0.to_le_bytes())
+            }
+            Record::Stamp => out.write_all(&[15]),
+            Record::Stamped(numbers) => {
+                out.write_all(&[16])?;
+                out.write_all(&(numbers.len() as u32).to_le_bytes())?;
+                numbers.iter().try_for_each(|(volume, number)| {
+                    out.write_all(&volume.0.to_le_bytes())?;
+                    out.write_all(&number.to_le_bytes())
+                })
+            }
             Record::Mark(effects, hash) => {
                 out.write_all(&[9])?;
                 write_u64(&[*effects, *hash], out)
@@ -253,6 +272,13 @@ impl Record {
             }
             11 => Record::SetDramBlocks(read_u32(input)?),
             13 => Record::Seal(read_seals(input)?),
+            14 => Record::KeepStamps(Volume(read_u32(input)?)),
+            15 => Record::Stamp,
+            16 => {
+                let count = read_u32(input)?;
+                let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
+                Record::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
+            }
             9 => Record::Mark(read_u64(input)?, read_u64(input)?),
             _ => return Err(bad("an unknown kind")),
         }))
@@ -262,10 +288,12 @@ impl Record {
 fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
     let (uuid, bindings) = match open {
         Open::Format { uuid, bindings } => (uuid, bindings),
-        Open::Recover { changed, sealed } => {
+        Open::Recover { changed, sealed, stores } => {
             out.write_all(&[0, (*sealed).into()])?;
             out.write_all(&(changed.len() as u32).to_le_bytes())?;
-            return changed.iter().try_for_each(|volume| out.write_all(&volume.to_le_bytes()));
+            changed.iter().try_for_each(|volume| out.write_all(&volume.to_le_bytes()))?;
+            out.write_all(&(stores.len() as u32).to_le_bytes())?;
+            return stores.iter().try_for_each(|store| write_store(store, out));
         }
     };
     out.write_all(&[1])?;
@@ -283,7 +311,10 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     if read_u8(input)? == 0 {
         let sealed = read_u8(input)? != 0;
         let changed = (0..read_u32(input)?).map(|_| read_array(input).map(u16::from_le_bytes));
-        return Ok(Open::Recover { changed: changed.collect::<io::Result<_>>()?, sealed });
+        let changed = changed.collect::<io::Result<_>>()?;
+        let stores = (0..read_u32(input)?).map(|_| read_store(input));
+        let stores = stores.collect::<io::Result<_>>()?;
+        return Ok(Open::Recover { changed, sealed, stores });
     }
     let uuid = read_array(input)?;
     let mut bindings = Vec::new();
@@ -303,15 +334,31 @@ fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
         out.write_all(&volume.index.to_le_bytes())?;
         out.write_all(&volume.seal)?;
         out.write_all(&[volume.distrust.into()])?;
+        out.write_all(&volume.stamp.to_le_bytes())?;
     }
     Ok(())
+}
+
+fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
+    let StoreStamp { index, number, stamp, whole } = *store;
+    out.write_all(&index.to_le_bytes())?;
+    out.write_all(&[whole.into()])?;
+    write_u64(&[number, stamp.complete, stamp.seen, stamp.generation], out)
+}
+
+fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
+    let (index, whole) = (u16::from_le_bytes(read_array(input)?), read_u8(input)? != 0);
+    let number = read_u64(input)?;
+    let (complete, seen, generation) = (read_u64(input)?, read_u64(input)?, read_u64(input)?);
+    Ok(StoreStamp { index, number, stamp: Stamp { complete, seen, generation }, whole })
 }
 
 fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {
     let mut volumes = Vec::new();
     for _ in 0..read_u32(input)? {
         let (index, seal) = (u16::from_le_bytes(read_array(input)?), read_array(input)?);
-        volumes.push(Sealed { index, seal, distrust: read_u8(input)? != 0 });
+        let distrust = read_u8(input)? != 0;
+        volumes.push(Sealed { index, seal, distrust, stamp: read_u64(input)? });
     }
     Ok(volumes)
 }

@@ -105,6 +105,21 @@ impl<R: Read> Player<R> {
             Record::Stop(destage) => cache.stop(destage),
             Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
             Record::Seal(volumes) => cache.seal(volumes),
+            Record::KeepStamps(volume) => {
+                if volume.0 as usize >= cache.volume_count() {
+                    return Err(TapeError::Damaged(self.index, "stamps of no volume"));
+                }
+                cache.keep_stamps(volume);
+            }
+            Record::Stamp => cache.stamp(),
+            Record::Stamped(numbers) => {
+                let attached =
+                    |n: &(forebay_block::Volume, u64)| (n.0.0 as usize) < cache.volume_count();
+                if !cache.is_stamping() || !numbers.iter().all(attached) {
+                    return Err(TapeError::Damaged(self.index, "stamps that nobody ordered"));
+                }
+                cache.stamped(&numbers);
+            }
             Record::SetDramBlocks(blocks) => {
                 let (shards, most) = (cache.config().shards, cache.config().dram_blocks);
                 if blocks < shards.into() || blocks > most {

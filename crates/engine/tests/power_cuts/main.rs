@@ -188,12 +188,14 @@ fn an_operation_on_a_header_that_fails_leaves_what_is_promised_as_it_was() {
             assert!(refused && journal.has_failed(), "{name}");
         });
     }
-    // At a live switch, which is then tried again, and at the stop.
-    for fails in 0..4 {
+    // At a live switch, which is then tried again, and at the stop: there stamps come first, which the
+    // machine has tried again, and then the note of how the stores are left.
+    let mut stopped = [0, 0];
+    for fails in 0..8 {
         let name = format!("switch and stop, header operation {fails} fails");
         cut_everywhere(Case { seeds: 0, ..case(&name, &blank(true)) }, |files, journal| {
             let run = start(files, journal, "write-through");
-            journal.fail_header(fails);
+            journal.fail_header(fails % 4);
             assert!(run.set_policy(WritePolicy::WriteBack).is_err() && journal.has_failed());
             run.write((0, 1), true);
             run.write((1, 1), true);
@@ -201,9 +203,11 @@ fn an_operation_on_a_header_that_fails_leaves_what_is_promised_as_it_was() {
             run.write((0, 2), true);
             run.write((1, 2), true);
             journal.fail_header(fails);
-            assert!(run.stop().is_err() && journal.has_failed());
+            stopped[usize::from(run.stop().is_ok())] += 1;
+            assert!(journal.has_failed());
         });
     }
+    assert!(stopped[0] > 0 && stopped[1] > 0, "{stopped:?}");
 }
 
 #[test]

@@ -24,9 +24,10 @@
 //! | 126 | 2 | zeroes |
 //! | 128 | 16 each | epochs: sequence of the first batch (8), epoch (8); ascending |
 //! | | 8 each | active extents: key of the first block |
-//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), zeroes (24) |
+//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), zeroes (16) |
 //!
-//! In version 1, bound volumes took 32 bytes each, and had neither of the last two.
+//! In version 1, bound volumes took 32 bytes each, and ended with the generation. A stamp of 0 is none:
+//! there was none before there were stamps.
 
 use super::{
     FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at, version_of,
@@ -152,6 +153,7 @@ impl Superblock {
             put(bytes, at + 24, &binding.generation.to_le_bytes());
             put(bytes, at + 32, &binding.distrusted.to_le_bytes());
             put(bytes, at + 40, &binding.seal);
+            put(bytes, at + 72, &binding.stamp.to_le_bytes());
             at += BINDING_BYTES;
         }
         seal(bytes, &MAGIC, self.layout);
@@ -218,7 +220,8 @@ impl Superblock {
                         return Ok(binding);
                     }
                     let distrusted = sequence_at(bytes, 32)?;
-                    Ok(Binding { distrusted, seal: array_at(bytes, 40), ..binding })
+                    let stamp = u64_at(bytes, 72);
+                    Ok(Binding { distrusted, seal: array_at(bytes, 40), stamp, ..binding })
                 })
                 .collect::<Result<_, FormatError>>()?,
         })

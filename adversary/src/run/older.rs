@@ -1,0 +1,302 @@
+//! Devices that are replaced by older states of themselves, one at a time: what stamps are for.
+//!
+//! The runner does what an engine does with headers, and keeps copies of what devices durably held at
+//! moments of a life. When that ends, one device gets such a copy in its place. Then a start may refuse,
+//! and finds everything when the newer one is back; or it says for which volume what is there is older
+//! (and serves it as it is), or that it dropped what the flash tier held (and serves what it should). If
+//! it says nothing, the copy must be newer than the last stamp: this is known here from what was answered
+//! to the machine, not from what it says of itself.
+
+use forebay_block::Volume;
+use forebay_device::choices::Choices;
+use forebay_effect::Device;
+use forebay_flash::format::superblock::Superblock;
+use forebay_flash::{Older, SEAL_BYTES, Sealed};
+
+use super::Runner;
+use super::others::TURNS_MAX;
+use crate::oracle::{Oracle, Value};
+use crate::world::{Found, Header, values_of};
+
+/// Copies that are kept of a life.
+const COPIES_MAX: usize = 8;
+
+/// What a device durably held.
+#[derive(Clone, Debug)]
+struct Copy {
+    device: Device,
+    image: Vec<u8>,
+    /// Of a store.
+    header: Header,
+    /// Of flash: the newest durable batch, if known, and the generation of the superblock.
+    held: (Option<u64>, u64),
+}
+
+/// A copy has taken the place of a device.
+#[derive(Clone, Debug)]
+struct Attack {
+    device: Device,
+    /// What the device held.
+    newer: Vec<u8>,
+    header: Header,
+    /// A start has to notice.
+    must: bool,
+    /// One was cut short.
+    cut: bool,
+}
+
+/// What there is to replace devices by, and what was done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copies {
+    copies: Vec<Copy>,
+    attack: Option<Attack>,
+    /// By volume: the number of a stamp that the log has durably noted, at least.
+    noted: Vec<u64>,
+    /// A start was refused, and the newer device is back.
+    pub refused: bool,
+}
+
+impl Runner<'_> {
+    /// A step of a life: stamps are asked for, copies are made.
+    pub(super) fn step_older(&mut self) -> Result<(), String> {
+        if self.choices.one_in(16) {
+            self.tell(|| "stamp".into());
+            self.world.cache.stamp();
+            self.world.run();
+        }
+        if self.choices.one_in(10) {
+            self.copy_one();
+        }
+        let idle = self.world.executor.devices().pending() == 0 && !self.world.cache.has_given_up();
+        if idle && !self.world.cache.is_stamping() {
+            // What was answered was noted, and nothing is on its way.
+            self.older.noted.clone_from(&self.world.answered);
+        }
+        if self.choices.one_in(60) { self.quiesce_older() } else { Ok(()) }
+    }
+
+    /// Keeps a copy of a device as it is.
+    fn copy_one(&mut self) {
+        let count = self.oracles.len() as u64;
+        let device = match self.choices.choose(1 + count.min(2)) {
+            0 => Device::Flash,
+            _ => Device::Backing(Volume(self.choices.choose(count) as u32)),
+        };
+        let image = self.world.executor.devices().durable(device).to_vec();
+        let copy = match device {
+            Device::Flash => {
+                let watch = self.world.watch.as_ref();
+                let held = (watch.and_then(|w| w.newest_durable()), self.generation(&image));
+                Copy { device, image, header: Header::default(), held }
+            }
+            Device::Backing(v) => {
+                let header = self.world.headers[v.0 as usize];
+                Copy { device, image, header, held: (None, 0) }
+            }
+        };
+        self.tell(|| format!("--- copy of {device:?}: {:?} {:?}", copy.header, copy.held));
+        if self.older.copies.len() == COPIES_MAX {
+            let which = self.choices.choose(COPIES_MAX as u64) as usize;
+            self.older.copies.swap_remove(which);
+        }
+        self.older.copies.push(copy);
+    }
+
+    fn generation(&self, image: &[u8]) -> u64 {
+        let Some(g) = self.world.config.flash.as_ref().map(|f| f.geometry) else { return 0 };
+        let bytes = g.superblock_pages as usize * g.page_size as usize;
+        let copies = [0, bytes].map(|at| Superblock::decode(&image[at..]).map(|s| s.generation));
+        copies.into_iter().flatten().max().unwrap_or(0)
+    }
+
+    /// A life has ended: copies that were made of it may take the place of a device.
+    pub(super) fn attack(&mut self) {
+        if self.older.copies.is_empty() || self.choices.choose(3) == 0 {
+            return;
+        }
+        let which = self.choices.choose(self.older.copies.len() as u64) as usize;
+        let Copy { device, image, header, held } = self.older.copies[which].clone();
+        // (After a kill that is more than what is durable.)
+        let newer = self.world.executor.devices().contents(device).to_vec();
+        let (former, must) = match device {
+            Device::Flash => {
+                let seen = |h: &Header| {
+                    held.0.is_some_and(|end| h.stamp.seen > end) || h.stamp.generation > held.1
+                };
+                (Header::default(), self.world.headers.iter().any(seen))
+            }
+            Device::Backing(v) => {
+                let v = v.0 as usize;
+                let former = std::mem::replace(&mut self.world.headers[v], header);
+                let noted = self.older.noted.get(v).copied().unwrap_or(0);
+                (former, header.number < noted)
+            }
+        };
+        self.tell(|| format!("--- {device:?} is replaced by an older copy, to be noticed: {must}"));
+        self.world.executor.devices_mut().replace(device, image);
+        self.older.attack = Some(Attack { device, newer, header: former, must, cut: false });
+        // What the device held is nothing that the log must have held first.
+        self.world.reboot(self.world.config.clone());
+    }
+
+    /// Copies of a life are of no use in the next: its epoch is another, which an engine looks at first.
+    pub(super) fn forget_copies(&mut self) {
+        self.older = Copies::default();
+    }
+
+    /// What is known of an attack in a world that is looked at aside is nothing to the run.
+    pub(super) fn forget_attack(&mut self) {
+        (self.older.attack, self.older.refused) = (None, false);
+    }
+
+    /// A start was cut short.
+    pub(super) fn older_cut(&mut self) {
+        self.older.attack.iter_mut().for_each(|attack| attack.cut = true);
+    }
+
+    /// A start was refused because a device is older: it is right, and the newer one comes back.
+    pub(super) fn older_refused(&mut self, volume: u16, which: Older) -> Result<(), String> {
+        let attack = self.older.attack.take();
+        let attack =
+            attack.ok_or_else(|| format!("{which} of volume {volume} was refused, and is new"))?;
+        let name = match (attack.device, which) {
+            (Device::Flash, Older::Flash) => "older flash refused",
+            (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
+            other => return Err(format!("{which} of volume {volume} was refused: {other:?}")),
+        };
+        self.seen.stats.add(name, 1);
+        self.tell(|| format!("--- {name}"));
+        if let Device::Backing(v) = attack.device {
+            self.world.headers[v.0 as usize] = attack.header;
+        }
+        self.world.executor.devices_mut().replace(attack.device, attack.newer);
+        self.older.refused = true;
+        self.world.reboot(self.world.config.clone());
+        Ok(())
+    }
+
+    /// A start went well: whether the run goes on. What headers say from then on.
+    pub(super) fn older_accepted(&mut self) -> Result<bool, String> {
+        let Found::Log(report) = &self.world.found else { return Ok(true) };
+        let report = report.clone();
+        let attack = self.older.attack.take();
+        let goes_on = match attack {
+            None if report.outdated.is_empty() => true,
+            None => return Err(format!("{:?} is told as older, and is new", report.outdated)),
+            Some(attack) => self.judge(&attack, &report.outdated)?,
+        };
+        let now = self.world.cache.stamp_now(false);
+        let dirty = self.world.cache.config().write_policy.write_back
+            || self.world.cache.dirty_blocks() > 0;
+        for (v, header) in self.world.headers.iter_mut().enumerate() {
+            let bound = report.bindings.iter().find(|b| usize::from(b.index) == v);
+            header.number = header.number.max(bound.map_or(0, |b| b.stamp)) + 1;
+            header.dirty = dirty;
+            if report.outdated.contains(&(v as u16, Older::Flash)) {
+                header.stamp = now;
+            }
+        }
+        Ok(goes_on)
+    }
+
+    fn judge(&mut self, attack: &Attack, outdated: &[(u16, Older)]) -> Result<bool, String> {
+        let told: Vec<u16> = outdated.iter().map(|o| o.0).collect();
+        match attack.device {
+            Device::Flash if outdated.iter().any(|o| o.1 == Older::Flash) => {
+                // The stores are the whole truth, and what clients find.
+                self.seen.stats.add("older flash dropped", 1);
+                Ok(true)
+            }
+            Device::Backing(v) if told == [v.0 as u16] && outdated[0].1 == Older::Store => {
+                let device = attack.device;
+                let image = self.world.executor.devices().durable(device).to_vec();
+                let sectors = self.oracles[v.0 as usize].sectors();
+                self.oracles[v.0 as usize] = oracle_of(v.0, sectors, &image);
+                self.seen.stats.add("older store dropped", 1);
+                Ok(true)
+            }
+            _ if !told.is_empty() => Err(format!("{outdated:?} are told, of {:?}", attack.device)),
+            // That the volume is not trusted was durable before the power went, and superblocks were
+            // written since.
+            Device::Flash if attack.must && attack.cut => Ok(true),
+            device if attack.must => Err(format!("nobody notices that {device:?} is older")),
+            _ => {
+                self.seen.stats.add("older copies from after the last stamp", 1);
+                Ok(false)
+            }
+        }
+    }
+
+    /// After a stop that went well: the headers say how the stores are left.
+    pub(super) fn note_older(&mut self, errors: bool) -> Result<(), String> {
+        while self.world.write_stamps(&mut self.choices) {}
+        let whole = self.world.cache.dirty_blocks() == 0;
+        let stamp = self.world.cache.stamp_now(whole);
+        for header in &mut self.world.headers {
+            header.put(stamp);
+            header.dirty &= !whole;
+        }
+        if errors && self.choices.choose(4) == 3 {
+            return Ok(());
+        }
+        let patience = self.choices_of_a_cut();
+        self.seal_headers(patience).map(|_| ())
+    }
+
+    fn seal_headers(&mut self, patience: u32) -> Result<bool, String> {
+        let headers = self.world.headers.iter().enumerate();
+        let seal = |(index, h): (usize, &Header)| {
+            let (index, stamp) = (index as u16, h.number);
+            Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp }
+        };
+        let sealed = headers.map(seal).collect();
+        self.seal(sealed, patience)
+    }
+
+    /// The stores are left to a backup for a while.
+    fn quiesce_older(&mut self) -> Result<(), String> {
+        if self.destage.is_some() || self.plan.errors_allowed {
+            return Ok(());
+        }
+        self.settle("a quiesce")?;
+        self.oracles.iter_mut().for_each(|o| {
+            let all = o.flush_issued();
+            o.flush_done(&all);
+        });
+        for _ in 0..TURNS_MAX {
+            if self.world.cache.owes_stamps() && !self.world.cache.is_stamping() {
+                self.world.cache.stamp();
+                self.world.run();
+            }
+            if !self.world.cache.is_stamping() {
+                break;
+            }
+            self.world.complete_one(&mut self.choices);
+        }
+        let stamp = self.world.cache.stamp_now(true);
+        for header in &mut self.world.headers {
+            header.put(stamp);
+            header.dirty = false;
+        }
+        self.seal_headers(TURNS_MAX)?;
+        self.copy_one();
+        let dirty = self.world.cache.config().write_policy.write_back;
+        self.world.headers.iter_mut().for_each(|h| h.dirty = dirty);
+        self.hear()
+    }
+}
+
+/// An oracle of a volume that holds this and nothing else.
+fn oracle_of(volume: u32, sectors: u64, image: &[u8]) -> Oracle {
+    let mut oracle = Oracle::new(volume, sectors);
+    let values = values_of(&image[..sectors as usize * 512], volume, 0);
+    for (sector, value) in values.into_iter().enumerate() {
+        if let Value::Write(id) = value {
+            oracle.write_issued(id, sector as u64, 1, false);
+            oracle.write_ended(id, sector as u64, 1, true);
+        }
+    }
+    let all = oracle.flush_issued();
+    oracle.flush_done(&all);
+    oracle
+}

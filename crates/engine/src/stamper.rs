@@ -1,0 +1,103 @@
+//! The thread that writes stamps into the headers of backing stores: when the machine orders some, and
+//! at its own request at least once in a while. Headers are written by calls that block, so not by
+//! whoever holds the engine's lock.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_block::Volume;
+use forebay_config::Config;
+use forebay_flash::{Older, Stamp};
+
+use crate::core::Shared;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::store::Store;
+
+impl Engine {
+    /// Begins to write stamps, where stores keep them.
+    pub(crate) fn keep_stamps(
+        &mut self,
+        config: &Config,
+        one_at_a_time: bool,
+    ) -> Result<(), EngineError> {
+        let every = Duration::from_nanos(config.flush.stamp_every.nanos().0);
+        let stores = self.stores.clone();
+        let keeps = |store: &Store| store.keeps_stamps();
+        let any = stores.lock().unwrap_or_else(PoisonError::into_inner).iter().any(keeps);
+        if !any || !self.has_flash || one_at_a_time {
+            return Ok(());
+        }
+        let thread = start(self.shared.clone(), stores, every);
+        self.stamper = Some(thread.map_err(|e| EngineError::System("start a thread", e))?);
+        Ok(())
+    }
+
+    /// Why a start with an older copy is refused.
+    pub(crate) fn older(&self, number: u16, which: Older, flash: PathBuf) -> EngineError {
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = &stores[usize::from(number)];
+        let (volume, path) = (store.name.clone(), store.path.clone());
+        match which {
+            Older::Store => EngineError::OlderStore { volume, path, flash },
+            Older::Flash => EngineError::OlderFlash { volume, path, flash },
+        }
+    }
+}
+
+/// What there is to do.
+pub(crate) enum Work {
+    /// These are to be written.
+    Write(Vec<(Volume, Stamp)>),
+    /// It is time to ask for some.
+    Ask,
+    /// The engine ends.
+    Leave,
+}
+
+/// Starts the thread. It leaves when `Core::quit` is set, and whoever waits for a notice woken.
+fn start(
+    shared: Arc<Shared>,
+    stores: Arc<Mutex<Vec<Store>>>,
+    every: Duration,
+) -> std::io::Result<JoinHandle<()>> {
+    let name = std::thread::Builder::new().name("forebay-stamper".into());
+    name.spawn(move || work(&shared, &stores, every))
+}
+
+fn work(shared: &Shared, stores: &Mutex<Vec<Store>>, every: Duration) {
+    let mut due = Instant::now() + every;
+    loop {
+        match shared.wait_stamps(due) {
+            Work::Leave => return,
+            Work::Ask => {
+                due = Instant::now() + every;
+                let mut core = shared.lock();
+                core.stamp(shared.clock.now());
+                shared.unlock(core, None);
+            }
+            Work::Write(stamps) => {
+                let numbers =
+                    write(&mut stores.lock().unwrap_or_else(PoisonError::into_inner), &stamps);
+                let mut core = shared.lock();
+                core.stamped(shared.clock.now(), numbers);
+                shared.unlock(core, None);
+            }
+        }
+    }
+}
+
+/// Writes stamps; those that are durable, with their numbers. Of one that could not be written the
+/// machine thinks as of a write that failed.
+fn write(stores: &mut [Store], stamps: &[(Volume, Stamp)]) -> Vec<(Volume, u64)> {
+    let mut numbers = Vec::with_capacity(stamps.len());
+    for &(volume, stamp) in stamps {
+        let store = &mut stores[volume.0 as usize];
+        if store.write_header(|header| header.put_stamp(stamp)).is_ok() {
+            numbers.push((volume, store.stamp_number()));
+        }
+    }
+    numbers
+}

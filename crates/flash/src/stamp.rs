@@ -1,0 +1,219 @@
+//! Stamps: how a backing store and the log tell that one of them is an older copy of itself.
+//!
+//! A store keeps a stamp, and the log keeps the number of each store's newest one. The order is what
+//! makes them mean something:
+//!
+//! 1. What the stamp says is on the store is durable there.
+//! 2. The stamp is durable on the store.
+//! 3. The log notes its number, in the next superblock.
+//! 4. Only now may a region be reused whose dirty records the store took over: the superblock that
+//!    moves the tail past it has the number.
+//!
+//! And in the other direction: a record goes to the store only when a durable stamp there has *seen* it.
+//! So a store whose number is lower than the log's is older, and a log that ends before what a stamp has
+//! seen is older. Two that fit are a state that a power cut could have left, but for what went to the
+//! store past the log since the last stamp.
+
+use crate::format::superblock::Superblock;
+use crate::log::{Log, Phase};
+use crate::types::{Binding, Layout, LogError};
+use core::fmt;
+
+/// What a store's newest stamp says; zeroes for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// All dirty records of batches up to this one are on the store.
+    pub complete: u64,
+    /// Batches up to this one were durable in the log.
+    pub seen: u64,
+    /// The log's superblock of this generation was durable.
+    pub generation: u64,
+}
+
+impl Stamp {
+    /// What either says.
+    #[must_use]
+    pub fn max(self, other: Stamp) -> Stamp {
+        Stamp {
+            complete: self.complete.max(other.complete),
+            seen: self.seen.max(other.seen),
+            generation: self.generation.max(other.generation),
+        }
+    }
+}
+
+/// A store as a start finds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreStamp {
+    /// The volume's index in [`BlockKey`](crate::BlockKey).
+    pub index: u16,
+    /// The number of its newest stamp: one that is higher was written later.
+    pub number: u64,
+    /// What that says.
+    pub stamp: Stamp,
+    /// Whether the store alone was the truth when it was written.
+    pub whole: bool,
+}
+
+/// Which of the two is an older copy of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Older {
+    /// The backing store.
+    Store,
+    /// The log.
+    Flash,
+}
+
+impl fmt::Display for Older {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Older::Store => "the backing store",
+            Older::Flash => "the flash tier",
+        })
+    }
+}
+
+/// What becomes of a volume at a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Fits,
+    /// The store is the whole truth, of its time: clean records do not count, and dirty ones are a
+    /// reason not to start.
+    Distrust(Older),
+    Refuse(Older),
+}
+
+impl StoreStamp {
+    /// Whether it has seen more than a log that ends with batch `end`, and whose superblock is of
+    /// `generation`.
+    fn has_seen_more(&self, end: u64, generation: u64) -> bool {
+        end < self.stamp.seen || generation < self.stamp.generation
+    }
+
+    /// Where the log knows of stamp `noted`, and is an older copy (`flash`).
+    fn judge(&self, noted: u64, flash: bool) -> Verdict {
+        match (flash, self.number < noted) {
+            (false, false) => Verdict::Fits,
+            (true, false) if self.whole => Verdict::Distrust(Older::Flash),
+            (false, true) if self.whole => Verdict::Distrust(Older::Store),
+            (true, _) => Verdict::Refuse(Older::Flash),
+            (false, true) => Verdict::Refuse(Older::Store),
+        }
+    }
+}
+
+impl Log {
+    /// What a stamp that is made now has seen: the newest batch and the newest superblock that are
+    /// known to be durable; and the newest batch before the oldest region, all of whose dirty records
+    /// are on the stores.
+    pub fn stamp(&self) -> Stamp {
+        let tail = self.regions.tail;
+        let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
+        let first = match kept {
+            true => self.regions.all[self.regions.number(tail)].first_batch,
+            false => 0,
+        };
+        Stamp {
+            complete: first.saturating_sub(1),
+            seen: self.commit.durable_sequence,
+            generation: self.superblock.known(),
+        }
+    }
+
+    /// The newest batch written so far, of a region or, in the layout slots, at all: a record that lies
+    /// there is of no later one.
+    pub fn newest_batch(&self, region: u32) -> u64 {
+        let complete = self.commit.complete_sequence;
+        if self.geometry.layout() == Layout::Slots {
+            return complete;
+        }
+        let next = self.regions.all[region as usize].sequence + 1;
+        match next < self.regions.end() {
+            true => self.regions.all[self.regions.number(next)].first_batch.saturating_sub(1),
+            false => complete,
+        }
+    }
+
+    /// These stamps (index of the volume, number) are durable on their stores. The log has noted that
+    /// when the next superblock is durable.
+    pub fn note_stamps(&mut self, numbers: &[(u16, u64)]) {
+        if self.error().is_some() || numbers.is_empty() {
+            return;
+        }
+        note(&mut self.superblock.contents.bindings, numbers);
+        // (A log that is being closed writes its last superblock, or has.)
+        if matches!(self.phase, Phase::Running | Phase::Draining) {
+            self.superblock.touch();
+            self.pump();
+        }
+    }
+
+    /// Volumes that recovery found to be, or to have, an older copy, and of which no clean record counts;
+    /// until `Ready`.
+    pub fn outdated(&self) -> &[(u16, Older)] {
+        self.opening().map_or(&[], |report| &report.outdated)
+    }
+}
+
+/// Holds the stamps of stores against what a log knows that ends with batch `end`: the volumes of which
+/// no clean record counts, or why not to start.
+pub(crate) fn judge(
+    stores: &[StoreStamp],
+    superblock: &Superblock,
+    end: u64,
+) -> Result<Vec<(u16, Older)>, LogError> {
+    let mut outdated = Vec::new();
+    // What one store has seen and the log lacks, it lacks for all.
+    let flash = stores.iter().any(|store| store.has_seen_more(end, superblock.generation));
+    if flash {
+        let judged = |b: &&Binding| stores.iter().any(|store| store.index == b.index);
+        let others = superblock.bindings.iter().filter(|b| !judged(b));
+        outdated.extend(others.map(|b| (b.index, Older::Flash)));
+    }
+    for store in stores {
+        let volume = store.index;
+        let noted = superblock.bindings.iter().find(|b| b.index == volume).map_or(0, |b| b.stamp);
+        match store.judge(noted, flash) {
+            Verdict::Fits => {}
+            Verdict::Distrust(which) => outdated.push((volume, which)),
+            Verdict::Refuse(which) => return Err(LogError::Older { volume, which }),
+        }
+    }
+    Ok(outdated)
+}
+
+/// Takes note of numbers in a table of bound volumes.
+pub(crate) fn note(bindings: &mut [Binding], numbers: &[(u16, u64)]) {
+    for &(index, number) in numbers {
+        if let Some(binding) = bindings.iter_mut().find(|b| b.index == index) {
+            binding.stamp = binding.stamp.max(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(number: u64, seen: u64, generation: u64, whole: bool) -> StoreStamp {
+        StoreStamp { index: 0, number, stamp: Stamp { complete: 0, seen, generation }, whole }
+    }
+
+    #[test]
+    fn an_older_copy_of_either_is_told_from_one_that_fits() {
+        let judge = |s: StoreStamp| s.judge(7, s.has_seen_more(20, 5));
+        for whole in [false, true] {
+            assert_eq!(judge(store(7, 20, 5, whole)), Verdict::Fits);
+            assert_eq!(judge(store(9, 0, 0, whole)), Verdict::Fits, "newer than noted");
+        }
+        for (seen, generation) in [(21, 5), (20, 6)] {
+            let (part, whole) =
+                (store(7, seen, generation, false), store(8, seen, generation, true));
+            assert_eq!(judge(part), Verdict::Refuse(Older::Flash));
+            assert_eq!(judge(whole), Verdict::Distrust(Older::Flash));
+        }
+        assert_eq!(judge(store(6, 20, 5, false)), Verdict::Refuse(Older::Store));
+        assert_eq!(judge(store(6, 20, 5, true)), Verdict::Distrust(Older::Store));
+        assert_eq!(judge(store(6, 21, 5, true)), Verdict::Refuse(Older::Flash), "both are");
+    }
+}

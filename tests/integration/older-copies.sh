@@ -1,0 +1,92 @@
+# Older copies of a device from within the last run, put back after a kill or a stop: each is refused, or
+# named with what became of it; what was flushed is never served older without a word.
+. "$(dirname "$0")/lib.sh"
+need qemu-io
+config flash dram=8MiB flash_size=48MiB size=128MiB
+printf '[flush]\nstamp_every = "200ms"\n' >>forebay.toml
+# fill PATTERN: flushes 40 MiB of it, more than memory takes, and more than flash has regions for.
+fill() { io "write -P $1 0 20M" flush "write -P $1 64M 20M" flush; }
+has() { io "read -P $1 0 20M" "read -P $1 64M 20M"; }
+# Whatever changed is in a stamp by then.
+stamped() { sleep 1; }
+# copy FILE NAME: as a snapshot of the device at this moment.
+copy() { cp --sparse=always "$1" "$2"; }
+older() { grep -q "vm1.*older copy of itself" "${1:-server.log}" || fail "nothing was said: $(cat server.log)"; }
+refuses() {
+    refused 1 'vm1: .*older copy of itself.*Bring the newer one back' \
+        timeout 60 "$FOREBAY" serve --config forebay.toml
+}
+
+# 1. The store, as it was under a quiesce, after a clean stop that came later.
+start
+fill 1
+ctl quiesce >/dev/null
+copy disk.img quiet.img
+ctl quiesce --resume >/dev/null
+fill 2
+stop
+copy disk.img newer.img
+cp quiet.img disk.img
+: >server.log
+start
+older
+has 1 # It is whole, and is served as it is.
+crash
+cp newer.img disk.img # (With a store from before the last start.)
+rm -f flash.img disk.img
+
+# 2. Flash, as it was earlier in the run, after a kill under load.
+start
+fill 3
+stamped
+copy flash.img older.flash
+fill 4
+stamped
+( while io "write -P 5 40M 8M" flush; do :; done ) 2>/dev/null &
+load=$!
+sleep 1
+crash
+wait "$load" 2>/dev/null || true
+mv flash.img newer.flash
+cp older.flash flash.img
+refuses
+mv newer.flash flash.img
+start
+has 4
+
+# 3. The store, as it was earlier in the run, after a kill under load.
+fill 6
+stamped
+copy disk.img older.img
+fill 7
+stamped
+( while io "write -P 8 40M 8M" flush; do :; done ) 2>/dev/null &
+load=$!
+sleep 1
+crash
+wait "$load" 2>/dev/null || true
+mv disk.img newer.img
+cp older.img disk.img
+refuses
+refuses # However often it is tried.
+mv newer.img disk.img
+start
+has 7
+
+# 4. Under write-through the store is the whole truth: an older flash tier costs its contents, no more.
+stop
+sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
+start
+has 7
+stamped
+copy flash.img older.flash
+fill 9
+has 9
+stamped
+crash
+cp older.flash flash.img
+: >server.log
+start
+older
+has 9
+stop
