@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_block::{BlockSize, SECTOR_BYTES};
+use forebay_block::{BlockSize, Nanos, SECTOR_BYTES};
 use forebay_model::Profile;
 
 use crate::config::SHARDS_MAX;
@@ -242,6 +242,9 @@ fn serve(config: &Config, problems: &mut Problems) {
     }
 }
 
+/// Stamps are written with a sync each: more often they would take a store's time.
+const STAMP_EVERY_MIN: Nanos = Nanos(10_000_000);
+
 fn policies(config: &Config, problems: &mut Problems) {
     let fraction = |x: f64| (0.0..=1.0).contains(&x);
     let admission = &config.admission;
@@ -261,6 +264,8 @@ fn policies(config: &Config, problems: &mut Problems) {
     let message = "\"keep\" needs a [flash] section: dirty data in memory would be lost";
     problems.unless(kept, "flush.on_stop", message);
     problems.unless(flush.parallel >= 1, "flush.parallel", "must be at least 1");
+    let often = flush.stamp_every.nanos() >= STAMP_EVERY_MIN;
+    problems.unless(often, "flush.stamp_every", "must be at least 10ms");
     let workers = &config.workers;
     let requests = (1..=1 << 20).contains(&workers.requests_max);
     problems.unless(requests, "workers.requests_max", "must be from 1 to 1048576");

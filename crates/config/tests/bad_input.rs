@@ -46,6 +46,7 @@ policy = "always"
 [flush]
 policy = "on-demand"
 parallel = 64
+stamp_every = "1s"
 
 [qos]
 policy = "none"
@@ -225,6 +226,13 @@ const CASES: &[Case] = &[
         "512-byte sectors",
     ),
     ("no address", "[serve]\nnbd = '/run/nbd.sock'", 2, "serve.nbd", "unix:/path"),
+    (
+        "stamps all the time",
+        "[flush]\nstamp_every = \"0s\"",
+        2,
+        "flush.stamp_every",
+        "at least 10ms",
+    ),
     ("nothing in parallel", "[flush]\nparallel = 0", 2, "flush.parallel", "at least 1"),
     ("too many shards", "[workers]\nshards = 65", 2, "workers.shards", "at most 64"),
     ("a wild spread", "[shape.a]\nsigma = inf", 2, "shape.a.sigma", "from 0 to 5"),

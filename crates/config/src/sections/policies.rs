@@ -84,7 +84,7 @@ section! {
         give_up_after: TimeSpan = "60s";
         /// How often the headers of backing stores and the flash tier note how far the other is, while
         /// anything changes, so that a start notices an older copy of either. What changed since the last
-        /// note goes unnoticed.
+        /// note goes unnoticed. At least 10ms.
         stamp_every: TimeSpan = "5s";
     }
 }

@@ -180,7 +180,7 @@ impl Record {
                 write_u64(&[now.0], out)
             }
             Record::Destage => out.write_all(&[7]),
-            Record::RetryStores => out.write_all(&[14]),
+            Record::RetryStores => out.write_all(&[17]),
             Record::PrepareStop => out.write_all(&[12]),
             Record::Stop(destage) => out.write_all(&[8, (*destage).into()]),
             Record::SetPolicy(p, acknowledge) => out.write_all(&[
@@ -259,7 +259,7 @@ impl Record {
             6 => Record::Timeout(Nanos(read_u64(input)?)),
             7 => Record::Destage,
             12 => Record::PrepareStop,
-            14 => Record::RetryStores,
+            17 => Record::RetryStores,
             8 => Record::Stop(read_u8(input)? != 0),
             10 => {
                 let policy = WritePolicy {
