@@ -9,7 +9,8 @@
 //! which cases (a fixed sequence), and a failure names the seed that runs it alone.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -124,7 +125,9 @@ impl Watch {
                     stop.store(true, Ordering::SeqCst);
                 }
                 if since.elapsed() > PATIENCE + STOPPING {
-                    println!("asked to stop, it goes on for {STOPPING:?}: {what}");
+                    // Not by a macro, whose output is kept until the test ends.
+                    let text = format!("asked to stop, it goes on for {STOPPING:?}: {what}\n");
+                    let _ = std::io::stderr().write_all(text.as_bytes());
                     std::process::abort();
                 }
             }
@@ -396,7 +399,7 @@ impl Case<'_> {
                     let usual = ["backing", "block_size", "dram"].contains(&key.name)
                         || (section.name == "flash" && key.name == "size");
                     if key.required() || usual || self.random.one_in(likely) {
-                        self.write_key(&mut text, key, n);
+                        self.write_key(&mut text, section.name, key, n);
                     }
                 }
             }
@@ -404,7 +407,7 @@ impl Case<'_> {
         std::fs::write(self.dir.join("config.toml"), text).unwrap();
     }
 
-    fn write_key(&mut self, text: &mut String, key: &Key, n: usize) {
+    fn write_key(&mut self, text: &mut String, section: &str, key: &Key, n: usize) {
         if !key.available {
             return;
         }
@@ -423,11 +426,11 @@ impl Case<'_> {
                 quoted(random.pick(&["4KiB", "4KiB", "8KiB", "16KiB", "32KiB", "64KiB"]))
             }
             ("page_size", _) => quoted(random.pick(&["4KiB", "8KiB", "16KiB", "64KiB"])),
-            // Bookkeeping for less than this many terabytes would be allocated.
             ("dram", _) => quoted(random.pick(&["256KiB", "1MiB", "4MiB", "65MiB", "513KiB"])),
-            ("size", _) => quoted(random.pick(&[
-                "1MiB", "8MiB", "64MiB", "100MiB", "1GiB", "513", "0", "40TiB", "16383PiB",
-            ])),
+            // Terabytes of flash have gigabytes of bookkeeping, which would really be allocated.
+            ("size", _) if section == "flash" || random.one_in(2) => {
+                quoted(random.pick(&["1MiB", "8MiB", "64MiB", "100MiB", "1GiB", "513", "0"]))
+            }
             ("percentiles", _) => random.pick(&["[]", "[[50.0, '1ms'], [99.0, '2ms']]"]).into(),
             (_, "true or false") => random.pick(&["true", "false"]).into(),
             (_, "whole number") => random.pick(&NUMBERS).into(),

@@ -124,6 +124,7 @@ fn open_all(
     }
     let mut notices = Vec::new();
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
+    forebay_setup::check_bookkeeping(&machine)?;
     if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)
         && tier.may_be_torn_format(&flash.geometry)
         && awaits_first_epoch(&stores)
