@@ -449,6 +449,11 @@ impl Watch {
         self.unstamped.retain(|u| u.0 != volume || !u.2);
     }
 
+    /// The volume's store cannot be told for now: what it took over so far needs no stamp.
+    pub fn excuse(&mut self, volume: Volume) {
+        self.unstamped.retain(|u| u.0 != volume);
+    }
+
     // ---- what nobody can be told ----
 
     /// Whether what the medium has done may be noticed by nobody, if the power goes now and leaves

@@ -241,6 +241,11 @@ impl World {
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
         self.cache.stamped(&numbers);
+        // A store that is known to fail is not waited for.
+        let volumes = (0..self.headers.len() as u32).map(Volume);
+        for volume in volumes.filter(|&v| self.cache.is_known_to_fail(v)) {
+            self.watch.iter_mut().for_each(|watch| watch.excuse(volume));
+        }
         self.run();
         true
     }

@@ -120,6 +120,11 @@ impl Cache {
         Some(blocks.min(flash.entries_max.into()))
     }
 
+    /// Whether the volume's store has failed so often in a row that others do not wait for it.
+    pub fn is_known_to_fail(&self, volume: Volume) -> bool {
+        self.front.stores.failing >> volume.0.min(63) & 1 == 1
+    }
+
     /// Whether the volume is suspended, and how its store fails.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
         let suspended = self.front.stores.suspended >> volume.0 & 1 == 1;

@@ -44,6 +44,7 @@ mod store;
 mod table;
 pub mod tape;
 mod translate;
+mod troubles;
 mod waiting;
 pub mod watch;
 
@@ -52,7 +53,7 @@ pub use backing_header::BackingHeader;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
-pub use engine::{Counters, Engine, EngineOptions, StopMode, Told, VolumeDescription};
+pub use engine::{Counters, Engine, EngineOptions, StopMode, VolumeDescription};
 pub use error::EngineError;
 pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
@@ -65,3 +66,4 @@ pub use status::{
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
 pub use translate::{cache_config, geometry};
+pub use troubles::Told;
