@@ -348,7 +348,7 @@ impl Cache {
     pub(crate) fn write_chosen(&mut self) {
         let Some(active) = &mut self.cleaner.active else { return };
         active.phase = Phase::Writing;
-        let skipped = active.skipped;
+        let skipped = active.skipped | active.failed;
         for shard in &mut self.shards {
             shard.clean_begin(skipped);
         }

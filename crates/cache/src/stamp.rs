@@ -160,7 +160,7 @@ impl Cache {
             Phase::Stamping => {
                 let chosen = self.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
                 let unseen = |v: &usize| self.stamps.newest[*v].seen < active.newest;
-                let chosen = chosen & self.stamps.kept & !active.skipped;
+                let chosen = chosen & self.stamps.kept & !(active.skipped | active.failed);
                 let unseen = self.stamps.volumes(chosen).filter(unseen);
                 unseen.fold(0, |all, v| all | 1 << v)
             }
@@ -194,7 +194,6 @@ impl Cache {
             && let Some(active) = &mut self.cleaner.active
         {
             // As if writes to them had failed: the others go on.
-            active.skipped |= failed;
             active.failed |= failed;
             active.error = Some(IoError::Device);
         }
