@@ -17,7 +17,7 @@ build: ## the release binary, target/release/forebay
 test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
 	@scripts/test.sh $(STEPS)
 
-oracles: ## answers beside those of naive oracles, large random cases: minutes; ARGS="plan --seed 7" for one
+oracles: ## compare answers with naive programs on large random cases (minutes); ARGS="plan --seed 7" for one
 	cargo build -p forebay && tests/oracles/run --large $(ARGS)
 
 guest: ## a virtual machine on exports, while the server is killed: 3 minutes; needs Debian packages

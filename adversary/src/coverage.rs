@@ -154,7 +154,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("stores: probes", 20),
     ("stores: records carried on", 900),
     ("stores: recovered", 400),
-    ("stores: served beside one that fails", 6000),
+    ("stores: requests served during an outage of another", 6000),
     ("stores: suspensions", 600),
     ("stores: waits for a share", 50_000),
     ("transfer errors", 20_000),

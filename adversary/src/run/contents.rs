@@ -1,8 +1,8 @@
 //! A client that asks where data is, as a copy does that leaves out zeroes.
 //!
 //! It asks now and then, whatever else goes on: the cache at one step, the store some steps later, as the
-//! engine does. What it is told of zeroes counts as read: the oracle must admit it, and no read may
-//! find something older afterwards. When to ask, and what, is no choice of the run, so that it makes no run
+//! engine does. An answer that a range is zero is checked like a read: the oracle must accept zeroes there, and no
+//! later read may find something older. When to ask, and what, is no choice of the run, so that it makes no run
 //! longer, or another.
 
 use std::hash::Hasher;
@@ -68,7 +68,7 @@ impl Runner<'_> {
         (volume, first, 1 + draw(8 * block), draw(STEPS_MAX))
     }
 
-    /// Asks for some sectors. The store will be asked after so many steps.
+    /// Asks the cache where some sectors are; the store is asked `steps` steps later.
     fn ask(&mut self, volume: usize, first: u64, count: u64, steps: u64) {
         let (offset, length) = (first * SECTOR, count * SECTOR);
         let holdings = self.world.cache.holdings(Volume(volume as u32), offset, length);

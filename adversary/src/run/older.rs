@@ -182,7 +182,12 @@ impl Runner<'_> {
         let attack = self.older.attack.take();
         let goes_on = match attack {
             None if report.outdated.is_empty() => true,
-            None => return Err(format!("{:?} is told as older, and is new", report.outdated)),
+            None => {
+                return Err(format!(
+                    "a start reports {:?} as older, but nothing was replaced",
+                    report.outdated
+                ));
+            }
             Some(attack) => self.judge(&attack, &report.outdated)?,
         };
         let now = self.world.cache.stamp_now(false);
@@ -215,7 +220,10 @@ impl Runner<'_> {
                 self.seen.stats.add("older store dropped", 1);
                 Ok(true)
             }
-            _ if !told.is_empty() => Err(format!("{outdated:?} are told, of {:?}", attack.device)),
+            _ if !told.is_empty() => Err(format!(
+                "a start reports {outdated:?} as older, but {:?} was replaced",
+                attack.device
+            )),
             // That the volume is not trusted was durable before the power went, and superblocks were
             // written since.
             Device::Flash if attack.must && attack.cut => Ok(true),

@@ -70,8 +70,8 @@ impl Runner<'_> {
     pub(super) fn note_outage(&mut self, volume: usize, result: Outcome) {
         if self.outage.is_some_and(|failing| failing != volume) {
             let name = match result {
-                Ok(()) => "stores: served beside one that fails",
-                Err(_) => "stores: failed beside one that fails",
+                Ok(()) => "stores: requests served during an outage of another",
+                Err(_) => "stores: requests failed during an outage of another",
             };
             self.seen.stats.add(name, 1);
         }
