@@ -151,6 +151,17 @@ pub fn outages() -> [Kind; 3] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, kills and stops, and flash that runs out of space, but for what was written when it was begun.
+pub fn full_flash() -> [Kind; 4] {
+    let plan = Plan { flash_full: true, ..Plan::CUTS };
+    [
+        kind("back-full", true, Some(true), plan),
+        kind("through-full", true, Some(false), plan),
+        slots("back-slots-full", true, plan),
+        slots("through-slots-full", false, plan),
+    ]
+}
+
 /// Cuts, kills and stops, after which a device may be an older copy of itself.
 pub fn older() -> [Kind; 5] {
     let plan = Plan { older: true, ..Plan::CUTS };
@@ -167,7 +178,7 @@ pub fn older() -> [Kind; 5] {
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
     let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others()).chain(older());
-    cuts.chain(errors()).chain(unreadable()).chain(media()).chain(outages())
+    cuts.chain(errors()).chain(unreadable()).chain(media()).chain(outages()).chain(full_flash())
 }
 
 impl Kind {
@@ -210,7 +221,12 @@ impl Kind {
 
     /// The scenario that these choices begin with.
     pub fn scenario(&self, choices: &mut dyn Choices) -> Scenario {
-        draw(choices, self.limits)
+        let mut scenario = draw(choices, self.limits);
+        if self.plan.flash_full {
+            // No request may fail: who waits for volumes to go past flash waits as long as it takes.
+            scenario.config.give_up_after = forebay_block::Nanos(0);
+        }
+        scenario
     }
 
     /// One run.

@@ -8,8 +8,8 @@
 //! - while one copy of the superblock is written, the other is durable;
 //! - a directory is written when nothing else of its region is under way, and has the entries of all
 //!   its batches and no others;
-//! - under write-back, a version of a sector is durable in the log before it is written to the
-//!   backing store, and, where that keeps stamps, a durable stamp there has seen it;
+//! - under write-back, until the log fails, a version of a sector is durable in the log before it is written
+//!   to the backing store, and, where that keeps stamps, a durable stamp there has seen it;
 //! - a stamp says only of such records that they are on the store that are durable there;
 //! - a superblock gives a region back only when stamps have been made of the stores that took over its
 //!   records.

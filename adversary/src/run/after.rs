@@ -165,6 +165,7 @@ impl Runner<'_> {
         let open = (std::mem::take(&mut self.open), self.destage.take(), self.share);
         let asked = self.asked.take();
         let others = self.others.clone();
+        let failing = (self.outage.take(), std::mem::take(&mut self.full));
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
@@ -175,6 +176,7 @@ impl Runner<'_> {
         (self.open, self.destage, self.share) = open;
         self.asked = asked;
         self.others = others;
+        (self.outage, self.full) = failing;
         self.forget_attack();
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;

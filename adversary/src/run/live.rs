@@ -25,6 +25,7 @@ impl Runner<'_> {
                 _ => End::Cut,
             };
             self.live()?;
+            self.await_pass_through()?;
             let last = life + 1 == self.plan.lives;
             let before = self.choices.enter();
             self.end(if last { End::Stop { destage: true } } else { end }, last)?;
@@ -34,6 +35,8 @@ impl Runner<'_> {
             if last || self.unsettled {
                 break;
             }
+            // (Then there is room again.)
+            self.make_room_on_flash();
             if !self.restart()? {
                 return Ok(());
             }
@@ -66,6 +69,7 @@ impl Runner<'_> {
 
     pub(crate) fn set_faults(&mut self, on: bool) {
         self.outage = None;
+        self.make_room_on_flash();
         let devices = self.world.executor.devices_mut();
         let rates = |r| if on { r } else { FaultRates::NONE };
         if self.scenario.flash_bytes.is_some() {
@@ -94,6 +98,9 @@ impl Runner<'_> {
         if self.plan.others && self.choices.one_in(40) {
             self.forget_question();
             return self.quiet();
+        }
+        if self.plan.flash_full && !self.full && self.choices.one_in(40) {
+            self.fill_flash();
         }
         if self.plan.outages && self.choices.one_in(20) {
             return self.outage();
@@ -232,7 +239,8 @@ impl Runner<'_> {
         let Some(result) = self.world.destaged() else { return Ok(()) };
         self.tell(|| format!("destaged {result:?}"));
         let tickets = self.destage.take().unwrap_or_default();
-        if result.is_err() && !self.plan.errors_allowed {
+        // (One that the failure of flash has met half-way fails.)
+        if result.is_err() && !self.plan.errors_allowed && !self.plan.flash_full {
             return Err(format!("the destage failed: {result:?}"));
         }
         self.seen.stats.add("destages that went well", u64::from(result.is_ok()));

@@ -47,6 +47,8 @@ pub struct Plan {
     pub others: bool,
     /// Whether stores fail for long, one at a time, while others are used.
     pub outages: bool,
+    /// Whether flash runs out of space. No request may fail for that.
+    pub flash_full: bool,
     /// Whether devices are replaced by older states of themselves when a life has ended, and stores keep
     /// stamps.
     pub older: bool,
@@ -70,6 +72,7 @@ impl Plan {
         flash_lost: false,
         others: false,
         outages: false,
+        flash_full: false,
         older: false,
         header_faults: false,
         trace: None,
@@ -174,6 +177,8 @@ pub struct Runner<'a> {
     /// What others have done to the stores.
     others: Others,
     /// The volume whose store fails.
+    /// Flash has no room.
+    full: bool,
     outage: Option<usize>,
     /// Older states of devices.
     older: Copies,
@@ -243,6 +248,7 @@ impl<'a> Runner<'a> {
             wiped: false,
             others: Others::default(),
             outage: None,
+            full: false,
             older: Copies::default(),
             seen: Seen::default(),
         }

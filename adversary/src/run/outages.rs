@@ -61,6 +61,41 @@ impl Runner<'_> {
         ))
     }
 
+    /// Flash runs out of space, but for its superblocks.
+    pub(super) fn fill_flash(&mut self) {
+        let Some(flash) = &self.scenario.config.flash else { return };
+        let geometry = &flash.geometry;
+        let from = u64::from(geometry.first_region_page() * geometry.page_size);
+        self.tell(|| "flash is full".into());
+        self.world.executor.devices_mut().set_full_from(Device::Flash, from);
+        self.full = true;
+    }
+
+    pub(super) fn make_room_on_flash(&mut self) {
+        if std::mem::take(&mut self.full) {
+            self.world.executor.devices_mut().set_full_from(Device::Flash, u64::MAX);
+        }
+    }
+
+    /// If flash has failed, waits until all volumes go on without it.
+    pub(super) fn await_pass_through(&mut self) -> Result<(), String> {
+        if !self.full || !self.world.cache.has_given_up() {
+            return Ok(());
+        }
+        for _ in 0..TURNS_MAX {
+            self.hear()?;
+            let volumes = self.oracles.len() as u32;
+            if (0..volumes).all(|v| self.world.cache.passes_through(Volume(v))) {
+                self.seen.stats.add("full flash: all volumes went past it", 1);
+                return Ok(());
+            }
+            if !self.world.complete_one(&mut self.choices) {
+                break;
+            }
+        }
+        Err(format!("volumes do not go past flash: {}", self.world.cache.describe()))
+    }
+
     fn set_store(&mut self, volume: usize, rates: FaultRates) {
         let device = Device::Backing(Volume(volume as u32));
         self.world.executor.devices_mut().set_rates(device, rates);

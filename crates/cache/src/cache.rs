@@ -58,6 +58,7 @@ use crate::config::{CacheConfig, VolumeConfig};
 use crate::control::Switch;
 use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
+use crate::pass_through::PassThrough;
 use crate::seal::Sealing;
 use crate::shard::{Shard, Surroundings};
 use crate::stamp::Stamps;
@@ -162,6 +163,8 @@ pub struct Cache {
     pub(crate) switch: Option<Switch>,
     /// A seal under way.
     pub(crate) sealing: Option<Sealing>,
+    /// What becomes of volumes when the log has failed.
+    pub(crate) pass: PassThrough,
     /// The stamps of stores.
     pub(crate) stamps: Stamps,
     /// Why the policy of the start does not hold.
@@ -234,6 +237,7 @@ impl Cache {
             destage_again: false,
             switch: None,
             sealing: None,
+            pass: PassThrough::default(),
             stamps: Stamps::default(),
             changed: Vec::new(),
             unsettled: None,
@@ -448,12 +452,13 @@ impl Cache {
             self.cleaner.retry_at = None;
         }
         self.pass_stores_timeout();
+        self.pass_through_timed();
         self.pump();
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let due = [self.cleaner.retry_at, self.stores_timeout()];
+        let due = [self.cleaner.retry_at, self.stores_timeout(), self.pass_through_timeout()];
         due.into_iter().flatten().min()
     }
 

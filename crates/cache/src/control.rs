@@ -60,9 +60,10 @@ impl Cache {
     /// Changes the write policy, and when writes under write-back are answered:
     /// [`Notice::PolicySet`] follows. Requests that modify wait at the end of it, while the last
     /// dirty blocks go to the backing stores; reads go on. Refused (with
-    /// [`IoError::Invalid`]) while another change or a stop is under way.
+    /// [`IoError::Invalid`]) while another change or a stop is under way, or when the flash tier has
+    /// failed.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        if self.state != State::Ready || self.switch.is_some() {
+        if self.state != State::Ready || self.switch.is_some() || self.log_lost {
             self.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
             return;
         }
@@ -122,6 +123,7 @@ impl Cache {
     pub(crate) fn is_held(&self, op: Op) -> bool {
         let switch = self.switch.is_some_and(|s| s.stage >= Stage::Holding);
         op != Op::Read && (switch || self.destaging.is_some_and(|d| d.holds))
+            || op == Op::Flush && self.holds_for_void()
     }
 
     /// Keeps a request until the change, or the destage, is over.
@@ -214,6 +216,13 @@ impl Cache {
         true
     }
 
+    /// The log has failed: no change can be made.
+    pub(crate) fn abandon_switch(&mut self) {
+        if self.switch.is_some() {
+            self.end_switch(Err(IoError::Device));
+        }
+    }
+
     /// The change is over, well or not.
     fn end_switch(&mut self, result: Outcome) {
         let switch = self.switch.take().expect("a change is under way");
@@ -239,7 +248,8 @@ impl Cache {
             if self.front.requests[request].op == Op::Flush {
                 self.begin_flush(request);
             } else {
-                self.front.run(request);
+                // (Pieces of it may be under way.)
+                self.front.go_on(request);
             }
         }
     }

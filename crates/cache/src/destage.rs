@@ -3,6 +3,7 @@
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_effect::{IoError, Outcome};
+use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
 use crate::cache::{Cache, Notice, State};
@@ -28,6 +29,11 @@ impl Destage {
     fn new(volumes: usize) -> Destage {
         let flushes_left = volumes as u32;
         Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0, holds: false }
+    }
+
+    /// Of what is dirty on flash only.
+    pub fn of_flash() -> Destage {
+        Destage::new(0)
     }
 
     /// Whether what was in memory is on flash, so that the regions are being cleaned.
@@ -118,6 +124,11 @@ impl Cache {
         self.front.volumes.iter().map(|v| v.stats.dirty_blocks).sum()
     }
 
+    /// Whether what a log that has failed holds can still be destaged.
+    fn is_salvaged(&self) -> bool {
+        self.log.as_ref().is_some_and(Log::is_salvaged)
+    }
+
     fn flush_all(&mut self) {
         for volume in 0..self.front.volumes.len() {
             let v = Volume(volume as u32);
@@ -157,15 +168,22 @@ impl Cache {
                 if self.state != State::Flushing =>
             {
                 // All flushed: now the regions.
-                self.clean_all();
+                let lost = self.log_lost && !self.is_salvaged();
+                if !lost {
+                    self.clean_all();
+                }
                 if let Some(destage) = &mut self.destaging {
                     destage.cleaning = true;
+                    if lost {
+                        destage.fail(IoError::Device);
+                    }
                 }
                 any = true;
             }
             Some(Destage { cleaning: true, result, holds, .. }) => {
                 // (Without its log nothing can be destaged, however often it is tried.)
-                let given_up = self.cleaner.failures >= FAILURES_MAX && self.log_lost;
+                let given_up =
+                    self.cleaner.failures >= FAILURES_MAX && self.log_lost && !self.is_salvaged();
                 // (A region that is to be used again and cannot be is no part of it.)
                 if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
                     self.cleaner.forget_destages();
@@ -192,6 +210,7 @@ impl Cache {
     /// A destage that is no part of a stop is over.
     fn end_destage(&mut self, result: Outcome, held: bool) {
         self.switch_destaged(result);
+        self.pass_through_destaged();
         if held && !self.is_held(Op::Write) {
             self.release_held();
         }
@@ -231,8 +250,10 @@ impl Cache {
                 // A store that may have lost writes: records that agree with what it lost must
                 // not be trusted at the next start, so the log is left as after a crash.
                 let lost = self.front.sync_failures > 0;
+                // (What a log that has failed holds is void already.)
+                let past = self.all_go_past();
                 match &mut self.log {
-                    Some(log) if !lost => {
+                    Some(log) if !lost && !past => {
                         self.state = State::Closing;
                         let clean = self.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
                         if self.stop_destages && self.stop_result.is_ok() && clean {

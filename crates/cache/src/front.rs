@@ -38,6 +38,8 @@ pub(crate) struct RequestState {
     pub stage: Stage,
     /// It goes on when enough of its pieces are back.
     paused: bool,
+    /// The log could not make it durable, and volumes may soon do without: it is to try again.
+    pub again: bool,
     next: u32,
 }
 
@@ -131,6 +133,11 @@ impl VolumeState {
     /// Writes to the backing store that did not pass the log, completed so far.
     pub fn direct_done(&self) -> u64 {
         self.direct_done
+    }
+
+    /// Whether the backing store does not have everything.
+    pub fn is_dirty(&self) -> bool {
+        self.stats.dirty_blocks > 0
     }
 }
 
@@ -277,6 +284,7 @@ impl Front {
             error: None,
             stage: Stage::Pieces,
             paused: false,
+            again: false,
             next: NONE,
         }))
     }

@@ -12,6 +12,7 @@ mod control;
 mod destage;
 mod front;
 mod index;
+mod pass_through;
 mod policy;
 mod pump;
 pub mod replacement;

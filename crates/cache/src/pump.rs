@@ -8,6 +8,7 @@ use forebay_flash::{Event, Layout, Log};
 use crate::cache::{Cache, Notice, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::front::{Stage, SyncWaiter};
+use crate::pass_through::SALVAGE;
 use crate::shard::{
     CarryState, FlushState, JobState, MoveState, Owed, Shard, Surroundings, Target,
 };
@@ -40,6 +41,7 @@ impl Cache {
         let front = &self.front;
         self.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
+            || self.owes_pass_through()
             || self.owes_settling()
             || !front.finished.is_empty()
             || self.may_resume()
@@ -75,13 +77,12 @@ impl Cache {
 
     /// One turn of everything that is owed; true when something was done.
     pub(crate) fn pump(&mut self) -> bool {
-        let mut any = self.hear_log();
-        if self.has_lost_log() {
-            // No shard hears of it where nothing of its own was on the way to the log.
-            self.log_lost = true;
-            self.shards.iter_mut().for_each(Shard::log_gave_up);
-            any = true;
+        let mut any = self.has_lost_log();
+        if any {
+            // (Before what was on its way to the log hears of it: that may wait now.)
+            self.lose_log();
         }
+        any |= self.hear_log();
         while let Some(request) = Self::pop(&mut self.front, |f| &mut f.finished) {
             self.finish(request);
             any = true;
@@ -108,6 +109,7 @@ impl Cache {
             any |= self.push_stores();
         }
         any |= self.push_switch();
+        any |= self.push_pass_through();
         any |= self.push_seal();
         any |= self.push_stop();
         any
@@ -177,8 +179,13 @@ impl Cache {
             }
             Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
             Event::Synced { ticket: START, result } => self.disowned(result),
+            Event::Synced { ticket: SALVAGE, result } => self.salvaged(result),
+            Event::Voided { result, .. } => self.voided(result),
             Event::Synced { ticket, result } => {
-                self.front.pieces_done(ticket as u32, 1, result);
+                let request = ticket as u32;
+                let again = result.is_err() && self.may_try_again(request);
+                self.front.requests[request].again |= again;
+                self.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
             Event::Reclaim { region } => self.cleaner.push(region, Purpose::Reclaim),
             Event::RegionFreed { region } => {
@@ -286,7 +293,12 @@ impl Cache {
             if failed {
                 let r = &mut self.front.requests[request];
                 r.error.get_or_insert(forebay_effect::IoError::Device);
-                self.front.reply(request, &mut self.effects);
+                if self.may_try_again(request) {
+                    self.front.requests[request].error = None;
+                    self.try_again(request);
+                } else {
+                    self.front.reply(request, &mut self.effects);
+                }
             } else {
                 self.make_durable(request);
             }
@@ -640,6 +652,9 @@ impl Cache {
     /// when this has gone on for too long.
     pub(crate) fn consider_giving_up(&mut self) {
         let (failures, unreadable) = (self.cleaner.failures, self.cleaner.unreadable);
+        if self.log_lost {
+            return;
+        }
         if failures.max(unreadable) < FAILURES_MAX || !self.somebody_waits() {
             return;
         }
@@ -657,7 +672,8 @@ impl Cache {
     pub(crate) fn give_up(&mut self) {
         let Some(log) = &mut self.log else { return };
         log.give_up(IoError::Device);
-        self.log_lost = true;
-        self.shards.iter_mut().for_each(Shard::log_gave_up);
+        if !self.log_lost {
+            self.lose_log();
+        }
     }
 }

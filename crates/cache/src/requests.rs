@@ -64,6 +64,7 @@ impl Cache {
     pub(crate) fn advance(&mut self, request: u32) {
         let size = self.config.block_size;
         let (mut last_shard, mut full, mut held) = (None, false, false);
+        let mut held_for_void = false;
         let mut left = self.config.step_blocks;
         while left > 0 {
             left -= 1;
@@ -89,6 +90,15 @@ impl Cache {
             let (volume, cursor) = (r.volume, r.cursor);
             r.outstanding += 1;
             let n = self.shard_of(volume, cursor);
+            if modifies && self.holds_for_void() {
+                let key = BlockKey::new(volume, size.index_of(cursor).0);
+                if self.shards[n].awaits_void(key) {
+                    self.front.requests[request].outstanding -= 1;
+                    self.stats.waits_void += 1;
+                    held_for_void = true;
+                    break;
+                }
+            }
             let mut around = around!(self);
             if let Some(last) = last_shard.replace(n)
                 && last != n
@@ -128,6 +138,8 @@ impl Cache {
         debug_assert!(r.outstanding <= self.config.request_blocks_max);
         if held {
             self.hold_for_share(request);
+        } else if held_for_void {
+            self.hold(request);
         } else if r.cursor < r.end {
             match last_shard {
                 // One with much under way waits for its own pieces first.
@@ -171,6 +183,9 @@ impl Cache {
         if r.stage == Stage::Pieces && durable && r.error.is_none() {
             return self.make_durable(request);
         }
+        if r.again && r.error.is_none() {
+            return self.try_again(request);
+        }
         self.front.reply(request, &mut self.effects);
     }
 
@@ -179,8 +194,12 @@ impl Cache {
         let r = &mut self.front.requests[request];
         r.stage = Stage::Syncing;
         let volume = r.volume;
-        if let (true, Some(log)) = (self.config.write_policy.write_back, &mut self.log) {
-            r.outstanding += 1;
+        let v = usize::from(volume);
+        // Of a log that has failed nothing is needed where all is on the store.
+        let without = self.goes_past(v) || self.log_lost && !self.front.volumes[v].is_dirty();
+        let logs = self.config.write_policy.write_back && !without;
+        if let Some(log) = self.log.as_mut().filter(|_| logs) {
+            self.front.requests[request].outstanding += 1;
             log.sync(u64::from(request));
         }
         if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {

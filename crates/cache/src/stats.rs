@@ -133,6 +133,13 @@ pub struct CacheStats {
     pub probes: u64,
     /// See `suspensions`.
     pub stores_recovered: u64,
+    /// Volumes that went past the flash tier because it had failed; times that a request or a piece waited
+    /// for that; and pieces that were written past a log that had failed, since it held nothing of the block.
+    pub passed_through: u64,
+    /// See `passed_through`.
+    pub waits_void: u64,
+    /// See `passed_through`.
+    pub written_past: u64,
     /// Stamps ordered for headers of backing stores.
     pub stamps: u64,
     /// Destage rounds that had to be tried again.

@@ -338,7 +338,7 @@ impl Cache {
     /// Suspends volumes that have been waited for long enough.
     pub(crate) fn consider_suspending(&mut self) {
         let limit = self.config.give_up_after;
-        if self.front.stores.failing == 0 || self.state != State::Ready {
+        if self.front.stores.failing == 0 || self.state != State::Ready || self.log_lost {
             return;
         }
         // Where nothing can be carried on, all wait for those that fail.

@@ -17,7 +17,7 @@ use crate::format::superblock::Superblock;
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
 use crate::sabotage::Bug;
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
-use forebay_effect::{Device, Effect, IoError, Outcome};
+use forebay_effect::{Device, Effect, IoError, Outcome, Token};
 use std::collections::VecDeque;
 
 /// What is complete, what is durable, and who waits.
@@ -122,6 +122,12 @@ impl SuperblockWriter {
     /// Whether `version` has been encoded, so that it cannot change any more.
     pub fn is_encoded(&self, version: u64) -> bool {
         version <= self.encoded
+    }
+
+    /// The version encoded last is durable in one copy.
+    pub fn is_durable(&mut self) {
+        self.durable_generation = self.contents.generation;
+        self.copy ^= 1;
     }
 
     /// The generation known to be durable.
@@ -235,6 +241,15 @@ impl Log {
             return false;
         }
         s.encoded = s.wanted;
+        self.encode_superblock();
+        self.superblock.step = Step::Writing;
+        self.write_superblock();
+        true
+    }
+
+    /// Encodes the superblock as it should be.
+    pub(crate) fn encode_superblock(&mut self) {
+        let s = &mut self.superblock;
         s.tail = self.regions.tail_wanted;
         let c = &mut s.contents;
         c.generation += 1;
@@ -247,23 +262,26 @@ impl Log {
         }
         let bytes = c.encode(&mut self.buffers[SUPERBLOCK_BUFFER]);
         s.pages = bytes as u32 / self.geometry.page_size;
-        s.step = Step::Writing;
-        self.write_superblock();
-        true
     }
 
     fn write_superblock(&mut self) {
+        self.remains.superblock_in_flight = true;
+        self.write_superblock_as(token(Kind::Superblock, 0));
+    }
+
+    pub(crate) fn write_superblock_as(&mut self, token: Token) {
         let (copy, pages) = (self.superblock.copy, self.superblock.pages);
         let length = pages * self.geometry.page_size;
         self.segments.clear();
         self.segments.push(Log::meta_segment(SUPERBLOCK_BUFFER, 0, length));
         self.stats.superblock_pages += u64::from(pages);
         let page = copy * self.geometry.superblock_pages;
-        self.push_write(token(Kind::Superblock, 0), page, pages);
+        self.push_write(token, page, pages);
     }
 
     /// A copy of the superblock is written.
     pub(crate) fn superblock_written(&mut self, result: Outcome) {
+        self.remains.superblock_in_flight = false;
         if let Err(error) = result {
             return self.latch(error);
         }
@@ -312,6 +330,11 @@ impl Log {
         true
     }
 
+    /// Whether a sync is in flight.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.commit.in_flight
+    }
+
     /// A sync has ended.
     pub(crate) fn sync_done(&mut self, result: Outcome) {
         if self.recovery.is_some() {
@@ -324,6 +347,7 @@ impl Log {
         }
         self.commit.in_flight = false;
         if let Err(error) = result {
+            self.remains.sync_failed = true;
             return self.latch(error);
         }
         if self.error.is_some() {

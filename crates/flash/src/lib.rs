@@ -30,6 +30,7 @@ mod mapping;
 mod probe;
 mod recovery;
 mod regions;
+mod remains;
 #[doc(hidden)]
 pub mod sabotage;
 mod stamp;

@@ -10,6 +10,7 @@ use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::recovery::Recovery;
 use crate::regions::Regions;
+use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
 use crate::types::{
     Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
@@ -32,8 +33,9 @@ use std::collections::VecDeque;
 /// to the last `Synced`. Regions are reclaimed strictly in the order in which they were filled,
 /// so an older record of a block never outlives a newer one.
 ///
-/// **Failure.** After a failed write or sync the log latches: it writes nothing more, every
-/// waiting or later call ends with the error, and records already on flash stay readable.
+/// **Failure.** After a failed write or sync the log latches: it takes nothing more, every
+/// waiting or later call ends with the error, and records already on flash stay readable. What can
+/// still be done is in `remains.rs`.
 ///
 /// **Direct writes** (write-through, where every record is clean): before a block is written to
 /// its backing store past the log, its extent must be marked
@@ -66,6 +68,7 @@ pub struct Log {
     pub(crate) superblock: SuperblockWriter,
     pub(crate) activity: Activity,
     pub(crate) recovery: Option<Box<Recovery>>,
+    pub(crate) remains: Remains,
     pub(crate) stats: LogStats,
     pub(crate) sabotage: Sabotage,
 }
@@ -104,6 +107,8 @@ pub(crate) enum Kind {
     /// Payloads of a batch, in cells.
     Payload = 5,
     Directory = 6,
+    /// What is done with a log that has latched.
+    Remains = 7,
 }
 
 /// The token for `what` of a kind.
@@ -153,6 +158,7 @@ impl Log {
             superblock: SuperblockWriter::default(),
             activity: Activity::new(&geometry, options.slots as usize),
             recovery: None,
+            remains: Remains::default(),
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
             sabotage: Sabotage::default(),
         }
@@ -237,11 +243,15 @@ impl Log {
         let refusal = match self.phase {
             // What waits to be written may wait for what this sync is for.
             Phase::Draining => self.error,
-            _ => self.refusal(),
+            _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
         if let Some(error) = refusal {
             self.events.push_back(Event::Synced { ticket, result: Err(error) });
             return;
+        }
+        if self.is_salvaged() {
+            // Nothing was written since.
+            return self.events.push_back(Event::Synced { ticket, result: Ok(()) });
         }
         let serial = self.commit.complete_serial;
         let tickets = &mut self.commit.tickets;
@@ -411,6 +421,7 @@ impl Log {
             k if k == Kind::Superblock as u32 => self.superblock_written(result),
             k if k == Kind::Directory as u32 => self.directory_written(result),
             k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
+            k if k == Kind::Remains as u32 => self.remains_done(result),
             _ => panic!("completion {index:#x} is of no device effect of the log"),
         }
         self.pump();
@@ -607,6 +618,7 @@ impl Log {
                 | self.pump_regions()
                 | self.pump_superblock()
                 | self.pump_sync()
+                | self.pump_remains()
                 | self.pump_phase();
             if !progress {
                 break;

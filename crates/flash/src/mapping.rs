@@ -217,7 +217,8 @@ impl Log {
         for cell in live.in_order() {
             let Some(&Found { entry, sequence, region, .. }) = live.in_cell(cell) else { continue };
             let (key, position) = (entry.key, self.cells.position(entry.cell));
-            let dirty = if sequence <= r.superblock.clean_before { 0 } else { entry.dirty };
+            let clean = sequence <= r.superblock.clean_before || r.voids(key.volume(), sequence);
+            let dirty = if clean { 0 } else { entry.dirty };
             let active = self.activity.contains(key);
             if dirty == 0 && (active || r.distrusts(key.volume(), sequence)) {
                 r.report.distrusted += 1;

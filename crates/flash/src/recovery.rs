@@ -82,6 +82,8 @@ pub(crate) struct Recovery {
     stores: Vec<StoreStamp>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<u64>,
+    /// By volume: no records of batches up to this one count.
+    voided: Vec<u64>,
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
@@ -193,6 +195,11 @@ impl Recovery {
         self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
     }
 
+    /// Whether what is dirty in a record does not count either.
+    pub fn voids(&self, volume: u16, sequence: u64) -> bool {
+        self.voided.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
+    }
+
     /// Learns what a header that counts knows.
     pub fn learn(&mut self, header: &BatchHeader) {
         self.known = self.known.max(header.synced);
@@ -215,6 +222,7 @@ impl Log {
             sealed,
             stores,
             distrusted: Vec::new(),
+            voided: Vec::new(),
             step: Step::Sync,
             superblock: Superblock::default(),
             copies: [None, None],
@@ -404,7 +412,9 @@ impl Log {
             let volume = usize::from(binding.index);
             if r.distrusted.len() <= volume {
                 r.distrusted.resize(volume + 1, 0);
+                r.voided.resize(volume + 1, 0);
             }
+            r.voided[volume] = binding.voided;
             let changed = r.changed.contains(&binding.index);
             r.distrusted[volume] = if changed { u64::MAX } else { binding.distrusted };
         }
@@ -545,6 +555,7 @@ impl Log {
         for binding in &mut c.bindings {
             let changed = r.changed.contains(&binding.index);
             binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
+            binding.voided = binding.voided.min(end);
             if !r.sealed {
                 binding.seal = [0; SEAL_BYTES];
             }

@@ -31,6 +31,8 @@ pub enum Bug {
     TailUnverified,
     /// Flash, layout slots: a record that replacement drops is not forgotten on flash.
     UnmapForgotten,
+    /// Flash: records of a log that has failed are declared void, but not on flash.
+    VoidSkipped,
     /// Cache, layout slots: a region is given back with mappings that are still needed.
     MappingLeftBehind,
     /// Cache: payloads read from flash are believed whatever their checksums say.
@@ -65,7 +67,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 26] = [
+    pub const ALL: [Bug; 27] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -77,6 +79,7 @@ impl Bug {
         Bug::CellReusedEarly,
         Bug::TailUnverified,
         Bug::UnmapForgotten,
+        Bug::VoidSkipped,
         Bug::MappingLeftBehind,
         Bug::ChecksumIgnoredOnRead,
         Bug::BackingSyncSkipped,

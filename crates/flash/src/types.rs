@@ -95,6 +95,9 @@ pub struct Binding {
     /// Clean records of batches up to this one do not count: the backing store was changed
     /// behind the log's back, or was given away.
     pub distrusted: u64,
+    /// Records of batches up to this one do not count, dirty or not: the log failed, and the backing store
+    /// has gone on without it.
+    pub voided: u64,
     /// What the backing store looked like when the log was last sealed, in the caller's words;
     /// all zeroes while it may be written.
     pub seal: Seal,
@@ -105,7 +108,8 @@ pub struct Binding {
 impl Binding {
     /// A volume whose records all count, and that is not sealed.
     pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
-        Binding { index, uuid, generation, distrusted: 0, seal: [0; SEAL_BYTES], stamp: 0 }
+        let (distrusted, voided) = (0, 0);
+        Binding { index, uuid, generation, distrusted, voided, seal: [0; SEAL_BYTES], stamp: 0 }
     }
 }
 
@@ -297,6 +301,13 @@ pub enum Event {
     },
     /// The table of bound volumes, or what `seal` changed in it, is durable.
     Bound {
+        /// As given.
+        ticket: u64,
+        /// How it ended.
+        result: Outcome,
+    },
+    /// The records of the volumes given to `void` do not count any more, durably.
+    Voided {
         /// As given.
         ticket: u64,
         /// How it ended.

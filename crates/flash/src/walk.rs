@@ -217,7 +217,8 @@ impl Log {
     pub(crate) fn give(&mut self, r: &mut Recovery, header: &BatchHeader, entries: &[Entry]) {
         for entry in entries {
             let key = entry.key;
-            let clean = header.sequence <= r.superblock.clean_before;
+            let voided = r.voids(key.volume(), header.sequence);
+            let clean = header.sequence <= r.superblock.clean_before || voided;
             let dirty = if clean { 0 } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || dirty != 0;
             let active = record && self.activity.contains(key);

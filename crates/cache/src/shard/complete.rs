@@ -138,7 +138,7 @@ impl Shard {
             self.index[id].clear(WANTS_APPEND);
             if self.index[id].dirty == 0 {
                 self.flush_covered(id, true);
-            } else if self.has_flash {
+            } else if self.logs(self.index[id].key()) {
                 if self.append(around, id, true).is_none() {
                     self.flush_covered(id, false);
                     self.relist_dirty(id);
@@ -348,7 +348,11 @@ impl Shard {
     pub fn append_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
         around.stats.transfer_errors += 1;
         self.log_failed = true;
-        self.finish_applied(around, t, Err(error));
+        if self.holding {
+            self.park_applied(t);
+        } else {
+            self.finish_applied(around, t, Err(error));
+        }
         self.finish(around, t, |shard, _, id| {
             shard.index[id].set(crate::index::DOUBTFUL);
             shard.flush_covered(id, false);
@@ -389,7 +393,11 @@ impl Shard {
         if let Err(e) = result {
             around.stats.transfer_errors += 1;
             self.log_failed = true;
-            self.finish_failed(around, t, e);
+            if self.holding {
+                self.finish(around, t, |_, _, _| {});
+            } else {
+                self.finish_failed(around, t, e);
+            }
             return self.close_runs(around);
         }
         let key = self.transfers[t].key;

@@ -81,7 +81,7 @@ impl Shard {
             return;
         }
         if self.has_flash && !self.log_failed && e.valid != 0 && !self.is_jammed(around) {
-            if !self.policy.write_back && self.owes_sync(around, e.key()) {
+            if !self.writes_back(e.key()) && self.owes_sync(around, e.key()) {
                 // The backing store may yet lose what this slot holds. In an extent marked as
                 // active the record is not trusted after a power cut.
                 if !e.has(MARKED) {
@@ -121,7 +121,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.has_flash {
+        if self.logs(self.index[id].key()) {
             self.append(around, id, urgent)
         } else {
             Some(self.destage(around, id))
@@ -171,8 +171,12 @@ impl Shard {
         ((1_u32 << count) - 1) as u16
     }
 
-    /// Writes the slot's dirty granules to the backing store (no flash tier).
-    fn destage(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> u32 {
+    /// Writes the slot's dirty granules to the backing store (no flash tier, or past it).
+    pub(super) fn destage(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> u32 {
+        if self.has_flash {
+            // (It would be older than the store.)
+            self.forget_record(around, id);
+        }
         let e = &self.index[id];
         let (key, dirty) = (e.key(), e.dirty);
         let slot = e.slot().expect("a slot to destage");
@@ -280,7 +284,7 @@ impl Shard {
                 self.unlist_dirty(id, slot);
                 self.index[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
                 self.flushes[volume].waiting += 1;
-            } else if self.has_flash {
+            } else if self.logs(self.index[id].key()) {
                 if self.append(around, id, true).is_none() {
                     self.flushes[volume].failed = true;
                     self.flushes[volume].until = 0;

@@ -18,6 +18,7 @@ mod complete;
 mod destage;
 mod evict;
 mod granules;
+mod past;
 mod read;
 mod recover;
 mod room;
@@ -82,6 +83,8 @@ enum Step {
     Joined,
     /// Evaluate again when there is a slot, an index entry, or a transfer to be had.
     NoRoom,
+    /// Evaluate again when records are void.
+    Parked,
 }
 
 /// See the module.
@@ -143,6 +146,12 @@ pub(crate) struct Shard {
     all: u16,
     has_flash: bool,
     log_failed: bool,
+    /// Meanwhile: who would write past a record waits; those who do so.
+    holding: bool,
+    parked: Fifo,
+    /// Volumes (bits) that go past flash for good, and whether all do.
+    past: u64,
+    all_past: bool,
     /// The room that the log, or the index, lacks has been waited for long enough: while that lasts nothing
     /// is appended.
     jam: bool,
@@ -241,6 +250,10 @@ impl Shard {
             all: ((1_u32 << granules) - 1) as u16,
             has_flash: config.flash.is_some(),
             log_failed: false,
+            holding: false,
+            parked: Fifo::EMPTY,
+            past: 0,
+            all_past: false,
             jam: false,
             failing: 0,
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
@@ -415,8 +428,21 @@ impl Shard {
                 }
                 Some(t)
             }
+            Step::Parked => {
+                around.stats.waits_void += 1;
+                let w = match waiter {
+                    Some(w) => {
+                        self.waiters[w].piece = piece;
+                        self.waiters[w].applied = false;
+                        w
+                    }
+                    None => self.waiters.insert(Waiter { piece, applied: false, next: NONE }),
+                };
+                self.park(w);
+                return Access::Pending;
+            }
             Step::NoRoom => {
-                if self.is_stuck(around) {
+                if self.is_stuck(around) && !self.holding {
                     // Nothing is on its way out and nothing can leave: say so, do not hang.
                     if let Some(w) = waiter {
                         self.waiters.remove(w);
@@ -468,7 +494,7 @@ impl Shard {
         let key = BlockKey::new(volume, piece.block);
         let step = match op {
             Op::Read => self.read(around, key, piece),
-            Op::Write if self.policy.write_back => self.write_back(around, key, piece, op),
+            Op::Write if self.writes_back(key) => self.write_back(around, key, piece, op),
             Op::Write => self.write_direct(around, key, piece, op),
             Op::Trim | Op::WriteZeroes => self.zero(around, key, piece, op),
             Op::Flush => unreachable!("a flush has no pieces"),
@@ -680,7 +706,7 @@ impl Shard {
     fn forget_if_empty(&mut self, id: EntryId) {
         let e = &self.index[id];
         let holds = e.slot().is_some() || e.position().is_some() || e.transfer().is_some();
-        if !holds && !e.has(crate::index::DOUBTFUL) {
+        if !holds && (!e.has(crate::index::DOUBTFUL) || self.goes_past(e.key())) {
             self.step_out(id);
             self.index.remove(id);
             self.room = true;

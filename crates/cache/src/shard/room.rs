@@ -77,7 +77,7 @@ impl Shard {
 
     /// No transfer is under way that could make room, and flash takes no more.
     pub(super) fn is_stuck(&self, around: &Surroundings<'_>) -> bool {
-        let cannot_leave = self.log_failed
+        let cannot_leave = self.log_failed && !self.all_past
             || self.destages_failed >= DESTAGES_FAILED_MAX
             || self.is_jammed(around);
         cannot_leave && self.transfers.in_use() == 0

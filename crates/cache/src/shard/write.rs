@@ -26,6 +26,9 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
+        if self.log_failed {
+            return self.write_past(around, key, piece, op);
+        }
         let (touched, covered) = self.masks(piece.start, piece.length);
         let id = match self.index.find(key) {
             Some(id) => id,
@@ -55,10 +58,6 @@ impl Shard {
     ) -> Step {
         let e = &self.index[id];
         self.count_write(around, piece, id);
-        if self.log_failed {
-            // It could never become durable, and would only take room from reads.
-            return Step::Done(Err(forebay_effect::IoError::Device));
-        }
         let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
         let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill)
             && self.acknowledge == Acknowledge::Dram
@@ -189,11 +188,8 @@ impl Shard {
         op: Op,
     ) -> Step {
         let key = self.index[id].key();
-        if self.index[id].has(crate::index::DOUBTFUL) {
-            return Step::Done(Err(forebay_effect::IoError::Device));
-        }
-        if self.index[id].position().is_some() {
-            return self.activate(around, id, true);
+        if let Some(step) = self.before_direct(around, id) {
+            return step;
         }
         let keep = self.policy.allocate_on_write;
         if !(keep && op == Op::Write || self.may_be_loose()) {
@@ -274,7 +270,7 @@ impl Shard {
         let past = around.front.sabotage.is(Bug::DestageOverDirectWrite);
         let past = |id| past && self.index[id].slot().is_none();
         if self.index.find(key).is_some_and(|id| !past(id)) {
-            if self.policy.write_back {
+            if self.writes_back(key) {
                 return self.write_back(around, key, piece, op);
             }
             return self.write_direct(around, key, piece, op);
@@ -289,7 +285,7 @@ impl Shard {
 
     /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
     /// it ends, whoever wants the block waits for it.
-    fn range(
+    pub(super) fn range(
         &mut self,
         around: &mut Surroundings<'_>,
         key: BlockKey,

@@ -68,6 +68,8 @@ pub(super) struct Medium {
     pub options: DeviceOptions,
     pub rates: FaultRates,
     pub present: bool,
+    /// From here on there is no room: thin provisioning, or a sparse file on a full file system.
+    pub full_from: u64,
     /// What a power cut leaves at least.
     pub durable: Vec<u8>,
     /// What reads see.
@@ -85,6 +87,7 @@ impl Medium {
             options,
             rates: FaultRates::NONE,
             present: true,
+            full_from: u64::MAX,
             durable: image,
             current,
             unsynced: Vec::new(),
@@ -239,7 +242,7 @@ impl Medium {
         counts: &mut FaultCounts,
     ) {
         (copy.name, copy.options, copy.rates) = (self.name, self.options, self.rates);
-        copy.present = self.present;
+        (copy.present, copy.full_from) = (self.present, u64::MAX);
         copy.durable.clone_from(&self.durable);
         copy.bad.clone_from(&self.bad);
         copy.unsynced.clear();

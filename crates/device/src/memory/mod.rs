@@ -215,6 +215,11 @@ impl MemoryDevices {
         self.medium_mut(device).rates = rates;
     }
 
+    /// From now on the device has no room from this byte on: what writes there finds no space.
+    pub fn set_full_from(&mut self, device: Device, offset: u64) {
+        self.medium_mut(device).full_from = offset;
+    }
+
     /// Starts the random faults anew from `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Seeded::new(seed);

@@ -101,6 +101,10 @@ impl MemoryDevices {
             Some(Fault::Slow) | None => {}
             Some(fault) => return self.carry_out_badly(index, pending, fault),
         }
+        if modifies(verb) && offset + length > self.media[index].full_from {
+            self.counts.note(Fault::NoSpace);
+            return self.carry_out_badly(index, pending, Fault::NoSpace);
+        }
         match verb {
             Verb::Read => {
                 let bytes = self.media[index].read(offset, length)?;

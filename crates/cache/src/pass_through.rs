@@ -1,0 +1,288 @@
+//! Pass-through: the flash tier fails, and volumes go on without it.
+//!
+//! After a failed write or sync the log takes nothing more until the next start. What flash holds
+//! nothing of goes past it at once. For the rest, stores must not move on while a start could take an
+//! older record for the truth:
+//!
+//! 1. What the log has taken is made durable, if the device still does that.
+//! 2. Everything dirty on flash is destaged.
+//! 3. The log durably declares void what it holds of the volumes that have nothing dirty there any
+//!    more. Their stores are the whole truth from then on.
+//! 4. These volumes write through, in memory only, until the next start.
+//!
+//! Requests that need this wait for it, at most as long as for a store that fails
+//! (`give_up_after`); then they are told. If it does not succeed, for all volumes or for some (flash is
+//! gone, dirty data cannot be read, a store fails), it is tried again now and then.
+
+use forebay_block::{Nanos, Op};
+use forebay_effect::{IoError, Outcome};
+
+use crate::cache::{Cache, State, around};
+use crate::destage::Destage;
+use crate::front::{INTERNAL, Stage as RequestStage};
+use crate::shard::{Shard, Surroundings};
+
+/// The name of the sync, and of the mark, towards the log.
+pub(crate) const SALVAGE: u64 = u64::MAX - 4;
+
+/// Time to the first attempt after one that has failed; it doubles up to the last.
+const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
+const PAUSE_LAST: Nanos = Nanos(320_000_000_000);
+
+/// Entries of a shard's index that are looked at in a turn.
+const ENTRIES: u32 = 4096;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    #[default]
+    Idle,
+    /// What was under way when the log failed comes to its end.
+    Settling,
+    /// What the log has taken is being made durable.
+    Salvaging,
+    Destaging,
+    /// What it holds of these volumes (bits) is being declared void.
+    Voiding(u64),
+    /// The shard's entries from this one on are to forget their records.
+    Dropping {
+        shard: usize,
+        entry: u32,
+    },
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct PassThrough {
+    stage: Stage,
+    /// Volumes (bits) that go past flash until the next start.
+    past: u64,
+    /// Who needs this waits for it.
+    holding: bool,
+    /// Until when; and when it is tried again.
+    until: Option<Nanos>,
+    retry_at: Option<Nanos>,
+    failures: u32,
+}
+
+impl Cache {
+    /// Whether the volume goes past the flash tier, which has failed, until the next start: it is
+    /// cached in memory only, and written through.
+    pub fn passes_through(&self, volume: forebay_block::Volume) -> bool {
+        self.goes_past(volume.0 as usize)
+    }
+
+    #[inline]
+    pub(crate) fn goes_past(&self, volume: usize) -> bool {
+        self.pass.past >> volume.min(63) & 1 == 1
+    }
+
+    /// Whether all volumes do.
+    pub(crate) fn all_go_past(&self) -> bool {
+        (0..self.front.volumes.len()).all(|v| self.goes_past(v))
+    }
+
+    /// Whether requests wait until volumes may go past flash.
+    #[inline]
+    pub(crate) fn holds_for_void(&self) -> bool {
+        self.pass.holding
+    }
+
+    /// Nothing goes to flash any more.
+    pub(crate) fn lose_log(&mut self) {
+        self.log_lost = true;
+        if let Some(destage) = &mut self.destaging {
+            destage.fail(IoError::Device);
+        }
+        self.cleaner.forget();
+        for shard in &mut self.shards {
+            shard.log_gave_up();
+            shard.set_jam(false);
+        }
+        self.abandon_switch();
+        if self.state == State::Ready && !self.hurry {
+            self.pass.stage = Stage::Settling;
+            self.set_holding(true);
+            let limit = self.config.give_up_after;
+            self.pass.until = (limit != Nanos(0)).then(|| self.now.saturating_add(limit));
+        }
+    }
+
+    fn set_holding(&mut self, holding: bool) {
+        self.pass.holding = holding;
+        self.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
+    }
+
+    /// Whether a turn of [`Cache::push_pass_through`] may find anything to do.
+    #[inline]
+    pub(crate) fn owes_pass_through(&self) -> bool {
+        self.pass.stage != Stage::Idle
+    }
+
+    pub(crate) fn push_pass_through(&mut self) -> bool {
+        let stage = self.pass.stage;
+        if stage == Stage::Idle {
+            return false;
+        }
+        if self.state != State::Ready || self.hurry {
+            // A stop does not wait for it.
+            (self.pass.stage, self.pass.retry_at) = (Stage::Idle, None);
+            self.let_go();
+            return true;
+        }
+        match stage {
+            Stage::Settling => {
+                let busy = self.destaging.is_some()
+                    || self.sealing.is_some()
+                    || self.cleaner.active.is_some()
+                    || self.shards.iter().any(Shard::is_logging);
+                let Some(log) = self.log.as_mut().filter(|_| !busy) else { return false };
+                if log.is_salvaged() {
+                    self.begin_last_destage();
+                } else {
+                    self.pass.stage = Stage::Salvaging;
+                    log.salvage(SALVAGE);
+                }
+                true
+            }
+            Stage::Dropping { shard, entry } => self.drop_void(shard, entry),
+            _ => false,
+        }
+    }
+
+    /// What the log has taken is durable, or it cannot be told.
+    pub(crate) fn salvaged(&mut self, result: Outcome) {
+        if self.pass.stage != Stage::Salvaging {
+            return;
+        }
+        match result {
+            // (Somebody may have asked for a destage meanwhile: that ends first.)
+            Ok(()) => self.pass.stage = Stage::Settling,
+            Err(_) => self.pass_through_failed(),
+        }
+    }
+
+    fn begin_last_destage(&mut self) {
+        self.cleaner.forget();
+        self.cleaner.forgive();
+        self.cleaner.retry_at = None;
+        self.forgive_stores();
+        self.pass.stage = Stage::Destaging;
+        self.destaging = Some(Destage::of_flash());
+    }
+
+    /// What could be destaged is.
+    pub(crate) fn pass_through_destaged(&mut self) {
+        if self.pass.stage != Stage::Destaging {
+            return;
+        }
+        let mut clean = 0;
+        for (v, volume) in self.front.volumes.iter().enumerate() {
+            let whole = volume.owed == 0 && !self.front.has_failed(v);
+            clean |= u64::from(whole && !self.goes_past(v)) << v;
+        }
+        let Some(log) = self.log.as_mut().filter(|_| clean != 0) else {
+            return self.pass_through_failed();
+        };
+        self.pass.stage = Stage::Voiding(clean);
+        log.void((0..64).filter(|v| clean >> v & 1 == 1), SALVAGE);
+    }
+
+    /// What the log holds of them is void, or not.
+    pub(crate) fn voided(&mut self, result: Outcome) {
+        let Stage::Voiding(volumes) = self.pass.stage else { return };
+        if result.is_err() {
+            return self.pass_through_failed();
+        }
+        self.pass.past |= volumes;
+        self.stats.passed_through += u64::from(volumes.count_ones());
+        let (past, all) = (self.pass.past, self.all_go_past());
+        self.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
+        self.pass.stage = Stage::Dropping { shard: 0, entry: 0 };
+        self.let_go();
+    }
+
+    /// One turn of forgetting records.
+    fn drop_void(&mut self, shard: usize, entry: u32) -> bool {
+        if shard == self.shards.len() {
+            self.pass.stage = Stage::Idle;
+            if self.all_go_past() && self.destaging.is_none() {
+                // What was dirty in memory need not stay there.
+                self.begin_destage();
+            } else {
+                self.retry_later();
+            }
+            return true;
+        }
+        let next = self.shards[shard].drop_void(&mut around!(self), entry, ENTRIES);
+        self.pass.stage = match next {
+            Some(entry) => Stage::Dropping { shard, entry },
+            None => Stage::Dropping { shard: shard + 1, entry: 0 },
+        };
+        true
+    }
+
+    fn pass_through_failed(&mut self) {
+        self.pass.stage = Stage::Idle;
+        self.let_go();
+        self.retry_later();
+    }
+
+    fn retry_later(&mut self) {
+        let pause = PAUSE_FIRST.0 << self.pass.failures.min(6);
+        self.pass.failures += 1;
+        self.pass.retry_at = Some(self.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
+    }
+
+    /// Who waits goes on, whatever that comes to.
+    fn let_go(&mut self) {
+        self.pass.until = None;
+        if !self.pass.holding {
+            return;
+        }
+        self.set_holding(false);
+        for n in 0..self.shards.len() {
+            self.shards[n].release_parked(&mut around!(self));
+        }
+        if !self.is_held(Op::Write) {
+            self.release_held();
+        }
+    }
+
+    /// When something is to be done about it.
+    pub(crate) fn pass_through_timeout(&self) -> Option<Nanos> {
+        let due = [self.pass.until, self.pass.retry_at];
+        due.into_iter().flatten().min()
+    }
+
+    /// The time has come, or may have.
+    pub(crate) fn pass_through_timed(&mut self) {
+        if self.pass.until.is_some_and(|at| at <= self.now) {
+            self.let_go();
+        }
+        if self.pass.retry_at.is_some_and(|at| at <= self.now) {
+            self.pass.retry_at = None;
+            if self.state == State::Ready && self.pass.stage == Stage::Idle {
+                self.pass.stage = Stage::Settling;
+            }
+        }
+    }
+
+    /// Whether a request that the log cannot make durable is to wait, and to try again.
+    pub(crate) fn may_try_again(&self, request: u32) -> bool {
+        self.pass.holding && self.front.requests[request].id != INTERNAL
+    }
+
+    /// It does, from its last stage on, when volumes go past flash or cannot.
+    pub(crate) fn try_again(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        (r.again, r.stage) = (false, RequestStage::Pieces);
+        let op = r.op;
+        self.stats.waits_void += 1;
+        match op {
+            _ if self.pass.holding => self.hold(request),
+            Op::Flush => self.begin_flush(request),
+            _ => self.front.run(request),
+        }
+    }
+}

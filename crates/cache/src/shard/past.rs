@@ -1,0 +1,173 @@
+//! Past a flash tier that has failed: what may go on at once, what waits, and how records are
+//! forgotten that have been declared void (`pass_through.rs` has the order of things).
+
+use forebay_block::Op;
+use forebay_effect::IoError;
+use forebay_flash::BlockKey;
+
+use super::clean::volume_bit;
+use super::read::Found;
+use super::transfer::Kind;
+use super::{Shard, Step, Surroundings};
+use crate::index::{DOUBTFUL, EntryId};
+use crate::slab::Fifo;
+use crate::waiters::Piece;
+
+impl Shard {
+    /// Who would have to write past a record waits from now on, or (not `holding`) is told.
+    pub fn set_holding(&mut self, holding: bool) {
+        self.holding = holding;
+        self.room |= !holding;
+    }
+
+    /// These volumes (bits) go past flash; `all`: there are no others.
+    pub fn set_past(&mut self, past: u64, all: bool) {
+        (self.past, self.all_past, self.room) = (past, all, true);
+    }
+
+    /// Whether the block's volume goes past flash.
+    pub(super) fn goes_past(&self, key: BlockKey) -> bool {
+        self.past & volume_bit(key) != 0
+    }
+
+    /// Whether the volume's new data goes to the log.
+    pub(super) fn logs(&self, key: BlockKey) -> bool {
+        self.has_flash && !self.goes_past(key)
+    }
+
+    /// Whether writes to the volume end in the cache.
+    pub(super) fn writes_back(&self, key: BlockKey) -> bool {
+        self.policy.write_back && !self.goes_past(key)
+    }
+
+    /// Whether a start could find a record of the block, or it is dirty.
+    fn is_bound(&self, id: EntryId) -> bool {
+        let e = &self.index[id];
+        e.position().is_some() || e.dirty != 0 || e.has(DOUBTFUL)
+    }
+
+    /// Whether anything is on its way to the log: it is on no list of what a flush has to bring away.
+    pub fn is_logging(&self) -> bool {
+        (0..self.transfers.capacity() as u32).filter_map(|t| self.transfers.get(t)).any(|t| {
+            matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
+        })
+    }
+
+    /// Whether a write to the block waits for records to be void.
+    pub fn awaits_void(&self, key: BlockKey) -> bool {
+        let appends = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
+        self.index
+            .find(key)
+            .is_some_and(|id| self.is_bound(id) || self.index[id].transfer().is_some_and(appends))
+    }
+
+    /// A write that the log cannot take: past it, if nothing of the block is there.
+    pub(super) fn write_past(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+        op: Op,
+    ) -> Step {
+        let Some(id) = self.index.find(key) else {
+            self.count(around, piece, Found::Nowhere, true);
+            if let Some(t) = self.waiting_range(key) {
+                around.stats.waits_range += 1;
+                return Step::Wait(t);
+            }
+            around.stats.written_past += 1;
+            return self.range(around, key, piece, op != Op::Write);
+        };
+        match self.index[id].transfer() {
+            Some(t) => Step::Wait(t),
+            None if self.is_bound(id) => self.await_void(),
+            None => self.write_direct(around, key, piece, op),
+        }
+    }
+
+    /// The write has to wait until records are void, or cannot be made.
+    pub(super) fn await_void(&self) -> Step {
+        match self.holding {
+            true => Step::Parked,
+            false => Step::Done(Err(IoError::Device)),
+        }
+    }
+
+    /// A direct write over a block that flash may know: what has to come before, if anything.
+    pub(super) fn before_direct(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+    ) -> Option<Step> {
+        let e = &self.index[id];
+        if self.goes_past(e.key()) {
+            self.forget_record(around, id);
+            let dirty = self.index[id].dirty != 0;
+            return dirty.then(|| Step::Wait(self.destage(around, id)));
+        }
+        if self.log_failed && self.is_bound(id) {
+            return Some(self.await_void());
+        }
+        e.position().is_some().then(|| self.activate(around, id, true))
+    }
+
+    /// The block's record is void.
+    pub(super) fn forget_record(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+        self.index[id].clear(DOUBTFUL);
+        if self.index[id].position().is_some() {
+            assert!(self.index[id].flash_dirty == 0, "a dirty record is void");
+            self.set_record(around, id, None);
+        }
+    }
+
+    /// Forgets records of volumes that go past flash, looking at `count` entries from `from` on; where
+    /// to go on, or `None` at the end. What is under way on a block keeps its record: it is forgotten when
+    /// the block is written.
+    pub fn drop_void(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: EntryId,
+        count: u32,
+    ) -> Option<EntryId> {
+        let end = self.index.capacity().min(from.saturating_add(count));
+        for id in from..end {
+            let e = &self.index[id];
+            if !e.is_vacant() && self.goes_past(e.key()) && e.transfer().is_none() {
+                self.forget_record(around, id);
+                self.forget_if_empty(id);
+            }
+        }
+        self.room = true;
+        (end < self.index.capacity()).then_some(end)
+    }
+
+    /// Those whose data are in a transfer to the log, which has failed, wait with those who write past
+    /// records.
+    pub(super) fn park_applied(&mut self, t: u32) {
+        let mut waiters = core::mem::replace(&mut self.transfers[t].waiters, Fifo::EMPTY);
+        let mut others = Fifo::EMPTY;
+        while let Some(w) = self.waiters.pop_front(&mut waiters) {
+            if core::mem::replace(&mut self.waiters[w].applied, false) {
+                self.park(w);
+            } else {
+                self.waiters.push_back(&mut others, w);
+            }
+        }
+        self.transfers[t].waiters = others;
+    }
+
+    pub(super) fn park(&mut self, waiter: u32) {
+        let mut parked = self.parked;
+        self.waiters.push_back(&mut parked, waiter);
+        self.parked = parked;
+    }
+
+    /// Who was parked goes on.
+    pub fn release_parked(&mut self, around: &mut Surroundings<'_>) {
+        let mut parked = core::mem::replace(&mut self.parked, Fifo::EMPTY);
+        while let Some(w) = self.waiters.pop_front(&mut parked) {
+            self.try_again(around, w);
+        }
+        self.close_runs(around);
+    }
+}

@@ -1,0 +1,155 @@
+//! What can still be done with a log that has latched: it takes no records any more, but what it
+//! holds can be made durable, brought to the backing stores, and then declared void.
+//!
+//! 1. [`Log::salvage`]: one more sync, unless it was a sync that failed. Only if it succeeds may records go to the stores: else a power
+//!    cut could bring back an older record that is called clean beside them.
+//! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing is written any more.
+//! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on their
+//!    stores are the whole truth, and may be written past the log.
+//!
+//! The superblock is written over the copy that is not known to be durable, as any other is.
+
+use crate::log::{Kind, Log, token};
+use crate::sabotage::Bug;
+use crate::types::Event;
+use forebay_effect::{Device, Effect, IoError, Outcome};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Remains {
+    step: Step,
+    /// Everything that is complete is durable.
+    salvaged: bool,
+    /// A sync has failed: no later one says anything of what was written before.
+    pub sync_failed: bool,
+    /// A superblock is being written.
+    pub superblock_in_flight: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Step {
+    #[default]
+    Idle,
+    /// A sync is wanted, or in flight.
+    SyncWanted(u64),
+    Syncing(u64),
+    /// A superblock is wanted, being written, or being made durable.
+    VoidWanted(u64),
+    Writing(u64),
+    Settling(u64),
+}
+
+impl Log {
+    /// Of a log that has latched: `Synced` once everything whose `Appended` was given is durable, if the
+    /// device still makes anything durable.
+    ///
+    /// # Panics
+    /// Before the log has latched, or while another call of this or of [`Log::void`] is unanswered.
+    pub fn salvage(&mut self, ticket: u64) {
+        assert!(self.error().is_some(), "a log that works needs no salvage");
+        assert!(self.remains.step == Step::Idle, "one thing at a time");
+        if self.remains.sync_failed {
+            let result = Err(IoError::Device);
+            return self.events.push_back(Event::Synced { ticket, result });
+        }
+        self.remains.step = Step::SyncWanted(ticket);
+        self.pump();
+    }
+
+    /// Whether that has succeeded.
+    pub fn is_salvaged(&self) -> bool {
+        self.remains.salvaged
+    }
+
+    /// Of a log that has latched: nothing that was ever recorded of these volumes counts. `Voided` once
+    /// that is durable. Their stores must be durable, and hold what was dirty.
+    ///
+    /// # Panics
+    /// Before a salvage has succeeded, or while another call is unanswered.
+    pub fn void(&mut self, volumes: impl Iterator<Item = u16>, ticket: u64) {
+        assert!(self.remains.salvaged, "what counts is not known to be durable");
+        assert!(self.remains.step == Step::Idle, "one thing at a time");
+        let last = self.batches.next_sequence - 1;
+        let bindings = &mut self.superblock.contents.bindings;
+        for volume in volumes {
+            for binding in bindings.iter_mut().filter(|b| b.index == volume) {
+                (binding.distrusted, binding.voided) = (last, last);
+                binding.seal = [0; crate::types::SEAL_BYTES];
+            }
+        }
+        self.remains.step = Step::VoidWanted(ticket);
+        self.pump();
+    }
+
+    /// Begins what is wanted, when nothing of before is in the way.
+    pub(crate) fn pump_remains(&mut self) -> bool {
+        match self.remains.step {
+            Step::SyncWanted(ticket) if !self.is_syncing() => {
+                self.remains.step = Step::Syncing(ticket);
+                if self.remains.sync_failed {
+                    // (The one that was in flight.)
+                    self.end_remains(Err(IoError::Device));
+                    return true;
+                }
+                self.push_remains_sync();
+                true
+            }
+            Step::VoidWanted(ticket)
+                if !self.is_syncing() && !self.remains.superblock_in_flight =>
+            {
+                self.remains.step = Step::Writing(ticket);
+                if self.sabotage.is(Bug::VoidSkipped) {
+                    self.end_remains(Ok(()));
+                    return true;
+                }
+                self.encode_superblock();
+                self.write_superblock_as(token(Kind::Remains, 0));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn push_remains_sync(&mut self) {
+        self.effects.push(Effect::Sync { token: token(Kind::Remains, 1), device: Device::Flash });
+    }
+
+    /// What it asked for has ended.
+    pub(crate) fn remains_done(&mut self, result: Outcome) {
+        match (self.remains.step, result) {
+            (Step::Syncing(_), Err(error)) => {
+                self.remains.sync_failed = true;
+                self.end_remains(Err(error));
+            }
+            (Step::Syncing(_), Ok(())) => {
+                self.remains.salvaged = true;
+                let commit = &mut self.commit;
+                commit.durable_serial = commit.complete_serial;
+                commit.durable_sequence = commit.complete_sequence;
+                self.end_remains(Ok(()));
+            }
+            (Step::Writing(ticket), Ok(())) => {
+                self.remains.step = Step::Settling(ticket);
+                self.push_remains_sync();
+            }
+            (Step::Settling(_), Ok(())) => {
+                // The other copy is older; whoever goes on takes it.
+                self.superblock.is_durable();
+                self.end_remains(Ok(()));
+            }
+            (_, Err(error)) => self.end_remains(Err(error)),
+            (Step::Idle | Step::SyncWanted(_) | Step::VoidWanted(_), Ok(())) => {
+                panic!("nothing was asked for")
+            }
+        }
+    }
+
+    fn end_remains(&mut self, result: Result<(), IoError>) {
+        let step = core::mem::take(&mut self.remains.step);
+        self.events.push_back(match step {
+            Step::Syncing(ticket) => Event::Synced { ticket, result },
+            Step::Writing(ticket) | Step::Settling(ticket) => Event::Voided { ticket, result },
+            _ => unreachable!("nothing was asked for"),
+        });
+    }
+}
