@@ -160,11 +160,12 @@ impl World {
         let Some(watch) = &mut self.watch else { return };
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
-        // What flash has lost may be written from memory as it is by now, and past a log that has failed
-        // goes what flash holds nothing of, or what it holds of it is void.
+        // What flash has lost may be written from memory as it is by now, and past a log that has failed,
+        // or has no room, goes what flash holds nothing of, or what it holds of it is void.
         let checked = self.cache.config().write_policy.write_back
             && self.cache.stats().destaged_past_loss == 0
-            && !self.cache.has_given_up();
+            && !self.cache.has_given_up()
+            && self.cache.stats().written_past == 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
                 trace(&format!("  {happening:?}"));

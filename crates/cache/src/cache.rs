@@ -584,6 +584,10 @@ impl Cache {
         }
         let Front { running, blocked, finished, .. } = &self.front;
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
+        s += &format!(
+            "\n{:?}, destage {:?}, switch {:?}",
+            self.front.stores, self.destaging, self.switch
+        );
         for v in &self.front.volumes {
             s += &format!("\n{v:?}");
         }

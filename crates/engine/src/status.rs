@@ -1,6 +1,6 @@
 //! What a running cache reports: the same fields as a simulation's result.
 
-use forebay_cache::{CacheStats, Hits, VolumeStats};
+use forebay_cache::{Cache, CacheStats, Hits, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::IoError;
 use forebay_flash::Geometry;
@@ -190,6 +190,9 @@ pub struct VolumeStatus {
     /// `flush.give_up_after`. That ends when the store takes something again; it is tried every five
     /// seconds, and by `forebay ctl resume`.
     pub suspended: bool,
+    /// Whether it goes on without the flash tier, which has failed: in memory, and written through, until
+    /// the next start.
+    pub pass_through: bool,
     /// Blocks that the volume may have dirty on flash, where several volumes share it; `null` where
     /// it may fill it.
     pub dirty_on_flash_max: Option<u64>,
@@ -252,10 +255,27 @@ pub struct DeviceCounters {
     pub errors: u64,
 }
 
-/// What a cache that has given its flash up says.
-pub(crate) const GIVEN_UP: &str = "nothing goes to flash until the next start: it failed, or holds too \
-                                   much that cannot be read. Writes fail, reads go on, dirty blocks \
-                                   stay on flash";
+/// What a cache that has given its flash up says of that.
+pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<String> {
+    if !cache.has_given_up() {
+        return None;
+    }
+    let lags = |v: &&VolumeDescription| !cache.passes_through(v.volume);
+    let left: Vec<_> = volumes.iter().filter(lags).map(|v| v.name.as_str()).collect();
+    let what = "nothing goes to flash until the next start: it failed, or holds too much that cannot be \
+                read";
+    Some(match left.as_slice() {
+        [] => format!(
+            "{what}. All volumes go on without it, cached in memory only, and write through"
+        ),
+        left => format!(
+            "{what}. Volumes that are dirty there, or whose blocks it may hold, wait until it can be \
+             done without ({}): their reads go on, writes to such blocks and flushes fail after \
+             flush.give_up_after, and dirty blocks stay on flash",
+            left.join(", ")
+        ),
+    })
+}
 
 /// Takes a status under the lock, and puts it together outside.
 pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
@@ -272,7 +292,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
     let troubles: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
     let share = cache.dirty_share();
-    let given_up = cache.has_given_up();
+    let given_up = given_up(cache, volumes);
+    let passing: Vec<_> = volumes.iter().map(|v| cache.passes_through(v.volume)).collect();
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
     let components = core.executor.latencies().cloned().unwrap_or_default();
@@ -292,6 +313,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
                 read_only: v.read_only,
                 backing_failure: failure.map(|error| error.to_string()),
                 suspended,
+                pass_through: passing[v.volume.0 as usize],
                 dirty_on_flash_max: share,
                 unreadable_blocks,
                 workload: workload(s, of(v)),
@@ -312,7 +334,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
                  until the policy is set again"
             )
         }),
-        flash_failure: given_up.then(|| GIVEN_UP.to_owned()),
+        flash_failure: given_up,
         quiesced: None,
         total: workload(&total, &all),
         volumes: volumes.iter().zip(&stats).zip(&troubles).map(volume).collect(),

@@ -49,10 +49,9 @@ impl Engine {
                 *told = suspended.is_some();
             }
         }
-        let given_up = core.cache.has_given_up();
+        let given_up = status::given_up(&core.cache, self.volumes());
         drop(core);
-        let lasting =
-            given_up.then(|| status::GIVEN_UP.to_owned()).into_iter().chain(self.unreadable());
+        let lasting = given_up.into_iter().chain(self.unreadable());
         for trouble in lasting {
             if !told.lasting.contains(&trouble) {
                 troubles.push(trouble.clone());

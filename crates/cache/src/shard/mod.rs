@@ -533,7 +533,8 @@ impl Shard {
             Some(slot) => Some(slot),
             None => {
                 // Nothing is on its way out, so nobody else would make room either.
-                if self.transfers.in_use() == 0 && !self.is_stuck(around) {
+                // (What is clean can leave though the log takes nothing.)
+                if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
                     self.push_out(around);
                 }
                 self.slots.take(id)

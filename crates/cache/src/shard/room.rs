@@ -50,7 +50,7 @@ impl Shard {
         self.jam && short(self)
     }
 
-    /// Tells pieces that modify, and wait for room, that they wait in vain.
+    /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
     pub fn refuse_starved(&mut self, around: &mut Surroundings<'_>) {
         if !self.is_jammed(around) {
             return;
@@ -61,13 +61,18 @@ impl Shard {
             let request = self.waiters[w].piece.request;
             let r = &around.front.requests[request];
             if r.op.modifies() {
-                self.waiters.remove(w);
-                around.front.pieces_done(request, 1, Err(IoError::Device));
+                if !self.try_again(around, w) {
+                    // (It went back to the starved, of whom there are no others now.)
+                    self.starved = Fifo::EMPTY;
+                    self.waiters.remove(w);
+                    around.front.pieces_done(request, 1, Err(IoError::Device));
+                }
             } else {
                 self.waiters.push_back(&mut others, w);
             }
         }
         self.starved = others;
+        self.close_runs(around);
     }
 
     /// Whether pieces wait for an index entry.

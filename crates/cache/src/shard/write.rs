@@ -26,7 +26,7 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if self.log_failed {
+        if self.log_failed || self.is_jammed(around) && self.may_go_past(key) {
             return self.write_past(around, key, piece, op);
         }
         let (touched, covered) = self.masks(piece.start, piece.length);

@@ -200,6 +200,17 @@ fn failures(page: &mut String, server: &ServerStatus) {
         let (label, suspended) = (escape(&volume.volume), u8::from(volume.suspended));
         line(page, format_args!("{name}{{volume=\"{label}\"}} {suspended}"));
     }
+    let name = "forebay_pass_through";
+    head(
+        page,
+        name,
+        "gauge",
+        "Whether the volume goes on without the flash tier, which has failed",
+    );
+    for volume in &status.volumes {
+        let (label, passes) = (escape(&volume.volume), u8::from(volume.pass_through));
+        line(page, format_args!("{name}{{volume=\"{label}\"}} {passes}"));
+    }
     let name = "forebay_unreadable_blocks";
     head(page, name, "gauge", "Blocks whose newest data cannot be read from flash");
     for volume in &status.volumes {

@@ -1,0 +1,81 @@
+# Flash that runs out of space while it is used: no client hears of it. What was dirty is on the stores then,
+# they go on without flash, and the next start takes nothing from there. In both layouts of flash, and under
+# write-back and write-through.
+. "$(dirname "$0")/lib.sh"
+need qemu-io python3 mount
+mkdir small
+mount -t tmpfs -o size=8M tmpfs small 2>/dev/null || skip "no mounts here"
+more_cleanup() {
+    wait || true
+    umount -l "$WORK/small"
+}
+
+# of VOLUME COMMAND...: commands of qemu-io on the export of that name.
+of() {
+    URI="nbd+unix:///$1?socket=$WORK/nbd.sock"
+    shift
+    io "$@"
+}
+# which KEY: the volumes of which that is true.
+which() {
+    status | python3 -c '
+import json, sys
+print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
+}
+
+for layout in log slots; do
+    for policy in write-back write-through; do
+        # A sparse file: there is room for an eighth of it.
+        truncate -s 64M small/flash.img
+        config size=256MiB dram=4MiB policy="$policy" flash=
+        cat >>forebay.toml <<TOML
+[[volume]]
+name = "vm2"
+backing = "$WORK/vm2.img"
+size = "256MiB"
+[flash]
+path = "$WORK/small/flash.img"
+size = "64MiB"
+layout = "$layout"
+TOML
+        start
+        of vm1 'write -P 0x11 0 2M' flush
+        of vm2 'write -P 0x12 0 1M' flush
+        for round in 1 2 3 4; do
+            of vm1 "write -P 0xa$round 0 16M" "read -P 0xa$round 0 16M" flush
+            of vm2 "write -P 0xb$round 1M 16M" "read -P 0xb$round 1M 16M" flush
+        done
+        for attempt in $(seq 50); do
+            [ "$(which pass_through)" != "vm1 vm2" ] || break
+            of vm1 "write -P 0xa5 0 16M" flush
+            sleep 0.1
+        done
+        [ "$(which pass_through)" = "vm1 vm2" ] || fail "$(status)"
+        ctl status | grep -q 'go on without it' || fail "status does not say so: $(status)"
+        of vm1 'write -P 0xa6 4k 8M' 'write -z 12M 1M' flush 'read -P 0xa6 4k 8M' 'read -P 0 12M 1M'
+        of vm2 'read -P 0x12 0 1M' 'read -P 0xb4 1M 16M'
+        [ -z "$(which dirty_blocks)" ] || fail "something is dirty: $(status)"
+        # The next start, after a kill and after a stop, takes nothing older from flash.
+        crash
+        start
+        of vm1 'read -P 0xa6 4k 8M' 'read -P 0 12M 1M'
+        of vm2 'read -P 0x12 0 1M' 'read -P 0xb4 1M 16M' "write -P 0xc1 0 16M" flush
+        for attempt in $(seq 50); do
+            [ "$(which pass_through)" != "vm1 vm2" ] || break
+            of vm1 "write -P 0xa7 32M 16M" flush
+            sleep 0.1
+        done
+        [ "$(which pass_through)" = "vm1 vm2" ] || fail "$(status)"
+        of vm2 "write -P 0xc2 0 16M"
+        stop
+        grep -q 'go on without it' server.log || fail "nobody was told: $(cat server.log)"
+        # The stores have everything.
+        qemu-io -f raw -r -c 'read -P 0xc2 1M 16M' vm2.img >io.out 2>&1 || fail "$(cat io.out)"
+        ! grep -qi 'verification failed' io.out || fail "$(cat io.out)"
+        start
+        of vm1 'read -P 0xa6 4k 8M'
+        of vm2 'read -P 0xc2 0 16M'
+        stop
+        rm -f small/* ./*.img
+    done
+done
