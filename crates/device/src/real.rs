@@ -90,7 +90,10 @@ impl RealDevices {
             Backend::Threads => Ok((threads(bell)?, None)),
             Backend::Uring | Backend::Auto => match UringDevices::new(options, bell.clone()) {
                 Ok(ring) => Ok((RealDevices { inner: Inner::Uring(Box::new(ring)) }, None)),
-                Err(error) if backend == Backend::Uring => Err(error),
+                Err(error) if backend == Backend::Uring => {
+                    let what = format!("io_uring is not available: {error}");
+                    Err(io::Error::new(error.kind(), what))
+                }
                 Err(error) => {
                     let notice = Notice::Threads { reason: error.to_string() };
                     Ok((threads(bell)?, Some(notice)))

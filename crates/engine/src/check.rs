@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay_device::file::{DirectIo, OpenOptions, Target};
+use forebay_device::file::{DirectIo, OpenOptions};
 use forebay_device::{
     Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring,
 };
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::error::EngineError;
 use crate::flash_tier::{Found, inspect_flash};
+use crate::patience;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +70,7 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     };
     let options =
         OpenOptions { read_only: true, direct: DirectIo::Never, ..OpenOptions::existing(path) };
-    let (target, _) = Target::open(&options)?;
+    let (target, _) = patience::open(&options)?;
     let system = |what| move |e| EngineError::System(what, e);
     let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
     // Threads let go of the file at once, io_uring only when the kernel gets to it.

@@ -469,7 +469,7 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
         }
         None => {
             let options = OpenOptions { direct: DirectIo::Never, ..OpenOptions::existing(path) };
-            let (target, _) = Target::open(&options)?;
+            let (target, _) = patience::open(&options)?;
             let size = target.size();
             lock = Some(target);
             let file = File::options().read(true).write(true).open(path);
