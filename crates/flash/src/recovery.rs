@@ -532,7 +532,7 @@ impl Log {
             self.events.push_back(Event::Ready(report));
             return;
         }
-        if !report.damage.is_harmless() && self.options.on_damage == OnDamage::Refuse {
+        if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
             return self.refuse(LogError::Damaged(report));
         }
         match judge(&r.stores, &self.superblock.contents, end) {

@@ -36,7 +36,8 @@ impl Layout {
     }
 }
 
-/// What recovery does when it finds that something known to have been durable is gone.
+/// What recovery does when it finds that something known to have been durable is gone, and not only
+/// [by name](Damage::is_by_name).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
     /// Write nothing and end with [`Event::Failed`]; the device stays as it was found.
@@ -375,11 +376,15 @@ pub struct Damage {
 impl Damage {
     /// Whether nothing is lost.
     pub fn is_harmless(&self) -> bool {
-        self.batches.is_empty()
-            && self.payloads.is_empty()
-            && self.misplaced.is_empty()
-            && self.directories.is_empty()
+        self.payloads.is_empty() && self.is_by_name()
     }
+
+    /// Whether it is known which records are lost: those whose payload fails. They are given all the same,
+    /// and whoever reads them is told; what lost headers held is not known.
+    pub fn is_by_name(&self) -> bool {
+        self.batches.is_empty() && self.misplaced.is_empty() && self.directories.is_empty()
+    }
+
     /// Number of batches whose header is gone.
     pub fn batches_lost(&self) -> u64 {
         self.batches.iter().map(|(first, last)| last - first + 1).sum()

@@ -256,7 +256,8 @@ fn any_damage_to_a_durable_payload_shows_when_it_is_read_and_in_a_check() {
         let block = 2 * n as u64 + entry;
         // Batches not known to be durable when they are reached are verified on the way; the
         // others' payloads are not read, so that starting does not read the whole device.
-        let outcome = start(&flash, Start::RECOVER, OnDamage::Report);
+        let outcome = recover(&flash);
+        assert!(outcome.end.is_ok(), "one record is no reason to keep all others from their users");
         assert_eq!(outcome.unreadable, [block]);
         assert_eq!(outcome.blocks, (0..11).collect::<Vec<_>>(), "given, so that no older one is");
         let outcome = start(&flash, Start::Check, OnDamage::Refuse);
