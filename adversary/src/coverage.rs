@@ -28,6 +28,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("destaged from memory, lost on flash", 100),
     ("destaged under a newer version", 10_000),
     ("destaged with neighbours", 50_000),
+    ("destages that a stop ended", 100),
     ("destages that followed a record", 5000),
     ("destages that held requests", 40),
     ("destages that went well", 10_000),
@@ -115,6 +116,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("recovery: dirty in active extents", 1000),
     ("recovery: epoch above 2", 200_000),
     ("recovery: every region in use", 40_000),
+    ("recovery: payloads unreadable", 10),
     ("recovery: payloads verified", 500_000),
     ("recovery: records disowned", 250),
     ("recovery: records distrusted", 100_000),
@@ -126,7 +128,6 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("refused: a changed store and dirty data", 100),
     ("refused: durable batches lost", 2000),
     ("refused: not a log", 2000),
-    ("refused: payloads unreadable", 30),
     ("refused: superblock damaged", 10),
     ("refused: superblock stale", 60),
     ("refused: the device failed", 1000),
@@ -292,6 +293,7 @@ impl Coverage {
                     ("recovery: records distrusted", u64::from(r.distrusted > 0)),
                     ("recovery: dirty in active extents", u64::from(r.dirty_in_active > 0)),
                     ("recovery: batches dropped", u64::from(r.batches_dropped > 0)),
+                    ("recovery: payloads unreadable", r.damage.payloads.len() as u64),
                     ("recovery: payloads verified", u64::from(r.payloads_verified > 0)),
                     ("recovery: epoch above 2", u64::from(r.epoch > 2)),
                     ("recovery: a part repaired", u64::from(!r.damage.repaired.is_empty())),
@@ -315,7 +317,7 @@ impl Coverage {
                     LogError::Damaged(r) if !r.damage.misplaced.is_empty() => {
                         "refused: misplaced headers"
                     }
-                    LogError::Damaged(_) => "refused: payloads unreadable",
+                    LogError::Damaged(_) => "refused: directories contradicted",
                     LogError::Io(_) => "refused: the device failed",
                     LogError::Changed { .. } => "refused: a store that others changed",
                     LogError::Older { .. } => "refused: an older copy",

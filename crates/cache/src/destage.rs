@@ -99,12 +99,22 @@ impl Cache {
         }
     }
 
-    /// A stop is near: from now on what cannot be destaged is not waited for.
+    /// A stop is near: from now on what cannot be destaged is not waited for, and destages that were
+    /// asked for end early, with an error: the stop does what is left of them, or leaves it on flash.
     pub fn prepare_stop(&mut self) {
         self.hurry = true;
+        self.cut_destage();
         self.consider_giving_up();
         self.consider_suspending();
         self.pump();
+    }
+
+    /// No further region is cleaned for a destage that is no part of a stop.
+    fn cut_destage(&mut self) {
+        if let Some(destage) = self.destaging.as_mut().filter(|destage| destage.cleaning) {
+            destage.fail(IoError::Shutdown);
+            self.cleaner.forget_destages();
+        }
     }
 
     /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
@@ -114,6 +124,7 @@ impl Cache {
         if matches!(self.state, State::Ready | State::New) {
             self.state = State::Draining;
             (self.stop_destages, self.hurry) = (destage, true);
+            self.cut_destage();
             self.consider_giving_up();
         }
         self.pump();
@@ -168,14 +179,19 @@ impl Cache {
                 if self.state != State::Flushing =>
             {
                 // All flushed: now the regions.
-                let lost = self.log_lost && !self.is_salvaged();
-                if !lost {
+                let owed = self.front.volumes.iter().any(|v| v.owed > 0);
+                let lost = self.log_lost && !self.is_salvaged() && owed;
+                let cut = self.hurry && self.state != State::Destaging;
+                if !lost && !cut {
                     self.clean_all();
                 }
                 if let Some(destage) = &mut self.destaging {
                     destage.cleaning = true;
                     if lost {
                         destage.fail(IoError::Device);
+                    }
+                    if cut {
+                        destage.fail(IoError::Shutdown);
                     }
                 }
                 any = true;
