@@ -222,3 +222,23 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
     }
     assert_eq!(s.dirty(0), 512);
 }
+
+#[test]
+fn a_volume_has_at_most_three_quarters_of_the_requests_that_are_served() {
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let mut d = Driver::new(CacheConfig { requests_max: 16, ..config });
+    let mut taken = |volume: u32| {
+        let mut taken = 0;
+        // Reads of a device that does not answer.
+        while d.cache.has_room_for(Volume(volume)) {
+            d.next += 1;
+            let (id, now) = (RequestId(d.next), Nanos(d.next));
+            let offset = u64::from(volume) << 16;
+            d.cache.handle_request(now, id, Volume(volume), Op::Read, Flags::NONE, offset, BLOCK);
+            d.poll();
+            taken += 1;
+        }
+        taken
+    };
+    assert_eq!([taken(0), taken(1), taken(0)], [12, 4, 0]);
+}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_tidy::{Violation, arrows, bans, licences, links, text, tree};
+use forebay_tidy::{Violation, arrows, bans, licences, links, promises, text, tree};
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
 fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
@@ -55,6 +55,19 @@ fn links_in_the_documentation_lead_somewhere_and_every_page_is_reached() {
     let pages = texts(|path| tree::has_extension(path, &["md"]));
     let root = tree::root();
     none(links::check(&pages, &|path| root.join(path).exists()));
+}
+
+#[test]
+fn tests_that_are_named_next_to_promises_exist() {
+    let files = texts(promises::applies);
+    let kinds = std::fs::read_to_string(tree::root().join("adversary/src/kind.rs")).unwrap();
+    let tests = promises::Tests { files: &files, kinds: &kinds };
+    let pages = texts(|path| promises::PAGES.iter().any(|page| path == Path::new(page)));
+    assert_eq!(pages.len(), promises::PAGES.len(), "a page that promises is gone");
+    for (path, text) in &pages {
+        assert!(promises::rows(text) > 10, "{} has no tables of tests", path.display());
+    }
+    none(pages.iter().flat_map(|(path, text)| promises::check(path, text, &tests)).collect());
 }
 
 #[test]

@@ -1,0 +1,37 @@
+# Devices that come back shorter or longer: shorter ones are refused, and nothing is written; longer ones go on.
+. "$(dirname "$0")/lib.sh"
+need qemu-io nbdinfo
+serve() { timeout 60 "$FOREBAY" serve --config forebay.toml "$@"; }
+config flash size= flash_size=64MiB
+truncate -s 65M disk.img
+start
+io 'write -P 1 0 4M' 'write -P 2 60M 4M' flush
+crash
+# The tier is shorter.
+md5sum disk.img >sum
+cp --sparse=always flash.img flash.whole
+truncate -s 60M flash.img
+refused 1 'flash.img' serve
+md5sum --quiet -c sum || fail "the store was written to"
+cmp -n $((60 << 20)) flash.img flash.whole || fail "the tier was written to"
+cp --sparse=always flash.whole flash.img
+# The store is shorter, with dirty data behind its end.
+cp --sparse=always disk.img disk.whole
+truncate -s 60M disk.img
+refused 1 'disk.img|vm1' serve
+cmp flash.img flash.whole || fail "the tier was written to"
+cp --sparse=always disk.whole disk.img
+start
+io 'read -P 1 0 4M' 'read -P 2 60M 4M'
+crash
+# Both are longer: the tier goes on with its former size, the volume has its new one.
+truncate -s 80M flash.img
+truncate -s 129M disk.img
+start
+[ "$(nbdinfo --size "$URI")" = $((128 << 20)) ] || fail "the volume has $(nbdinfo --size "$URI") bytes"
+io 'read -P 1 0 4M' 'read -P 2 60M 4M' 'read -P 0 64M 64M' 'write -P 3 120M 8M' flush
+crash
+start
+io 'read -P 1 0 4M' 'read -P 2 60M 4M' 'read -P 3 120M 8M'
+stop
+cmp -n $((8 << 20)) <(tail -c 8M disk.img) <(head -c 8M /dev/zero | tr '\0' '\3') || fail "not on the store"
