@@ -99,6 +99,38 @@ impl Timeline {
         rank
     }
 
+    /// The time of the block kept before whose time there are `rank` others, of more than that.
+    #[inline(always)]
+    pub(crate) fn select(&self, rank: u32) -> u32 {
+        let current = (self.now >> LEAF_SHIFT) as usize;
+        let (mut child, mut rank) = (0, rank);
+        // The leaf that time is in is not in the tree.
+        let in_tree = match self.leaves.get(current) {
+            Some(leaf) => self.kept - leaf.0.iter().map(|w| w.count_ones()).sum::<u32>(),
+            None => self.kept,
+        };
+        if rank >= in_tree {
+            return ((current as u32) << LEAF_SHIFT)
+                + select_bit(&self.leaves[current].0, rank - in_tree);
+        }
+        for level in self.upper.iter().rev() {
+            let node = &level[child].0;
+            let at = node.iter().map(|&count| usize::from(count <= rank)).sum::<usize>() - 1;
+            rank -= node[at];
+            child = 16 * child + at;
+        }
+        let node = &self.lower[child].0;
+        let at = node.iter().map(|&count| u16::from(u32::from(count) <= rank)).sum::<u16>() - 1;
+        rank -= u32::from(node[usize::from(at)]);
+        let leaf = 32 * child + usize::from(at);
+        ((leaf as u32) << LEAF_SHIFT) + select_bit(&self.leaves[leaf].0, rank)
+    }
+
+    /// The next time.
+    pub(crate) fn now(&self) -> u32 {
+        self.now
+    }
+
     /// Takes the block last accessed at `time` out, and says how many are kept with later times.
     #[inline(always)]
     pub(crate) fn take(&mut self, time: u32) -> u32 {
@@ -208,6 +240,21 @@ fn bits_below(words: &[u64; LEAF_WORDS], end: u32) -> u32 {
     bits
 }
 
+/// The bit set that `rank` others stand before, of more than that in a leaf.
+#[inline(always)]
+fn select_bit(words: &[u64; LEAF_WORDS], mut rank: u32) -> u32 {
+    for (i, &word) in words.iter().enumerate() {
+        let bits = word.count_ones();
+        if rank < bits {
+            // The lowest bits set are cleared, one by one.
+            let rest = (0..rank).fold(word, |word, _| word & word.wrapping_sub(1));
+            return 64 * i as u32 + rest.trailing_zeros();
+        }
+        rank -= bits;
+    }
+    LEAF_BITS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +286,10 @@ mod tests {
             if n % 61 == 0 {
                 let before = bits[..time].iter().filter(|&&b| b).count();
                 assert_eq!(timeline.rank(time as u32) as usize, before);
+                let kept = bits.iter().enumerate().filter(|&(_, &bit)| bit);
+                for (rank, (time, _)) in kept.enumerate() {
+                    assert_eq!(timeline.select(rank as u32) as usize, time, "{rank} of {n}");
+                }
             }
         }
         assert_eq!(timeline.kept() as usize, bits.iter().filter(|&&b| b).count());

@@ -1,12 +1,14 @@
 //! Memory is bounded: what the allocator hands out at the worst moment, growth and histograms
 //! included, stays below 48 bytes per distinct block from 2,000 blocks on, and below 40 from
-//! 200,000 on.
+//! 200,000 on; records of workloads take two to three bytes more for each access.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use forebay_block::Op;
-use forebay_locality::{Distance, ReuseDistances, Sampling};
+use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
+use forebay_locality::{
+    Distance, PhaseOptions, PhaseTree, ReuseDistances, Sampling, SharedRecorder,
+};
 
 struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -36,6 +38,40 @@ fn memory_is_bounded() {
     the_stack_of_a_write_only_cache_stays_below_48_bytes_per_block();
     the_stack_of_a_read_only_cache_stays_below_48_bytes_per_block();
     a_bounded_sample_of_millions_of_blocks_takes_less_than_two_megabytes();
+    a_record_of_workloads_takes_some_bytes_an_access();
+}
+
+fn a_record_of_workloads_takes_some_bytes_an_access() {
+    // Distances of all orders of magnitude, up to all of 100,000 blocks.
+    let (accesses, blocks) = (4_000_000u64, 100_000u64);
+    for (workloads, bytes_max) in [(1, 2.8), (2, 5.5)] {
+        let start = LIVE.load(Relaxed);
+        PEAK.store(start, Relaxed);
+        let mut recorder = SharedRecorder::new(workloads, BlockSize::KIB_4, None).unwrap();
+        let mut random = 1u64;
+        for n in 0..accesses {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let workload = n as usize % workloads;
+            let block = (random >> 40) % (blocks >> ((random >> 33) % 17)).max(1);
+            recorder.add(workload, &read(workload as u32, block)).unwrap();
+        }
+        let reported = recorder.memory_bytes() as usize;
+        let live = LIVE.load(Relaxed) - start;
+        assert!(live.abs_diff(reported) < live / 100 + 65_536, "{live} live, {reported} reported");
+        let record = recorder.finish().unwrap();
+        for workload in &record.workloads {
+            assert!(PhaseTree::new(workload, &PhaseOptions::default()).largest().erss_blocks > 0);
+        }
+        // Tables of up to 23 bytes a block, of each workload and of all.
+        let tables = if workloads == 1 { 23.0 } else { 23.0 * 3.0 } * blocks as f64;
+        let bytes = ((PEAK.load(Relaxed) - start) as f64 - tables) / accesses as f64;
+        assert!(bytes < bytes_max, "{bytes} bytes an access of {workloads} workloads");
+    }
+}
+
+fn read(volume: u32, block: u64) -> Request {
+    let (time, volume, flags) = (Nanos(0), Volume(volume), Flags::NONE);
+    Request { time, volume, op: Op::Read, flags, offset: block * 4096, length: 4096 }
 }
 
 fn the_peak_stays_below_48_bytes_per_block_through_all_growth() {

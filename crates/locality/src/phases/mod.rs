@@ -6,8 +6,8 @@
 //! it accesses once only is its **flood**: it gains nothing from a cache, and evicts from a shared
 //! one what others would have reused.
 //!
-//! - [`SharedRecorder`] keeps what phases are found with: of each access the reuse distance and
-//!   the access before it to the same block, for each workload by itself and for all together.
+//! - [`SharedRecorder`] keeps what phases are found with: of each access the reuse distance, for
+//!   each workload by itself and for all together.
 //! - [`PhaseTree`] finds phases from the hits and misses of caches of ever smaller sizes.
 //! - [`PhaseReuse`] says what a span of accesses reuses and what it floods a cache with.
 //!
@@ -15,10 +15,13 @@
 //! section. What it leaves open is decided here, and marked as decided.
 
 mod detect;
+mod packed;
 mod record;
 mod reuse;
+mod reused;
 mod shared;
 mod tree;
+mod windows;
 
 pub use record::{AccessRecord, MARK};
 pub use reuse::PhaseReuse;

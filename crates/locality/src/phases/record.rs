@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use forebay_block::{Nanos, Op};
 
+use super::packed::Packed;
 use crate::table::{FIRST_TIME, Table, hash};
 use crate::{Distance, LocalityError, Reuse, ReuseStack};
 
@@ -11,19 +12,22 @@ use crate::{Distance, LocalityError, Reuse, ReuseStack};
 pub const MARK: u64 = 64;
 /// Accesses collected before they are measured together.
 const BATCH: usize = 1024;
-/// How many accesses ahead the memory of the table is asked for.
-const AHEAD: usize = 32;
 /// The most accesses that positions of 32 bits tell apart.
 const ACCESSES_MAX: u64 = (u32::MAX - FIRST_TIME) as u64;
 
-/// The accesses of a workload, in order: 8 bytes each.
+/// The accesses of a workload, in order: of each the distance, in some two bytes.
 ///
-/// Positions count the workload's own accesses from 0.
+/// Positions count the workload's own accesses from 0. Whose blocks they are is not kept, and need
+/// not be: a block was accessed before in a phase exactly if fewer other blocks have been accessed
+/// since than in the phase.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRecord {
-    /// The position of the access before to the same block plus [`FIRST_TIME`], or 0.
-    previous: Vec<u32>,
-    reuses: Vec<Reuse>,
+    /// What an LRU stack says, as [`pack`] has it.
+    recency: Packed,
+    /// What hits are judged by where blocks move in only every so often.
+    judged: Option<Packed>,
+    /// The largest distance that hits are judged by.
+    max_distance: Option<u64>,
     /// One for every [`MARK`] accesses, the first at 0.
     marks: Vec<Mark>,
     /// Behind the last access.
@@ -40,22 +44,29 @@ struct Mark {
     time: Nanos,
 }
 
+/// An access: how deep its block was in the stack, and what says whether it hits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Access {
+    pub(crate) recency: Reuse,
+    pub(crate) judged: Reuse,
+}
+
 impl AccessRecord {
     /// Number of accesses.
     pub fn accesses(&self) -> u64 {
-        self.reuses.len() as u64
+        self.recency.len()
     }
 
     /// The largest reuse distance; a cache of one block more has every hit there is.
     pub fn max_distance(&self) -> Option<u64> {
-        self.reuses.iter().filter_map(|r| r.distance()).max().map(u64::from)
+        self.max_distance
     }
 
     /// How many of a span of accesses miss in an LRU cache of `size_blocks` that was there from
     /// the beginning.
     pub fn misses(&self, span: Range<u64>, size_blocks: u64) -> u64 {
-        let misses = |r: &&Reuse| r.distance().is_none_or(|d| u64::from(d) >= size_blocks);
-        self.reuses[indices(span)].iter().filter(misses).count() as u64
+        let misses = |r: &Reuse| r.distance().is_none_or(|d| u64::from(d) >= size_blocks);
+        self.judged(span).filter(misses).count() as u64
     }
 
     /// The accesses of all workloads while this one went through a span, which begins at a
@@ -73,51 +84,65 @@ impl AccessRecord {
         self.mark(span.start).time..self.mark(span.end).time
     }
 
-    /// The reuses of a span, each with the position of the access before to the same block.
-    pub(crate) fn each(&self, span: Range<u64>) -> impl Iterator<Item = (Option<u64>, Reuse)> {
-        let span = indices(span);
-        let previous = self.previous[span.clone()].iter().map(|&p| position(p));
-        previous.zip(self.reuses[span].iter().copied())
+    /// The accesses of a span.
+    pub(crate) fn each(&self, span: Range<u64>) -> impl Iterator<Item = Access> {
+        let recency = self.recency(span.clone());
+        recency.zip(self.judged(span)).map(|(recency, judged)| Access { recency, judged })
     }
 
-    /// The position of the access before to the same block.
-    pub(crate) fn previous(&self, at: u64) -> Option<u64> {
-        position(self.previous[at as usize])
+    /// What an LRU stack says of the accesses of a span.
+    pub(crate) fn recency(&self, span: Range<u64>) -> impl Iterator<Item = Reuse> {
+        self.recency.iter(span).map(unpack)
+    }
+
+    /// By what the accesses of a span hit.
+    pub(crate) fn judged(&self, span: Range<u64>) -> impl Iterator<Item = Reuse> {
+        self.judged.as_ref().unwrap_or(&self.recency).iter(span).map(unpack)
     }
 
     fn mark(&self, at: u64) -> Mark {
         if at >= self.accesses() { self.end } else { self.marks[(at / MARK) as usize] }
     }
+
+    fn memory_bytes(&self) -> u64 {
+        let judged = self.judged.as_ref().map_or(0, Packed::memory_bytes);
+        let marks = (self.marks.capacity() * size_of::<Mark>()) as u64;
+        self.recency.memory_bytes() + judged + marks
+    }
 }
 
-fn position(previous: u32) -> Option<u64> {
-    (previous >= FIRST_TIME).then(|| u64::from(previous - FIRST_TIME))
+/// Reuses as small numbers; blocks that are new are 0, and there is nothing that is not measured.
+fn pack(reuse: Reuse) -> u32 {
+    reuse.distance().map_or(0, |distance| distance + 1)
 }
 
-fn indices(span: Range<u64>) -> Range<usize> {
-    span.start as usize..span.end as usize
+#[inline(always)]
+fn unpack(number: u32) -> Reuse {
+    number.checked_sub(1).map_or(Reuse::COLD, Reuse::at)
 }
 
 /// Makes a record of accesses as they come.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     stack: ReuseStack,
-    /// The position of each block's last access plus [`FIRST_TIME`].
-    last: Table,
     /// The depth of each block plus [`FIRST_TIME`] at the last migration.
     migrated: Option<Table>,
     keys: Vec<u64>,
+    /// What the stack says of them, while that is noted.
+    reuses: Vec<Reuse>,
     record: AccessRecord,
 }
 
 impl Recorder {
-    pub(crate) fn new() -> Self {
+    /// Of a cache that blocks move into when they are accessed, or else at migrations.
+    pub(crate) fn new(migrates: bool) -> Self {
+        let judged = migrates.then(Packed::default);
         Self {
             stack: ReuseStack::new(Distance::Trd),
-            last: Table::new(),
-            migrated: None,
+            migrated: migrates.then(Table::new),
             keys: Vec::new(),
-            record: AccessRecord::default(),
+            reuses: Vec::new(),
+            record: AccessRecord { judged, ..AccessRecord::default() },
         }
     }
 
@@ -156,27 +181,22 @@ impl Recorder {
 
     fn measure(&mut self) -> Result<(), LocalityError> {
         let record = &mut self.record;
-        let first = record.reuses.len();
         // All that is measured is whether a block was accessed, by whatever operation.
-        self.stack.access_batch(
-            &self.keys,
-            &vec![Op::Read; self.keys.len()],
-            &mut record.reuses,
-        )?;
-        for (n, &key) in self.keys.iter().enumerate() {
-            if let Some(&ahead) = self.keys.get(n + AHEAD) {
-                self.last.prefetch(hash(ahead));
-            }
-            let (place, _) = self.last.place(key, hash(key));
-            record.previous.push(self.last.time(place));
-            self.last.set_time(place, (first + n) as u32 + FIRST_TIME);
-            if let Some(migrated) = &self.migrated {
-                record.reuses[first + n] = match migrated.find(key, hash(key)) {
+        let ops = &[Op::Read; BATCH][..self.keys.len()];
+        self.reuses.clear();
+        self.stack.access_batch(&self.keys, ops, &mut self.reuses)?;
+        self.reuses.iter().for_each(|&reuse| record.recency.push(pack(reuse)));
+        if let (Some(migrated), Some(judged)) = (&self.migrated, &mut record.judged) {
+            for (&key, reuse) in self.keys.iter().zip(&mut self.reuses) {
+                *reuse = match migrated.find(key, hash(key)) {
                     Some(depth) if depth >= FIRST_TIME => Reuse::at(depth - FIRST_TIME),
                     _ => Reuse::COLD,
                 };
+                judged.push(pack(*reuse));
             }
         }
+        let largest = self.reuses.iter().filter_map(|reuse| reuse.distance()).max();
+        record.max_distance = record.max_distance.max(largest.map(u64::from));
         self.keys.clear();
         Ok(())
     }
@@ -190,17 +210,14 @@ impl Recorder {
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         let migrated = self.migrated.as_ref().map_or(0, Table::memory_bytes);
-        let r = &self.record;
-        let words = 4 * (r.previous.capacity() + r.reuses.capacity());
-        let marks = r.marks.capacity() * size_of::<Mark>();
-        self.stack.memory_bytes() + self.last.memory_bytes() + migrated + (words + marks) as u64
+        self.stack.memory_bytes() + migrated + self.record.memory_bytes()
     }
 }
 
 /// A record of the keys given, each a workload's access with no other beside it.
 #[cfg(test)]
 pub(crate) fn record(keys: &[u64]) -> AccessRecord {
-    let mut recorder = Recorder::new();
+    let mut recorder = Recorder::new(false);
     for (n, &key) in keys.iter().enumerate() {
         recorder.access(key, n as u64, Nanos(n as u64)).unwrap();
     }
@@ -212,16 +229,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_access_knows_the_one_before_to_its_block() {
-        let keys: Vec<u64> = (0..5000).map(|n| n * n % 71).collect();
+    fn a_record_says_what_the_stack_said() {
+        let keys: Vec<u64> = (0..150_000u64).map(|n| (n * n % 7919) >> (n % 13)).collect();
         let record = record(&keys);
-        for at in 0..keys.len() {
-            let before = keys[..at].iter().rposition(|&k| k == keys[at]);
-            assert_eq!(record.previous(at as u64), before.map(|p| p as u64), "access {at}");
-        }
+        let mut reuses = Vec::new();
+        let mut stack = ReuseStack::new(Distance::Trd);
+        stack.access_batch(&keys, &vec![Op::Read; keys.len()], &mut reuses).unwrap();
+        assert!(record.recency(0..150_000).eq(reuses.iter().copied()));
+        assert!(record.judged(77..99_999).eq(reuses[77..99_999].iter().copied()));
+        let largest = reuses.iter().filter_map(|r| r.distance()).max();
+        assert_eq!(record.max_distance(), largest.map(u64::from));
         assert_eq!(record.together(64..640), 576);
         assert_eq!(record.time(64..128), Nanos(64)..Nanos(128));
-        assert_eq!(record.time(0..5000), Nanos(0)..Nanos(4999));
+        assert_eq!(record.time(0..150_000), Nanos(0)..Nanos(149_999));
     }
 
     #[test]

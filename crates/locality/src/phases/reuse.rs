@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::AccessRecord;
+use super::reused::reused_blocks;
 use crate::Reuse;
 
 /// The change of the miss/hit ratio, by doubling a cache, below which a larger one is no use
@@ -48,21 +49,25 @@ pub struct PhaseReuse {
 impl PhaseReuse {
     /// Measures a span of accesses.
     pub fn new(record: &AccessRecord, span: Range<u64>) -> Self {
+        let reused = reused_blocks(record, core::slice::from_ref(&span));
+        Self::with_reused(record, span, reused[0])
+    }
+
+    /// The same where it is known how many blocks the span reuses.
+    pub(crate) fn with_reused(record: &AccessRecord, span: Range<u64>, reused: u64) -> Self {
         let accesses = span.end - span.start;
-        let (mut reuse_set_blocks, mut reuses) = (0, 0);
-        let mut tally = Tally::default();
-        for (previous, reuse) in record.each(span.clone()) {
-            let Some(previous) = previous.filter(|&p| p >= span.start) else { continue };
-            reuses += 1;
-            // The second access to its block, if the one before was the first.
-            let second = record.previous(previous).is_none_or(|before| before < span.start);
-            reuse_set_blocks += u64::from(second);
-            tally.add(reuse);
+        let (mut in_use_blocks, mut tally) = (0, Tally::default());
+        for access in record.each(span) {
+            // As many blocks as that have been accessed since the span began: if fewer were since
+            // the access before, that was in the span, and else all of those in it were since.
+            match access.recency.distance() {
+                Some(depth) if u64::from(depth) < in_use_blocks => tally.add(access.judged),
+                _ => in_use_blocks += 1,
+            }
         }
-        let in_use_blocks = accesses - reuses;
-        let floods = in_use_blocks - reuse_set_blocks;
+        let (reuses, floods) = (accesses - in_use_blocks, in_use_blocks - reused);
         let hits = tally.finish();
-        Self { accesses, in_use_blocks, reuse_set_blocks, reuses, floods, hits }
+        Self { accesses, in_use_blocks, reuse_set_blocks: reused, reuses, floods, hits }
     }
 
     /// Hits in a cache of `size_blocks`.

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
 
+use super::packed::Packed;
 use super::record::{AccessRecord, Recorder};
 use super::reuse::{PhaseReuse, Tally};
 use crate::{BlockKeys, LocalityError};
@@ -19,8 +20,16 @@ pub struct SharedRecorder {
     migration: Option<Nanos>,
     keys: BlockKeys,
     workloads: Vec<Recorder>,
-    all: Recorder,
-    owners: Vec<u16>,
+    all: Together,
+    owners: Packed,
+}
+
+/// What is recorded of all workloads in one cache.
+#[derive(Clone, Debug)]
+enum Together {
+    /// Nothing: so far only this workload has accessed anything, in a cache of its own.
+    One(usize),
+    Several(Box<Recorder>),
 }
 
 /// The accesses of workloads, by themselves and together.
@@ -28,10 +37,10 @@ pub struct SharedRecorder {
 pub struct SharedRecord {
     /// Each workload with a cache of its own.
     pub workloads: Vec<AccessRecord>,
-    /// All of them in one cache.
-    pub all: AccessRecord,
+    /// All of them in one cache, unless only one has accessed anything.
+    all: Option<AccessRecord>,
     /// The workload of each access of all.
-    owners: Vec<u16>,
+    owners: Packed,
 }
 
 impl SharedRecorder {
@@ -46,20 +55,18 @@ impl SharedRecorder {
         block_size: BlockSize,
         migration_period: Option<Nanos>,
     ) -> Result<Self, LocalityError> {
+        if migration_period == Some(Nanos(0)) {
+            return Err(LocalityError::NoMigrationPeriod);
+        }
         let mut recorder = Self {
             block_size,
             migration_period,
             migration: migration_period,
             keys: BlockKeys::new(),
             workloads: Vec::new(),
-            all: Recorder::new(),
-            owners: Vec::new(),
+            all: Together::One(0),
+            owners: Packed::default(),
         };
-        match migration_period {
-            Some(Nanos(0)) => return Err(LocalityError::NoMigrationPeriod),
-            Some(_) => recorder.all.migrate()?,
-            None => {}
-        }
         (0..workloads).try_for_each(|_| recorder.add_workload().map(drop))?;
         Ok(recorder)
     }
@@ -73,11 +80,7 @@ impl SharedRecorder {
         if number > usize::from(u16::MAX) {
             return Err(LocalityError::TooManyWorkloads);
         }
-        let mut recorder = Recorder::new();
-        if self.migration_period.is_some() {
-            recorder.migrate()?;
-        }
-        self.workloads.push(recorder);
+        self.workloads.push(Recorder::new(self.migration_period.is_some()));
         Ok(number)
     }
 
@@ -101,23 +104,39 @@ impl SharedRecorder {
         if self.migration.is_some_and(|at| request.time >= at) {
             self.migrate(request.time)?;
         }
+        self.meets(workload);
         let first = self.block_size.index_of(request.offset).0;
         let end = request.offset.saturating_add(request.length - 1);
         for block in first..=self.block_size.index_of(end).0 {
             let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
             let key = self.keys.key(addr)?;
-            let together = self.all.accesses();
-            self.all.access(key, together, request.time)?;
+            let together = self.owners.len();
+            if let Together::Several(all) = &mut self.all {
+                all.access(key, together, request.time)?;
+            }
             self.workloads[workload].access(key, together, request.time)?;
-            self.owners.push(workload as u16);
+            self.owners.push(workload as u32);
         }
         Ok(())
+    }
+
+    /// From the second workload on that accesses anything, all of them are recorded together. What
+    /// the first has done so far it would have done in a cache of all.
+    fn meets(&mut self, workload: usize) {
+        let Together::One(only) = self.all else { return };
+        if self.owners.len() == 0 {
+            self.all = Together::One(workload);
+        } else if only != workload {
+            self.all = Together::Several(Box::new(self.workloads[only].clone()));
+        }
     }
 
     /// Moves blocks at the last multiple of the period up to `now`.
     #[cold]
     fn migrate(&mut self, now: Nanos) -> Result<(), LocalityError> {
-        self.all.migrate()?;
+        if let Together::Several(all) = &mut self.all {
+            all.migrate()?;
+        }
         self.workloads.iter_mut().try_for_each(Recorder::migrate)?;
         let next = |period: Nanos| Nanos((now.0 / period.0 + 1).saturating_mul(period.0));
         self.migration = self.migration_period.map(next);
@@ -126,8 +145,12 @@ impl SharedRecorder {
 
     /// Bytes allocated.
     pub fn memory_bytes(&self) -> u64 {
-        let recorders = self.workloads.iter().chain([&self.all]);
-        recorders.map(Recorder::memory_bytes).sum::<u64>() + 2 * self.owners.capacity() as u64
+        let all = match &self.all {
+            Together::One(_) => None,
+            Together::Several(all) => Some(&**all),
+        };
+        let recorders = self.workloads.iter().chain(all);
+        recorders.map(Recorder::memory_bytes).sum::<u64>() + self.owners.memory_bytes()
     }
 
     /// The records.
@@ -135,17 +158,31 @@ impl SharedRecorder {
     /// # Errors
     /// As [`SharedRecorder::add`].
     pub fn finish(self) -> Result<SharedRecord, LocalityError> {
-        let all = self.all.accesses();
+        let all = self.owners.len();
         let workloads = self.workloads.into_iter().map(|w| w.finish(all));
         Ok(SharedRecord {
             workloads: workloads.collect::<Result<_, _>>()?,
-            all: self.all.finish(all)?,
+            all: match self.all {
+                Together::One(_) => None,
+                Together::Several(together) => Some(together.finish(all)?),
+            },
             owners: self.owners,
         })
     }
 }
 
 impl SharedRecord {
+    /// Number of accesses.
+    pub fn accesses(&self) -> u64 {
+        self.owners.len()
+    }
+
+    /// All workloads in one cache; `None` if there is only one that has accessed anything, which
+    /// then has that cache to itself.
+    pub fn all(&self) -> Option<&AccessRecord> {
+        self.all.as_ref()
+    }
+
     /// What a span of each workload's accesses hits in a cache of all workloads, from the
     /// beginning on: its own hits and accesses only.
     ///
@@ -155,8 +192,11 @@ impl SharedRecord {
         assert_eq!(spans.len(), self.workloads.len(), "a span for each workload");
         let mut positions = vec![0; spans.len()];
         let mut tallies: Vec<Tally> = spans.iter().map(|_| Tally::default()).collect();
-        for ((_, reuse), &owner) in self.all.each(0..self.all.accesses()).zip(&self.owners) {
-            let owner = usize::from(owner);
+        let only = || self.workloads.iter().max_by_key(|workload| workload.accesses());
+        let Some(all) = self.all.as_ref().or_else(only) else { return Vec::new() };
+        let each = 0..self.accesses();
+        for (reuse, owner) in all.judged(each.clone()).zip(self.owners.iter(each)) {
+            let owner = owner as usize;
             if spans[owner].contains(&positions[owner]) {
                 tallies[owner].add(reuse);
             }
@@ -169,7 +209,7 @@ impl SharedRecord {
     /// The same in a cache of its own, from the beginning on.
     pub fn alone(&self, workload: usize, span: Range<u64>) -> PhaseReuse {
         let mut tally = Tally::default();
-        self.workloads[workload].each(span.clone()).for_each(|(_, reuse)| tally.add(reuse));
+        self.workloads[workload].judged(span.clone()).for_each(|reuse| tally.add(reuse));
         PhaseReuse::of_hits(span.end - span.start, tally)
     }
 }
@@ -213,7 +253,7 @@ mod tests {
         requests.iter().for_each(|r| recorder.add(r.volume.0 as usize, r).unwrap());
         assert!(recorder.memory_bytes() > 0);
         let record = recorder.finish().unwrap();
-        let all = record.all.accesses();
+        let all = record.accesses();
         assert_eq!(record.workloads.iter().map(AccessRecord::accesses).sum::<u64>(), all);
         for size in [1, 5, 40, 200] {
             let (mut shared, mut alone) = (Lru::default(), [Lru::default(), Lru::default()]);
@@ -267,12 +307,35 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_that_comes_late_finds_in_the_cache_what_others_left() {
+        // With blocks that move in when they are accessed, and every so often.
+        for period in [None, Some(Nanos(1000))] {
+            let requests: Vec<Request> = (0..9000u64)
+                .map(|n| request(n, u32::from(n > 5000 && n % 3 == 0), n * n % 97, 1 + n % 3))
+                .collect();
+            let mut late = SharedRecorder::new(2, BlockSize::KIB_4, period).unwrap();
+            // The same requests as those of one workload.
+            let mut one = SharedRecorder::new(1, BlockSize::KIB_4, period).unwrap();
+            for r in &requests {
+                late.add(r.volume.0 as usize, r).unwrap();
+                one.add(0, r).unwrap();
+            }
+            let (late, one) = (late.finish().unwrap(), one.finish().unwrap());
+            let (all, alone) = (late.all().unwrap(), &one.workloads[0]);
+            assert!(one.all().is_none());
+            let each = 0..one.accesses();
+            assert!(all.each(each.clone()).eq(alone.each(each.clone())));
+            assert_eq!(one.shared(std::slice::from_ref(&each)), [one.alone(0, each)]);
+        }
+    }
+
+    #[test]
     fn operations_without_data_are_no_accesses() {
         let mut recorder = SharedRecorder::new(1, BlockSize::KIB_4, None).unwrap();
         for op in [Op::Trim, Op::Flush] {
             recorder.add(0, &Request { op, ..request(0, 0, 0, 1) }).unwrap();
         }
         recorder.add(0, &Request { length: 0, ..request(0, 0, 0, 1) }).unwrap();
-        assert_eq!(recorder.finish().unwrap().all.accesses(), 0);
+        assert_eq!(recorder.finish().unwrap().accesses(), 0);
     }
 }

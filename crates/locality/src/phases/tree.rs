@@ -17,6 +17,8 @@ use core::ops::Range;
 use super::detect::{Fit, Found, common, detect};
 use super::record::{AccessRecord, MARK};
 use super::reuse::PhaseReuse;
+use super::reused::reused_blocks;
+use super::windows::WindowMisses;
 
 /// The smallest size tried, in blocks.
 const SIZE_MIN: u64 = 16;
@@ -111,6 +113,20 @@ pub struct PhaseTree {
 impl PhaseTree {
     /// Finds the phases of a record.
     pub fn new(record: &AccessRecord, options: &PhaseOptions) -> Self {
+        Self::build(record, options, |spans| reused_blocks(record, spans))
+    }
+
+    /// What the phase to provide for needs, which is faster to find than all there is to say of it.
+    pub fn erss_blocks(record: &AccessRecord, options: &PhaseOptions) -> u64 {
+        Self::build(record, options, |spans| vec![0; spans.len()]).largest().erss_blocks
+    }
+
+    /// The tree, with what phases reuse as `reused` says.
+    fn build(
+        record: &AccessRecord,
+        options: &PhaseOptions,
+        reused: impl FnOnce(&[Range<u64>]) -> Vec<u64>,
+    ) -> Self {
         let accesses = record.accesses();
         let window = options.window.unwrap_or(accesses.div_ceil(WINDOWS)).max(1);
         let window = window.next_multiple_of(MARK);
@@ -121,13 +137,13 @@ impl PhaseTree {
             window,
             accesses_min: (accesses as f64 * options.duration_min.clamp(0.0, 1.0)).ceil() as u64,
         };
-        Builder { record, window, transition: options.transition_windows }.refine(
-            &mut tree.phases,
-            0,
-            largest,
-        );
+        let misses = WindowMisses::new(record, window, SIZE_MIN, largest);
+        let transition = options.transition_windows;
+        Builder { misses, window, transition }.refine(&mut tree.phases, 0, largest);
+        let spans: Vec<_> = tree.phases.iter().map(|phase| phase.span.clone()).collect();
+        let reused = reused(&spans);
         for number in (0..tree.phases.len()).rev() {
-            tree.measure(record, options, number);
+            tree.measure(record, options, number, reused[number]);
         }
         tree.find_repetitions();
         tree
@@ -154,8 +170,14 @@ impl PhaseTree {
     }
 
     /// Says of a phase what it reuses and needs; those nested in it have been measured.
-    fn measure(&mut self, record: &AccessRecord, options: &PhaseOptions, number: usize) {
-        let reuse = PhaseReuse::new(record, self.phases[number].span.clone());
+    fn measure(
+        &mut self,
+        record: &AccessRecord,
+        options: &PhaseOptions,
+        number: usize,
+        reused: u64,
+    ) {
+        let reuse = PhaseReuse::with_reused(record, self.phases[number].span.clone(), reused);
         let erss_blocks = match options.miss_hit_ratio {
             None => reuse.default_erss_blocks(),
             Some(ratio) => {
@@ -215,13 +237,13 @@ impl Phase {
     }
 }
 
-struct Builder<'a> {
-    record: &'a AccessRecord,
+struct Builder {
+    misses: WindowMisses,
     window: u64,
     transition: usize,
 }
 
-impl Builder<'_> {
+impl Builder {
     /// Adds what is nested in phase `number`, by sizes from `size` down.
     fn refine(&self, phases: &mut Vec<Phase>, number: usize, mut size: u64) {
         let span = phases[number].span.clone();
@@ -230,7 +252,7 @@ impl Builder<'_> {
         if windows <= 2 * self.transition {
             return;
         }
-        let misses_before = self.record.misses(span.clone(), phases[number].size_blocks);
+        let misses_before = self.misses.misses(span.clone(), phases[number].size_blocks);
         while size >= SIZE_MIN {
             let found = self.find(span.clone(), size);
             if found.len() > 1 {
@@ -248,7 +270,7 @@ impl Builder<'_> {
                 }
                 return;
             }
-            let misses = self.record.misses(span.clone(), size);
+            let misses = self.misses.misses(span.clone(), size);
             if misses <= misses_before + (span.end - span.start) / MISSES_ALIKE {
                 phases[number].size_blocks = size;
             }
@@ -270,7 +292,7 @@ impl Builder<'_> {
                 if from == to {
                     break;
                 }
-                rates.push(self.record.misses(from..to, size) as f64 / (to - from) as f64);
+                rates.push(self.misses.misses(from..to, size) as f64 / (to - from) as f64);
                 from = to;
             }
             rates
@@ -414,6 +436,8 @@ mod tests {
             let record = record(&keys);
             let tree = PhaseTree::new(&record, &options);
             prop_assert_eq!(tree.phases[0].span.clone(), 0..keys.len() as u64);
+            let needs = PhaseTree::erss_blocks(&record, &options);
+            prop_assert_eq!(needs, tree.largest().erss_blocks);
             for (number, phase) in tree.phases.iter().enumerate() {
                 prop_assert!(phase.accesses() > 0);
                 let reuse = PhaseReuse::new(&record, phase.span.clone());

@@ -64,22 +64,23 @@ impl Answer {
         record: SharedRecord,
         ctx: &Context,
     ) -> Result<Self, CliError> {
-        if record.all.accesses() == 0 {
+        if record.accesses() == 0 {
             let what = "there is not one read or write to measure";
             return Err(CliError::failed(what).kept("nothing was written"));
         }
         let (options, size) = (args.phases(), args.size_blocks());
-        let total = record.workloads.len() as u64 + 1;
+        let total = record.workloads.len() as u64 + u64::from(record.all().is_some());
         let progress = ctx.progress("looking for phases", Unit::Count, Some(total));
-        let trees = record.workloads.iter().chain([&record.all]).zip(1..).map(|(record, done)| {
+        let mut trees = Vec::new();
+        for (own, done) in record.workloads.iter().zip(1..) {
             ctx.check()?;
-            let tree = PhaseTree::new(record, &options);
+            trees.push(PhaseTree::new(own, &options));
             progress.set(done);
-            Ok(tree)
-        });
-        let mut trees: Vec<PhaseTree> = trees.collect::<Result<_, CliError>>()?;
+        }
+        // Where only one has accessed anything, it is all there is to merge.
+        let needs = trees.iter().map(|tree| tree.largest().erss_blocks).max().unwrap_or(0);
+        let merged = record.all().map_or(needs, |all| PhaseTree::erss_blocks(all, &options));
         progress.finish();
-        let merged = trees.pop().map_or(0, |tree| tree.largest().erss_blocks);
         let whole: Vec<_> = record.workloads.iter().map(|w| 0..w.accesses()).collect();
         let shared = record.shared(&whole);
         let spans: Vec<_> = trees.iter().map(|t| t.largest().span.clone()).collect();
@@ -123,7 +124,7 @@ impl Answer {
             size_blocks: size,
             migration_period_s: args.migration_period.map(|p| p.nanos().as_secs_f64()),
             requests,
-            accesses: record.all.accesses(),
+            accesses: record.accesses(),
             consolidation: Consolidation::new(answered.iter().map(|w| w.demand).collect()),
             workloads: answered,
             simulated_blocks: merged,
