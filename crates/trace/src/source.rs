@@ -95,7 +95,8 @@ impl Source {
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
                 (Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(whole)), true)
             }
-            _ => (Box::new(whole), false),
+            // Read in pieces large enough as they are: a buffer would only copy them once more.
+            _ => (Box::new(whole.into_inner()), false),
         };
         let head = read_up_to(&mut rest, HEAD_BYTES)?;
         let (path, memory) = (path.to_owned(), None);
