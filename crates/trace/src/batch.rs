@@ -207,6 +207,11 @@ impl Batch {
         self.gap_ns.get(i).copied().flatten().map(Nanos)
     }
 
+    /// Whether any request may have a gap.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.gap_ns.is_empty()
+    }
+
     /// The content hashes of request `i`, concatenated; empty if unknown.
     pub fn hashes(&self, i: usize) -> &[u8] {
         let Some(&end) = self.hash_ends.get(i) else { return &[] };

@@ -7,7 +7,8 @@ use super::{
     info::{ByOp, Features, SampleUse, TraceInfo, VolumeUse},
 };
 use crate::{Batch, BlockContents, Clock, HashInfo, Moments, Result, TraceReader};
-use forebay_block::{BlockSize, Flags, Op, Request};
+use forebay_block::{BlockSize, Flags, Op, Request, RequestColumns};
+use std::ops::Range;
 
 /// Requests that are looked up ahead together.
 const LOOK_AHEAD: usize = 32;
@@ -47,7 +48,8 @@ struct VolumeState {
     runs: [Option<(u64, u64)>; 3],
 }
 
-/// What is counted for reads, for writes and for both.
+/// What is counted for reads, for writes and for both. For both, what requests are by themselves is
+/// added up at the end.
 #[derive(Default)]
 struct OpState {
     requests: u64,
@@ -97,13 +99,16 @@ impl Collector {
 
     /// Counts the requests of `batch`, whose hashes are as `hashes` says.
     pub fn add(&mut self, batch: &Batch, hashes: Option<&HashInfo>) {
-        for (i, request) in batch.requests().enumerate() {
-            if i % LOOK_AHEAD == 0 {
-                self.look_ahead(batch, i..(i + LOOK_AHEAD).min(batch.len()));
-            }
-            self.add_request(&request);
-            if let Some(gap) = batch.gap(i) {
-                self.sampled.add(&request, gap);
+        let requests = batch.columns();
+        let group = |from: usize| from..(from + LOOK_AHEAD).min(batch.len());
+        self.look_ahead(&requests, group(0));
+        for from in (0..batch.len()).step_by(LOOK_AHEAD) {
+            self.look_ahead(&requests, group((from + LOOK_AHEAD).min(batch.len())));
+            group(from).for_each(|i| self.add_request(&requests.request(i)));
+        }
+        if batch.has_gaps() {
+            for i in 0..batch.len() {
+                batch.gap(i).into_iter().for_each(|g| self.sampled.add(&batch.request(i), g));
             }
         }
         let contents = hashes.and_then(|info| BlockContents::new(info, self.block_size));
@@ -114,17 +119,19 @@ impl Collector {
         }
     }
 
-    /// Fetches what the next requests will be counted in. These loads do not wait for one another, as
-    /// counting does, and in a large trace nearly each is a miss of the processor's caches.
-    fn look_ahead(&self, batch: &Batch, next: std::ops::Range<usize>) {
-        let found = next.fold(0, |found, i| {
-            let r = batch.request(i);
-            let footprint = self.volumes.get(r.volume.0 as usize).map(|v| &v.footprint);
-            found ^ footprint.map_or(0, |f| f.look_ahead(r.blocks(self.block_size).0.0))
-        });
-        std::hint::black_box(found);
+    /// Asks for the memory that the next requests will be counted in, while those before are: in a large
+    /// trace nearly each is a miss of the processor's caches.
+    #[inline]
+    fn look_ahead(&self, requests: &RequestColumns<'_>, next: Range<usize>) {
+        let volumes = &requests.volume[next.clone()];
+        for (&volume, &offset) in volumes.iter().zip(&requests.offset[next]) {
+            if let Some(volume) = self.volumes.get(volume as usize) {
+                volume.footprint.look_ahead(self.block_size.index_of(offset).0);
+            }
+        }
     }
 
+    #[inline(always)]
     fn add_request(&mut self, r: &Request) {
         self.info.requests += 1;
         self.info.fua += u64::from(r.flags.contains(Flags::FUA));
@@ -164,9 +171,9 @@ impl Collector {
             r.length;
 
         let op = if write { &mut self.writes } else { &mut self.reads };
-        let size = self.block_size;
-        op.add(r, blocks, size, &mut volume.runs[usize::from(write)]);
-        let sequential = self.all.add(r, blocks, size, &mut volume.runs[2]);
+        op.count(r, blocks, self.block_size);
+        op.follow(r, blocks, &mut volume.runs[usize::from(write)]);
+        let sequential = self.all.follow(r, blocks, &mut volume.runs[2]);
         // Reads and writes count as sequential by what came before, whatever its operation.
         op.sequential += u64::from(sequential);
         self.all.sequential += u64::from(sequential);
@@ -182,6 +189,8 @@ impl Collector {
                 op.end_run(run);
             }
         }
+        self.all.merge(&self.reads);
+        self.all.merge(&self.writes);
         let mut popularity = ByOp::<Distribution>::default();
         let mut info = self.info;
         for (number, volume) in self.volumes.into_iter().enumerate() {
@@ -242,14 +251,9 @@ impl Collector {
 }
 
 impl OpState {
-    /// Counts a request; whether it begins where the run ended.
-    fn add(
-        &mut self,
-        r: &Request,
-        blocks: u64,
-        size: BlockSize,
-        run: &mut Option<(u64, u64)>,
-    ) -> bool {
+    /// Counts a request by itself.
+    #[inline(always)]
+    fn count(&mut self, r: &Request, blocks: u64, size: BlockSize) {
         let end = r.offset + r.length;
         let missing = size.within(r.offset) + size.within(size.bytes() - size.within(end));
         self.requests += 1;
@@ -258,6 +262,12 @@ impl OpState {
         self.misaligned += u64::from(missing > 0);
         self.misaligned_bytes += missing;
         self.size.add(r.length as i64);
+    }
+
+    /// Counts it by what came before; whether it begins where the run ended.
+    #[inline(always)]
+    fn follow(&mut self, r: &Request, blocks: u64, run: &mut Option<(u64, u64)>) -> bool {
+        let end = r.offset + r.length;
         if let Some(last) = self.last_ns {
             self.gap_us.add((r.time.0.saturating_sub(last) / 1_000) as i64);
         }
@@ -271,6 +281,16 @@ impl OpState {
         self.end_run(*run);
         *run = Some((end, blocks));
         false
+    }
+
+    /// Adds what was counted of requests by themselves.
+    fn merge(&mut self, other: &OpState) {
+        self.requests += other.requests;
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+        self.misaligned += other.misaligned;
+        self.misaligned_bytes += other.misaligned_bytes;
+        self.size.merge(&other.size);
     }
 
     fn end_run(&mut self, run: Option<(u64, u64)>) {

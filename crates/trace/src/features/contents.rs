@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use forebay_block::{Op, Volume};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::info::ByOp;
 use crate::{BlockContents, Record};
 
 /// What lies in the blocks of a trace that carries content hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ContentUse {
     /// Accesses to blocks whose content is known.

@@ -18,8 +18,8 @@ const EXACT: u64 = 2 << SUB_BITS;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
-    positive: Vec<u64>,
-    negative: Vec<u64>,
+    /// By bucket, those of 0 and more and those below.
+    counts: Vec<[u64; 2]>,
     count: u64,
     sum: f64,
     min: i64,
@@ -46,12 +46,31 @@ impl Distribution {
         self.max = self.max.max(value);
         self.count += times;
         self.sum += value as f64 * times as f64;
-        let side = if value < 0 { &mut self.negative } else { &mut self.positive };
         let at = bucket(value.unsigned_abs());
-        if at >= side.len() {
-            side.resize(at + 1, 0);
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, [0; 2]);
         }
-        side[at] += times;
+        self.counts[at][usize::from(value < 0)] += times;
+    }
+
+    /// Adds the numbers of another one.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.min, self.max) = (other.min, other.max);
+        }
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum += other.sum;
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), [0; 2]);
+        }
+        for (mine, others) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = [mine[0] + others[0], mine[1] + others[1]];
+        }
     }
 
     /// How many numbers there are.
@@ -74,8 +93,9 @@ impl Distribution {
             return if rank == 1 { self.min as f64 } else { self.max as f64 };
         }
         let mut seen = 0;
-        let negative = self.negative.iter().enumerate().rev().map(|(at, n)| (-lower(at), *n));
-        let positive = self.positive.iter().enumerate().map(|(at, n)| (lower(at), *n));
+        let counts = self.counts.iter().enumerate();
+        let negative = counts.clone().rev().map(|(at, n)| (-lower(at), n[1]));
+        let positive = counts.map(|(at, n)| (lower(at), n[0]));
         for (value, n) in negative.chain(positive) {
             seen += n;
             if seen >= rank {
@@ -126,7 +146,13 @@ mod tests {
             q in 0.0..=1.0,
         ) {
             let mut d = Distribution::default();
-            values.iter().for_each(|v| d.add(*v));
+            // In two parts, which give what all together give.
+            let (one, other) = values.split_at(values.len() / 3);
+            let mut rest = Distribution::default();
+            one.iter().for_each(|v| d.add(*v));
+            other.iter().for_each(|v| rest.add(*v));
+            d.merge(&rest);
+            prop_assert_eq!(d.count(), values.len() as u64);
             values.sort_unstable();
             let rank = f64::ceil(q * values.len() as f64) as usize;
             let rank = rank.clamp(1, values.len());

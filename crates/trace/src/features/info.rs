@@ -2,10 +2,11 @@
 
 use super::ContentUse;
 use crate::{FeatureError, Moments, SampleInfo, mean_error};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+use std::collections::BTreeMap;
 
 /// A figure for reads, for writes, and for both together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByOp<T> {
     /// Reads.
     pub read: T,
@@ -19,7 +20,7 @@ pub struct ByOp<T> {
 ///
 /// Reads and writes are what the cache serves; write-zeroes count as writes. Trims and flushes
 /// count as requests only.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TraceInfo {
     /// Name of the trace's format.
@@ -57,10 +58,10 @@ pub struct TraceInfo {
     /// Reads and writes that do not begin and end on the bounds of blocks.
     pub misaligned: ByOp<u64>,
     /// Contents, if the trace has hashes of whole blocks or of parts that blocks are made of.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
     /// Of a sample, how close it is to the whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleUse>,
     /// Bad lines or records passed over.
     pub bad_lines: u64,
@@ -73,7 +74,7 @@ pub struct TraceInfo {
 }
 
 /// A sample, by the features that samples are compared by ([`crate::FEATURES`]).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SampleUse {
     /// The share of regions that is in it.
@@ -101,7 +102,7 @@ impl SampleUse {
 }
 
 /// What is in a trace for one volume.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VolumeUse {
     /// Its name.
@@ -135,6 +136,15 @@ impl Features {
     /// The feature of this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+}
+
+impl<'de> Deserialize<'de> for Features {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        // As written, what is not a number is null.
+        let features = BTreeMap::<String, Option<f64>>::deserialize(d)?;
+        let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        Ok(Features(features.into_iter().map(|(name, value)| (name, number(value))).collect()))
     }
 }
 

@@ -100,7 +100,7 @@ impl Moments {
 }
 
 /// A feature of the full trace and of a sample.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FeatureError {
     /// Its name.
     pub name: String,
