@@ -17,6 +17,8 @@ stop
 grep -qE '"rate": 0.5\b' info || fail "$(cat info)"
 of=$(sed -nE 's/.*"of_requests": ([0-9]+).*/\1/p' info)
 [ "$of" -ge 2 ] || fail "$(cat info)"
+grep -qE "$of requests came, [0-9]+ of them.*s.parquet: a sample of 50.0 % of the regions of 4 KiB" server.log \
+    || fail "it was not said what was kept"
 # Started again with the same command, it leaves the first recording alone.
 before=$(md5sum <x.parquet)
 start --record x.parquet
@@ -24,6 +26,16 @@ qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null
 stop
 [ "$(md5sum <x.parquet)" = "$before" ] || fail "the first recording was overwritten"
 "$FOREBAY" trace info --json x-2.parquet | grep -qE '"reads": 1\b' || fail "no second recording"
+# One that was cut off by a kill is left alone and named, with the command that rescues what it has.
+start --record killed.parquet
+io 'write -P 3 0 64k'
+crash
+[ -f killed.parquet.partial ] || fail "nothing was left of the recording"
+start --record killed.parquet
+stop
+grep -q 'killed.parquet.partial is there, a recording that was cut off (`forebay trace convert' server.log \
+    || fail "the recording that was cut off was not named"
+[ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
 # A recording that fails says so at once, and is nothing to clients, stores and the stop.
 start --record /dev/full
 "$FOREBAY" load zipf:blocks=1Ki,write=0.1 --target "$URI" --write --requests 300000 >/dev/null

@@ -185,4 +185,40 @@ mod tests {
         let html = Report::new("t").section(Section::new("s").text("x")).to_html();
         assert!(html.len() < 16 * 1024 && !html.contains("<script"));
     }
+
+    /// What the style says of `property` where `selector` stands first, outside or inside of print.
+    fn rule(style: &str, selector: &str, property: &str) -> Vec<String> {
+        let bodies = style.split('}').filter_map(|rule| {
+            rule.rsplit_once('{').map(|(selectors, body)| {
+                let selectors = selectors.rsplit(['{', ';']).next().unwrap_or_default();
+                (selectors.split(',').any(|s| s.trim() == selector), body)
+            })
+        });
+        let declared = bodies.filter(|(is_it, _)| *is_it).flat_map(|(_, body)| body.split(';'));
+        let values = declared.filter_map(|d| d.split_once(':'));
+        values.filter(|(name, _)| name.trim() == property).map(|(_, v)| v.trim().into()).collect()
+    }
+
+    #[test]
+    fn no_table_is_cut_off() {
+        let (screen, print) = STYLE.split_once("@media print").unwrap();
+        // The page is as wide as the window, with a limit that a plan's table of a dozen columns fits in;
+        // headings wrap; and what is wider still has a bar to scroll by.
+        assert_eq!(rule(screen, "main", "max-width"), ["min(110rem, 96vw)"]);
+        assert_eq!(rule(screen, "th", "white-space").last().unwrap(), "normal");
+        assert_eq!(rule(screen, ".scroll", "overflow-x"), ["auto"]);
+        // On paper there is none.
+        assert_eq!(rule(print, ".scroll", "overflow-x"), ["visible"]);
+        assert_eq!(rule(print, "td", "white-space"), ["normal"]);
+        assert_eq!(rule(print, "main", "max-width"), ["none"]);
+        for value in ["hidden", "clip"] {
+            assert!(!STYLE.contains(value), "{value}");
+        }
+        // Every table stands in what scrolls.
+        let wide = (0..14).fold(Table::new(), |table, n| table.column(format!("column {n}")));
+        let section = Section::new("s").table(wide.clone()).table(wide);
+        let html = Report::new("t").section(section).to_html();
+        assert_eq!(html.matches("<table").count(), 2);
+        assert_eq!(html.matches("<div class=\"scroll\"><table").count(), 2);
+    }
 }

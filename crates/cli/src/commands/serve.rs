@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
 use forebay_engine::{EngineError, EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, ServeError, Server, StopSignals, Stopped, Told};
+use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, Stopped, Told};
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::args::rate;
@@ -131,17 +131,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         // It took nothing from clients or stores, so the stop is as it should be.
         ctx.note(failure);
     } else if let Some(options) = &record {
-        let (requests, kept) = (stopped.recorded.requests, stopped.recorded.kept);
-        match options.sample {
-            None => ctx.note(format_args!("{requests} requests recorded")),
-            Some(sample) => ctx.note(format_args!(
-                "{requests} requests came, {kept} of them, or parts of them, are in {}: a sample of \
-                 {} of the regions of {}",
-                options.path.display(),
-                percent(sample.rate),
-                forebay_config::Size(4096 << sample.bits)
-            )),
-        }
+        ctx.note(recorded(options, stopped.recorded));
     }
     Ok(())
 }
@@ -204,6 +194,20 @@ fn sample(text: &str) -> Result<SampleSpec, String> {
     Sampler::new(spec).map(|_| spec).map_err(|e| e.to_string())
 }
 
+/// What a recording came to.
+fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) -> String {
+    match options.sample {
+        None => format!("{requests} requests recorded"),
+        Some(sample) => format!(
+            "{requests} requests came, {kept} of them, or parts of them, are in {}: a sample of {} \
+             of the regions of {}",
+            options.path.display(),
+            percent(sample.rate),
+            forebay_config::Size(4096 << sample.bits)
+        ),
+    }
+}
+
 /// The path, or if something is there, with the next free number: a server that starts again with
 /// the same command must not write over what the one before recorded, finished or not.
 fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
@@ -221,16 +225,20 @@ fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
     let extension = extension.unwrap_or_default();
     let named = |n: u64| path.with_file_name(format!("{stem}-{n}{extension}"));
     let free = (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
-    let there = match path.is_file() {
+    ctx.note(format_args!("{}; recording to {} instead", there(&path), free.display()));
+    free
+}
+
+/// What is where a recording was to go.
+fn there(path: &Path) -> String {
+    match path.is_file() {
         true => format!("{} is there already", path.display()),
         false => format!(
             "{0}.partial is there, a recording that was cut off (`forebay trace convert {0}.partial -o \
              {0}` rescues what it has)",
             path.display()
         ),
-    };
-    ctx.note(format_args!("{there}; recording to {} instead", free.display()));
-    free
+    }
 }
 
 /// Opens the cache, saying how far recovery is; nothing if a signal or an operator ended it.
@@ -307,5 +315,31 @@ mod tests {
         assert_eq!(unused(path.clone(), &ctx), second);
         std::fs::write(&second, b"").unwrap();
         assert_eq!(unused(path, &ctx), directory.path().join("x-3.parquet"));
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_off_is_named_with_the_command_that_rescues_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        std::fs::write(directory.path().join("x.parquet.partial"), b"").unwrap();
+        let (said, name) = (there(&path), path.display());
+        assert!(said.contains(&format!("{name}.partial is there, a recording that was cut off")));
+        assert!(said.contains(&format!("`forebay trace convert {name}.partial -o {name}`")));
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(there(&path), format!("{name} is there already"));
+    }
+
+    #[test]
+    fn of_a_sample_it_is_said_what_was_kept() {
+        let recorded_of = |sample: Option<&str>| {
+            let sample = sample.map(|text| super::sample(text).unwrap());
+            let options = RecordOptions { path: "x.parquet".into(), hash: false, sample };
+            recorded(&options, Recorded { requests: 1000, kept: 90, late: 0 })
+        };
+        assert_eq!(recorded_of(None), "1000 requests recorded");
+        let said = recorded_of(Some("0.1:4"));
+        for part in ["1000 requests came", "90 of them", "x.parquet", "10.0 %", "64 KiB"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 }
