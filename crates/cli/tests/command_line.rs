@@ -276,8 +276,10 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
     assert!(says.contains("t.parquet is no JSON document") && says.contains("--json"), "{says}");
     let (status, _) = run(&["trace", "info", "t.parquet", "--json", "-o", "i.json"], Stdio::null());
     assert_eq!(status, Some(0));
-    let (status, says) = run(&["report", "i.json", "-o", "x.html"], Stdio::null());
-    assert!(status == Some(2) && says.contains("mrc, plan --budget, simulate"), "{says}");
+    std::fs::write(dir.path().join("other.json"), "{\"requests\": 1}").unwrap();
+    let (status, says) = run(&["report", "other.json", "-o", "x.html"], Stdio::null());
+    assert!(status == Some(2) && says.contains("partition, consolidate, simulate"), "{says}");
+    assert!(says.contains("sample, plan --have, plan --study and representatives"), "{says}");
     for command in [
         &["trace", "convert", "t.parquet", "--to", "csv", "-o", "-"][..],
         &["mrc", "t.parquet", "--html", "-"],

@@ -1,7 +1,7 @@
 //! `forebay consolidate`: do workloads fit together in one cache?
 
 mod answer;
-mod document;
+pub mod document;
 mod pictures;
 mod text;
 mod workloads;

@@ -98,8 +98,8 @@ pub struct Args {
     /// Look at N blocks at most (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Measure the blocks, or the sample, in N slices, on all processors, and say how far the curve
-    /// may be off
+    /// Say how far the curve may be off, by measuring the blocks, or the sample, in N slices. It uses
+    /// all processors; on two it takes longer than the exact curve
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,

@@ -2,10 +2,10 @@
 
 mod answer;
 mod devices;
-mod pictures;
+pub mod pictures;
 mod simulated;
 mod source;
-mod text;
+pub mod text;
 
 use clap::ValueEnum;
 use forebay_block::BlockSize;

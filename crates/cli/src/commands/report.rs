@@ -1,14 +1,17 @@
 //! `forebay report`: what other commands answered with `--json`, on one page.
 
 mod curves;
+mod partitions;
 mod plans;
 mod runs;
 
 use std::path::{Path, PathBuf};
 
-use forebay_report::Report;
+use forebay_report::{Report, Section};
+use forebay_trace::TraceInfo;
 use serde_json::Value;
 
+use super::{consolidate, trace};
 use crate::context::Context;
 use crate::error::CliError;
 
@@ -20,8 +23,9 @@ use crate::error::CliError;
   $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
   $ forebay report mrc.json plan.json -o report.html")]
 pub struct Args {
-    /// Documents of `mrc`, `plan`, `simulate`, `replay`, `load` and `ctl status`; LABEL=FILE
-    /// says what the pictures call it, otherwise its file name does
+    /// Documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `simulate`, `replay`,
+    /// `load` and `ctl status`; LABEL=FILE says what the pictures call it, otherwise its file
+    /// name does
     #[arg(value_name = "[LABEL=]FILE", required = true)]
     pub documents: Vec<String>,
     /// The page to write
@@ -41,10 +45,16 @@ struct Document {
 /// What kinds of documents there are, in the order in which the page shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
+    /// `forebay trace info`.
+    Trace,
     /// `forebay mrc`.
     Curve,
     /// `forebay plan`.
     Plan,
+    /// `forebay partition`.
+    Partition,
+    /// `forebay consolidate`.
+    Consolidation,
     /// A run of a workload: `simulate`, `replay`, `load`, `ctl status`.
     Run,
 }
@@ -56,31 +66,33 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     let read: Vec<PathBuf> = args.documents.iter().map(file).collect();
     crate::output::check_files([&args.output], &read)?;
-    let (mut curves, mut plans, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut curves, mut runs) = (Vec::new(), Vec::new());
+    // Those of a kind stand together; curves and runs share their pictures.
+    let (mut traces, mut plans, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels = Vec::new();
     for argument in &args.documents {
         let document = Document::read(argument)?;
         labels.push(document.label.clone());
         match document.kind() {
+            Some(Kind::Trace) => traces.push(trace_section(&document)?),
             Some(Kind::Curve) => curves.push(document),
-            Some(Kind::Plan) => plans.push(document),
+            Some(Kind::Plan) => plans.extend(plans::sections(&document)),
+            Some(Kind::Partition) => others.push(partitions::section(&document)),
+            Some(Kind::Consolidation) => others.extend(consolidation_sections(&document)?),
             Some(Kind::Run) => runs.push(document),
             None => {
                 let what = format!("{argument} is no document that a report takes");
                 return Err(CliError::usage(what).next(
-                    "give what mrc, plan --budget, simulate, replay, load or ctl status wrote with \
-                     --json; partition, consolidate, sample, trace info, plan --have, plan --study \
-                     and representatives draw their own page with --html",
+                    "give what trace info, mrc, plan --budget, partition, consolidate, simulate, \
+                     replay, load or ctl status wrote with --json; sample, plan --have, plan \
+                     --study and representatives draw their own page with --html",
                 ));
             }
         }
     }
     let mut report = Report::new(args.title).subtitle(labels.join(", "));
-    for section in curves::sections(&curves)
-        .into_iter()
-        .chain(plans.iter().flat_map(plans::sections))
-        .chain(runs::sections(&runs))
-    {
+    let curves = curves::sections(&curves).into_iter().collect();
+    for section in [traces, curves, plans, others, runs::sections(&runs)].into_iter().flatten() {
         report = report.section(section);
     }
     report.write_html(&args.output)?;
@@ -88,7 +100,27 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The section of `forebay trace info`, as on its own page.
+fn trace_section(document: &Document) -> Result<Section, CliError> {
+    let info: TraceInfo = document.parse("trace info")?;
+    Ok(trace::info::section(format!("What is in the trace: {}", document.label), &info))
+}
+
+/// The sections of `forebay consolidate`, as on its own page.
+fn consolidation_sections(document: &Document) -> Result<Vec<Section>, CliError> {
+    let answer: consolidate::document::Document = document.parse("consolidate")?;
+    Ok(answer.sections())
+}
+
 impl Document {
+    /// What a command wrote, as it writes it.
+    fn parse<T: serde::de::DeserializeOwned>(&self, command: &str) -> Result<T, CliError> {
+        T::deserialize(&self.value).map_err(|error| {
+            let what = format!("{} is no whole document of {command} ({error})", self.label);
+            CliError::usage(what).next("write it again with --json and this version")
+        })
+    }
+
     /// Reads `LABEL=FILE` or `FILE`.
     fn read(argument: &str) -> Result<Document, CliError> {
         let labelled = argument.split_once('=').filter(|_| !Path::new(argument).exists());
@@ -115,6 +147,12 @@ impl Document {
             Some(Kind::Curve)
         } else if has("choices") {
             Some(Kind::Plan)
+        } else if has("footprint_blocks") && has("per_volume") {
+            Some(Kind::Trace)
+        } else if has("unallocated") && has("volumes") {
+            Some(Kind::Partition)
+        } else if has("simulated_isolation_blocks") && has("workloads") {
+            Some(Kind::Consolidation)
         } else if has("latency_us") && has("requests") {
             Some(Kind::Run)
         } else {
@@ -131,6 +169,11 @@ impl Document {
 /// The number at a JSON pointer; not a number where there is none.
 fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+/// The text in a field; empty where there is none.
+fn text(value: &Value, field: &str) -> String {
+    value.get(field).and_then(Value::as_str).unwrap_or_default().to_string()
 }
 
 /// The elements of an array; none where there is none.
@@ -151,6 +194,12 @@ mod tests {
     fn documents_are_known_by_their_fields() {
         assert_eq!(kind(json!({"points": [], "block_size": 4096})), Some(Kind::Curve));
         assert_eq!(kind(json!({"choices": [], "block_size": 4096})), Some(Kind::Plan));
+        let partition = json!({"unallocated": {}, "volumes": [], "requests": 1});
+        assert_eq!(kind(partition), Some(Kind::Partition));
+        let consolidation = json!({"simulated_isolation_blocks": 1, "workloads": []});
+        assert_eq!(kind(consolidation), Some(Kind::Consolidation));
+        let info = json!({"footprint_blocks": {}, "per_volume": [], "requests": 1});
+        assert_eq!(kind(info), Some(Kind::Trace));
         assert_eq!(kind(json!({"latency_us": {}, "requests": 1})), Some(Kind::Run));
         assert_eq!(kind(json!({"requests": 1})), None);
     }

@@ -1,7 +1,7 @@
 //! `forebay trace`: look into traces, convert them, make synthetic ones.
 
 mod convert;
-mod info;
+pub mod info;
 mod synth;
 
 use forebay_trace::{Batch, TraceError, TraceReader};

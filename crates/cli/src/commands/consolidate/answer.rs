@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use forebay_block::BlockSize;
-use forebay_config::Size;
 use forebay_locality::{Phase, PhaseTree, SharedRecord};
 use forebay_plan::{Consolidation, Demand};
 
@@ -11,7 +10,6 @@ use super::Args;
 use super::workloads::Workloads;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::percent;
 use crate::progress::Unit;
 
 /// The answer.
@@ -201,51 +199,6 @@ impl Answer {
     /// Whether each workload hits as often as alone, in its largest phase, in this very cache.
     pub fn is_isolated_simulated(&self) -> bool {
         self.simulated_isolation_blocks <= self.size_blocks
-    }
-
-    /// Facts in words, for text and page.
-    pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let c = &self.consolidation;
-        let mut facts = vec![("cache", self.size(self.size_blocks))];
-        if self.workloads.len() > 1 {
-            let (measured, needed) = (self.simulated_isolation_blocks, c.needed_blocks());
-            let (own, wasted) = (self.size(c.erss_blocks()), self.size(c.wastage_blocks()));
-            facts.push(("measured", self.verdict(measured)));
-            facts.push(("predicted", self.verdict(needed)));
-            let off = self.error(measured).map_or(String::new(), |error| {
-                let side = if error < 0.0 { "below" } else { "above" };
-                format!(", {} {side} what was measured", percent(error.abs()))
-            });
-            facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
-            facts.push(("merged trace needs", self.size(self.simulated_blocks)));
-        } else {
-            facts.push(("predicted", self.verdict(c.needed_blocks())));
-        }
-        let large = self.workloads.iter().filter(|w| !w.fits_alone).map(|w| w.name.as_str());
-        let large: Vec<&str> = large.collect();
-        if !large.is_empty() {
-            facts.push(("too large alone", large.join(", ")));
-        }
-        if let Some(period) = self.migration_period_s {
-            facts.push(("blocks move every", forebay_report::Unit::Seconds.show(period)));
-        }
-        facts.push(("block size", Size(self.block_size.bytes()).to_string()));
-        facts
-    }
-
-    /// What it means that `needed` blocks are needed.
-    fn verdict(&self, needed: u64) -> String {
-        let (needs, verb) =
-            (self.size(needed), if self.workloads.len() > 1 { "they" } else { "it" });
-        let s = if self.workloads.len() > 1 { "" } else { "s" };
-        match self.size_blocks.checked_sub(needed) {
-            Some(spare) => format!("{verb} fit{s}: {needs} needed, {} to spare", self.size(spare)),
-            None => {
-                let missing = self.size(needed - self.size_blocks);
-                let negated = if self.workloads.len() > 1 { "do not fit" } else { "does not fit" };
-                format!("{verb} {negated}: {needs} needed, {missing} missing")
-            }
-        }
     }
 }
 

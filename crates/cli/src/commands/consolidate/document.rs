@@ -1,80 +1,80 @@
 //! The answer for programs.
 
 use forebay_locality::{Phase, PhaseState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Workload};
 use crate::rows::Rows;
 
 /// The JSON document.
-#[derive(Serialize)]
-pub struct Document<'a> {
-    block_size: u64,
-    size_blocks: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    migration_period_s: Option<f64>,
-    requests: u64,
-    accesses: u64,
-    workloads: Vec<WorkloadDocument<'a>>,
-    pairs: Vec<Pair<'a>>,
-    erss_blocks: u64,
-    wastage_blocks: u64,
-    needed_blocks: u64,
-    isolated: bool,
-    simulated_blocks: u64,
-    simulated_isolation_blocks: u64,
-    simulated_isolated: bool,
+#[derive(Serialize, Deserialize)]
+pub struct Document {
+    pub block_size: u64,
+    pub size_blocks: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration_period_s: Option<f64>,
+    pub requests: u64,
+    pub accesses: u64,
+    pub workloads: Vec<WorkloadDocument>,
+    pub pairs: Vec<Pair>,
+    pub erss_blocks: u64,
+    pub wastage_blocks: u64,
+    pub needed_blocks: u64,
+    pub isolated: bool,
+    pub simulated_blocks: u64,
+    pub simulated_isolation_blocks: u64,
+    pub simulated_isolated: bool,
     /// Of `needed_blocks` against `simulated_blocks`; null if that is 0.
-    error: Option<f64>,
-    isolation_error: Option<f64>,
+    pub error: Option<f64>,
+    pub isolation_error: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct WorkloadDocument<'a> {
-    name: &'a str,
-    accesses: u64,
-    erss_blocks: u64,
-    reuse_rate: f64,
-    flood_rate: f64,
+#[derive(Serialize, Deserialize)]
+pub struct WorkloadDocument {
+    pub name: String,
+    pub accesses: u64,
+    pub erss_blocks: u64,
+    pub reuse_rate: f64,
+    pub flood_rate: f64,
     /// On all others, and by all others.
-    wastage_caused_blocks: u64,
-    wastage_suffered_blocks: u64,
-    fits_alone: bool,
-    miss_ratio_erss: f64,
-    miss_ratio_alone: f64,
-    miss_ratio_shared: f64,
-    window: u64,
+    pub wastage_caused_blocks: u64,
+    pub wastage_suffered_blocks: u64,
+    pub fits_alone: bool,
+    pub miss_ratio_erss: f64,
+    pub miss_ratio_alone: f64,
+    pub miss_ratio_shared: f64,
+    pub window: u64,
     /// Which of `phases` all this is about.
-    phase: usize,
-    phases: Vec<PhaseDocument>,
+    pub phase: usize,
+    pub phases: Vec<PhaseDocument>,
 }
 
-#[derive(Serialize)]
-struct Pair<'a> {
-    from: &'a str,
-    on: &'a str,
-    wastage_blocks: u64,
+#[derive(Serialize, Deserialize)]
+pub struct Pair {
+    pub from: String,
+    pub on: String,
+    pub wastage_blocks: u64,
 }
 
-#[derive(Serialize)]
-struct PhaseDocument {
-    parent: Option<usize>,
-    state: &'static str,
-    start: u64,
-    accesses: u64,
-    start_s: f64,
-    end_s: f64,
-    found_blocks: u64,
-    size_blocks: u64,
-    erss_blocks: u64,
-    marginal_erss_blocks: u64,
-    in_use_blocks: u64,
-    reuse_set_blocks: u64,
-    reuse_rate: f64,
-    marginal_reuse_rate: f64,
-    flood_rate: f64,
+#[derive(Serialize, Deserialize)]
+pub struct PhaseDocument {
+    pub parent: Option<usize>,
+    pub state: String,
+    pub start: u64,
+    pub accesses: u64,
+    pub start_s: f64,
+    pub end_s: f64,
+    pub found_blocks: u64,
+    pub size_blocks: u64,
+    pub erss_blocks: u64,
+    pub marginal_erss_blocks: u64,
+    pub in_use_blocks: u64,
+    pub reuse_set_blocks: u64,
+    pub reuse_rate: f64,
+    pub marginal_reuse_rate: f64,
+    pub flood_rate: f64,
     /// The phase that it repeats; its own number if none.
-    repeats: usize,
+    pub repeats: usize,
 }
 
 impl PhaseDocument {
@@ -84,7 +84,7 @@ impl PhaseDocument {
         let rate = |n: u64| n as f64 / phase.together.max(1) as f64;
         Self {
             parent: phase.parent,
-            state: state(phase),
+            state: state(phase).to_string(),
             start: phase.span.start,
             accesses: phase.accesses(),
             start_s: time.start,
@@ -113,10 +113,10 @@ fn state(phase: &Phase) -> &'static str {
 
 impl Answer {
     /// For `--json`.
-    pub fn document(&self) -> Document<'_> {
+    pub fn document(&self) -> Document {
         let c = &self.consolidation;
         let workload = |(number, w): (usize, &'_ Workload)| WorkloadDocument {
-            name: self.workloads[number].name.as_str(),
+            name: w.name.clone(),
             accesses: w.accesses,
             erss_blocks: w.demand.erss_blocks,
             reuse_rate: w.demand.reuse_rate(),
@@ -132,8 +132,8 @@ impl Answer {
             phases: (0..w.tree.phases.len()).map(|n| PhaseDocument::new(w, n)).collect(),
         };
         let pair = |(from, on, wastage_blocks): (usize, usize, u64)| Pair {
-            from: &self.workloads[from].name,
-            on: &self.workloads[on].name,
+            from: self.workloads[from].name.clone(),
+            on: self.workloads[on].name.clone(),
             wastage_blocks,
         };
         Document {
@@ -173,7 +173,7 @@ impl Answer {
             .texts("workload", rows.iter().map(|r| r.0))
             .integers("phase", rows.iter().map(|r| r.1 as u64))
             .optional_reals("parent", rows.iter().map(parent))
-            .texts("state", rows.iter().map(|r| r.2.state))
+            .texts("state", rows.iter().map(|r| r.2.state.as_str()))
             .integers("repeats", integers(|p| p.repeats as u64))
             .integers("start", integers(|p| p.start))
             .integers("accesses", integers(|p| p.accesses))

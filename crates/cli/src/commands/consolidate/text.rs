@@ -15,7 +15,7 @@ const PHASES: usize = 12;
 impl Answer {
     /// For a terminal.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        for (name, value) in self.facts() {
+        for (name, value) in self.document().facts() {
             writeln!(out, "{name:<20} {value}")?;
         }
         write!(out, "\n{}", self.table())?;

@@ -311,7 +311,7 @@ impl<'a> Answer<'a> {
                 if let Some(other) = simulated.filter(|&other| better(other, found)) {
                     said.push(format!(
                         "{} simulated better than these shares: {} against {}",
-                        super::text::label(division),
+                        super::text::label(division.name),
                         self.show(other),
                         self.show(found)
                     ));

@@ -12,8 +12,46 @@ const POINTS: usize = 300;
 /// Curves of one figure; further volumes go into the next.
 const CURVES_MAX: usize = 8;
 
-/// The size of one tier.
-type Of = fn(&Sizes) -> u64;
+/// What volumes are compared by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compared {
+    Latency,
+    Iops,
+    Hits,
+}
+
+/// A bar for each tier, flash and memory, cut into the shares of volumes and what is left over.
+pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -> Figure {
+    let tiers: Vec<(usize, &str)> =
+        ["flash", "memory"].into_iter().enumerate().filter(|(tier, _)| all[*tier] > 0).collect();
+    let mut bars = Bars::new("Who gets how much", tiers.iter().map(|t| t.1))
+        .axis(Axis::new("size", Unit::Bytes))
+        .stacked()
+        .horizontal();
+    for (name, bytes) in shares {
+        bars = bars.series(name, tiers.iter().map(|(tier, _)| bytes[*tier] as f64));
+    }
+    if left != [0; 2] {
+        bars = bars.series("left over", tiers.iter().map(|(tier, _)| left[*tier] as f64));
+    }
+    bars.figure()
+}
+
+/// What matters for the goal, volume by volume, for every division.
+pub fn compared_of(
+    by: Compared,
+    volumes: impl Iterator<Item = String>,
+    series: impl Iterator<Item = (String, Vec<f64>)>,
+) -> Figure {
+    let (title, unit) = match by {
+        Compared::Latency => ("mean latency", Unit::Micros),
+        Compared::Iops => ("requests per second", Unit::PerSecond),
+        Compared::Hits => ("hit ratio", Unit::Fraction),
+    };
+    let bars =
+        Bars::new(format!("By volume: {title}"), volumes).axis(Axis::new(title, unit).from_zero());
+    series.fold(bars, |bars, (name, values)| bars.series(name, values)).figure()
+}
 
 impl Answer<'_> {
     pub fn report(&self) -> Report {
@@ -46,48 +84,27 @@ impl Answer<'_> {
         self.known.volumes.iter().map(|v| v.name.clone())
     }
 
-    /// A bar for each tier, cut into shares.
     fn shares(&self) -> Figure {
-        let (sizes, ..) = self.found();
-        let (all, left) = (self.problem.options().sizes, self.left());
-        let tiers: Vec<(&str, Of)> =
-            [("flash", (|s: &Sizes| s.flash_bytes) as Of), ("memory", |s: &Sizes| s.dram_bytes)]
-                .into_iter()
-                .filter(|(_, of)| of(&all) > 0)
-                .collect();
-        let mut bars = Bars::new("Who gets how much", tiers.iter().map(|t| t.0))
-            .axis(Axis::new("size", Unit::Bytes))
-            .stacked()
-            .horizontal();
-        for (name, sizes) in self.names().zip(sizes) {
-            bars = bars.series(name, tiers.iter().map(|(_, of)| of(sizes) as f64));
-        }
-        if left != Sizes::default() {
-            bars = bars.series("left over", tiers.iter().map(|(_, of)| of(&left) as f64));
-        }
-        bars.figure()
+        let bytes = |sizes: &Sizes| [sizes.flash_bytes, sizes.dram_bytes];
+        let shares = self.names().zip(self.found().0.iter().map(bytes)).collect::<Vec<_>>();
+        shares_of(&shares, bytes(&self.problem.options().sizes), bytes(&self.left()))
     }
 
-    /// What matters for the goal, volume by volume, for every division.
     fn compared(&self) -> Figure {
-        let (title, unit, of): (_, _, fn(&Outcome) -> f64) = match self.problem.options().goal {
-            Goal::Latency => ("mean latency", Unit::Micros, |o| o.latency_us),
-            Goal::Iops(_) => ("requests per second", Unit::PerSecond, |o| o.iops),
-            Goal::Hits | Goal::Ppc => ("hit ratio", Unit::Fraction, Outcome::hit_ratio),
+        let (compared, of): (_, fn(&Outcome) -> f64) = match self.problem.options().goal {
+            Goal::Latency => (Compared::Latency, |o| o.latency_us),
+            Goal::Iops(_) => (Compared::Iops, |o| o.iops),
+            Goal::Hits | Goal::Ppc => (Compared::Hits, Outcome::hit_ratio),
         };
-        let mut bars = Bars::new(format!("By volume: {title}"), self.names())
-            .axis(Axis::new(title, unit).from_zero());
-        for division in &self.divisions {
-            for (how, outcomes) in
-                [("predicted", &division.predicted), ("simulated", &division.simulated)]
-            {
-                if let Some(outcomes) = outcomes {
-                    let name = format!("{}, {how}", label(division));
-                    bars = bars.series(name, outcomes.iter().map(of));
-                }
-            }
-        }
-        bars.figure()
+        let series = self.divisions.iter().flat_map(|division| {
+            [("predicted", &division.predicted), ("simulated", &division.simulated)].map(
+                |(how, outcomes)| {
+                    let name = format!("{}, {how}", label(division.name));
+                    Some((name, outcomes.as_ref()?.iter().map(of).collect::<Vec<f64>>()))
+                },
+            )
+        });
+        compared_of(compared, self.names(), series.flatten())
     }
 
     /// Miss ratios by size, with the share of each.

@@ -6,7 +6,7 @@ use forebay_plan::partition::{Goal, IopsGoal, Outcome, Sizes};
 use forebay_report::{Table, Unit};
 
 use super::Evaluate;
-use super::answer::{Answer, Division, name_of, search_name};
+use super::answer::{Answer, name_of, search_name};
 use crate::format::{count, percent};
 
 impl Answer<'_> {
@@ -117,7 +117,7 @@ impl Answer<'_> {
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         for division in &self.divisions {
             let [predicted, simulated] = division.objectives(&self.problem);
-            let mut row = vec![label(division).to_string(), show(predicted)];
+            let mut row = vec![label(division.name).to_string(), show(predicted)];
             if simulates {
                 row.push(show(simulated));
             }
@@ -176,8 +176,8 @@ impl Answer<'_> {
 }
 
 /// A division in words.
-pub fn label(division: &Division) -> &'static str {
-    match division.name {
+pub fn label(division: &str) -> &'static str {
+    match division {
         "equal" => "equal shares",
         "shared" => "one shared cache",
         _ => "these shares",

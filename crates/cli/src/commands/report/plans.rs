@@ -3,7 +3,7 @@
 use forebay_report::{BudgetChart, BudgetPoint, Section, Table, Unit};
 use serde_json::Value;
 
-use super::{Document, elements, number};
+use super::{Document, elements, number, text};
 use crate::commands::plan::{SINGLE, times};
 use crate::format::percent;
 
@@ -89,10 +89,6 @@ fn backing(choice: &Value) -> Option<&str> {
 
 fn devices(choice: &Value) -> Vec<String> {
     elements(choice, "tiers").map(|tier| text(tier, "device")).collect()
-}
-
-fn text(value: &Value, field: &str) -> String {
-    value.get(field).and_then(Value::as_str).unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

@@ -166,11 +166,16 @@ const DISTRIBUTIONS: [Shape; 4] = [
 
 fn report(args: &Args, info: &TraceInfo) -> Report {
     let files: Vec<String> = args.traces.traces.iter().map(|p| p.display().to_string()).collect();
-    let mut section = Section::new("All volumes").facts(facts(info));
-    for shape in DISTRIBUTIONS.iter().filter(|d| d.name != "jd") {
-        section = section.figure(figure(shape, info));
-    }
+    let section = section("All volumes", info);
     Report::new("What is in the trace").subtitle(files.join(", ")).section(section)
+}
+
+/// What is in a trace, as a section of a page.
+pub fn section(title: impl Into<String>, info: &TraceInfo) -> Section {
+    let shapes = DISTRIBUTIONS.iter().filter(|d| d.name != "jd");
+    shapes.fold(Section::new(title).facts(facts(info)), |section, shape| {
+        section.figure(figure(shape, info))
+    })
 }
 
 /// The distribution as a cumulative curve through its percentiles.

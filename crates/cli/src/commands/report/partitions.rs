@@ -1,0 +1,69 @@
+//! How a cache is divided: shares, and what they do beside other divisions.
+
+use forebay_report::{Section, Table, Unit};
+use serde_json::Value;
+
+use super::{Document, elements, number, text};
+use crate::commands::partition::pictures::{Compared, compared_of, shares_of};
+use crate::commands::partition::text::label;
+use crate::format::{count, percent};
+
+/// The section of one division. Miss ratios by size are not in the document.
+pub fn section(partition: &Document) -> Section {
+    let found = &partition.value;
+    let name = |volume: &Value| text(volume, "volume");
+    let names = || elements(found, "volumes").map(name);
+    let bytes = |value: &Value| ["/flash_bytes", "/dram_bytes"].map(|of| number(value, of) as u64);
+    let shares: Vec<(String, [u64; 2])> =
+        elements(found, "volumes").map(|volume| (name(volume), bytes(volume))).collect();
+    let left = found.get("unallocated").map_or([0; 2], bytes);
+    let by = match text(found, "goal").as_str() {
+        "latency" => Compared::Latency,
+        "iops" => Compared::Iops,
+        _ => Compared::Hits,
+    };
+    let fields = match by {
+        Compared::Latency => ["/predicted_latency_us", "/simulated_latency_us"],
+        Compared::Iops => ["/predicted_iops", "/simulated_iops"],
+        Compared::Hits => ["/hit_ratio", "/simulated_hit_ratio"],
+    };
+    let divisions = std::iter::once(("found".to_string(), found))
+        .chain(elements(found, "baselines").map(|division| (text(division, "name"), division)));
+    let series = divisions.flat_map(|(division, value)| {
+        fields.into_iter().zip(["predicted", "simulated"]).filter_map(move |(field, how)| {
+            let values = elements(value, "volumes").map(|volume| number(volume, field));
+            let values: Vec<f64> = values.collect();
+            let known = values.iter().any(|value| value.is_finite());
+            known.then(|| (format!("{}, {how}", label(&division)), values))
+        })
+    });
+    Section::new(format!("How the cache is divided: {}", partition.label))
+        .table(table(found))
+        .figure(shares_of(&shares, bytes(found), left))
+        .figure(compared_of(by, names(), series))
+        .text(format!("Taken for granted: {}.", assumed(found)))
+}
+
+fn table(found: &Value) -> Table {
+    let table = Table::new().column("volume").number("requests").number("memory").number("flash");
+    let table = table.number("hits").number("latency").number("simulated");
+    let or_dash = |value: f64, unit: Unit| match value.is_finite() {
+        true => unit.show(value),
+        false => "-".to_string(),
+    };
+    elements(found, "volumes").fold(table, |table, volume| {
+        table.row([
+            text(volume, "volume"),
+            count(number(volume, "/requests") as u64),
+            Unit::Bytes.show(number(volume, "/dram_bytes")),
+            Unit::Bytes.show(number(volume, "/flash_bytes")),
+            percent(number(volume, "/hit_ratio")),
+            Unit::Micros.show(number(volume, "/predicted_latency_us")),
+            or_dash(number(volume, "/simulated_latency_us"), Unit::Micros),
+        ])
+    })
+}
+
+fn assumed(found: &Value) -> String {
+    elements(found, "assumed").filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
+}
