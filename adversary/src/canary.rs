@@ -22,6 +22,7 @@ pub struct Hunt {
 pub fn kind_for(bug: Bug) -> &'static str {
     match bug {
         Bug::TombstoneForgotten | Bug::ActivityMarkSkipped => "through",
+        Bug::VoidSkipped => "back-full",
         Bug::BackingSyncSkipped => "dram",
         Bug::ChecksumIgnoredOnRead => "back-media",
         Bug::SyncFailureIgnored => "dram-errors",

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 37] = [
+const SEEDS: [(&str, u64); 41] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -38,6 +38,10 @@ const SEEDS: [(&str, u64); 37] = [
     ("through-slots-media", 500),
     ("through-slots-lost", 500),
     ("back-others", 600),
+    ("back-full", 600),
+    ("through-full", 300),
+    ("back-slots-full", 400),
+    ("through-slots-full", 200),
     ("back-outages", 1_200),
     ("back-slots-outages", 600),
     ("switch-outages", 600),
