@@ -292,6 +292,18 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
+    /// One store is a copy of another's: a flash tier could not tell them apart.
+    #[error(
+        "volumes {one} and {other}: one backing store is a copy of the other, header and all; nothing \
+         was written. If a copy is meant, start once with --format: it gives {other} an identity of its \
+         own, and starts the flash tier afresh (it refuses while that holds dirty data)"
+    )]
+    Twins {
+        /// Name of a volume.
+        one: String,
+        /// Name of the one that comes later.
+        other: String,
+    },
     /// Another change of policy, or a stop, is under way.
     #[error("another change of policy, or a stop, is under way; try again when it is over")]
     Switching,

@@ -131,6 +131,9 @@ fn open_all(
     {
         tier.found = Found::Blank;
     }
+    if flash.is_some() {
+        tell_twins_apart(&mut stores, options)?;
+    }
     let decision = decide(options, &mut flash, &stores)?;
     if let (Open::Recover { .. }, Some(tier), Some(flash)) =
         (&decision.start, &flash, &mut machine.flash)
@@ -337,6 +340,19 @@ fn decide(
     let bindings = stores.iter().enumerate().map(binding).collect();
     let start = Open::Format { uuid: random_uuid()?, bindings };
     Ok(Decision { start, numbers: in_order() })
+}
+
+/// Stores that have the same identity, because one was copied: refused, or told apart from now on.
+fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(), EngineError> {
+    for n in 1..stores.len() {
+        let (before, rest) = stores.split_at_mut(n);
+        let Some(twin) = before.iter().find(|store| store.uuid == rest[0].uuid) else { continue };
+        if !options.format || rest[0].header.is_none() {
+            return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });
+        }
+        rest[0].renew_identity()?;
+    }
+    Ok(())
 }
 
 /// Whether the stores' last opening was to make a flash tier and did not get further, so that

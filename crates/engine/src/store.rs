@@ -369,6 +369,18 @@ impl Store {
         Ok(())
     }
 
+    /// From its next header on the store is another than the one it was copied from.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn renew_identity(&mut self) -> Result<(), EngineError> {
+        self.uuid = random_uuid()?;
+        if let Some(header) = &mut self.header {
+            header.uuid = self.uuid;
+        }
+        Ok(())
+    }
+
     fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
         Ok(BackingHeader::new(volume.layout, random_uuid()?, self.size_bytes))
     }
