@@ -38,6 +38,36 @@ start
 io 'read -P 6 0 24M'
 stop
 
+# A stop while clients are held back by a quiesce does not wait for its end.
+rm -f disk.img flash.img
+config flash
+start
+io 'write -P 7 0 1M'
+ctl quiesce >/dev/null
+timeout 60 qemu-io -f raw -c 'write -P 8 0 64k' "$URI" >/dev/null 2>&1 &
+client=$!
+sleep 0.5
+kill -TERM "$SERVER"
+for _ in $(seq 100); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.1; done
+! kill -0 "$SERVER" 2>/dev/null || fail "the stop waits for the end of the quiesce"
+wait "$SERVER" || fail "the stop failed"
+SERVER=
+wait "$client" || true
+"$FOREBAY" backing info --json disk.img | grep -q '"dirty": false' || fail "still said to be dirty"
+
+# A signal that comes before the configuration has been read is one, too.
+mkfifo slow.toml
+"$FOREBAY" serve --config slow.toml >ready 2>>server.log &
+SERVER=$!
+sleep 0.5
+kill -TERM "$SERVER"
+sleep 0.5
+cat forebay.toml >slow.toml
+for _ in $(seq 100); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.1; done
+! kill -0 "$SERVER" 2>/dev/null || fail "an early signal was forgotten"
+wait "$SERVER" || fail "a start that is ended is a failure"
+SERVER=
+
 # What becomes of dirty data is a matter of configuration, unless somebody says otherwise.
 rm -f disk.img flash.img
 config flash

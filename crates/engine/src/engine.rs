@@ -285,6 +285,10 @@ impl Engine {
 
     /// A stop is near: requests that wait for what cannot be destaged fail soon.
     pub fn prepare_stop(&self) {
+        if self.quiesced.lock().is_ok_and(|state| state.is_some()) {
+            // Clients that are held back are waited for. (If this fails, the stop says so.)
+            let _ = self.resume();
+        }
         let mut core = self.shared.lock();
         core.prepare_stop(self.shared.clock.now());
         self.shared.unlock(core, None);
@@ -475,12 +479,13 @@ impl Engine {
             _ => Ok(()),
         };
         let tape = self.end();
-        if let Some(tape) = tape {
-            tape.finish().map_err(|e| EngineError::System("write the tape", e))?;
-        }
+        let taped = tape.map_or(Ok(()), |tape| tape.finish());
+        // What became of data comes first.
         noted?;
         let result = result.unwrap_or(Ok(()));
-        result.map(|()| dirty).map_err(|error| self.destage_error("the stop", error))
+        result.map_err(|error| self.destage_error("the stop", error))?;
+        taped.map_err(|e| EngineError::System("write the tape", e))?;
+        Ok(dirty)
     }
 
     /// Ends at once, as if the process had been killed: for tests.

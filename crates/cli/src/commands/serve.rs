@@ -97,7 +97,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
     let mut told = Told::default();
     let mut reloads = Reloads::default();
-    while signals.count() == 0 && server.stop_requested().is_none() {
+    while !is_told_to_stop(&signals, ctx) && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
         reloads.look(&signals, &source, &server, ctx);
         for trouble in server.troubles(&mut told) {
@@ -257,7 +257,10 @@ fn start(
             said = Instant::now();
             ctx.note(recovering);
         }
-        if signals.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        match is_told_to_stop(signals, ctx) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     });
     match started {
         Ok(server) => Ok(Some(server)),
@@ -267,6 +270,12 @@ fn start(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether a signal asked for a stop. One that came before [`StopSignals`] were installed has gone to the
+/// handler of all commands, which may be about to say so.
+fn is_told_to_stop(signals: &StopSignals, ctx: &Context) -> bool {
+    signals.count() > 0 || ctx.interrupted()
 }
 
 /// Stops, saying how far it is; another signal leaves dirty data on flash.
