@@ -14,6 +14,8 @@ io 'write -P 1 0 8M' 'write -P 2 32M 64k' flush
 refused 1 'in use' "$FOREBAY" flash recover flash.img --config forebay.toml
 crash
 dirty true
+cp --sparse=always flash.img copy.img
+cp --sparse=always disk.img disk.copy
 "$FOREBAY" flash info --json flash.img | grep -q '"dirty_blocks": 2064' || fail "$("$FOREBAY" flash info flash.img)"
 "$FOREBAY" flash check flash.img >/dev/null || fail "something is damaged"
 "$FOREBAY" flash recover flash.img --config forebay.toml >/dev/null
@@ -21,6 +23,15 @@ dirty false
 store 0 8388608 001
 store 33554432 65536 002
 "$FOREBAY" flash info --json flash.img | grep -q '"dirty_blocks": 0' || fail "$("$FOREBAY" flash info flash.img)"
+# A copy of the flash device does as well, where that takes no writes any more.
+mv flash.img flash.former
+mv disk.img disk.former
+mv disk.copy disk.img
+sed 's/flash.img/copy.img/' forebay.toml >copy.toml
+"$FOREBAY" flash recover copy.img --config copy.toml >/dev/null
+store 0 8388608 001
+mv disk.former disk.img
+mv flash.former flash.img
 # A server goes on with both.
 start
 io 'read -P 1 0 8M' 'read -P 2 32M 64k' 'write -P 3 0 64k' 'write -P 4 40k 4k' 'write -P 5 1M 64k' flush
