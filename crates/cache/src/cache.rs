@@ -462,6 +462,13 @@ impl Cache {
         due.into_iter().flatten().min()
     }
 
+    /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
+    /// then to go on without a flash tier that has failed.
+    pub fn next_step(&self) -> Option<Nanos> {
+        let due = [self.cleaner.retry_at, self.stores_timeout(), self.pass_through_limit()];
+        due.into_iter().flatten().min()
+    }
+
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing
     /// comes.
     #[inline]

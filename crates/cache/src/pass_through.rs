@@ -255,6 +255,11 @@ impl Cache {
         due.into_iter().flatten().min()
     }
 
+    /// Until when requests wait.
+    pub(crate) fn pass_through_limit(&self) -> Option<Nanos> {
+        self.pass.until
+    }
+
     /// The time has come, or may have.
     pub(crate) fn pass_through_timed(&mut self) {
         if self.pass.until.is_some_and(|at| at <= self.now) {

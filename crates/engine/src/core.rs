@@ -358,7 +358,7 @@ impl Core {
 
     /// Whether there is nothing left to do but wait for requests.
     pub fn is_idle(&self) -> bool {
-        !self.again && self.executor.in_flight() == 0 && self.cache.poll_timeout().is_none()
+        !self.again && self.executor.in_flight() == 0 && self.cache.next_step().is_none()
     }
 
     /// Whether a request may be handed to the machine.
