@@ -7,7 +7,8 @@
 //! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on their
 //!    stores are the whole truth, and may be written past the log.
 //!
-//! The superblock is written over the copy that is not known to be durable, as any other is.
+//! The superblock is written as any other is: over the copy that is not known to be durable, and then over
+//! the other, so that the loss of either loses nothing.
 
 use crate::log::{Kind, Log, token};
 use crate::sabotage::Bug;
@@ -37,6 +38,9 @@ enum Step {
     VoidWanted(u64),
     Writing(u64),
     Settling(u64),
+    /// The same of its other copy.
+    Mirroring(u64),
+    Mirrored(u64),
 }
 
 impl Log {
@@ -132,11 +136,17 @@ impl Log {
                 self.remains.step = Step::Settling(ticket);
                 self.push_remains_sync();
             }
-            (Step::Settling(_), Ok(())) => {
-                // The other copy is older; whoever goes on takes it.
+            (Step::Settling(ticket), Ok(())) => {
                 self.superblock.is_durable();
-                self.end_remains(Ok(()));
+                self.remains.step = Step::Mirroring(ticket);
+                self.write_superblock_as(token(Kind::Remains, 0));
             }
+            (Step::Mirroring(ticket), Ok(())) => {
+                self.remains.step = Step::Mirrored(ticket);
+                self.push_remains_sync();
+            }
+            // (One copy is durable, whatever becomes of the other.)
+            (Step::Mirroring(_) | Step::Mirrored(_), _) => self.end_remains(Ok(())),
             (_, Err(error)) => self.end_remains(Err(error)),
             (Step::Idle | Step::SyncWanted(_) | Step::VoidWanted(_), Ok(())) => {
                 panic!("nothing was asked for")
@@ -148,7 +158,10 @@ impl Log {
         let step = core::mem::take(&mut self.remains.step);
         self.events.push_back(match step {
             Step::Syncing(ticket) => Event::Synced { ticket, result },
-            Step::Writing(ticket) | Step::Settling(ticket) => Event::Voided { ticket, result },
+            Step::Writing(ticket)
+            | Step::Settling(ticket)
+            | Step::Mirroring(ticket)
+            | Step::Mirrored(ticket) => Event::Voided { ticket, result },
             _ => unreachable!("nothing was asked for"),
         });
     }
