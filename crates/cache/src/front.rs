@@ -38,7 +38,7 @@ pub(crate) struct RequestState {
     pub stage: Stage,
     /// It goes on when enough of its pieces are back.
     paused: bool,
-    /// The log could not make it durable, and volumes may soon do without: it is to try again.
+    /// The log has failed before the request was durable: it repeats its last stage.
     pub again: bool,
     next: u32,
 }

@@ -1,18 +1,17 @@
 //! Pass-through: the flash tier fails, and volumes go on without it.
 //!
-//! After a failed write or sync the log takes nothing more until the next start. What flash holds
-//! nothing of goes past it at once. For the rest, stores must not move on while a start could take an
-//! older record for the truth:
+//! After a failed write or sync the log takes no records until the next start. Writes of blocks that
+//! have no record go to the backing store at once. Other blocks must not be written there while a start
+//! could still believe their records, so:
 //!
-//! 1. What the log has taken is made durable, if the device still does that.
-//! 2. Everything dirty on flash is destaged.
-//! 3. The log durably declares void what it holds of the volumes that have nothing dirty there any
-//!    more. Their stores are the whole truth from then on.
-//! 4. These volumes write through, in memory only, until the next start.
+//! 1. The records that the log has taken are made durable, if the device still can.
+//! 2. All dirty records are destaged.
+//! 3. The log durably declares void all records of the volumes that have no dirty ones left.
+//! 4. Until the next start these volumes write through, and only memory caches them.
 //!
-//! Requests that need this wait for it, at most as long as for a store that fails
-//! (`give_up_after`); then they are told. If it does not succeed, for all volumes or for some (flash is
-//! gone, dirty data cannot be read, a store fails), it is tried again now and then.
+//! Flushes, and writes of blocks with a record, wait for that, `give_up_after` at most; then they fail.
+//! If it fails for some volumes (flash is gone, a dirty record cannot be read, a store fails), it is
+//! tried again later.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::{IoError, Outcome};
@@ -57,9 +56,9 @@ pub(crate) struct PassThrough {
     stage: Stage,
     /// Volumes (bits) that go past flash until the next start.
     past: u64,
-    /// Who needs this waits for it.
+    /// Flushes, and writes of blocks with a record, wait.
     holding: bool,
-    /// Until when; and when it is tried again.
+    /// When those that wait fail; when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
     failures: u32,
@@ -82,13 +81,13 @@ impl Cache {
         (0..self.front.volumes.len()).all(|v| self.goes_past(v))
     }
 
-    /// Whether requests wait until volumes may go past flash.
+    /// Whether flushes, and writes of blocks with a record, wait until volumes go past flash.
     #[inline]
     pub(crate) fn holds_for_void(&self) -> bool {
         self.pass.holding
     }
 
-    /// Nothing goes to flash any more.
+    /// The log has failed: no record goes to flash until the next start.
     pub(crate) fn lose_log(&mut self) {
         self.log_lost = true;
         if let Some(destage) = &mut self.destaging {
@@ -150,7 +149,7 @@ impl Cache {
         }
     }
 
-    /// What the log has taken is durable, or it cannot be told.
+    /// The records that the log has taken are durable, or nobody can say.
     pub(crate) fn salvaged(&mut self, result: Outcome) {
         if self.pass.stage != Stage::Salvaging {
             return;
@@ -171,7 +170,7 @@ impl Cache {
         self.destaging = Some(Destage::of_flash());
     }
 
-    /// What could be destaged is.
+    /// All dirty records that could be destaged have been.
     pub(crate) fn pass_through_destaged(&mut self) {
         if self.pass.stage != Stage::Destaging {
             return;
@@ -188,7 +187,7 @@ impl Cache {
         log.void((0..64).filter(|v| clean >> v & 1 == 1), SALVAGE);
     }
 
-    /// What the log holds of them is void, or not.
+    /// Their records are durably void, or could not be declared so.
     pub(crate) fn voided(&mut self, result: Outcome) {
         let Stage::Voiding(volumes) = self.pass.stage else { return };
         if result.is_err() {
@@ -206,11 +205,11 @@ impl Cache {
     fn drop_void(&mut self, shard: usize, entry: u32) -> bool {
         if shard == self.shards.len() {
             self.pass.stage = Stage::Idle;
-            if self.all_go_past() && self.destaging.is_none() {
+            if !self.all_go_past() {
+                self.retry_later();
+            } else if self.destaging.is_none() {
                 // What was dirty in memory need not stay there.
                 self.begin_destage();
-            } else {
-                self.retry_later();
             }
             return true;
         }
@@ -234,7 +233,7 @@ impl Cache {
         self.pass.retry_at = Some(self.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
     }
 
-    /// Who waits goes on, whatever that comes to.
+    /// Requests that waited go on, or fail if they still cannot.
     fn let_go(&mut self) {
         self.pass.until = None;
         if !self.pass.holding {
@@ -249,13 +248,13 @@ impl Cache {
         }
     }
 
-    /// When something is to be done about it.
+    /// When the cache has to be called for this: a wait is over, or an attempt is due.
     pub(crate) fn pass_through_timeout(&self) -> Option<Nanos> {
         let due = [self.pass.until, self.pass.retry_at];
         due.into_iter().flatten().min()
     }
 
-    /// Until when requests wait.
+    /// When requests that wait fail.
     pub(crate) fn pass_through_limit(&self) -> Option<Nanos> {
         self.pass.until
     }
@@ -273,13 +272,13 @@ impl Cache {
         }
     }
 
-    /// Whether a request that the log cannot make durable is to wait, and to try again.
-    pub(crate) fn may_try_again(&self, request: u32) -> bool {
+    /// Whether a request that the log could not make durable waits, instead of failing.
+    pub(crate) fn may_repeat(&self, request: u32) -> bool {
         self.pass.holding && self.front.requests[request].id != INTERNAL
     }
 
-    /// It does, from its last stage on, when volumes go past flash or cannot.
-    pub(crate) fn try_again(&mut self, request: u32) {
+    /// The request waits until volumes go past flash, if they may; then it repeats its last stage.
+    pub(crate) fn repeat_last_stage(&mut self, request: u32) {
         let r = &mut self.front.requests[request];
         (r.again, r.stage) = (false, RequestStage::Pieces);
         let op = r.op;

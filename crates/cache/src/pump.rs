@@ -183,7 +183,7 @@ impl Cache {
             Event::Voided { result, .. } => self.voided(result),
             Event::Synced { ticket, result } => {
                 let request = ticket as u32;
-                let again = result.is_err() && self.may_try_again(request);
+                let again = result.is_err() && self.may_repeat(request);
                 self.front.requests[request].again |= again;
                 self.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
@@ -293,9 +293,9 @@ impl Cache {
             if failed {
                 let r = &mut self.front.requests[request];
                 r.error.get_or_insert(forebay_effect::IoError::Device);
-                if self.may_try_again(request) {
+                if self.may_repeat(request) {
                     self.front.requests[request].error = None;
-                    self.try_again(request);
+                    self.repeat_last_stage(request);
                 } else {
                     self.front.reply(request, &mut self.effects);
                 }

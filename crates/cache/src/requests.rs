@@ -184,7 +184,7 @@ impl Cache {
             return self.make_durable(request);
         }
         if r.again && r.error.is_none() {
-            return self.try_again(request);
+            return self.repeat_last_stage(request);
         }
         self.front.reply(request, &mut self.effects);
     }

@@ -56,9 +56,15 @@ impl Cache {
             return self.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
         let mut stage = Stage::Settling;
-        if let (State::Stopped, Some(log)) = (self.state, &mut self.log) {
-            stage = Stage::Noting;
-            log.seal(&volumes, SEAL);
+        let past = self.all_go_past();
+        match &mut self.log {
+            // A start finds nothing that counts, and needs no note.
+            Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },
+            Some(log) if self.state == State::Stopped => {
+                stage = Stage::Noting;
+                log.seal(&volumes, SEAL);
+            }
+            _ => {}
         }
         // The headers that go with it are written.
         self.stamps_sealed(volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index));

@@ -158,12 +158,6 @@ impl Engine {
             }
         }
         drop(stores);
-        let numbers = 0..sealed.len() as u32;
-        if numbers.map(Volume).all(|v| self.shared.lock().cache.passes_through(v)) && self.has_flash
-        {
-            // It takes no note, and what it holds is void already.
-            return Ok(());
-        }
         self.seal(sealed, what)
     }
 
@@ -197,7 +191,12 @@ impl Engine {
         let numbers = 0..stores.len() as u16;
         drop(stores);
         let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
-        self.seal(numbers.map(open).collect(), "letting clients go on")
+        let told = self.seal(numbers.map(open).collect(), "letting clients go on");
+        // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
+        // drops what is clean; nothing becomes dirty there any more.
+        told.or_else(
+            |error| if self.shared.lock().cache.has_given_up() { Ok(()) } else { Err(error) },
+        )
     }
 
     /// Has the machine take a note, once it is quiet.

@@ -3,20 +3,22 @@
 //! Method: small files in a temporary directory, one session as the client, contents that name
 //! the block and its version.
 
+mod fail;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fail::open_to_fail;
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
+use forebay_device::Verb;
 use forebay_device::file::DirectIo;
-use forebay_device::{DeviceError, Verb};
 use forebay_effect::Device;
 use forebay_engine::tape::{TapeError, replay};
-use forebay_engine::watch::{Operation, Part, Watch};
+use forebay_engine::watch::{Operation, Part};
 use forebay_engine::{
     Done, Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config,
     check_flash, inspect_backing,
@@ -627,29 +629,6 @@ fn a_tier_is_refused_once_its_stores_were_used_with_another() {
     assert!(matches!(error, EngineError::Bound { .. }), "{error}");
 }
 
-/// Fails some operations after it was switched on.
-#[derive(Debug)]
-struct Fail {
-    which: fn(&Operation) -> bool,
-    now: AtomicBool,
-}
-
-impl Watch for Fail {
-    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
-        let fails = self.now.load(Ordering::Relaxed) && (self.which)(&operation);
-        if fails { Err(DeviceError::Gone) } else { Ok(0) }
-    }
-
-    fn end(&self, _: u64, _: bool) {}
-}
-
-/// An engine whose operations of that kind can be made to fail.
-fn open_to_fail(config: &Config, which: fn(&Operation) -> bool) -> (Engine, Arc<Fail>) {
-    let fail = Arc::new(Fail { which, now: AtomicBool::new(false) });
-    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
-    (Engine::open(config, options).unwrap(), fail)
-}
-
 #[test]
 fn a_store_that_could_not_be_synced_at_the_stop_is_not_called_clean() {
     // Everything is written, nothing is dirty in memory any more, and the store may have lost it.
@@ -668,8 +647,7 @@ fn a_store_that_could_not_be_synced_at_the_stop_is_not_called_clean() {
 
 #[test]
 fn a_destage_that_waits_only_for_time_ends() {
-    // The log has failed: it refuses at once what a destage asks of it, no device ends anything,
-    // and only its clock brings the next attempt.
+    // The log has failed: it refuses at once what a destage asks of it, and no device ends anything.
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), true);
     let (engine, fail) = open_to_fail(&config, |operation| operation.device == Device::Flash);
@@ -688,4 +666,22 @@ fn a_destage_that_waits_only_for_time_ends() {
     });
     let result = told.recv_timeout(Duration::from_secs(20)).expect("the destage ends");
     assert!(matches!(result, Err(EngineError::Destage { .. })), "{result:?}");
+}
+
+#[test]
+fn a_quiesce_that_flash_does_not_survive_lets_clients_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), true);
+    let (engine, fail) = open_to_fail(&config, |operation| operation.device == Device::Flash);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 1);
+    engine.destage(|_| {}).unwrap();
+    fail.now.store(true, Ordering::Relaxed);
+    let error = engine.quiesce(None, |_| {}).unwrap_err();
+    assert!(matches!(error, EngineError::Unsealed { .. }), "{error}");
+    // Flash holds nothing of this block.
+    write(&mut session, 0, 5, 2);
+    engine.resume().unwrap();
+    drop(session);
+    engine.kill();
 }

@@ -124,8 +124,8 @@ impl SuperblockWriter {
         version <= self.encoded
     }
 
-    /// The version encoded last is durable in one copy.
-    pub fn is_durable(&mut self) {
+    /// The version encoded last has become durable in one copy.
+    pub fn note_durable(&mut self) {
         self.durable_generation = self.contents.generation;
         self.copy ^= 1;
     }

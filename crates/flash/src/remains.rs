@@ -1,11 +1,12 @@
-//! What can still be done with a log that has latched: it takes no records any more, but what it
-//! holds can be made durable, brought to the backing stores, and then declared void.
+//! What can still be done with a log that has latched: it takes no more records, but those that it
+//! has can be made durable, destaged, and then declared void.
 //!
-//! 1. [`Log::salvage`]: one more sync, unless it was a sync that failed. Only if it succeeds may records go to the stores: else a power
-//!    cut could bring back an older record that is called clean beside them.
-//! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing is written any more.
+//! 1. [`Log::salvage`]: one more sync, unless a sync is what failed. Records may go to the stores only if
+//!    it succeeds: else, after a power cut, an older record could be the newest on flash, and clean, while
+//!    the store holds the newer data.
+//! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing was written since.
 //! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on their
-//!    stores are the whole truth, and may be written past the log.
+//!    stores alone are the truth, and may be written past the log.
 //!
 //! The superblock is written as any other is: over the copy that is not known to be durable, and then over
 //! the other, so that the loss of either loses nothing.
@@ -137,7 +138,7 @@ impl Log {
                 self.push_remains_sync();
             }
             (Step::Settling(ticket), Ok(())) => {
-                self.superblock.is_durable();
+                self.superblock.note_durable();
                 self.remains.step = Step::Mirroring(ticket);
                 self.write_superblock_as(token(Kind::Remains, 0));
             }

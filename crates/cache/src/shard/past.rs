@@ -1,12 +1,11 @@
-//! Past a flash tier that has failed: what may go on at once, what waits, and how records are
-//! forgotten that have been declared void (`pass_through.rs` has the order of things).
+//! Writes past a flash tier that has failed, or is full: which go on at once, which wait, and how the
+//! index forgets records that were declared void (`pass_through.rs` has the order of steps).
 
 use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
 use super::clean::volume_bit;
-use super::read::Found;
 use super::transfer::Kind;
 use super::{Shard, Step, Surroundings};
 use crate::index::{DOUBTFUL, EntryId};
@@ -14,7 +13,7 @@ use crate::slab::Fifo;
 use crate::waiters::Piece;
 
 impl Shard {
-    /// Who would have to write past a record waits from now on, or (not `holding`) is told.
+    /// From now on writes of blocks with a record wait; if not `holding`, they fail.
     pub fn set_holding(&mut self, holding: bool) {
         self.holding = holding;
         self.room |= !holding;
@@ -40,13 +39,14 @@ impl Shard {
         self.policy.write_back && !self.goes_past(key)
     }
 
-    /// Whether a start could find a record of the block, or it is dirty.
+    /// Whether the block is dirty, or a start could find a record of it.
     fn is_bound(&self, id: EntryId) -> bool {
         let e = &self.index[id];
         e.position().is_some() || e.dirty != 0 || e.has(DOUBTFUL)
     }
 
-    /// Whether anything is on its way to the log: it is on no list of what a flush has to bring away.
+    /// Whether blocks are on their way to the log. A flush does not see them: they are not in the dirty
+    /// list meanwhile.
     pub fn is_logging(&self) -> bool {
         (0..self.transfers.capacity() as u32).filter_map(|t| self.transfers.get(t)).any(|t| {
             matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
@@ -68,7 +68,7 @@ impl Shard {
         self.failing & volume_bit(key) == 0 && self.index.find(key).is_none_or(free)
     }
 
-    /// A write that the log cannot take: past it, if nothing of the block is there.
+    /// A write that the log cannot take goes to the backing store if the block has no record.
     pub(super) fn write_past(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -77,10 +77,8 @@ impl Shard {
         op: Op,
     ) -> Step {
         let Some(id) = self.index.find(key) else {
-            self.count(around, piece, Found::Nowhere, true);
-            if let Some(t) = self.waiting_range(key) {
-                around.stats.waits_range += 1;
-                return Step::Wait(t);
+            if let Some(step) = self.write_absent(around, key, piece) {
+                return step;
             }
             around.stats.written_past += 1;
             return self.range(around, key, piece, op != Op::Write);
@@ -95,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// The write has to wait until records are void, or cannot be made.
+    /// The write waits until records are void; if they cannot be declared so, it fails.
     pub(super) fn await_void(&self) -> Step {
         match self.holding {
             true => Step::Parked,
@@ -103,7 +101,7 @@ impl Shard {
         }
     }
 
-    /// A direct write over a block that flash may know: what has to come before, if anything.
+    /// What has to happen before a direct write of the block, if anything.
     pub(super) fn before_direct(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -151,8 +149,7 @@ impl Shard {
         (end < self.index.capacity()).then_some(end)
     }
 
-    /// Those whose data are in a transfer to the log, which has failed, wait with those who write past
-    /// records.
+    /// Writes whose data were in a transfer to the log, which has failed, wait until records are void.
     pub(super) fn park_applied(&mut self, t: u32) {
         let mut waiters = core::mem::replace(&mut self.transfers[t].waiters, Fifo::EMPTY);
         let mut others = Fifo::EMPTY;
@@ -172,7 +169,7 @@ impl Shard {
         self.parked = parked;
     }
 
-    /// Who was parked goes on.
+    /// Evaluates the writes that waited for records to be void.
     pub fn release_parked(&mut self, around: &mut Surroundings<'_>) {
         let mut parked = core::mem::replace(&mut self.parked, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut parked) {

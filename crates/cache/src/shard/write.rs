@@ -33,10 +33,8 @@ impl Shard {
         let id = match self.index.find(key) {
             Some(id) => id,
             None => {
-                self.count(around, piece, Found::Nowhere, true);
-                if let Some(t) = self.waiting_range(key) {
-                    around.stats.waits_range += 1;
-                    return Step::Wait(t);
+                if let Some(step) = self.write_absent(around, key, piece) {
+                    return step;
                 }
                 let Some(id) = self.index.insert(key) else { return Step::NoRoom };
                 id
@@ -152,10 +150,8 @@ impl Shard {
         let id = match self.index.find(key) {
             Some(id) => id,
             None => {
-                self.count(around, piece, Found::Nowhere, true);
-                if let Some(t) = self.waiting_range(key) {
-                    around.stats.waits_range += 1;
-                    return Step::Wait(t);
+                if let Some(step) = self.write_absent(around, key, piece) {
+                    return step;
                 }
                 if !self.policy.allocate_on_write {
                     return self.range(around, key, piece, false);
@@ -275,12 +271,23 @@ impl Shard {
             }
             return self.write_direct(around, key, piece, op);
         }
-        self.count(around, piece, Found::Nowhere, true);
-        if let Some(t) = self.waiting_range(key) {
-            around.stats.waits_range += 1;
-            return Step::Wait(t);
+        if let Some(step) = self.write_absent(around, key, piece) {
+            return step;
         }
         self.range(around, key, piece, true)
+    }
+
+    /// A write or zeroing finds no entry: counts that, and waits for a range that the block is in.
+    pub(super) fn write_absent(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+    ) -> Option<Step> {
+        self.count(around, piece, Found::Nowhere, true);
+        let t = self.waiting_range(key)?;
+        around.stats.waits_range += 1;
+        Some(Step::Wait(t))
     }
 
     /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
