@@ -37,11 +37,6 @@ failing_device() {
     for _ in $(seq 100); do [ -e "$1/nbd" ] && return 0; sleep 0.05; done
     skip "nbdfuse cannot mount here: $(tail -1 fuse.log)"
 }
-fails() {
-    local got=0
-    timeout 60 qemu-io -f raw -c "$1" "$URI" >io.out 2>&1 || got=$?
-    [ "$got" != 0 ] || grep -qi 'failed' io.out || fail "did not fail: $1 ($(cat io.out))"
-}
 # look FILE: the sectors of the first 64 KiB, each of which must be one of the two values as a whole.
 look() {
     python3 -B - "$HERE" "$1" <<'END' || fail "see above"

@@ -9,24 +9,6 @@ more_cleanup() {
     umount -l "$WORK/small"
 }
 
-# of VOLUME COMMAND...: commands of qemu-io on the export of that name.
-of() {
-    URI="nbd+unix:///$1?socket=$WORK/nbd.sock"
-    shift
-    io "$@"
-}
-fails() {
-    local got=0
-    timeout 60 qemu-io -f raw -c "$2" "nbd+unix:///$1?socket=$WORK/nbd.sock" >io.out 2>&1 || got=$?
-    [ "$got" != 124 ] || fail "hangs: $2"
-    [ "$got" != 0 ] || grep -qi 'failed' io.out || fail "did not fail: $2 ($(cat io.out))"
-}
-# which KEY: the volumes of which that is true.
-which() {
-    status | python3 -c '
-import json, sys
-print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
-}
 
 for layout in log slots; do
     config size=256MiB dram=4MiB backing="$WORK/small/disk.img"
@@ -54,9 +36,9 @@ EOF
     of vm1 'read -P 0x11 0 8M'
     [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
     # Its share of flash is full: it waits, then it is told, and is not believed to have written.
-    fails vm1 'write -P 0x22 64M 64M'
+    of vm1 fails 'write -P 0x22 64M 64M'
     [ "$(which suspended)" = vm1 ] || fail "$(status)"
-    fails vm1 'write -P 0x33 128M 4k'
+    of vm1 fails 'write -P 0x33 128M 4k'
     of vm1 'read -P 0x11 0 8M'
     of vm2 'write -P 0xcc 0 64M' flush 'read -P 0xcc 0 64M'
     refused 1 'volume vm1' ctl destage

@@ -94,6 +94,31 @@ io() {
     ! grep -qi failed io.out || fail "qemu-io: $(cat io.out)"
 }
 
+# fails COMMAND: a command of qemu-io that the export must answer with an error, in time.
+fails() {
+    local got=0
+    timeout 120 qemu-io -f raw -c "$1" "$URI" >io.out 2>&1 || got=$?
+    [ "$got" != 124 ] || fail "hangs: $1"
+    grep -qE '(read|write|discard|flush) failed: ' io.out || fail "did not fail: $1 ($(cat io.out))"
+}
+
+# of VOLUME COMMAND...: a word for clients (default: io), on the export of that name.
+of() {
+    local URI="nbd+unix:///$1?socket=$WORK/nbd.sock"
+    shift
+    case $1 in
+        fails) "$@" ;;
+        *) io "$@" ;;
+    esac
+}
+
+# which KEY: the names of the volumes of which the status says that.
+which() {
+    status | python3 -c '
+import json, sys
+print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
+}
+
 status() { "$FOREBAY" ctl status --control "unix:$WORK/control.sock"; }
 ctl() { "$FOREBAY" ctl "$@" --control "unix:$WORK/control.sock"; }
 

@@ -4,12 +4,6 @@
 need qemu-io python3
 config flash size=256MiB flash_size=64MiB dram=4MiB
 printf '[flush]\ngive_up_after = "2s"\n' >>forebay.toml
-fails() {
-    local got=0
-    timeout 120 qemu-io -f raw -c "$1" "$URI" >io.out 2>&1 || got=$?
-    [ "$got" != 124 ] || fail "hangs: $1"
-    [ "$got" != 0 ] || grep -qi 'failed' io.out || fail "did not fail: $1 ($(cat io.out))"
-}
 # flip: changes a byte of each page of flash that is full of 0x99, or changes it back.
 flip() {
     python3 - <<'END'

@@ -18,11 +18,6 @@ with open("flash.img", "r+b") as flash:
     flash.write(b"?")
 EOF
 }
-fails() {
-    local got=0
-    timeout 60 qemu-io -f raw -c "$1" "$URI" >io.out 2>&1 || got=$?
-    [ "$got" != 0 ] || grep -qi 'failed' io.out || fail "did not fail: $1 ($(cat io.out))"
-}
 io 'write -P 0x11 0 4k' 'write -P 0x99 40k 4k' flush
 # Memory forgets it.
 io 'write -P 0x22 64M 8M' flush
