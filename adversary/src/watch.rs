@@ -341,13 +341,14 @@ impl Watch {
     }
 
     /// Something is written to the backing store of a volume that writes back. `held` is what it
-    /// holds there now.
+    /// holds there now. `past`: what was never given to flash may be.
     pub fn see_backing_write(
         &mut self,
         io: &PendingIo,
         data: &[u8],
         held: &[u8],
         seen: Option<u64>,
+        past: bool,
     ) {
         let Device::Backing(volume) = io.device else { return };
         let sectors = data.chunks_exact(SECTOR as usize).zip(held.chunks_exact(SECTOR as usize));
@@ -360,6 +361,9 @@ impl Watch {
             }
             let batches = self.versions.get(&(volume.0 as u16, at, id));
             let batches = batches.map_or(&[][..], SmallVec::as_slice);
+            if past && batches.is_empty() {
+                continue;
+            }
             let durable = |n: &u64| self.batches.get(n).is_some_and(|b| self.is_batch_durable(b));
             if !batches.iter().any(durable) {
                 let logged = if batches.is_empty() { "not" } else { "not durable" };

@@ -160,12 +160,11 @@ impl World {
         let Some(watch) = &mut self.watch else { return };
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
-        // What flash has lost may be written from memory as it is by now, and past a log that has failed,
-        // or has no room, goes what flash holds nothing of, or what it holds of it is void.
+        // What flash has lost may be written from memory as it is by now.
         let checked = self.cache.config().write_policy.write_back
-            && self.cache.stats().destaged_past_loss == 0
-            && !self.cache.has_given_up()
-            && self.cache.stats().written_past == 0;
+            && self.cache.stats().destaged_past_loss == 0;
+        // Past a log that has failed, or has no room, goes what flash holds nothing of.
+        let past = self.cache.has_given_up() || self.cache.stats().written_past > 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
                 trace(&format!("  {happening:?}"));
@@ -178,16 +177,19 @@ impl World {
                 }
                 Happening::Harmed { device: Device::Flash, .. } => watch.see_flash(&happening),
                 Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
-                    let header = match io.device {
-                        Device::Backing(volume) => self.headers.get(volume.0 as usize),
-                        Device::Flash => None,
-                    };
+                    let Device::Backing(volume) = io.device else { continue };
+                    if self.cache.passes_through(volume) {
+                        // What flash holds of it is void.
+                        continue;
+                    }
+                    let header = self.headers.get(volume.0 as usize);
                     let held = &devices.contents(io.device)[io.offset as usize..];
                     watch.see_backing_write(
                         io,
                         data,
                         &held[..data.len()],
                         header.map(|h| h.stamp.seen),
+                        past,
                     );
                 }
                 _ => {}
