@@ -5,7 +5,7 @@ use forebay_device::memory::{Fault, FaultRates};
 
 use crate::campaign::Tally;
 use crate::catch::catch;
-use crate::run::{Plan, Seen, run};
+use crate::run::{FlashEnd, Plan, Seen, run};
 use crate::scenario::{Limits, Scenario, draw};
 
 /// A kind of run. With a seed it is one run, always the same.
@@ -151,9 +151,20 @@ pub fn outages() -> [Kind; 3] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, and flash that is gone from some moment of a life to the next start.
+pub fn flash_gone() -> [Kind; 3] {
+    let plan = Plan { flash_end: Some(FlashEnd::Gone), ..Plan::CUTS };
+    let back = Plan { errors_allowed: true, header_faults: true, ..plan };
+    [
+        kind("through-gone", true, Some(false), plan),
+        slots("through-slots-gone", false, plan),
+        kind("back-gone", true, Some(true), back),
+    ]
+}
+
 /// Cuts, kills and stops, and flash that runs out of space, but for what was written when it was begun.
 pub fn full_flash() -> [Kind; 4] {
-    let plan = Plan { flash_full: true, ..Plan::CUTS };
+    let plan = Plan { flash_end: Some(FlashEnd::Full), ..Plan::CUTS };
     [
         kind("back-full", true, Some(true), plan),
         kind("through-full", true, Some(false), plan),
@@ -163,14 +174,16 @@ pub fn full_flash() -> [Kind; 4] {
 }
 
 /// Cuts, kills and stops, after which a device may be an older copy of itself.
-pub fn older() -> [Kind; 5] {
+pub fn older() -> [Kind; 6] {
     let plan = Plan { older: true, ..Plan::CUTS };
+    let limits = Limits { flash: Some(true), switches: true, ..Limits::default() };
     let faults = Plan { header_faults: true, errors_allowed: true, ..plan };
     [
         kind("back-older", true, Some(true), plan),
         kind("through-older", true, Some(false), plan),
         slots("back-slots-older", true, plan),
         slots("through-slots-older", false, plan),
+        Kind { name: "switch-older", limits, plan },
         kind("back-older-errors", true, Some(true), faults),
     ]
 }
@@ -178,7 +191,12 @@ pub fn older() -> [Kind; 5] {
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
     let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others()).chain(older());
-    cuts.chain(errors()).chain(unreadable()).chain(media()).chain(outages()).chain(full_flash())
+    cuts.chain(errors())
+        .chain(unreadable())
+        .chain(media())
+        .chain(outages())
+        .chain(full_flash())
+        .chain(flash_gone())
 }
 
 impl Kind {
@@ -222,7 +240,7 @@ impl Kind {
     /// The scenario that these choices begin with.
     pub fn scenario(&self, choices: &mut dyn Choices) -> Scenario {
         let mut scenario = draw(choices, self.limits);
-        if self.plan.flash_full {
+        if self.plan.flash_end.is_some() {
             // No request may fail: who waits for volumes to go past flash waits as long as it takes.
             scenario.config.give_up_after = forebay_block::Nanos(0);
         }

@@ -12,7 +12,9 @@
 //!   to the backing store, and, where that keeps stamps, a durable stamp there has seen it;
 //! - a stamp says only of such records that they are on the store that are durable there;
 //! - a superblock gives a region back only when stamps have been made of the stores that took over its
-//!   records.
+//!   records;
+//! - while a superblock that may be found says that nothing goes to a store past the log, nothing is zeroed
+//!   there, nor may what was zeroed before be lost.
 //!
 //! A life has a watch. What was on the devices when it began counts as durable: a start syncs the
 //! flash device before it reads it.
@@ -70,8 +72,12 @@ pub struct Watch {
     batches: BTreeMap<u64, Batch>,
     /// Batches up to this one were found to be durable.
     checked: u64,
-    /// Copies of superblocks by generation.
-    superblocks: Vec<(u64, Part)>,
+    /// Copies of superblocks by generation, with the volumes to whose stores nothing goes past the log.
+    superblocks: Vec<(u64, Part, u64)>,
+    /// Zeroings of stores that may yet be lost: volume, number, whether they have ended; and syncs in
+    /// flight: their number, and what they cover.
+    zeroings: Vec<(Volume, u64, bool)>,
+    backing_syncs: Vec<(u64, Vec<u64>)>,
     /// Pages of cells that the payload of an entry goes to, with its batch.
     expected: HashMap<u64, (u64, Entry)>,
     /// The batches that hold a version of a sector of a volume.
@@ -101,6 +107,8 @@ impl Watch {
             batches: BTreeMap::new(),
             checked: 0,
             superblocks: Vec::new(),
+            zeroings: Vec::new(),
+            backing_syncs: Vec::new(),
             expected: HashMap::new(),
             versions: HashMap::new(),
             first_version,
@@ -220,7 +228,19 @@ impl Watch {
                 )
             });
         }
-        self.superblocks.push((generation, write));
+        let logged = superblock.bindings.iter().filter(|b| b.logged != 0);
+        let logged = logged.fold(0, |all, b| all | 1_u64.checked_shl(b.index.into()).unwrap_or(0));
+        let lost = self.zeroings.iter().find(|z| logged >> z.0.0 & 1 == 1);
+        if let Some(&(volume, number, _)) = lost {
+            self.say(|| {
+                format!(
+                    "superblock {generation} says that nothing goes to volume {} past the log, and \
+                     operation {number}, a zeroing, is not durable there",
+                    volume.0
+                )
+            });
+        }
+        self.superblocks.push((generation, write, logged));
     }
 
     fn batch_submitted(&mut self, page: u32, data: &[u8], write: Part) {
@@ -395,13 +415,62 @@ impl Watch {
         }
     }
 
+    /// A store is zeroed, or synced; so that has ended. `noted`: flash has to say that it may.
+    pub fn see_backing_zeroes(&mut self, happening: &Happening, noted: bool) {
+        let (io, ended) = match happening {
+            Happening::Submitted { io, .. } => (io, None),
+            Happening::Completed { io, done } => (io, Some(*done)),
+            Happening::Harmed { .. } => return,
+        };
+        let Device::Backing(volume) = io.device else { return };
+        match (io.verb == Verb::Sync, ended) {
+            (true, None) => {
+                let ended = self.zeroings.iter().filter(|z| z.0 == volume && z.2);
+                self.backing_syncs.push((io.number, ended.map(|z| z.1).collect()));
+            }
+            (true, Some(done)) => {
+                let at = self.backing_syncs.iter().position(|s| s.0 == io.number);
+                let Some((_, covers)) = at.map(|at| self.backing_syncs.swap_remove(at)) else {
+                    return;
+                };
+                self.zeroings.retain(|z| done.is_none() || !covers.contains(&z.1));
+            }
+            (false, None) => {
+                self.zeroings.push((volume, io.number, false));
+                if noted {
+                    self.check_passing(volume);
+                }
+            }
+            (false, Some(_)) => {
+                let mut zeroings = self.zeroings.iter_mut();
+                zeroings.find(|z| z.1 == io.number).into_iter().for_each(|z| z.2 = true);
+            }
+        }
+    }
+
+    fn check_passing(&mut self, volume: Volume) {
+        let durable = self.superblocks.iter().filter(|s| self.is_durable(&s.1));
+        let Some(newest) = durable.map(|s| s.0).max() else { return };
+        let mut found = self.superblocks.iter().filter(|s| s.0 >= newest);
+        if let Some(&(generation, ..)) = found.find(|s| s.2 >> volume.0 & 1 == 1) {
+            self.say(|| {
+                format!(
+                    "volume {} is zeroed past the log, and superblock {generation} says that nothing is",
+                    volume.0
+                )
+            });
+        }
+    }
+
     // ---- stamps ----
 
-    /// The newest batch of this life that is durable with all before it, if there is one.
+    /// The newest batch of this life that is durable with all before it, if there is one. (Payloads that are
+    /// to go to cells may be there from before: the same, as it was.)
     pub fn newest_durable(&self) -> Option<u64> {
         let mut newest = None;
         for (&sequence, batch) in &self.batches {
-            if newest.is_some_and(|n| n + 1 != sequence) || !self.is_batch_durable(batch) {
+            let durable = batch.parts.first().is_some_and(|header| self.is_durable(header));
+            if newest.is_some_and(|n| n + 1 != sequence) || !durable {
                 break;
             }
             newest = Some(sequence);

@@ -44,7 +44,7 @@ pub struct World {
     /// By volume: the number of the newest stamp that the cache was told of in this life.
     pub answered: Vec<u64>,
     /// Stamps on their way to the headers.
-    ordered: Vec<(Volume, Stamp)>,
+    ordered: Vec<(Volume, Stamp, bool)>,
     /// Now and then a header cannot be written.
     pub header_faults: bool,
     happenings: Vec<Happening>,
@@ -61,12 +61,22 @@ pub struct Header {
     pub stamp: Stamp,
     /// Whether the store alone is not the truth.
     pub dirty: bool,
+    /// Whether nothing that flash holds counts.
+    pub released: bool,
+    /// Whether it is that of an older copy, which was not accepted yet.
+    pub older: bool,
 }
 
 impl Header {
     /// Takes a stamp.
-    pub fn put(&mut self, stamp: Stamp) {
-        (self.number, self.stamp) = (self.number + 1, self.stamp.max(stamp));
+    pub fn put(&mut self, stamp: Stamp, release: bool) {
+        if release {
+            (self.released, self.dirty) = (true, false);
+        }
+        match self.older {
+            true => self.stamp = self.stamp.max(Stamp { complete: 0, ..stamp }),
+            false => (self.number, self.stamp) = (self.number + 1, self.stamp.max(stamp)),
+        }
     }
 }
 
@@ -176,6 +186,14 @@ impl World {
                     watch.see_flash(&happening);
                 }
                 Happening::Harmed { device: Device::Flash, .. } => watch.see_flash(&happening),
+                Happening::Submitted { io, .. } | Happening::Completed { io, .. }
+                    if matches!(io.verb, Verb::WriteZeroes { .. } | Verb::Sync) =>
+                {
+                    // (Flash that is gone can note nothing; a store that is rolled back after that, too, is
+                    // the second fault.)
+                    let noted = devices.is_present(Device::Flash);
+                    watch.see_backing_zeroes(&happening, noted);
+                }
                 Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
                     let Device::Backing(volume) = io.device else { continue };
                     if self.cache.passes_through(volume) {
@@ -218,8 +236,8 @@ impl World {
     /// What the headers tell a start.
     pub fn store_stamps(&self) -> Vec<StoreStamp> {
         let store = |(index, h): (usize, &Header)| {
-            let (index, number, stamp, whole) = (index as u16, h.number, h.stamp, !h.dirty);
-            StoreStamp { index, number, stamp, whole }
+            let Header { number, stamp, dirty, released, .. } = *h;
+            StoreStamp { index: index as u16, number, stamp, whole: !dirty, released }
         };
         self.headers.iter().enumerate().map(store).collect()
     }
@@ -230,12 +248,12 @@ impl World {
         if self.ordered.is_empty() {
             return false;
         }
-        for (volume, stamp) in std::mem::take(&mut self.ordered) {
+        for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             let fails = self.header_faults && choices.one_in(4);
             let header = &mut self.headers[volume.0 as usize];
             // What failed may be there.
             if !fails || choices.choose(2) == 1 {
-                header.put(stamp);
+                header.put(stamp, release);
             }
             if !fails {
                 numbers.push((volume, header.number));
@@ -263,9 +281,9 @@ impl World {
 
     /// The power goes: what was on its way to the headers is there or not.
     pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
-        for (volume, stamp) in std::mem::take(&mut self.ordered) {
+        for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             if choices.choose(2) == 1 {
-                self.headers[volume.0 as usize].put(stamp);
+                self.headers[volume.0 as usize].put(stamp, release);
             }
         }
     }
@@ -276,15 +294,17 @@ impl World {
             return;
         }
         let ordered = self.heard(|notice| match notice {
-            Notice::Stamp(stamps) => Some(stamps.clone()),
+            Notice::Stamp { stamps, release } => {
+                Some(stamps.iter().map(|&(v, s)| (v, s, *release)).collect::<Vec<_>>())
+            }
             _ => None,
         });
-        for (volume, stamp) in ordered.into_iter().flatten() {
+        for (volume, stamp, release) in ordered.into_iter().flatten() {
             let device = Device::Backing(volume);
             if let Some(watch) = &mut self.watch {
                 watch.see_order(volume, stamp, self.executor.devices().durable(device));
             }
-            self.ordered.push((volume, stamp));
+            self.ordered.push((volume, stamp, release));
         }
     }
 

@@ -73,7 +73,60 @@ mv newer.img disk.img
 start
 has 7
 
-# 4. Under write-through the store is the whole truth: an older flash tier costs its contents, no more.
+# 4. The store, as it was earlier in the run, where flash still has all that it lacks: it is completed.
+stop
+rm -f disk.img flash.img
+start
+io "write -P 10 0 2M" "write -P 10 64M 2M" flush
+ctl destage >/dev/null
+stamped
+copy disk.img older.img
+io "write -P 11 0 2M" flush
+ctl destage >/dev/null
+io "write -P 12 4k 4k" "write -P 13 65M 1536" flush
+ctl destage >/dev/null
+stamped
+io "write -P 14 66M 4k" flush
+crash
+mv disk.img newer.img
+cp older.img disk.img
+: >server.log
+start
+grep -q 'vm1: .*older than the flash tier.*blocks were written to it again' server.log ||
+    fail "nothing was said: $(cat server.log)"
+flushed="read -P 11 0 4k;read -P 12 4k 4k;read -P 11 8k 2040k;read -P 10 64M 1M;read -P 13 65M 1536;read -P 14 66M 4k"
+mapfile -t -d ';' reads < <(printf %s "$flushed")
+io "${reads[@]}"
+crash
+: >server.log
+start
+! grep -q 'older' server.log || fail "it is complete: $(cat server.log)"
+io "${reads[@]}"
+stop
+mv flash.img spent.flash # The store alone has everything.
+start
+io "${reads[@]}"
+
+# 5. The same, but for a trim of what is not cached, which the log does not have: refused.
+stop
+rm -f disk.img flash.img
+start
+fill 1
+stamped
+copy disk.img older.img
+io "discard 100M 1M" "write -P 2 0 64k" flush
+ctl destage >/dev/null
+stamped
+crash
+mv disk.img newer.img
+cp older.img disk.img
+refuses
+mv newer.img disk.img
+start
+io "read -P 2 0 64k" "read -P 1 64k 1M" "read -P 0 100M 1M"
+fill 7
+
+# 6. Under write-through the store is the whole truth: an older flash tier costs its contents, no more.
 stop
 sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
 start

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 41] = [
+const SEEDS: [(&str, u64); 45] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -42,6 +42,9 @@ const SEEDS: [(&str, u64); 41] = [
     ("through-full", 300),
     ("back-slots-full", 400),
     ("through-slots-full", 200),
+    ("back-gone", 400),
+    ("through-gone", 400),
+    ("through-slots-gone", 200),
     ("back-outages", 1_200),
     ("back-slots-outages", 600),
     ("switch-outages", 600),
@@ -53,6 +56,7 @@ const SEEDS: [(&str, u64); 41] = [
     ("through-older", 400),
     ("back-slots-older", 400),
     ("through-slots-older", 200),
+    ("switch-older", 400),
     ("back-older-errors", 400),
 ];
 /// What a flash medium does to data without saying so.

@@ -11,6 +11,7 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
 use forebay_flash::{Binding, LogError};
 
+use super::older::Accepted;
 use super::{Runner, Share};
 use crate::world::{Found, Started, World, values_of};
 
@@ -69,7 +70,7 @@ impl Runner<'_> {
         }
         aside.copy_headers(&self.world, &mut self.choices);
         self.look_aside(aside, |run| {
-            if run.plan.older {
+            if run.plan.has_headers() {
                 run.attack();
             }
             run.aftermath()
@@ -165,8 +166,10 @@ impl Runner<'_> {
         let open = (std::mem::take(&mut self.open), self.destage.take(), self.share);
         let asked = self.asked.take();
         let others = self.others.clone();
-        let failing = (self.outage.take(), std::mem::take(&mut self.full));
+        let failing = (self.outage.take(), std::mem::take(&mut self.ended));
         self.tell(|| "--- aside: what would a cut leave?".into());
+        self.ended = failing.1;
+        self.bring_flash_back();
         self.seen.cuts += 1;
         self.oracles.iter_mut().for_each(|o| o.power_cut(false));
         what(self)?;
@@ -176,7 +179,7 @@ impl Runner<'_> {
         (self.open, self.destage, self.share) = open;
         self.asked = asked;
         self.others = others;
-        (self.outage, self.full) = failing;
+        (self.outage, self.ended) = failing;
         self.forget_attack();
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
@@ -276,13 +279,14 @@ impl Runner<'_> {
         }
         self.cover();
         self.unsettled = lied && result.is_err();
-        if result.is_err() && !self.plan.errors_allowed {
+        // (It has to say that flash cannot be told how the stores are left.)
+        if result.is_err() && !self.plan.errors_allowed && !self.is_flash_gone() {
             return Err(format!("the stop failed: {result:?}"));
         }
         if destage && result.is_ok() {
             self.check_backing()?;
         }
-        if self.plan.older && !last && result.is_ok() {
+        if self.plan.has_headers() && !last && result.is_ok() {
             self.note_older(self.plan.errors_allowed)?;
         }
         if self.plan.others && !last && result.is_ok() {
@@ -361,11 +365,14 @@ impl Runner<'_> {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
                         self.accepted()?;
-                        let goes_on = self.older_accepted()?;
+                        let accepted = self.older_accepted()?;
+                        if accepted == Accepted::Again {
+                            break;
+                        }
                         self.share = Share::of(&self.world.config);
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
-                        return Ok(goes_on);
+                        return Ok(accepted == Accepted::GoesOn);
                     }
                     Started::Refused(why) => {
                         self.seen.stats.add_start(&self.world.found);
@@ -408,7 +415,7 @@ impl Runner<'_> {
                 }
                 done += 1;
                 if !self.world.complete_one(&mut self.choices) {
-                    return Err("recovery hangs".into());
+                    return Err(format!("recovery hangs: {}", self.world.cache.describe()));
                 }
             }
             let refused =

@@ -26,6 +26,11 @@ impl Runner<'_> {
             };
             self.live()?;
             self.await_pass_through()?;
+            // (What a device loses when it goes, it loses as in a power cut.)
+            let end = match end {
+                End::Kill if self.is_flash_gone() => End::Cut,
+                end => end,
+            };
             let last = life + 1 == self.plan.lives;
             let before = self.choices.enter();
             self.end(if last { End::Stop { destage: true } } else { end }, last)?;
@@ -36,7 +41,7 @@ impl Runner<'_> {
                 break;
             }
             // (Then there is room again.)
-            self.make_room_on_flash();
+            self.bring_flash_back();
             if !self.restart()? {
                 return Ok(());
             }
@@ -69,7 +74,9 @@ impl Runner<'_> {
 
     pub(crate) fn set_faults(&mut self, on: bool) {
         self.outage = None;
-        self.make_room_on_flash();
+        if !self.is_flash_gone() {
+            self.bring_flash_back();
+        }
         let devices = self.world.executor.devices_mut();
         let rates = |r| if on { r } else { FaultRates::NONE };
         if self.scenario.flash_bytes.is_some() {
@@ -86,6 +93,10 @@ impl Runner<'_> {
         if !self.scenario.policies.is_empty() && self.choices.one_in(24) {
             let (policy, acknowledge) = self.draw_policy();
             self.tell(|| format!("switch to {policy:?}, {acknowledge:?}"));
+            if policy.write_back {
+                // As an engine does, first of all.
+                self.world.headers.iter_mut().for_each(|h| h.dirty = true);
+            }
             self.world.set_policy(policy, acknowledge);
             let blocks = self.scenario.config.dram_blocks;
             let shards = u32::from(self.world.cache.config().shards);
@@ -99,8 +110,11 @@ impl Runner<'_> {
             self.forget_question();
             return self.quiet();
         }
-        if self.plan.flash_full && !self.full && self.choices.one_in(40) {
-            self.fill_flash();
+        if let Some(how) = self.plan.flash_end
+            && !self.ended
+            && self.choices.one_in(40)
+        {
+            self.end_flash(how);
         }
         if self.plan.outages && self.choices.one_in(20) {
             return self.outage();
@@ -220,7 +234,7 @@ impl Runner<'_> {
     }
 
     /// Asks for a destage of what is dirty now.
-    fn begin_destage(&mut self) {
+    pub(super) fn begin_destage(&mut self) {
         if self.destage.is_none() {
             self.tell(|| "destage".into());
             let all = |o: &mut Oracle| o.read_issued(0, o.sectors());
@@ -243,7 +257,7 @@ impl Runner<'_> {
         let cut = result == Err(IoError::Shutdown) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
         // (One that the failure of flash has met half-way fails, too.)
-        let allowed = cut || self.plan.errors_allowed || self.plan.flash_full;
+        let allowed = cut || self.plan.errors_allowed || self.plan.flash_end.is_some();
         if result.is_err() && !allowed {
             return Err(format!("the destage failed: {result:?}"));
         }
@@ -274,7 +288,9 @@ impl Runner<'_> {
         self.tell(|| format!("reply {} {result:?} {:?}", id.0, self.open.get(&id.0)));
         if let Err(e) = result {
             self.seen.errors += 1;
-            if !self.plan.errors_allowed || !is_device_error(e) {
+            // (A stop does not wait until volumes go past flash.)
+            let stops = self.is_flash_gone() && !self.world.cache.is_ready();
+            if !(self.plan.errors_allowed || stops) || !is_device_error(e) {
                 return Err(format!("request {} failed: {e}", id.0));
             }
         }

@@ -47,8 +47,9 @@ pub struct Plan {
     pub others: bool,
     /// Whether stores fail for long, one at a time, while others are used.
     pub outages: bool,
-    /// Whether flash runs out of space. No request may fail for that.
-    pub flash_full: bool,
+    /// How flash comes to its end, if it does. Of write-through, no request may fail for that; nor of
+    /// write-back, where it is full.
+    pub flash_end: Option<FlashEnd>,
     /// Whether devices are replaced by older states of themselves when a life has ended, and stores keep
     /// stamps.
     pub older: bool,
@@ -72,12 +73,26 @@ impl Plan {
         flash_lost: false,
         others: false,
         outages: false,
-        flash_full: false,
+        flash_end: None,
         older: false,
         header_faults: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };
+
+    /// Whether stores have headers.
+    pub fn has_headers(&self) -> bool {
+        self.older || self.flash_end == Some(FlashEnd::Gone)
+    }
+}
+
+/// What becomes of flash in the middle of a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlashEnd {
+    /// It has no room but for its superblocks.
+    Full,
+    /// It takes and gives nothing until the next start.
+    Gone,
 }
 
 /// What a run saw.
@@ -178,7 +193,7 @@ pub struct Runner<'a> {
     others: Others,
     /// The volume whose store fails.
     /// Flash has no room.
-    full: bool,
+    ended: bool,
     outage: Option<usize>,
     /// Older states of devices.
     older: Copies,
@@ -220,7 +235,7 @@ impl<'a> Runner<'a> {
         );
         world.trace = plan.trace;
         world.give_bug(plan.sabotage);
-        if plan.older {
+        if plan.has_headers() {
             world.keep_stamps();
             world.header_faults = plan.header_faults;
         }
@@ -248,7 +263,7 @@ impl<'a> Runner<'a> {
             wiped: false,
             others: Others::default(),
             outage: None,
-            full: false,
+            ended: false,
             older: Copies::default(),
             seen: Seen::default(),
         }

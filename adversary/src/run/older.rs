@@ -2,7 +2,8 @@
 //!
 //! The runner does what an engine does with headers, and keeps copies of what devices durably held at
 //! moments of a life. When that ends, one device gets such a copy in its place. Then a start may refuse,
-//! and finds everything when the newer one is back; or it says for which volume what is there is older
+//! and finds everything when the newer one is back; or it completes a store, so that the stores alone hold
+//! everything, unless that is cut short and a further start has to go on with it; or it says for which volume what is there is older
 //! (and serves it as it is), or that it dropped what the flash tier held (and serves what it should). If
 //! it says nothing, the copy must be newer than the last stamp: this is known here from what was answered
 //! to the machine, not from what it says of itself.
@@ -13,8 +14,8 @@ use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Older, SEAL_BYTES, Sealed};
 
-use super::Runner;
 use super::others::TURNS_MAX;
+use super::{Runner, Share};
 use crate::oracle::{Oracle, Value};
 use crate::world::{Found, Header, values_of};
 
@@ -32,6 +33,16 @@ struct Copy {
     held: (Option<u64>, u64),
 }
 
+/// How a run goes on after a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Accepted {
+    GoesOn,
+    /// What clients find now, nobody can say.
+    Over,
+    /// There has to be another start.
+    Again,
+}
+
 /// A copy has taken the place of a device.
 #[derive(Clone, Debug)]
 struct Attack {
@@ -43,6 +54,8 @@ struct Attack {
     must: bool,
     /// One was cut short.
     cut: bool,
+    /// One has begun to complete the store.
+    completes: bool,
 }
 
 /// What there is to replace devices by, and what was done.
@@ -63,6 +76,9 @@ impl Runner<'_> {
             self.tell(|| "stamp".into());
             self.world.cache.stamp();
             self.world.run();
+        }
+        if self.choices.one_in(24) {
+            self.begin_destage();
         }
         if self.choices.one_in(10) {
             self.copy_one();
@@ -103,10 +119,25 @@ impl Runner<'_> {
     }
 
     fn generation(&self, image: &[u8]) -> u64 {
-        let Some(g) = self.world.config.flash.as_ref().map(|f| f.geometry) else { return 0 };
+        self.superblock(image).map_or(0, |s| s.generation)
+    }
+
+    fn superblock(&self, image: &[u8]) -> Option<Superblock> {
+        let g = self.world.config.flash.as_ref()?.geometry;
         let bytes = g.superblock_pages as usize * g.page_size as usize;
-        let copies = [0, bytes].map(|at| Superblock::decode(&image[at..]).map(|s| s.generation));
-        copies.into_iter().flatten().max().unwrap_or(0)
+        let copies = [0, bytes].map(|at| Superblock::decode(&image[at..]));
+        copies.into_iter().flatten().max_by_key(|s| s.generation)
+    }
+
+    /// Whether a copy is of a store that flash may be able to complete; there are few of these.
+    fn may_be_completed(&self, copy: &Copy) -> bool {
+        let Copy { device: Device::Backing(v), header, .. } = copy else { return false };
+        let flash = self.world.executor.devices().durable(Device::Flash);
+        let Some(superblock) = self.superblock(flash) else { return false };
+        let bound = superblock.bindings.iter().find(|b| u32::from(b.index) == v.0);
+        header.dirty
+            && bound.is_some_and(|b| header.number < b.stamp)
+            && superblock.tail_batch <= header.stamp.complete + 1
     }
 
     /// A life has ended: copies that were made of it may take the place of a device.
@@ -114,7 +145,11 @@ impl Runner<'_> {
         if self.older.copies.is_empty() || self.choices.choose(3) == 0 {
             return;
         }
-        let which = self.choices.choose(self.older.copies.len() as u64) as usize;
+        let all = 0..self.older.copies.len();
+        let few = all.clone().filter(|&n| self.may_be_completed(&self.older.copies[n]));
+        let few: Vec<usize> = few.collect();
+        let from = if few.is_empty() || self.choices.choose(4) == 0 { all.collect() } else { few };
+        let which = from[self.choices.choose(from.len() as u64) as usize];
         let Copy { device, image, header, held } = self.older.copies[which].clone();
         // (After a kill that is more than what is durable.)
         let newer = self.world.executor.devices().contents(device).to_vec();
@@ -127,16 +162,32 @@ impl Runner<'_> {
             }
             Device::Backing(v) => {
                 let v = v.0 as usize;
-                let former = std::mem::replace(&mut self.world.headers[v], header);
                 let noted = self.older.noted.get(v).copied().unwrap_or(0);
+                let older = Header { older: self.is_noted(v, header.number), ..header };
+                let former = std::mem::replace(&mut self.world.headers[v], older);
                 (former, header.number < noted)
             }
         };
-        self.tell(|| format!("--- {device:?} is replaced by an older copy, to be noticed: {must}"));
+        self.tell(|| {
+            let headers = &self.world.headers;
+            format!(
+                "--- {device:?} is replaced by an older copy ({held:?}, {headers:?}), to be noticed: \
+                 {must}"
+            )
+        });
         self.world.executor.devices_mut().replace(device, image);
-        self.older.attack = Some(Attack { device, newer, header: former, must, cut: false });
+        let (cut, completes) = (false, false);
+        self.older.attack = Some(Attack { device, newer, header: former, must, cut, completes });
         // What the device held is nothing that the log must have held first.
         self.world.reboot(self.world.config.clone());
+    }
+
+    /// Whether flash knows of a later stamp of a volume: then an engine takes the store for older.
+    fn is_noted(&self, volume: usize, number: u64) -> bool {
+        let flash = self.world.executor.devices().contents(Device::Flash);
+        let superblock = self.superblock(flash).unwrap_or_default();
+        let mut bindings = superblock.bindings.iter();
+        bindings.any(|b| usize::from(b.index) == volume && number < b.stamp)
     }
 
     /// Copies of a life are of no use in the next: its epoch is another, which an engine looks at first.
@@ -164,6 +215,16 @@ impl Runner<'_> {
             (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
             other => return Err(format!("{which} of volume {volume} was refused: {other:?}")),
         };
+        let smaller = !Share::of(&self.world.config).holds_all(self.share);
+        if attack.completes && !self.plan.errors_allowed && !smaller {
+            return Err(format!("volume {volume} was being completed, and is refused"));
+        }
+        self.bring_back(attack, name);
+        Ok(())
+    }
+
+    /// The newer device is back.
+    fn bring_back(&mut self, attack: Attack, name: &'static str) {
         self.seen.stats.add(name, 1);
         self.tell(|| format!("--- {name}"));
         if let Device::Backing(v) = attack.device {
@@ -172,21 +233,26 @@ impl Runner<'_> {
         self.world.executor.devices_mut().replace(attack.device, attack.newer);
         self.older.refused = true;
         self.world.reboot(self.world.config.clone());
-        Ok(())
     }
 
     /// A start went well: whether the run goes on. What headers say from then on.
-    pub(super) fn older_accepted(&mut self) -> Result<bool, String> {
-        let Found::Log(report) = &self.world.found else { return Ok(true) };
+    pub(super) fn older_accepted(&mut self) -> Result<Accepted, String> {
+        let Found::Log(report) = &self.world.found else { return Ok(Accepted::GoesOn) };
         let report = report.clone();
         let attack = self.older.attack.take();
-        let goes_on = match attack {
-            None if report.outdated.is_empty() => true,
+        let accepted = match attack {
+            None if report.outdated.is_empty() && report.completing.is_empty() => Accepted::GoesOn,
             None => {
                 return Err(format!(
-                    "a start reports {:?} as older, but nothing was replaced",
-                    report.outdated
+                    "a start reports {:?} and {:?} as older, but nothing was replaced",
+                    report.outdated, report.completing
                 ));
+            }
+            Some(attack) if !report.completing.is_empty() => {
+                if self.complete(attack, &report.completing)? == Accepted::Again {
+                    return Ok(Accepted::Again);
+                }
+                Accepted::GoesOn
             }
             Some(attack) => self.judge(&attack, &report.outdated)?,
         };
@@ -196,21 +262,65 @@ impl Runner<'_> {
         for (v, header) in self.world.headers.iter_mut().enumerate() {
             let bound = report.bindings.iter().find(|b| usize::from(b.index) == v);
             header.number = header.number.max(bound.map_or(0, |b| b.stamp)) + 1;
-            header.dirty = dirty;
+            (header.dirty, header.older, header.released) = (dirty, false, false);
             if report.outdated.contains(&(v as u16, Older::Flash)) {
                 header.stamp = now;
             }
         }
-        Ok(goes_on)
+        if !report.completing.is_empty() {
+            self.world.cache.completed();
+            self.world.run();
+        }
+        Ok(accepted)
     }
 
-    fn judge(&mut self, attack: &Attack, outdated: &[(u16, Older)]) -> Result<bool, String> {
+    /// A store gets what it lacks, unless the power goes meanwhile.
+    fn complete(&mut self, attack: Attack, completing: &[u16]) -> Result<Accepted, String> {
+        if !matches!(attack.device, Device::Backing(v) if completing == [v.0 as u16]) {
+            return Err(format!("{completing:?} are completed, of {:?}", attack.device));
+        }
+        self.world.cache.destage();
+        self.world.run();
+        if self.choices.choose(3) == 2 {
+            for _ in 0..self.choices.choose(24) {
+                self.world.complete_one(&mut self.choices);
+            }
+            self.check_watch()?;
+            self.tell(|| "--- cut while a store is completed".into());
+            self.seen.stats.add("older store's completion cut short", 1);
+            self.older.attack = Some(Attack { completes: true, ..attack });
+            return Ok(Accepted::Again);
+        }
+        let result = loop {
+            if let Some(result) = self.world.destaged() {
+                break result;
+            }
+            if !self.world.complete_one(&mut self.choices) {
+                return Err(format!("a completion hangs: {}", self.world.cache.describe()));
+            }
+        };
+        self.check_watch()?;
+        match result {
+            // What it lacks cannot be read, or a header cannot be written.
+            Err(_) if self.plan.errors_allowed => {
+                self.bring_back(attack, "older store's completion failed");
+                return Ok(Accepted::Again);
+            }
+            result => result.map_err(|e| format!("a completion failed: {e}"))?,
+        }
+        self.seen.stats.add("older store completed from the log", 1);
+        self.tell(|| "--- a store is completed".into());
+        self.check_backing().map_err(|why| format!("a store was completed; {why}"))?;
+        Ok(Accepted::GoesOn)
+    }
+
+    fn judge(&mut self, attack: &Attack, outdated: &[(u16, Older)]) -> Result<Accepted, String> {
         let told: Vec<u16> = outdated.iter().map(|o| o.0).collect();
         match attack.device {
             Device::Flash if outdated.iter().any(|o| o.1 == Older::Flash) => {
                 // The stores are the whole truth, and what clients find.
                 self.seen.stats.add("older flash dropped", 1);
-                Ok(true)
+                Ok(Accepted::GoesOn)
             }
             Device::Backing(v) if told == [v.0 as u16] && outdated[0].1 == Older::Store => {
                 let device = attack.device;
@@ -218,7 +328,7 @@ impl Runner<'_> {
                 let sectors = self.oracles[v.0 as usize].sectors();
                 self.oracles[v.0 as usize] = oracle_of(v.0, sectors, &image);
                 self.seen.stats.add("older store dropped", 1);
-                Ok(true)
+                Ok(Accepted::GoesOn)
             }
             _ if !told.is_empty() => Err(format!(
                 "a start reports {outdated:?} as older, but {:?} was replaced",
@@ -226,11 +336,11 @@ impl Runner<'_> {
             )),
             // That the volume is not trusted was durable before the power went, and superblocks were
             // written since.
-            Device::Flash if attack.must && attack.cut => Ok(true),
+            Device::Flash if attack.must && attack.cut => Ok(Accepted::GoesOn),
             device if attack.must => Err(format!("nobody notices that {device:?} is older")),
             _ => {
                 self.seen.stats.add("older copies from after the last stamp", 1);
-                Ok(false)
+                Ok(Accepted::Over)
             }
         }
     }
@@ -241,7 +351,7 @@ impl Runner<'_> {
         let whole = self.world.cache.dirty_blocks() == 0;
         let stamp = self.world.cache.stamp_now(whole);
         for header in &mut self.world.headers {
-            header.put(stamp);
+            header.put(stamp, false);
             header.dirty &= !whole;
         }
         if errors && self.choices.choose(4) == 3 {
@@ -282,13 +392,13 @@ impl Runner<'_> {
             self.world.complete_one(&mut self.choices);
         }
         let stamp = self.world.cache.stamp_now(true);
+        let dirty = self.world.headers.iter().any(|h| h.dirty);
         for header in &mut self.world.headers {
-            header.put(stamp);
+            header.put(stamp, false);
             header.dirty = false;
         }
         self.seal_headers(TURNS_MAX)?;
         self.copy_one();
-        let dirty = self.world.cache.config().write_policy.write_back;
         self.world.headers.iter_mut().for_each(|h| h.dirty = dirty);
         self.hear()
     }

@@ -3,10 +3,10 @@
 
 use forebay_block::Volume;
 use forebay_device::choices::Choices;
-use forebay_device::memory::{Fault, FaultRates};
+use forebay_device::memory::{Fault, FaultRates, Return};
 use forebay_effect::{Device, Outcome};
 
-use super::Runner;
+use super::{FlashEnd, Runner};
 
 /// Completions and timeouts that requests may take before they count as hanging.
 const TURNS_MAX: u32 = 100_000;
@@ -61,32 +61,52 @@ impl Runner<'_> {
         ))
     }
 
-    /// Flash runs out of space, but for its superblocks.
-    pub(super) fn fill_flash(&mut self) {
+    /// Flash runs out of space, but for its superblocks, or is gone with what it has not made durable.
+    pub(super) fn end_flash(&mut self, how: FlashEnd) {
         let Some(flash) = &self.scenario.config.flash else { return };
         let geometry = &flash.geometry;
         let from = u64::from(geometry.first_region_page() * geometry.page_size);
-        self.tell(|| "flash is full".into());
-        self.world.executor.devices_mut().set_full_from(Device::Flash, from);
-        self.full = true;
+        self.tell(|| format!("flash is {how:?}"));
+        let devices = self.world.executor.devices_mut();
+        match how {
+            FlashEnd::Full => devices.set_full_from(Device::Flash, from),
+            FlashEnd::Gone => devices.vanish(Device::Flash, &mut self.choices),
+        }
+        self.ended = true;
     }
 
-    pub(super) fn make_room_on_flash(&mut self) {
-        if std::mem::take(&mut self.full) {
-            self.world.executor.devices_mut().set_full_from(Device::Flash, u64::MAX);
+    /// It has room, or is there, again.
+    pub(super) fn bring_flash_back(&mut self) {
+        if std::mem::take(&mut self.ended) {
+            let devices = self.world.executor.devices_mut();
+            match self.plan.flash_end {
+                Some(FlashEnd::Gone) => devices.restore(Device::Flash, Return::Same),
+                _ => devices.set_full_from(Device::Flash, u64::MAX),
+            }
         }
+    }
+
+    /// Whether flash is gone.
+    pub(super) fn is_flash_gone(&self) -> bool {
+        self.ended && self.plan.flash_end == Some(FlashEnd::Gone)
     }
 
     /// If flash has failed, waits until all volumes go on without it.
     pub(super) fn await_pass_through(&mut self) -> Result<(), String> {
-        if !self.full || !self.world.cache.has_given_up() {
+        // (What is dirty on flash that is gone is nowhere else.)
+        let stays = self.is_flash_gone() && self.plan.errors_allowed;
+        if !self.ended || !self.world.cache.has_given_up() || stays {
             return Ok(());
         }
         for _ in 0..TURNS_MAX {
             self.hear()?;
             let volumes = self.oracles.len() as u32;
             if (0..volumes).all(|v| self.world.cache.passes_through(Volume(v))) {
-                self.seen.stats.add("full flash: all volumes went past it", 1);
+                let name = match self.plan.flash_end {
+                    Some(FlashEnd::Gone) => "flash that is gone: all volumes went past it",
+                    _ => "full flash: all volumes went past it",
+                };
+                self.seen.stats.add(name, 1);
                 return Ok(());
             }
             if !self.world.complete_one(&mut self.choices) {

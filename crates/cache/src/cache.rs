@@ -82,7 +82,13 @@ pub enum Notice {
     Sealed(Outcome),
     /// These stamps are to be written to the headers of their stores, durably; [`Cache::stamped`] is to
     /// follow.
-    Stamp(Vec<(Volume, Stamp)>),
+    Stamp {
+        /// By volume.
+        stamps: Vec<(Volume, Stamp)>,
+        /// The headers are to say, too, that the stores are *released*: from now on nothing that the log
+        /// has of these volumes counts, whatever a later start finds there.
+        release: bool,
+    },
     /// The cache has stopped. An error says that dirty data is still on flash only, or that the
     /// clean mark could not be written, or that what was in memory only could go nowhere.
     Stopped(Outcome),
@@ -175,6 +181,8 @@ pub struct Cache {
     pub(crate) disowned: Vec<BlockKey>,
     /// At a start: volumes whose backing stores others have written.
     pub(crate) changed: Vec<u16>,
+    /// At a start: volumes whose stores lack what no record that counts has (bits).
+    pub(crate) incomplete: u64,
     pub(crate) opened: Option<Box<RecoveryReport>>,
     pub(crate) stop_destages: bool,
     /// A stop is near: what cannot be destaged is not waited for.
@@ -244,6 +252,7 @@ impl Cache {
             hurry: false,
             settled: false,
             disowned: Vec::new(),
+            incomplete: 0,
             opened: None,
             stop_destages: false,
             stop_result: Ok(()),

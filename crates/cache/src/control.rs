@@ -137,6 +137,10 @@ impl Cache {
     /// One turn of a change.
     pub(crate) fn push_switch(&mut self) -> bool {
         let Some(mut switch) = self.switch else { return false };
+        if self.stamps.completing != 0 {
+            // What a store lacks must not be called clean.
+            return false;
+        }
         if self.state != State::Ready {
             // A stop: what is held ends under the old policy.
             self.end_switch(Err(IoError::Shutdown));

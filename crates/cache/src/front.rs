@@ -102,6 +102,9 @@ pub(crate) struct VolumeState {
     /// are durable.
     direct_done: u64,
     direct_durable: u64,
+    /// Those that were begun.
+    direct_begun: u64,
+    pub past: Past,
     /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
     /// one, so that it may be too high.
     direct_last: Box<[u64]>,
@@ -135,10 +138,32 @@ impl VolumeState {
         self.direct_done
     }
 
+    /// The same, begun so far, if all of them are durable.
+    pub fn direct_settled(&self) -> Option<u64> {
+        let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
+        settled.then_some(self.direct_begun)
+    }
+
     /// Whether the backing store does not have everything.
     pub fn is_dirty(&self) -> bool {
         self.stats.dirty_blocks > 0
     }
+
+    /// Such a write begins.
+    pub fn direct_begins(&mut self) {
+        self.direct_begun += 1;
+    }
+}
+
+/// Whether something may go to a volume's store past the log (`forebay_flash::Binding::logged`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Past {
+    /// It may.
+    Open,
+    /// It may when the log has durably noted that.
+    Opening,
+    /// The log says that nothing does.
+    Closed,
 }
 
 /// See the module.
@@ -208,6 +233,8 @@ impl Front {
             // What an earlier process wrote may still be in the device's cache: owed a sync.
             direct_done: 1,
             direct_durable: 0,
+            direct_begun: 1,
+            past: Past::Open,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             failed_at: 0,

@@ -9,9 +9,12 @@
 //! 3. The log durably declares void all records of the volumes that have no dirty ones left.
 //! 4. Until the next start these volumes write through, and only memory caches them.
 //!
+//! Where the device cannot do 1 or 3, the headers of the stores declare void what it holds of volumes that
+//! have no dirty records, once and for all: flash may be gone, and may return.
+//!
 //! Flushes, and writes of blocks with a record, wait for that, `give_up_after` at most; then they fail.
-//! If it fails for some volumes (flash is gone, a dirty record cannot be read, a store fails), it is
-//! tried again later.
+//! If it fails for some volumes (they have dirty records that nobody can read, their stores have no
+//! headers, or fail), it is tried again later.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::{IoError, Outcome};
@@ -43,6 +46,9 @@ enum Stage {
     Destaging,
     /// What it holds of these volumes (bits) is being declared void.
     Voiding(u64),
+    /// Their stores' headers are to declare that; or are being written (bits).
+    Releasing,
+    Released(u64),
     /// The shard's entries from this one on are to forget their records.
     Dropping {
         shard: usize,
@@ -144,6 +150,7 @@ impl Cache {
                 }
                 true
             }
+            Stage::Releasing => self.order_release(),
             Stage::Dropping { shard, entry } => self.drop_void(shard, entry),
             _ => false,
         }
@@ -157,7 +164,7 @@ impl Cache {
         match result {
             // (Somebody may have asked for a destage meanwhile: that ends first.)
             Ok(()) => self.pass.stage = Stage::Settling,
-            Err(_) => self.pass_through_failed(),
+            Err(_) => self.pass.stage = Stage::Releasing,
         }
     }
 
@@ -175,11 +182,7 @@ impl Cache {
         if self.pass.stage != Stage::Destaging {
             return;
         }
-        let mut clean = 0;
-        for (v, volume) in self.front.volumes.iter().enumerate() {
-            let whole = volume.owed == 0 && !self.front.has_failed(v);
-            clean |= u64::from(whole && !self.goes_past(v)) << v;
-        }
+        let clean = self.without_dirty_records();
         let Some(log) = self.log.as_mut().filter(|_| clean != 0) else {
             return self.pass_through_failed();
         };
@@ -190,9 +193,43 @@ impl Cache {
     /// Their records are durably void, or could not be declared so.
     pub(crate) fn voided(&mut self, result: Outcome) {
         let Stage::Voiding(volumes) = self.pass.stage else { return };
-        if result.is_err() {
-            return self.pass_through_failed();
+        match result {
+            Ok(()) => self.go_past(volumes),
+            Err(_) => self.pass.stage = Stage::Releasing,
         }
+    }
+
+    /// Volumes (bits) that have no dirty records, and do not go past flash yet.
+    fn without_dirty_records(&self) -> u64 {
+        let mut clean = 0;
+        for (v, volume) in self.front.volumes.iter().enumerate() {
+            let whole = volume.owed == 0 && !self.front.has_failed(v);
+            clean |= u64::from(whole && !self.goes_past(v)) << v;
+        }
+        clean
+    }
+
+    /// What the log cannot say, the headers of stores can.
+    fn order_release(&mut self) -> bool {
+        match self.release_stores(self.without_dirty_records()) {
+            None => return false,
+            Some(0) => self.pass_through_failed(),
+            Some(volumes) => self.pass.stage = Stage::Released(volumes),
+        }
+        true
+    }
+
+    /// The headers of these stores (bits) say so, durably.
+    pub(crate) fn released(&mut self, done: u64) {
+        let Stage::Released(volumes) = self.pass.stage else { return };
+        match volumes & done {
+            0 => self.pass_through_failed(),
+            released => self.go_past(released),
+        }
+    }
+
+    /// What flash holds of these volumes (bits) will never count.
+    fn go_past(&mut self, volumes: u64) {
         self.pass.past |= volumes;
         self.stats.passed_through += u64::from(volumes.count_ones());
         let (past, all) = (self.pass.past, self.all_go_past());

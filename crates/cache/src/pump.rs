@@ -187,7 +187,8 @@ impl Cache {
                 self.front.requests[request].again |= again;
                 self.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
-            Event::Reclaim { region } => self.cleaner.push(region, Purpose::Reclaim),
+            Event::Reclaim { region } => self.reclaim(region),
+            Event::Passing { volume, result } => self.passing(volume, result),
             Event::RegionFreed { region } => {
                 for n in 0..self.shards.len() {
                     self.shards[n].region_freed(&mut around!(self), region);
@@ -197,10 +198,7 @@ impl Cache {
                 self.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
             Event::Recovered(r) => self.recovered(&r),
-            Event::RecoveredTombstone { key } => {
-                let n = self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()));
-                self.shards[n].recovered_tombstone(&mut around!(self), key);
-            }
+            Event::RecoveredTombstone { key } => self.recovered_tombstone(key),
             Event::Ready(report) => {
                 if self.state == State::Starting {
                     self.begin_serving(report);

@@ -13,6 +13,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Log, Sealed};
 
 use crate::cache::{Cache, Notice, State, around};
+use crate::front::Past;
 use crate::shard::{Shard, Surroundings};
 
 /// The name of a seal towards the log.
@@ -111,7 +112,15 @@ impl Cache {
     pub(crate) fn seal_noted(&mut self, result: Outcome) {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
-            Ok(()) => sealing.stage = Stage::Dropping { shard: 0, entry: 0 },
+            Ok(()) => {
+                sealing.stage = Stage::Dropping { shard: 0, entry: 0 };
+                // Others may write to the stores, and the log has noted that.
+                for sealed in &sealing.volumes {
+                    if let Some(of) = self.front.volumes.get_mut(usize::from(sealed.index)) {
+                        of.past = Past::Open;
+                    }
+                }
+            }
             Err(_) => self.end_seal(result),
         }
     }

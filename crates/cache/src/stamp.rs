@@ -13,11 +13,13 @@
 //! written. A store that is known to fail is not waited for when a region is given back.
 
 use forebay_block::Volume;
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Layout, Log, Stamp};
 
 use crate::cache::{Cache, Notice, State};
-use crate::cleaner::Phase;
+use crate::cleaner::{Phase, Purpose};
+use crate::front::Past;
+use crate::shard::Shard;
 
 /// What is known of the stamps.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,10 @@ pub(crate) struct Stamps {
     /// Volumes that have durably taken over dirty records since one was ordered (bits).
     pub taken_over: u64,
     round: Option<Round>,
+    /// Volumes whose stores are older copies, and are being completed (bits); regions that are to be
+    /// reclaimed after that.
+    pub completing: u64,
+    deferred: Vec<u32>,
     /// Volumes whose stamp could not be written in the last round (bits).
     failed: u64,
 }
@@ -42,7 +48,11 @@ struct Round {
     /// Of those, the ones that had taken something over.
     taken_over: u64,
     stamp: Stamp,
+    /// They release the volumes from the log.
+    release: bool,
     written: Vec<u64>,
+    /// By volume: if all that had gone past the log was durable, how much that was.
+    settled: Vec<Option<u64>>,
 }
 
 impl Stamps {
@@ -81,7 +91,16 @@ impl Cache {
                 || taken_over >> v & 1 == 1;
             volumes |= u64::from(changed) << v;
         }
-        self.order_stamps(volumes, 0);
+        self.order_stamps(volumes, 0, false);
+    }
+
+    /// Has the stores of these volumes (bits) released from a log that has failed, if they keep stamps: the
+    /// volumes for which that was ordered, once no other round is under way.
+    pub(crate) fn release_stores(&mut self, volumes: u64) -> Option<u64> {
+        if self.stamps.round.is_some() {
+            return None;
+        }
+        Some(if self.order_stamps(volumes, 0, true) { volumes & self.stamps.kept } else { 0 })
     }
 
     /// Whether stores have taken something over that no stamp says.
@@ -108,15 +127,62 @@ impl Cache {
             self.stamps.newest[v] = round.stamp;
             self.stamps.written[v] = round.written[v];
             done |= 1 << v;
-            noted.push((volume.0 as u16, number));
+            let of = &mut self.front.volumes[v];
+            let logged = of.past == Past::Open
+                && round.settled[v].is_some()
+                && of.direct_settled() == round.settled[v];
+            if logged {
+                of.past = Past::Closed;
+            }
+            noted.push((volume.0 as u16, number, logged));
         }
         self.stamps.taken_over |= round.taken_over & !done;
         self.stamps.failed = round.volumes & !done;
+        if round.release {
+            self.released(done);
+        }
         if let Some(log) = self.log.as_mut().filter(|_| self.state != State::Stopped) {
             log.note_stamps(&noted);
         }
         self.push_stamps();
         self.stamps.failed = 0;
+        self.pump();
+    }
+
+    /// A start: what may go past the log, as that says.
+    pub(crate) fn begin_passing(&mut self) {
+        for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
+            let volume = self.front.volumes.get_mut(usize::from(binding.index));
+            if let Some(volume) = volume.filter(|_| binding.logged != 0) {
+                volume.past = Past::Closed;
+            }
+        }
+    }
+
+    /// The log has noted that something may go to the volume's store past it; or cannot.
+    pub(crate) fn passing(&mut self, volume: u16, result: Outcome) {
+        let past = if result.is_ok() { Past::Open } else { Past::Closed };
+        self.front.volumes[usize::from(volume)].past = past;
+        self.shards.iter_mut().for_each(Shard::call_starved);
+    }
+
+    /// The log wants to use a region again. While stores are being completed it must not: what is
+    /// written to them is in none of their stamps, and may have to be written again.
+    pub(crate) fn reclaim(&mut self, region: u32) {
+        match self.stamps.completing {
+            0 => self.cleaner.push(region, Purpose::Reclaim),
+            _ => self.stamps.deferred.push(region),
+        }
+    }
+
+    /// The stores that recovery found to be older copies (`RecoveryReport::completing`) have what they
+    /// lacked: a [`Cache::destage`] since the start went well, and they have new stamps. To be called
+    /// before any request.
+    pub fn completed(&mut self) {
+        self.stamps.completing = 0;
+        for region in core::mem::take(&mut self.stamps.deferred) {
+            self.reclaim(region);
+        }
         self.pump();
     }
 
@@ -133,9 +199,13 @@ impl Cache {
 
     /// Begins a round for these volumes (bits): all dirty records of batches up to `complete` are on
     /// their stores. False if that is not possible now.
-    fn order_stamps(&mut self, volumes: u64, complete: u64) -> bool {
-        let runs =
-            !matches!(self.state, State::New | State::Starting | State::Stopped | State::Failed);
+    fn order_stamps(&mut self, volumes: u64, complete: u64, release: bool) -> bool {
+        let runs = match self.state {
+            // Records that are being disowned may need room.
+            State::Starting => self.opened.is_some(),
+            State::New | State::Stopped | State::Failed => false,
+            _ => true,
+        };
         let volumes = volumes & self.stamps.kept;
         if !runs || volumes == 0 || self.stamps.round.is_some() {
             return false;
@@ -143,12 +213,21 @@ impl Cache {
         let mut stamp = self.stamp_now(false);
         stamp.complete = stamp.complete.max(complete);
         let written = self.front.volumes.iter().map(|v| v.direct_done()).collect();
+        // Under other policies the next write would go past the log, and in the layout slots payloads do
+        // not stay.
+        let logs = self.config.write_policy.write_back
+            && self.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
+        let completing = self.stamps.completing;
+        let settled = self.front.volumes.iter().enumerate();
+        let settled =
+            settled.map(|(v, of)| of.direct_settled().filter(|_| logs && completing >> v & 1 == 0));
+        let settled = settled.collect();
         self.stamps.failed = 0;
         let taken_over = self.stamps.taken_over & volumes;
         self.stamps.taken_over &= !volumes;
-        self.stamps.round = Some(Round { volumes, taken_over, stamp, written });
-        let orders = self.stamps.volumes(volumes).map(|v| (Volume(v as u32), stamp));
-        self.notices.push(Notice::Stamp(orders.collect()));
+        self.stamps.round = Some(Round { volumes, taken_over, stamp, release, written, settled });
+        let stamps = self.stamps.volumes(volumes).map(|v| (Volume(v as u32), stamp)).collect();
+        self.notices.push(Notice::Stamp { stamps, release });
         self.stats.stamps += u64::from(volumes.count_ones());
         true
     }
@@ -201,7 +280,7 @@ impl Cache {
         if wanted != 0 {
             let log = self.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
             let complete = log.map_or(0, |log| log.newest_batch(active.region));
-            return self.order_stamps(wanted, complete);
+            return self.order_stamps(wanted, complete, false);
         }
         match releases {
             true => self.release_region(),

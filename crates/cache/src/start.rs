@@ -1,7 +1,7 @@
 //! The start: what recovery found is taken over, then requests are welcome.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Log, LogError, Record, Recovering, RecoveryReport};
+use forebay_flash::{BlockKey, Log, LogError, Older, Record, Recovering, RecoveryReport};
 
 use crate::cache::{Cache, Notice, State, around};
 use crate::front::SyncWaiter;
@@ -17,6 +17,7 @@ impl Cache {
     /// Requests are welcome from now on.
     pub(crate) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         self.state = State::Ready;
+        self.begin_passing();
         self.settle_policy();
         for n in 0..self.shards.len() {
             self.shards[n].second_ready(&mut around!(self));
@@ -40,7 +41,14 @@ impl Cache {
             }
         }
         if known {
-            let masks = (r.valid, r.dirty);
+            let mut masks = (r.valid, r.dirty);
+            if r.adds {
+                // An older record may have been on the store, and the store lacks it.
+                let owed = self.shards[n].recovered_dirty(r.key);
+                let missing = owed & !(r.valid | r.dirty) != 0;
+                self.incomplete |= u64::from(missing) << r.key.volume();
+                masks.1 |= owed & r.valid;
+            }
             let mut around = around!(self);
             self.shards[n].recovered(&mut around, r.key, r.position, r.checksum, masks);
         } else {
@@ -49,6 +57,15 @@ impl Cache {
                 (u64::from(r.key.volume()) + 1, self.front.volumes.len() as u64);
             self.refuse(LogError::Geometry { what: "volumes", stored, expected });
         }
+    }
+
+    /// Every older record of the block is void: if a store that lacks one is to be completed, what took
+    /// its place is nowhere.
+    pub(crate) fn recovered_tombstone(&mut self, key: BlockKey) {
+        let n = self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()));
+        let missing = self.shards[n].recovered_dirty(key) != 0;
+        self.incomplete |= u64::from(missing) << key.volume();
+        self.shards[n].recovered_tombstone(&mut around!(self), key);
     }
 
     /// Does not serve.
@@ -82,6 +99,7 @@ impl Cache {
             self.refuse(LogError::NoPlace { blocks });
         }
         self.settle_outdated();
+        self.settle_completing();
         for volume in core::mem::take(&mut self.changed) {
             let of = self.front.volumes.get(usize::from(volume));
             let blocks = of.map_or(0, |v| v.stats.dirty_blocks);
@@ -110,6 +128,17 @@ impl Cache {
         }
         for n in 0..self.shards.len() {
             self.shards[n].drop_clean(&mut around!(self), dropped, 0, u32::MAX);
+        }
+    }
+
+    /// An older store is completed only if the newest records have all that it lacks; and not if some have
+    /// to be disowned, which takes room in the log, and none is made before the store is complete.
+    fn settle_completing(&mut self) {
+        for volume in self.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
+            if self.incomplete >> volume & 1 == 1 || !self.disowned.is_empty() {
+                self.refuse(LogError::Older { volume, which: Older::Store });
+            }
+            self.stamps.completing |= 1 << volume;
         }
     }
 

@@ -73,6 +73,8 @@ pub struct CacheStats {
     pub waits_block: u64,
     /// Pieces that waited for a slot or an index entry.
     pub waits_room: u64,
+    /// Times that the log was to note that something goes to a store past it.
+    pub passes: u64,
     /// Times that a request waited for its own blocks before it went on, because too many of them
     /// were under way.
     pub pauses: u64,

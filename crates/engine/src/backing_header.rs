@@ -67,7 +67,8 @@ pub struct BackingHeader {
     pub dirty: bool,
     /// Whether the flash tier may not have reached `flash_epoch`.
     pub opening: bool,
-    /// Whether the store was given away, so that nothing cached of it counts.
+    /// Whether the store was given away, or goes on without a flash tier that has failed: nothing cached of it
+    /// counts.
     pub released: bool,
     /// What the contents looked like when Forebay left them; zeroes for nothing.
     pub fingerprint: [u8; 16],
@@ -148,6 +149,11 @@ impl BackingHeader {
         if self.flash_uuid != flash_uuid {
             (self.flash_uuid, self.stamp, self.stamp_number) = (flash_uuid, Stamp::default(), 0);
         }
+    }
+
+    /// What the store has seen it has seen for good, even if it is an older copy.
+    pub fn see(&mut self, stamp: Stamp) {
+        self.stamp = self.stamp.max(Stamp { complete: 0, ..stamp });
     }
 
     /// Takes a new stamp. What the store has seen once it has seen for good.

@@ -124,9 +124,9 @@ impl Shared {
             if core.quit {
                 return Work::Leave;
             }
-            let at = core.notices.iter().position(|notice| matches!(notice, Notice::Stamp(_)));
-            if let Some(Notice::Stamp(stamps)) = at.map(|at| core.notices.remove(at)) {
-                return Work::Write(stamps);
+            let at = core.notices.iter().position(|notice| matches!(notice, Notice::Stamp { .. }));
+            if let Some(Notice::Stamp { stamps, release }) = at.map(|at| core.notices.remove(at)) {
+                return Work::Write { stamps, release };
             }
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -321,6 +321,13 @@ impl Core {
     pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
         self.note(|| Record::Stamped(numbers.clone()));
         self.cache.stamped(&numbers);
+        self.drive(now);
+    }
+
+    /// Older stores are complete.
+    pub fn completed(&mut self, now: Nanos) {
+        self.note(|| Record::Completed);
+        self.cache.completed();
         self.drive(now);
     }
 

@@ -120,7 +120,7 @@ pub struct Engine {
     pub(crate) stamper: Option<JoinHandle<()>>,
     pub(crate) stores: Arc<Mutex<Vec<Store>>>,
     volumes: Vec<VolumeDescription>,
-    notices: Vec<EngineNotice>,
+    pub(crate) notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
     pub(crate) has_flash: bool,
     /// The stores are marked as dirty: a policy of this run writes back, or the one before left
@@ -217,7 +217,12 @@ impl Engine {
             let all: Vec<Volume> = engine.volumes.iter().map(|v| v.volume).collect();
             engine.invalidate(&all)?;
         }
+        engine.complete(|completing| {
+            let seconds = began.elapsed().as_secs_f64();
+            progress(&Recovering { completing, seconds, ..Recovering::default() })
+        })?;
         engine.mark_open()?;
+        engine.completed();
         // What opening cost is no part of any run.
         if let Some(latencies) = engine.shared.lock().executor.latencies_mut() {
             latencies.clear();
@@ -326,6 +331,18 @@ impl Engine {
     /// # Errors
     /// If some of it cannot be brought there; it is kept.
     pub fn destage(&self, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        self.destage_unless("the destage", |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, and does not wait for the end if `progress` says so.
+    pub(crate) fn destage_unless(
+        &self,
+        what: &'static str,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut core = self.shared.lock();
         core.destage(self.shared.clock.now());
@@ -335,12 +352,10 @@ impl Engine {
                 MachineNotice::Destaged(result) => Some(*result),
                 _ => None,
             },
-            |core| {
-                progress(core.cache.dirty_blocks());
-                ControlFlow::Continue(())
-            },
+            |core| progress(core.cache.dirty_blocks()),
         );
-        result.unwrap_or(Ok(())).map_err(|error| self.destage_error("the destage", error))
+        let result = result.ok_or(EngineError::StartEnded)?;
+        result.map_err(|error| self.destage_error(what, error))
     }
 
     /// Whether this policy is in force.
@@ -528,6 +543,7 @@ impl Engine {
         for (number, store) in stores.iter_mut().enumerate() {
             let dirty = keeps_dirty && !store.read_only;
             let bound = bindings.iter().find(|b| usize::from(b.index) == number);
+            store.older = false;
             store.write_header(|header| {
                 header.outdo(bound.map_or(0, |b| b.stamp));
                 if outdated.contains(&(number as u16, Older::Flash)) {

@@ -37,6 +37,15 @@ pub enum EngineNotice {
         /// Which of the two.
         which: Older,
     },
+    /// A backing store was an older copy of itself, and what it lacked was written to it from flash.
+    Completed {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+        /// Blocks that were written.
+        blocks: u64,
+    },
     /// More memory is wanted than there is.
     Memory {
         /// Bytes for blocks.
@@ -79,6 +88,12 @@ impl fmt::Display for EngineNotice {
                 f,
                 "volume {volume}: the flash tier is an older copy of itself; {} is whole, and what the \
                  flash tier held of it is dropped",
+                path.display()
+            ),
+            EngineNotice::Completed { volume, path, blocks } => write!(
+                f,
+                "volume {volume}: {} is older than the flash tier; all that it lacked was still on flash: \
+                 {blocks} blocks were written to it again",
                 path.display()
             ),
             EngineNotice::Memory { wanted, available } => write!(

@@ -135,6 +135,7 @@ fn open_all(
         tell_twins_apart(&mut stores, options)?;
     }
     let decision = decide(options, &mut flash, &stores)?;
+    mark_older(&mut stores, &decision, flash.as_ref());
     if let (Open::Recover { .. }, Some(tier), Some(flash)) =
         (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
@@ -416,6 +417,20 @@ fn changed(
         }
     }
     Ok(changed)
+}
+
+/// Marks the stores that are older copies than the flash tier knows.
+fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTier>) {
+    let (Open::Recover { stores: stamps, .. }, Some(Found::Tier(superblock))) =
+        (&decision.start, flash.map(|f| &f.found))
+    else {
+        return;
+    };
+    for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
+        let stamp = stamps.iter().find(|s| usize::from(s.index) == number).map(|s| s.number);
+        let bound = superblock.bindings.iter().find(|b| usize::from(b.index) == number);
+        store.older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+    }
 }
 
 /// The stamps of the stores. Who has all that is clean dropped accepts an older store: what is dirty goes

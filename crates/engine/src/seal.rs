@@ -129,6 +129,7 @@ impl Engine {
     pub(crate) fn note_stores(&self, what: &'static str, left: Left) -> Result<(), EngineError> {
         self.settle_stamps();
         let stamp = self.shared.lock().cache.stamp_now(left != Left::Dirty);
+        let past = self.volumes_past();
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
         let prints = match self.has_flash {
@@ -143,7 +144,8 @@ impl Engine {
                 if left != Left::Dirty {
                     (header.dirty, header.opening) = (false, false);
                 }
-                header.released = left == Left::Released;
+                // (What flash holds of a volume that goes past it is void, whatever becomes of flash.)
+                header.released = left == Left::Released || past[number];
                 header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
                 header.data_bytes = size;
                 header.put_stamp(stamp);
@@ -180,12 +182,19 @@ impl Engine {
         self.shared.unlock(core, None);
     }
 
+    /// By volume: whether it goes past flash.
+    fn volumes_past(&self) -> Vec<bool> {
+        let core = self.shared.lock();
+        self.volumes().iter().map(|v| core.cache.passes_through(v.volume)).collect()
+    }
+
     /// The stores are about to be written again.
     fn withdraw_notes(&self) -> Result<(), EngineError> {
         let dirty = self.keeps_dirty.load(Ordering::Relaxed);
+        let past = self.volumes_past();
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        for store in stores.iter_mut() {
-            let dirty = dirty && !store.read_only;
+        for (store, past) in stores.iter_mut().zip(past) {
+            let dirty = dirty && !store.read_only && !past;
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
         }
         let numbers = 0..stores.len() as u16;

@@ -2,6 +2,7 @@
 //! at its own request at least once in a while. Headers are written by calls that block, so not by
 //! whoever holds the engine's lock.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,9 +12,11 @@ use forebay_block::Volume;
 use forebay_config::Config;
 use forebay_flash::{Older, Stamp};
 
+use crate::backing_header::BackingHeader;
 use crate::core::Shared;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::notice::EngineNotice;
 use crate::store::Store;
 
 impl Engine {
@@ -35,6 +38,39 @@ impl Engine {
         Ok(())
     }
 
+    /// Brings to older stores what they lack, before anybody is served; `meanwhile` may give that up. Until
+    /// [`completed`](Engine::completed) they are found older by every start.
+    pub(crate) fn complete(
+        &mut self,
+        meanwhile: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let completing = self.recovery().map_or_else(Vec::new, |report| report.completing.clone());
+        if completing.is_empty() {
+            return Ok(());
+        }
+        let core = self.shared.lock();
+        let dirty = |&v: &u16| core.cache.volume_stats(Volume(v.into())).map(|s| s.dirty_blocks);
+        let blocks: Vec<u64> = completing.iter().map(|v| dirty(v).unwrap_or(0)).collect();
+        drop(core);
+        self.destage_unless("completing an older copy of a store", meanwhile)?;
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        for (volume, blocks) in completing.into_iter().zip(blocks) {
+            let store = &stores[usize::from(volume)];
+            let (volume, path) = (store.name.clone(), store.path.clone());
+            self.notices.push(EngineNotice::Completed { volume, path, blocks });
+        }
+        Ok(())
+    }
+
+    /// They have it, and their headers say so.
+    pub(crate) fn completed(&self) {
+        if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
+            let mut core = self.shared.lock();
+            core.completed(self.shared.clock.now());
+            self.shared.unlock(core, None);
+        }
+    }
+
     /// Why a start with an older copy is refused.
     pub(crate) fn older(&self, number: u16, which: Older, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +86,12 @@ impl Engine {
 /// What there is to do.
 pub(crate) enum Work {
     /// These are to be written.
-    Write(Vec<(Volume, Stamp)>),
+    Write {
+        /// By volume.
+        stamps: Vec<(Volume, Stamp)>,
+        /// With what flash holds of the volumes declared void.
+        release: bool,
+    },
     /// It is time to ask for some.
     Ask,
     /// The engine ends.
@@ -78,9 +119,10 @@ fn work(shared: &Shared, stores: &Mutex<Vec<Store>>, every: Duration) {
                 core.stamp(shared.clock.now());
                 shared.unlock(core, None);
             }
-            Work::Write(stamps) => {
-                let numbers =
-                    write(&mut stores.lock().unwrap_or_else(PoisonError::into_inner), &stamps);
+            Work::Write { stamps, release } => {
+                let mut stores = stores.lock().unwrap_or_else(PoisonError::into_inner);
+                let numbers = write(&mut stores, &stamps, release);
+                drop(stores);
                 let mut core = shared.lock();
                 core.stamped(shared.clock.now(), numbers);
                 shared.unlock(core, None);
@@ -91,11 +133,22 @@ fn work(shared: &Shared, stores: &Mutex<Vec<Store>>, every: Duration) {
 
 /// Writes stamps; those that are durable, with their numbers. Of one that could not be written the
 /// machine thinks as of a write that failed.
-fn write(stores: &mut [Store], stamps: &[(Volume, Stamp)]) -> Vec<(Volume, u64)> {
+fn write(stores: &mut [Store], stamps: &[(Volume, Stamp)], release: bool) -> Vec<(Volume, u64)> {
     let mut numbers = Vec::with_capacity(stamps.len());
     for &(volume, stamp) in stamps {
         let store = &mut stores[volume.0 as usize];
-        if store.write_header(|header| header.put_stamp(stamp)).is_ok() {
+        let put = match store.older {
+            // Until it is complete, a start has to find it as it is.
+            true => BackingHeader::see,
+            false => BackingHeader::put_stamp,
+        };
+        let written = store.write_header(|header| {
+            put(header, stamp);
+            if release {
+                (header.released, header.dirty) = (true, false);
+            }
+        });
+        if written.is_ok() {
             numbers.push((volume, store.stamp_number()));
         }
     }

@@ -56,6 +56,8 @@ pub struct Recovering {
     pub regions: u64,
     /// Records found so far.
     pub records: u64,
+    /// Blocks that older copies of stores lack, and are about to get from flash.
+    pub completing: u64,
     /// Seconds since the start.
     pub seconds: f64,
 }
@@ -63,13 +65,16 @@ pub struct Recovering {
 impl Recovering {
     pub(crate) fn new(of_log: &forebay_flash::Recovering, seconds: f64) -> Recovering {
         let forebay_flash::Recovering { regions_done, regions, records } = *of_log;
-        Recovering { regions_done, regions, records, seconds }
+        Recovering { regions_done, regions, records, completing: 0, seconds }
     }
 }
 
 impl std::fmt::Display for Recovering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.regions {
+            _ if self.completing > 0 => {
+                write!(f, "completing older stores: {} blocks left", self.completing)
+            }
             0 => write!(f, "looking at the flash tier"),
             of => write!(
                 f,
@@ -269,9 +274,9 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
             "{what}. All volumes go on without it, cached in memory only, and write through"
         ),
         left => format!(
-            "{what}. Volumes that are dirty there, or whose blocks it may hold, wait until it can be \
-             done without ({}): their reads go on, writes to such blocks and flushes fail after \
-             flush.give_up_after, and dirty blocks stay on flash",
+            "{what}. Not yet without it: {}. What else they read and write goes on; flushes, and writes \
+             to blocks that flash holds, wait for flush.give_up_after and then fail. What is dirty stays \
+             on flash: keep the device",
             left.join(", ")
         ),
     })

@@ -37,6 +37,8 @@ pub(crate) struct Store {
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
+    /// Whether it is an older copy of itself, and was not accepted yet.
+    pub older: bool,
     /// Reads and writes the store past the devices.
     area: HeaderArea,
     /// Where the header is.
@@ -93,6 +95,7 @@ impl Store {
             notices,
             header: None,
             known: false,
+            older: false,
             area: HeaderArea::of_file(file),
             header_at: None,
             data_at,
@@ -128,6 +131,7 @@ impl Store {
             notices: Vec::new(),
             header: None,
             known: false,
+            older: false,
             area: HeaderArea::of_export(export.clone()),
             header_at: None,
             data_at,
@@ -174,7 +178,11 @@ impl Store {
         change(&mut next);
         next.update += 1;
         let written = self.area.write(&next.encode(), at + next.place());
-        written.map_err(|source| io_error("write the header of", &self.path, source))?;
+        if let Err(source) = written {
+            // It may be there all the same: no other stamp may have its number.
+            header.stamp_number = header.stamp_number.max(next.stamp_number);
+            return Err(io_error("write the header of", &self.path, source));
+        }
         *header = next;
         self.known = true;
         Ok(())
@@ -194,9 +202,9 @@ impl Store {
     /// stamp.
     pub fn stamp(&self, index: u16, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
         let known = self.header.filter(|_| self.known && self.keeps_stamps());
-        let BackingHeader { stamp_number: number, stamp, dirty, .. } =
+        let BackingHeader { stamp_number: number, stamp, dirty, released, .. } =
             known.filter(|h| h.flash_uuid == flash_uuid)?;
-        Some(StoreStamp { index, number, stamp, whole: !dirty })
+        Some(StoreStamp { index, number, stamp, whole: !dirty, released })
     }
 
     /// What the first `size` bytes of the volume look like.

@@ -83,6 +83,8 @@ enum Step {
 enum Mark {
     Clean(u64),
     Bound(u64),
+    /// Of this volume.
+    Passing(u16),
 }
 
 /// The superblock as it should be, and how far it is on flash. Versions count the states of the
@@ -218,6 +220,8 @@ impl Log {
             let Some(binding) = bindings.find(|b| b.index == volume.index) else { continue };
             binding.seal = volume.seal;
             binding.stamp = binding.stamp.max(volume.stamp);
+            // Others may write to the store now.
+            binding.logged = 0;
             if volume.distrust {
                 let waits =
                     self.queue.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume.index);
@@ -232,6 +236,13 @@ impl Log {
         } else {
             self.superblock.marks.push_back((version, Mark::Bound(ticket)));
         }
+    }
+
+    pub(crate) fn request_passing(&mut self, volume: u16) {
+        let mut bindings = self.superblock.contents.bindings.iter_mut();
+        bindings.find(|b| b.index == volume).into_iter().for_each(|b| b.logged = 0);
+        let version = self.superblock.touch();
+        self.superblock.marks.push_back((version, Mark::Passing(volume)));
     }
 
     /// Starts an update when one is wanted and none is under way.
@@ -398,6 +409,7 @@ impl Log {
             self.events.push_back(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
+                Mark::Passing(volume) => Event::Passing { volume, result: Ok(()) },
             });
         }
         self.activity_durable(self.superblock.durable);
@@ -466,6 +478,7 @@ impl Log {
             self.events.push_back(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Err(error) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Err(error) },
+                Mark::Passing(volume) => Event::Passing { volume, result: Err(error) },
             });
         }
     }

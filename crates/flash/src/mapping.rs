@@ -233,7 +233,7 @@ impl Log {
             r.report.records += 1;
             self.cells.set_home(entry.cell, self.regions.number(region) as u32);
             let (valid, checksum) = (entry.valid, entry.checksum);
-            let record = Record { key, position, valid, dirty, checksum, sequence };
+            let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
             self.events.push_back(Event::Recovered(record));
         }
         let uuid = r.superblock.uuid;

@@ -80,6 +80,8 @@ pub(crate) struct Recovery {
     sealed: bool,
     /// The stamps of stores.
     stores: Vec<StoreStamp>,
+    /// Volumes whose store is an older copy that may be completed; the newest batch that it has.
+    incomplete: Vec<(u16, u64)>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<u64>,
     /// By volume: no records of batches up to this one count.
@@ -195,6 +197,11 @@ impl Recovery {
         self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
     }
 
+    /// If the volume's store may be completed: it lacks the dirty records of batches after this one.
+    pub fn lacks(&self, volume: u16) -> Option<u64> {
+        self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
+    }
+
     /// Whether what is dirty in a record does not count either.
     pub fn voids(&self, volume: u16, sequence: u64) -> bool {
         self.voided.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
@@ -221,6 +228,7 @@ impl Log {
             changed,
             sealed,
             stores,
+            incomplete: Vec::new(),
             distrusted: Vec::new(),
             voided: Vec::new(),
             step: Step::Sync,
@@ -414,10 +422,17 @@ impl Log {
                 r.distrusted.resize(volume + 1, 0);
                 r.voided.resize(volume + 1, 0);
             }
-            r.voided[volume] = binding.voided;
+            let store = r.stores.iter().find(|store| store.index == binding.index);
+            let released = store.is_some_and(|store| store.is_released(&s));
+            if released && !r.changed.contains(&binding.index) {
+                r.changed.push(binding.index);
+            }
+            r.voided[volume] = if released { u64::MAX } else { binding.voided };
             let changed = r.changed.contains(&binding.index);
             r.distrusted[volume] = if changed { u64::MAX } else { binding.distrusted };
         }
+        let incomplete = r.stores.iter().filter(|store| store.lacks_records_only(&s));
+        r.incomplete = incomplete.map(|store| (store.index, store.stamp.complete)).collect();
         r.superblock = s;
         Ok(())
     }
@@ -535,9 +550,8 @@ impl Log {
         if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
             return self.refuse(LogError::Damaged(report));
         }
-        match judge(&r.stores, &self.superblock.contents, end) {
-            Ok(outdated) => report.outdated = outdated,
-            Err(error) => return self.refuse(error),
+        if let Err(error) = judge(&r.stores, &self.superblock.contents, end, &mut report) {
+            return self.refuse(error);
         }
         r.changed.extend(report.outdated.iter().map(|o| o.0));
         self.settle_regions(tail, head, end);
@@ -555,7 +569,10 @@ impl Log {
         for binding in &mut c.bindings {
             let changed = r.changed.contains(&binding.index);
             binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
-            binding.voided = binding.voided.min(end);
+            if changed {
+                binding.logged = 0;
+            }
+            binding.voided = r.voided[usize::from(binding.index)].min(end);
             if !r.sealed {
                 binding.seal = [0; SEAL_BYTES];
             }

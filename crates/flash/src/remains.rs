@@ -79,7 +79,7 @@ impl Log {
         for volume in volumes {
             for binding in bindings.iter_mut().filter(|b| b.index == volume) {
                 (binding.distrusted, binding.voided) = (last, last);
-                binding.seal = [0; crate::types::SEAL_BYTES];
+                (binding.seal, binding.logged) = ([0; crate::types::SEAL_BYTES], 0);
             }
         }
         self.remains.step = Step::VoidWanted(ticket);

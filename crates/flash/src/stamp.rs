@@ -13,10 +13,17 @@
 //! So a store whose number is lower than the log's is older, and a log that ends before what a stamp has
 //! seen is older. Two that fit are a state that a power cut could have left, but for what went to the
 //! store past the log since the last stamp.
+//!
+//! A store that is older can be *completed* if all that went there since its stamp are dirty records, and
+//! the log has them still. That no record has left the log, its tail says; that nothing else went to the
+//! store, such as a trim of what is not cached, [`Binding::logged`] says: the number of the oldest stamp
+//! since which that is so. It is taken back, durably, before anything goes past the log, and set anew by
+//! a stamp that is ordered when all of that is durable on the store. In the layout log only: in the layout
+//! slots the payload of a clean record may be written over.
 
 use crate::format::superblock::Superblock;
 use crate::log::{Log, Phase};
-use crate::types::{Binding, Layout, LogError};
+use crate::types::{Binding, Event, Layout, LogError, RecoveryReport};
 use core::fmt;
 
 /// What a store's newest stamp says; zeroes for nothing.
@@ -53,6 +60,8 @@ pub struct StoreStamp {
     pub stamp: Stamp,
     /// Whether the store alone was the truth when it was written.
     pub whole: bool,
+    /// Whether, from then on, nothing that the log has of the volume counts, dirty or not.
+    pub released: bool,
 }
 
 /// Which of the two is an older copy of itself.
@@ -90,9 +99,31 @@ impl StoreStamp {
         end < self.stamp.seen || generation < self.stamp.generation
     }
 
+    /// Whether it is an older copy, and lacks nothing but records that the log has: since its stamp none has
+    /// left the log or was declared clean, and nothing went to the store past the log.
+    pub(crate) fn lacks_records_only(&self, superblock: &Superblock) -> bool {
+        let bound = superblock.bindings.iter().find(|b| b.index == self.index);
+        let Some(&Binding { stamp, logged, .. }) = bound else { return false };
+        superblock.layout == Layout::Log.number()
+            && !self.whole
+            && self.number < stamp
+            && logged != 0
+            && logged <= self.number
+            && superblock.tail_batch <= self.stamp.complete + 1
+            && superblock.clean_before <= self.stamp.complete
+    }
+
+    /// Whether it is released, and no older copy.
+    pub(crate) fn is_released(&self, superblock: &Superblock) -> bool {
+        let bound = superblock.bindings.iter().find(|b| b.index == self.index);
+        self.released && bound.is_none_or(|b| self.number >= b.stamp)
+    }
+
     /// Where the log knows of stamp `noted`, and is an older copy (`flash`).
     fn judge(&self, noted: u64, flash: bool) -> Verdict {
         match (flash, self.number < noted) {
+            // The log owes it nothing.
+            (true, false) if self.released => Verdict::Distrust(Older::Flash),
             (false, false) => Verdict::Fits,
             (true, false) if self.whole => Verdict::Distrust(Older::Flash),
             (false, true) if self.whole => Verdict::Distrust(Older::Store),
@@ -135,17 +166,42 @@ impl Log {
     }
 
     /// These stamps (index of the volume, number) are durable on their stores. The log has noted that
-    /// when the next superblock is durable.
-    pub fn note_stamps(&mut self, numbers: &[(u16, u64)]) {
+    /// when the next superblock is durable. `logged`: when this one was ordered, all that had gone to the
+    /// store past the log was durable there, and nothing has since.
+    pub fn note_stamps(&mut self, numbers: &[(u16, u64, bool)]) {
         if self.error().is_some() || numbers.is_empty() {
             return;
         }
-        note(&mut self.superblock.contents.bindings, numbers);
+        for &(index, number, logged) in numbers {
+            let mut bindings = self.superblock.contents.bindings.iter_mut();
+            let Some(binding) = bindings.find(|b| b.index == index) else { continue };
+            binding.stamp = binding.stamp.max(number);
+            if logged && binding.logged == 0 {
+                binding.logged = number;
+            }
+        }
         // (A log that is being closed writes its last superblock, or has.)
         if matches!(self.phase, Phase::Running | Phase::Draining) {
             self.superblock.touch();
             self.pump();
         }
+    }
+
+    /// Something is to go to the volume's store past the log: [`Event::Passing`] when it may.
+    ///
+    /// [`Event::Passing`]: crate::Event::Passing
+    pub fn pass(&mut self, volume: u16) {
+        if let Some(error) = self.refusal() {
+            self.events.push_back(Event::Passing { volume, result: Err(error) });
+            return;
+        }
+        self.request_passing(volume);
+        self.pump();
+    }
+
+    /// Volumes whose store is an older copy that is to be completed; until `Ready`.
+    pub fn completing(&self) -> &[u16] {
+        self.opening().map_or(&[], |report| &report.completing)
     }
 
     /// Volumes that recovery found to be, or to have, an older copy, and of which no clean record counts;
@@ -156,13 +212,15 @@ impl Log {
 }
 
 /// Holds the stamps of stores against what a log knows that ends with batch `end`: the volumes of which
-/// no clean record counts, or why not to start.
+/// no clean record counts and those to be completed, or why not to start.
 pub(crate) fn judge(
     stores: &[StoreStamp],
     superblock: &Superblock,
     end: u64,
-) -> Result<Vec<(u16, Older)>, LogError> {
-    let mut outdated = Vec::new();
+    report: &mut RecoveryReport,
+) -> Result<(), LogError> {
+    let whole = report.damage.is_harmless();
+    let outdated = &mut report.outdated;
     // What one store has seen and the log lacks, it lacks for all.
     let flash = stores.iter().any(|store| store.has_seen_more(end, superblock.generation));
     if flash {
@@ -176,19 +234,13 @@ pub(crate) fn judge(
         match store.judge(noted, flash) {
             Verdict::Fits => {}
             Verdict::Distrust(which) => outdated.push((volume, which)),
+            Verdict::Refuse(Older::Store) if whole && store.lacks_records_only(superblock) => {
+                report.completing.push(volume);
+            }
             Verdict::Refuse(which) => return Err(LogError::Older { volume, which }),
         }
     }
-    Ok(outdated)
-}
-
-/// Takes note of numbers in a table of bound volumes.
-pub(crate) fn note(bindings: &mut [Binding], numbers: &[(u16, u64)]) {
-    for &(index, number) in numbers {
-        if let Some(binding) = bindings.iter_mut().find(|b| b.index == index) {
-            binding.stamp = binding.stamp.max(number);
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -196,7 +248,8 @@ mod tests {
     use super::*;
 
     fn store(number: u64, seen: u64, generation: u64, whole: bool) -> StoreStamp {
-        StoreStamp { index: 0, number, stamp: Stamp { complete: 0, seen, generation }, whole }
+        let stamp = Stamp { complete: 0, seen, generation };
+        StoreStamp { index: 0, number, stamp, whole, released: false }
     }
 
     #[test]

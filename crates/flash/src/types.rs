@@ -104,13 +104,16 @@ pub struct Binding {
     pub seal: Seal,
     /// The number of the newest stamp known to be durable on the backing store; 0 for none.
     pub stamp: u64,
+    /// A copy of the store with a stamp of this number, or a later one, lacks nothing but what went there
+    /// by way of the log; 0 if that is not known of any.
+    pub logged: u64,
 }
 
 impl Binding {
     /// A volume whose records all count, and that is not sealed.
     pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
-        let (distrusted, voided) = (0, 0);
-        Binding { index, uuid, generation, distrusted, voided, seal: [0; SEAL_BYTES], stamp: 0 }
+        let (distrusted, voided, seal) = (0, 0, [0; SEAL_BYTES]);
+        Binding { index, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
     }
 }
 
@@ -203,6 +206,9 @@ pub struct Record {
     pub checksum: u32,
     /// Sequence of its batch.
     pub sequence: u64,
+    /// The store is an older copy that is being completed: what older records of the block have dirty
+    /// counts for this one, too.
+    pub adds: bool,
 }
 
 /// A record's place in the mapping, to be written down anew; see [`Log::remap`].
@@ -314,6 +320,13 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
+    /// Something may go to the volume's store past the log now: that is durably noted.
+    Passing {
+        /// The volume's index in [`BlockKey`].
+        volume: u16,
+        /// How it ended.
+        result: Outcome,
+    },
     /// Release everything you hold in the region, then call `region_released`.
     Reclaim {
         /// Region number, as `Log::region_of` gives it.
@@ -380,7 +393,7 @@ impl Damage {
     }
 
     /// Whether it is known which records are lost: those whose payload fails. They are given all the same,
-    /// and whoever reads them is told; what lost headers held is not known.
+    /// and reads of them fail. What was behind a lost header, nobody knows.
     pub fn is_by_name(&self) -> bool {
         self.batches.is_empty() && self.misplaced.is_empty() && self.directories.is_empty()
     }
@@ -442,6 +455,8 @@ pub struct RecoveryReport {
     /// Volumes whose store, or for which the log, was an older copy of itself; the store was whole, and
     /// no clean record of the volume counts.
     pub outdated: Vec<(u16, Older)>,
+    /// Volumes whose store is an older copy of itself that lacks nothing but records which are dirty here.
+    pub completing: Vec<u16>,
     /// Clean records not trusted because their extent was open for direct writes, or because the
     /// backing store was changed behind the log's back.
     pub distrusted: u64,

@@ -218,7 +218,10 @@ impl Log {
         for entry in entries {
             let key = entry.key;
             let voided = r.voids(key.volume(), header.sequence);
-            let clean = header.sequence <= r.superblock.clean_before || voided;
+            // What an older copy of a store has of it.
+            let lacks = r.lacks(key.volume());
+            let has = lacks.is_some_and(|has| header.sequence <= has);
+            let clean = header.sequence <= r.superblock.clean_before || voided || has;
             let dirty = if clean { 0 } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || dirty != 0;
             let active = record && self.activity.contains(key);
@@ -247,6 +250,7 @@ impl Log {
                 dirty,
                 checksum: entry.checksum,
                 sequence: header.sequence,
+                adds: lacks.is_some(),
             }));
         }
         r.report.batches += 1;

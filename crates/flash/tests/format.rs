@@ -41,6 +41,8 @@ fn superblock() -> Superblock {
             distrusted: 0x18,
             seal: [0xCD; 32],
             stamp: 0x19,
+            voided: 0x1A,
+            logged: 0x1B,
             ..Binding::new(7, [0xAB; 16], 0x17)
         }],
     }
@@ -136,7 +138,7 @@ fn a_superblock_has_these_bytes() {
         lines(&page),
         [
             "  00 464f52454241590a0300000000100000",
-            "  10 fbe7da71010000003031323334353637",
+            "  10 096e73d3010000003031323334353637",
             "  20 38396162636465661100000000000000",
             "  30 12000000000000000010000000100000",
             "  40 0a000000040000000100000000000000",
@@ -150,7 +152,8 @@ fn a_superblock_has_these_bytes() {
             "  c0 17000000000000001800000000000000",
             "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
             "  e0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
-            "  f0 19000000000000000000000000000000",
+            "  f0 19000000000000001a00000000000000",
+            " 100 1b000000000000000000000000000000",
         ]
     );
     assert_eq!(Superblock::decode(&page), Ok(superblock()));
@@ -159,7 +162,8 @@ fn a_superblock_has_these_bytes() {
 /// As it was before there were stamps.
 fn unstamped() -> Superblock {
     let mut superblock = superblock();
-    superblock.bindings[0].stamp = 0;
+    let binding = &mut superblock.bindings[0];
+    (binding.stamp, binding.voided, binding.logged) = (0, 0, 0);
     superblock
 }
 

@@ -321,8 +321,15 @@ fn partial_blocks_take_only_the_pages_they_need() {
     let events = rig.settle();
     let [Event::Appended { position, checksum, .. }] = events[..] else { panic!("{events:?}") };
     assert_eq!(rig.log.stats().payload_pages, 3);
-    let record =
-        forebay_flash::Record { key: key(9), position, valid, dirty: 2, checksum, sequence: 1 };
+    let record = forebay_flash::Record {
+        key: key(9),
+        position,
+        valid,
+        dirty: 2,
+        checksum,
+        sequence: 1,
+        adds: false,
+    };
     assert_eq!(rig.version(&record), 3);
 }
 

@@ -42,6 +42,12 @@ impl Shard {
         }
     }
 
+    /// What the newest record of a block so far, if there is one, says is dirty.
+    pub fn recovered_dirty(&self, key: BlockKey) -> u16 {
+        let dirty = |id| self.index[id].flash_dirty;
+        self.spilled.get(&key).map_or_else(|| self.index.find(key).map_or(0, dirty), |s| s.dirty)
+    }
+
     /// A tombstone found by recovery.
     pub fn recovered_tombstone(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
         self.spilled.remove(&key);
@@ -88,7 +94,7 @@ mod tests {
     use super::*;
     use crate::cache::{Cache, around};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
-    use forebay_flash::Geometry;
+    use forebay_flash::{Geometry, Record};
 
     /// A cache over flash whose index holds four blocks.
     fn small() -> Cache {
@@ -131,6 +137,36 @@ mod tests {
 
     fn forget(cache: &mut Cache, block: u64) {
         cache.shards[0].recovered_tombstone(&mut around!(cache), BlockKey::new(0, block));
+    }
+
+    #[test]
+    fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
+        let find = |cache: &mut Cache, page, (valid, dirty)| {
+            let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
+            let (key, position) = (BlockKey::new(0, 3), Position(first + page));
+            let (checksum, sequence, adds) = (0, u64::from(page), true);
+            cache.recovered(&Record { key, position, valid, dirty, checksum, sequence, adds });
+        };
+        let owed = |cache: &Cache| cache.shards[0].recovered_dirty(BlockKey::new(0, 3));
+        // The masks of the newest record, and what is owed for it, if it has all.
+        for (newest, all) in [
+            ((3, 0), Some(1)),
+            ((3, 2), Some(3)),
+            ((1, 1), Some(1)),
+            ((2, 2), None),
+            ((2, 0), None),
+        ] {
+            let mut cache = small();
+            find(&mut cache, 1, (1, 1));
+            find(&mut cache, 2, newest);
+            assert_eq!((cache.incomplete == 0).then(|| owed(&cache)), all, "{newest:?}");
+        }
+        for (dirty, voids) in [(0, false), (1, true)] {
+            let mut cache = small();
+            find(&mut cache, 1, (1, dirty));
+            cache.recovered_tombstone(BlockKey::new(0, 3));
+            assert_eq!(cache.incomplete != 0, voids);
+        }
     }
 
     #[test]

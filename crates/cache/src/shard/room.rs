@@ -4,6 +4,7 @@ use forebay_effect::IoError;
 use forebay_flash::Log;
 
 use super::{DESTAGES_FAILED_MAX, Shard, Surroundings};
+use crate::front::Past;
 use crate::slab::Fifo;
 
 impl Shard {
@@ -37,6 +38,11 @@ impl Shard {
         true
     }
 
+    /// Who waits may try again.
+    pub fn call_starved(&mut self) {
+        self.room = true;
+    }
+
     /// Room has been waited for long enough (or not any more): who waited may go on, or is told.
     pub fn set_jam(&mut self, jam: bool) {
         self.room |= self.jam != jam;
@@ -61,9 +67,15 @@ impl Shard {
             let request = self.waiters[w].piece.request;
             let r = &around.front.requests[request];
             if r.op.modifies() {
+                let volume = usize::from(r.volume);
                 if !self.try_again(around, w) {
                     // (It went back to the starved, of whom there are no others now.)
                     self.starved = Fifo::EMPTY;
+                    if around.front.volumes[volume].past == Past::Opening {
+                        // It may, when that is noted.
+                        self.waiters.push_back(&mut others, w);
+                        continue;
+                    }
                     self.waiters.remove(w);
                     around.front.pieces_done(request, 1, Err(IoError::Device));
                 }

@@ -14,6 +14,7 @@ use forebay_flash::sabotage::Bug;
 use super::read::Found;
 use super::transfer::{Kind, Way};
 use super::{Acknowledge, Partial, Shard, Step, Surroundings};
+use crate::front::Past;
 use crate::index::{EntryId, IN_DIRTY_LIST};
 use crate::waiters::Piece;
 
@@ -184,6 +185,9 @@ impl Shard {
         op: Op,
     ) -> Step {
         let key = self.index[id].key();
+        if let Some(step) = self.wait_to_pass(around, key) {
+            return step;
+        }
         if let Some(step) = self.before_direct(around, id) {
             return step;
         }
@@ -210,7 +214,9 @@ impl Shard {
         let request = piece.request;
         if op != Op::Write {
             let t = self.start_on(id, Kind::DirectZero { request }, range);
-            let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+            let volume = &mut around.front.volumes[usize::from(key.volume())];
+            volume.direct_begins();
+            let stats = &mut volume.stats;
             stats.backing_zero_bytes += u64::from(piece.length);
             let punch = around.front.may_punch(request);
             let (token, device) = (self.token(t), Self::backing(key.volume()));
@@ -219,6 +225,7 @@ impl Shard {
             return Step::Joined;
         }
         let segment = Segment { place: self.request_place(around, piece), length: piece.length };
+        let before = self.runs.open(Way::Past);
         let kind = Kind::DirectWrite { request, pieces: 1, keep };
         let t = self.run(around, key, range, kind, Some(segment), |k| match k {
             Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
@@ -227,8 +234,36 @@ impl Shard {
             }
             _ => false,
         });
+        if before != Some(t) {
+            around.front.volumes[usize::from(key.volume())].direct_begins();
+        }
         self.index[id].set_transfer(Some(t));
         Step::Joined
+    }
+
+    /// Before something goes to the volume's store past the log, the log has to have noted that it may:
+    /// what is to be done if it has not.
+    fn wait_to_pass(&self, around: &mut Surroundings<'_>, key: BlockKey) -> Option<Step> {
+        let volume = key.volume();
+        let past = &mut around.front.volumes[usize::from(volume)].past;
+        match (*past, around.log.as_deref_mut()) {
+            (Past::Open, _) | (_, None) => None,
+            // It can take no note. (Of a store that is the whole truth it need not.)
+            _ if self.log_failed && !self.policy.write_back => None,
+            _ if self.goes_past(key) => None,
+            // The superblock that voids what flash holds says that, too.
+            _ if self.log_failed && self.holding => Some(Step::Parked),
+            // (It cannot be noted. Clients go on; a store that is rolled back after that, too, is the
+            // second fault.)
+            _ if self.log_failed => None,
+            (Past::Opening, _) => Some(Step::NoRoom),
+            (Past::Closed, Some(log)) => {
+                *past = Past::Opening;
+                log.pass(volume);
+                around.stats.passes += 1;
+                Some(Step::NoRoom)
+            }
+        }
     }
 
     /// Has the extent of a block with a record durably marked before a direct write outdates
@@ -299,6 +334,9 @@ impl Shard {
         piece: &Piece,
         zero: bool,
     ) -> Step {
+        if let Some(step) = self.wait_to_pass(around, key) {
+            return step;
+        }
         if !self.may_be_loose() {
             return Step::NoRoom;
         }
@@ -319,6 +357,7 @@ impl Shard {
         if before != Some(t) {
             let place = self.range_place(key.0);
             self.ranges.insert(place, t);
+            around.front.volumes[usize::from(key.volume())].direct_begins();
             around.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined

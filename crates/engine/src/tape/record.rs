@@ -66,6 +66,8 @@ pub enum Record {
     KeepStamps(Volume),
     /// Stamps were asked for.
     Stamp,
+    /// Older stores were completed.
+    Completed,
     /// Stamps were written: volumes and numbers.
     Stamped(Vec<(Volume, u64)>),
     /// Effects so far, and their hash.
@@ -200,6 +202,7 @@ impl Record {
                 out.write_all(&volume.0.to_le_bytes())
             }
             Record::Stamp => out.write_all(&[15]),
+            Record::Completed => out.write_all(&[18]),
             Record::Stamped(numbers) => {
                 out.write_all(&[16])?;
                 out.write_all(&(numbers.len() as u32).to_le_bytes())?;
@@ -274,6 +277,7 @@ impl Record {
             13 => Record::Seal(read_seals(input)?),
             14 => Record::KeepStamps(Volume(read_u32(input)?)),
             15 => Record::Stamp,
+            18 => Record::Completed,
             16 => {
                 let count = read_u32(input)?;
                 let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
@@ -340,17 +344,19 @@ fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
-    let StoreStamp { index, number, stamp, whole } = *store;
+    let StoreStamp { index, number, stamp, whole, released } = *store;
     out.write_all(&index.to_le_bytes())?;
-    out.write_all(&[whole.into()])?;
+    out.write_all(&[whole.into(), released.into()])?;
     write_u64(&[number, stamp.complete, stamp.seen, stamp.generation], out)
 }
 
 fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
-    let (index, whole) = (u16::from_le_bytes(read_array(input)?), read_u8(input)? != 0);
+    let index = u16::from_le_bytes(read_array(input)?);
+    let (whole, released) = (read_u8(input)? != 0, read_u8(input)? != 0);
     let number = read_u64(input)?;
     let (complete, seen, generation) = (read_u64(input)?, read_u64(input)?, read_u64(input)?);
-    Ok(StoreStamp { index, number, stamp: Stamp { complete, seen, generation }, whole })
+    let stamp = Stamp { complete, seen, generation };
+    Ok(StoreStamp { index, number, stamp, whole, released })
 }
 
 fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {

@@ -112,6 +112,7 @@ impl<R: Read> Player<R> {
                 cache.keep_stamps(volume);
             }
             Record::Stamp => cache.stamp(),
+            Record::Completed => cache.completed(),
             Record::Stamped(numbers) => {
                 let attached =
                     |n: &(forebay_block::Volume, u64)| (n.0.0 as usize) < cache.volume_count();

@@ -24,7 +24,7 @@
 //! | 126 | 2 | zeroes |
 //! | 128 | 16 each | epochs: sequence of the first batch (8), epoch (8); ascending |
 //! | | 8 each | active extents: key of the first block |
-//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), voided (8), zeroes (8) |
+//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), voided (8), logged (8) |
 //!
 //! In version 1, bound volumes took 32 bytes each, and ended with the generation. A stamp of 0 is none:
 //! there was none before there were stamps.
@@ -155,6 +155,7 @@ impl Superblock {
             put(bytes, at + 40, &binding.seal);
             put(bytes, at + 72, &binding.stamp.to_le_bytes());
             put(bytes, at + 80, &binding.voided.to_le_bytes());
+            put(bytes, at + 88, &binding.logged.to_le_bytes());
             at += BINDING_BYTES;
         }
         seal(bytes, &MAGIC, self.layout);
@@ -222,8 +223,8 @@ impl Superblock {
                     }
                     let distrusted = sequence_at(bytes, 32)?;
                     let (stamp, voided) = (u64_at(bytes, 72), sequence_at(bytes, 80)?);
-                    let seal = array_at(bytes, 40);
-                    Ok(Binding { distrusted, voided, seal, stamp, ..binding })
+                    let (seal, logged) = (array_at(bytes, 40), u64_at(bytes, 88));
+                    Ok(Binding { distrusted, voided, seal, stamp, logged, ..binding })
                 })
                 .collect::<Result<_, FormatError>>()?,
         })

@@ -7,7 +7,7 @@
 //! one what others would have reused.
 //!
 //! - [`SharedRecorder`] keeps what phases are found with: of each access the reuse distance, for
-//!   each workload by itself and for all together.
+//!   each workload alone and all together.
 //! - [`PhaseTree`] finds phases from the hits and misses of caches of ever smaller sizes.
 //! - [`PhaseReuse`] says what a span of accesses reuses and what it floods a cache with.
 //!

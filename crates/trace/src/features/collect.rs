@@ -251,7 +251,7 @@ impl Collector {
 }
 
 impl OpState {
-    /// Counts a request by itself.
+    /// Counts one request, whatever came before it.
     #[inline(always)]
     fn count(&mut self, r: &Request, blocks: u64, size: BlockSize) {
         let end = r.offset + r.length;

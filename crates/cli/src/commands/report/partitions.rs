@@ -1,4 +1,4 @@
-//! How a cache is divided: shares, and what they do beside other divisions.
+//! How a cache is divided: the shares, beside other ways to divide it.
 
 use forebay_report::{Section, Table, Unit};
 use serde_json::Value;

@@ -1,0 +1,60 @@
+# A flash device that dies under load: it neither takes nor gives anything any more, until it is back, as old as
+# when it died. Of a volume with nothing dirty there no client hears of it, and the stores have everything; the
+# next start takes nothing from flash. Of a volume that is dirty there, what is dirty waits for the device.
+. "$(dirname "$0")/lib.sh"
+need nbdkit nbdfuse qemu-io python3
+[ "$(id -u)" = 0 ] || skip "not root"
+[ -e /dev/fuse ] || skip "no /dev/fuse"
+nbdkit --filter=error null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no filter for errors"
+release() {
+    [ ! -d tier ] || fusermount3 -u -z tier 2>/dev/null || umount -l tier 2>/dev/null || true
+    [ ! -s tier.pid ] || kill -KILL "$(cat tier.pid)" 2>/dev/null || true
+    rm -f tier.pid tier.sock
+}
+more_cleanup() { release; }
+# mount_tier: the file tier/nbd, which fails while the file dead is there.
+mount_tier() {
+    mkdir -p tier
+    nbdkit -U "$WORK/tier.sock" -P "$WORK/tier.pid" --filter=error file tier.raw \
+        error=EIO error-rate=100% error-file="$WORK/dead"
+    nbdfuse tier "nbd+unix:///?socket=$WORK/tier.sock" >>fuse.log 2>&1 &
+    for _ in $(seq 100); do [ -e tier/nbd ] && return 0; sleep 0.05; done
+    skip "nbdfuse cannot mount here: $(tail -1 fuse.log)"
+}
+
+for layout in log slots; do
+    for policy in write-through write-back; do
+        for end in kill stop replaced; do
+            how="$layout, $policy, $end"
+            rm -f dead disk.img
+            truncate -s 64M tier.raw
+            mount_tier
+            config flash dram=4MiB size=64MiB policy="$policy"
+            sed -i -e "s|^path = .*|path = \"$WORK/tier/nbd\"|" -e "s|^\[flash\]|[flash]\nlayout = \"$layout\"|" \
+                forebay.toml
+            start
+            io 'write -P 0x11 0 32M' flush 'read -P 0x11 0 32M'
+            ctl destage
+            touch dead
+            # Blocks that flash holds, and others.
+            io 'write -P 0x22 0 16M' flush 'read -P 0x22 0 16M' 'read -P 0x11 16M 16M' \
+                'write -P 0x33 40M 8M' 'write -z 4M 1M' flush 'read -P 0 4M 1M' 'read -P 0x33 40M 8M'
+            [ "$(which pass_through)" = vm1 ] || fail "$how: $(status)"
+            [ -z "$(which dirty_blocks)" ] || fail "$how: something is dirty: $(status)"
+            case $end in
+                kill | replaced) crash ;;
+                stop) stop || true ;;
+            esac
+            rm dead
+            # (Without the device the store is served as it is, and asks for no flag.)
+            [ "$end" != replaced ] || config dram=4MiB size=64MiB policy="$policy"
+            start
+            io 'read -P 0x22 0 4M' 'read -P 0 4M 1M' 'read -P 0x22 5M 11M' 'read -P 0x11 16M 16M' \
+                'read -P 0x33 40M 8M' 'write -P 0x44 0 32M' flush 'read -P 0x44 0 32M'
+            [ -z "$(which pass_through)" ] || fail "$how: flash is not in use again"
+            stop
+            release
+            rm -f tier.raw
+        done
+    done
+done
