@@ -5,11 +5,12 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 21] = [
+const LEVELS: [(&str, u32); 22] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
     ("forebay-model", 1),
     ("forebay-locality", 1),
+    ("forebay-replacement", 1),
     ("forebay-report", 1),
     ("forebay-config", 2),
     ("forebay-nbd", 2),
@@ -33,10 +34,11 @@ const LEVELS: [(&str, u32); 21] = [
 const LEAVES: [&str; 4] = ["bench/", "fuzz/", "tests/", "xtask/"];
 
 /// Crates that know no clock, thread, file or socket.
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
     "forebay-block",
     "forebay-effect",
     "forebay-locality",
+    "forebay-replacement",
     "forebay-nbd",
     "forebay-flash",
     "forebay-cache",

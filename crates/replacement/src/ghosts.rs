@@ -1,0 +1,184 @@
+//! Ghosts: the keys of blocks that left, in the order in which they left.
+//!
+//! Memory is fixed at construction: 21 bytes an entry (hash 8, links 8, chain 4, list 1) and 4 for
+//! each bucket, of which there are as many as the next power of two, so 25 to 29 bytes. The hash
+//! is a bijection of the key and is kept whole: no key is mistaken for another.
+//!
+//! Several lists share the table, as ARC's two do. A list is cut to its size by its policy when
+//! the next block comes in; until then it may be longer, within [`SLACK`].
+
+use crate::hash::mix;
+use crate::links::{Links, List};
+
+const NONE: u32 = u32::MAX;
+
+/// Entries beyond those that the policy asks for: evictions without an insertion in between.
+const SLACK: u32 = 64;
+
+/// The most ghosts that one insertion cuts off. One comes with each eviction; more are cut off
+/// only after the capacity was made smaller.
+pub(crate) const TRIM_MAX: u32 = 64;
+
+/// See the module. `N` lists share the table.
+#[derive(Debug)]
+pub(crate) struct Ghosts<const N: usize> {
+    links: Links,
+    lists: [List; N],
+    free: List,
+    hashes: Box<[u64]>,
+    /// Next entry in the same bucket.
+    chain: Box<[u32]>,
+    list_of: Box<[u8]>,
+    buckets: Box<[u32]>,
+}
+
+impl<const N: usize> Ghosts<N> {
+    /// A table for at least `entries` ghosts in all lists together.
+    pub fn new(entries: u32) -> Self {
+        let entries = entries.saturating_add(SLACK).min(NONE - 1);
+        let mut links = Links::new(entries);
+        let mut free = List::EMPTY;
+        (0..entries).rev().for_each(|entry| links.push_front(&mut free, entry));
+        Ghosts {
+            links,
+            lists: [List::EMPTY; N],
+            free,
+            hashes: vec![0; entries as usize].into(),
+            chain: vec![NONE; entries as usize].into(),
+            list_of: vec![0; entries as usize].into(),
+            buckets: vec![NONE; (entries as usize).next_power_of_two()].into(),
+        }
+    }
+
+    /// The list that holds the key, if one does.
+    pub fn list_of(&self, key: u64) -> Option<usize> {
+        self.find(mix(key)).map(|entry| self.list_of[entry as usize].into())
+    }
+
+    pub fn len(&self, list: usize) -> u32 {
+        self.lists[list].len()
+    }
+
+    /// Puts the key at the young end of a list; it is in none. If the table is full the oldest
+    /// ghost of that list is forgotten, or of the longest.
+    pub fn push(&mut self, list: usize, key: u64) {
+        let hash = mix(key);
+        debug_assert!(self.find(hash).is_none(), "{key} is a ghost already");
+        if self.free.is_empty() {
+            let longest = (0..N).max_by_key(|&other| self.len(other)).expect("at least one list");
+            self.forget_oldest(if self.len(list) > 0 { list } else { longest });
+        }
+        let entry = self.links.pop_front(&mut self.free).expect("room was made");
+        self.links.push_front(&mut self.lists[list], entry);
+        self.list_of[entry as usize] = list as u8;
+        self.hashes[entry as usize] = hash;
+        let bucket = self.bucket(hash);
+        self.chain[entry as usize] = core::mem::replace(&mut self.buckets[bucket], entry);
+    }
+
+    /// Forgets the key; gives the list that held it.
+    pub fn remove(&mut self, key: u64) -> Option<usize> {
+        let entry = self.find(mix(key))?;
+        let list = self.list_of[entry as usize].into();
+        self.forget(entry);
+        Some(list)
+    }
+
+    /// Forgets the oldest of a list until it is no longer than `len`, at most [`TRIM_MAX`] of them; says
+    /// how many.
+    pub fn trim(&mut self, list: usize, len: u32) -> u32 {
+        let excess = self.len(list).saturating_sub(len).min(TRIM_MAX);
+        (0..excess).for_each(|_| self.forget_oldest(list));
+        excess
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        let own = size_of_val(&*self.hashes) + size_of_val(&*self.chain);
+        let own = own + size_of_val(&*self.list_of) + size_of_val(&*self.buckets);
+        self.links.memory_bytes() + own as u64
+    }
+
+    fn forget_oldest(&mut self, list: usize) {
+        if let Some(entry) = self.lists[list].back() {
+            self.forget(entry);
+        }
+    }
+
+    fn forget(&mut self, entry: u32) {
+        let next = self.chain[entry as usize];
+        let bucket = self.bucket(self.hashes[entry as usize]);
+        if self.buckets[bucket] == entry {
+            self.buckets[bucket] = next;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.chain[before as usize] != entry {
+                before = self.chain[before as usize];
+            }
+            self.chain[before as usize] = next;
+        }
+        let list = usize::from(self.list_of[entry as usize]);
+        self.links.remove(&mut self.lists[list], entry);
+        self.links.push_front(&mut self.free, entry);
+    }
+
+    fn bucket(&self, hash: u64) -> usize {
+        (hash & (self.buckets.len() as u64 - 1)) as usize
+    }
+
+    fn find(&self, hash: u64) -> Option<u32> {
+        let mut entry = self.buckets[self.bucket(hash)];
+        while entry != NONE && self.hashes[entry as usize] != hash {
+            entry = self.chain[entry as usize];
+        }
+        (entry != NONE).then_some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Two lists in one table do what two deques do, and the table never grows.
+        #[test]
+        fn ghosts_are_deques_of_keys(
+            steps in prop::collection::vec((0..4_u8, 0..2_usize, 0..200_u64), 1..600)
+        ) {
+            let mut ghosts: Ghosts<2> = Ghosts::new(10);
+            let bytes = ghosts.memory_bytes();
+            let mut models: [VecDeque<u64>; 2] = Default::default();
+            for (step, list, key) in steps {
+                let at = models.iter().position(|m| m.contains(&key));
+                prop_assert_eq!(ghosts.list_of(key), at);
+                match step {
+                    0 | 1 if at.is_none() => {
+                        ghosts.push(list, key);
+                        if models[0].len() + models[1].len() == (10 + SLACK) as usize {
+                            let longer = usize::from(models[1].len() >= models[0].len());
+                            let from = if models[list].is_empty() { longer } else { list };
+                            models[from].pop_back();
+                        }
+                        models[list].push_front(key);
+                    }
+                    2 => {
+                        prop_assert_eq!(ghosts.remove(key), at);
+                        models.iter_mut().for_each(|m| m.retain(|&k| k != key));
+                    }
+                    3 => {
+                        ghosts.trim(list, key as u32);
+                        models[list].truncate(key as usize);
+                    }
+                    _ => {}
+                }
+                for (list, model) in models.iter().enumerate() {
+                    prop_assert_eq!(ghosts.len(list) as usize, model.len());
+                }
+            }
+            prop_assert_eq!(ghosts.memory_bytes(), bytes);
+        }
+    }
+}

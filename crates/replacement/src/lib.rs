@@ -1,0 +1,63 @@
+//! Replacement policies: which block gives way when another comes in.
+//!
+//! A policy orders **nodes**, places that are numbered from 0: the frames of a DRAM tier, or the
+//! cells of a flash tier in the layout `slots`. It knows nothing of masks, dirt or devices, does no
+//! I/O, reads no clock, allocates nothing after construction, and answers the same calls with the
+//! same answers on every machine. [`Policy`] is the protocol; [`Replacement`] is a policy at work,
+//! chosen by its [`Kind`]. The caller keeps the index from keys to nodes:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
+//!
+//! let capacity = 2;
+//! let mut policy = Replacement::new(capacity, capacity, &Parameters::new(Kind::Sieve));
+//! let mut index: HashMap<u64, u32> = HashMap::new();
+//! let mut keys = [0; 2];
+//! let mut free = vec![1, 0];
+//! let mut hits = 0;
+//! for key in [1, 2, 1, 3, 1] {
+//!     if let Some(&node) = index.get(&key) {
+//!         policy.on_access(node);
+//!         hits += 1;
+//!         continue;
+//!     }
+//!     while policy.len() >= capacity {
+//!         let victim = policy.evict(Some(key)).expect("not empty");
+//!         index.remove(&keys[victim as usize]);
+//!         free.push(victim);
+//!     }
+//!     let node = free.pop().expect("room was made");
+//!     policy.insert(node, key, Hint::default());
+//!     keys[node as usize] = key;
+//!     index.insert(key, node);
+//! }
+//! assert_eq!(hits, 2);
+//! ```
+//!
+//! **To add a policy**: write `policies/NAME.rs` with a type that implements [`Policy`], and add a
+//! `mod` and a line to the registry in `policies/mod.rs`. From the line follow the configuration's
+//! name, [`Kind::ALL`], construction and dispatch, and with `ALL` the property tests and the bench.
+//! Then write its oracle from the paper, in `tests/oracle/`.
+//!
+//! Memory is fixed when a policy is constructed; [`Policy::metadata_bytes`] reports all of it.
+
+mod chunks;
+mod ghosts;
+mod hash;
+mod links;
+mod parameters;
+mod policies;
+mod policy;
+mod position;
+mod sketch;
+
+pub use chunks::ChunkHitRatios;
+pub use links::{Links, List};
+pub use parameters::{Parameter, ParameterError, Parameters};
+pub use policies::{
+    Arc, Clock, Fifo, HrLru, Kind, Lfu, Lru, PriorityLru, Random, Replacement, S3Fifo, Sieve, TwoQ,
+    UnknownKind, WTinyLfu,
+};
+pub use policy::{About, Hint, LikelyVictims, Percent, Policy, Tier};
+pub use position::{PositionRule, Standing, position};

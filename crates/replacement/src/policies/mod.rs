@@ -1,0 +1,242 @@
+//! The policies, one file each, and their registry.
+
+mod arc;
+mod clock;
+mod fifo;
+mod hr_lru;
+mod lfu;
+mod lru;
+mod priority_lru;
+mod random;
+mod s3_fifo;
+mod sieve;
+mod sub_queues;
+mod two_q;
+mod w_tinylfu;
+
+pub use arc::Arc;
+pub use clock::Clock;
+pub use fifo::Fifo;
+pub use hr_lru::HrLru;
+pub use lfu::Lfu;
+pub use lru::Lru;
+pub use priority_lru::PriorityLru;
+pub use random::Random;
+pub use s3_fifo::S3Fifo;
+pub use sieve::Sieve;
+pub use two_q::TwoQ;
+pub use w_tinylfu::WTinyLfu;
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::parameters::Parameters;
+use crate::policy::{About, Hint, Policy};
+
+/// From a line for each policy: [`Kind`] with its names and ideas, [`Replacement`] and its dispatch.
+/// What a line says is said nowhere else.
+macro_rules! registry {
+    ($($(#[doc = $idea:literal])+ $policy:ident = $name:literal;)+) => {
+        /// The policies there are.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[doc = $idea])+ $policy,)+
+        }
+
+        impl Kind {
+            /// All policies.
+            pub const ALL: &'static [Kind] = &[$(Kind::$policy),+];
+
+            /// Its name in configurations.
+            pub const fn name(self) -> &'static str {
+                match self { $(Kind::$policy => $name,)+ }
+            }
+
+            /// Its idea, in a sentence.
+            pub fn idea(self) -> &'static str {
+                match self { $(Kind::$policy => concat!($($idea),+).trim_ascii_start(),)+ }
+            }
+
+            /// Its source, tiers and parameters.
+            pub const fn about(self) -> &'static About {
+                match self { $(Kind::$policy => &<$policy as Policy>::ABOUT,)+ }
+            }
+        }
+
+        /// A policy at work. An enum, not a trait object: hits take this path.
+        #[derive(Debug)]
+        #[allow(missing_docs)]
+        pub enum Replacement {
+            $($policy($policy),)+
+        }
+
+        impl Policy for Replacement {
+            const ABOUT: About =
+                About { source: "", remarks: "", tiers: &[], parameters: &[] };
+
+            /// The policy that `parameters` are of.
+            fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
+                match parameters.kind() {
+                    $(Kind::$policy => Replacement::$policy(Policy::new(nodes, capacity, parameters)),)+
+                }
+            }
+            #[inline]
+            fn on_access(&mut self, node: u32) {
+                match self { $(Replacement::$policy(p) => p.on_access(node),)+ }
+            }
+            #[inline]
+            fn insert(&mut self, node: u32, key: u64, hint: Hint) {
+                match self { $(Replacement::$policy(p) => p.insert(node, key, hint),)+ }
+            }
+            #[inline]
+            fn evict(&mut self, incoming: Option<u64>) -> Option<u32> {
+                match self { $(Replacement::$policy(p) => p.evict(incoming),)+ }
+            }
+            fn restore(&mut self, node: u32) {
+                match self { $(Replacement::$policy(p) => p.restore(node),)+ }
+            }
+            fn remove(&mut self, node: u32) {
+                match self { $(Replacement::$policy(p) => p.remove(node),)+ }
+            }
+            fn set_capacity(&mut self, capacity: u32) {
+                match self { $(Replacement::$policy(p) => p.set_capacity(capacity),)+ }
+            }
+            fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
+                match self { $(Replacement::$policy(p) => p.likely_victim(after),)+ }
+            }
+            fn len(&self) -> u32 {
+                match self { $(Replacement::$policy(p) => p.len(),)+ }
+            }
+            fn metadata_bytes(&self) -> u64 {
+                match self { $(Replacement::$policy(p) => p.metadata_bytes(),)+ }
+            }
+            fn steps_max(parameters: &Parameters) -> u64 {
+                match parameters.kind() {
+                    $(Kind::$policy => <$policy as Policy>::steps_max(parameters),)+
+                }
+            }
+            fn steps(&self) -> u64 {
+                match self { $(Replacement::$policy(p) => p.steps(),)+ }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Evicts the block that was not used for longest.
+    Lru = "lru";
+    /// Evicts the block that came in first.
+    Fifo = "fifo";
+    /// FIFO, but a block that was used since the hand last passed gets another round.
+    Clock = "clock";
+    /// A hand sweeps a queue from old to young and evicts the first block that was not used since its
+    /// last pass; blocks keep their places.
+    Sieve = "sieve";
+    /// A small queue on probation, a main queue, and the keys of what left the small one: a block that is
+    /// used once leaves soon.
+    S3Fifo = "s3-fifo";
+    /// A queue for new blocks; one that is wanted again after it left enters an LRU list.
+    TwoQ = "2q";
+    /// Two LRU lists, of blocks used once and more often; the keys of what left each decide how large
+    /// each of them is.
+    Arc = "arc";
+    /// Evicts the block that was used least often; counts are halved from time to time.
+    Lfu = "lfu";
+    /// A block leaves a small LRU window into the main cache only if it was used more often than
+    /// what it would replace, by a sketch of recent use.
+    WTinyLfu = "w-tinylfu";
+    /// LRU, but a block enters the deeper in the queue, the lower the hit ratio of its chunk.
+    HrLru = "hr-lru";
+    /// LRU, but where a block enters the queue follows from the priority of its volume and the hit ratio
+    /// of its chunk.
+    PriorityLru = "priority-lru";
+    /// Evicts any block, each with the same probability.
+    Random = "random";
+}
+
+impl Default for Kind {
+    /// LRU: what formulas and curves are about.
+    fn default() -> Kind {
+        Kind::Lru
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no policy has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownKind {
+    name: String,
+}
+
+impl UnknownKind {
+    /// The policy whose name is nearest, if one is near enough to be meant.
+    pub fn nearest(&self) -> Option<Kind> {
+        let distance = |kind: &Kind| edits(&self.name.to_ascii_lowercase(), kind.name());
+        let nearest = Kind::ALL.iter().copied().min_by_key(distance)?;
+        (distance(&nearest) * 3 <= nearest.name().len()).then_some(nearest)
+    }
+}
+
+impl fmt::Display for UnknownKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        write!(f, "there is no policy `{}`", self.name)?;
+        if let Some(nearest) = self.nearest() {
+            write!(f, " (did you mean `{nearest}`?)")?;
+        }
+        write!(f, ": choose one of {}", names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownKind {}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    /// # Errors
+    /// If no policy has that name; the message lists those there are.
+    fn from_str(name: &str) -> Result<Kind, UnknownKind> {
+        let found = Kind::ALL.iter().copied().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownKind { name: name.to_string() })
+    }
+}
+
+/// Insertions, deletions and replacements that make `a` from `b`.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = core::mem::replace(&mut row[0], i + 1);
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_policy_and_others_are_refused_with_the_nearest() {
+        for &kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert!(!kind.idea().is_empty() && !kind.about().source.is_empty(), "{kind}");
+            assert!(!kind.about().tiers.is_empty(), "{kind}");
+        }
+        let error = "S3FIFO".parse::<Kind>().unwrap_err();
+        assert_eq!(error.nearest(), Some(Kind::S3Fifo));
+        let text = error.to_string();
+        assert!(text.contains("(did you mean `s3-fifo`?)") && text.contains("lru, fifo"), "{text}");
+        assert_eq!("quantum".parse::<Kind>().unwrap_err().nearest(), None);
+    }
+}
