@@ -1,6 +1,7 @@
 //! Goal: every policy is the one of its paper. Method: the hits of each, request for request, are those of a
 //! naive version in `oracle/`, on random small cases with invalidations and changes of size, on
-//! mixed workloads at twenty sizes, and on a real trace.
+//! mixed workloads at twenty sizes, and on a real trace. On the whole of that trace, the misses are those that
+//! libCacheSim counts.
 //!
 //! `random` has no oracle: `properties.rs` tests its distribution.
 
@@ -230,4 +231,31 @@ fn a_real_trace_has_the_hits_of_the_papers_at_twenty_sizes() {
     assert_eq!(blocks.len(), 1_141_869);
     // Oracles search from end to end: a part of the trace, and sizes to match.
     at_twenty_sizes(&blocks[..50_000], 4000.0);
+}
+
+/// The counts of libCacheSim (revision aa0fc40 of October 2024): `cachesim blocks.txt txt NAME SIZE --ignore-obj-size 1` over
+/// the same blocks, one a line; its `lfu` does not age and its hands have no bound.
+#[test]
+fn a_real_trace_has_the_misses_that_libcachesim_counts() {
+    let Some(blocks) = real_trace() else { return };
+    for (kind, at_1000, at_20_000, at_60_000) in [
+        (Kind::Lru, 1_029_095, 1_005_820, 896_455),
+        (Kind::Fifo, 1_030_765, 1_005_438, 867_529),
+        (Kind::Clock, 1_029_089, 1_006_477, 898_852),
+        (Kind::Sieve, 1_040_074, 960_234, 834_564),
+        (Kind::S3Fifo, 1_028_401, 963_594, 804_009),
+        (Kind::Arc, 1_029_279, 963_176, 874_407),
+        (Kind::Lfu, 1_078_711, 965_924, 834_564),
+        (Kind::TwoQ, 1_027_545, 981_694, 819_398),
+    ] {
+        let mut parameters = Parameters::new(kind);
+        // (Those that have them.)
+        let _ = parameters.set("hand_steps_max", u32::MAX);
+        let _ = parameters.set("ageing_capacities", 0);
+        for (size, misses) in [(1000, at_1000), (20_000, at_20_000), (60_000, at_60_000)] {
+            let mut cache = Cache::new(&parameters, size, size);
+            let counted = blocks.iter().filter(|&&block| !cache.access(block, 100)).count();
+            assert_eq!(counted, misses, "{kind} at {size}");
+        }
+    }
 }
