@@ -12,6 +12,7 @@
 //! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
 //!   so often, as in a cache beside the data path.
 //! - [`ContentLocality`] measures contents in the place of blocks.
+//! - [`Clairvoyant`] counts the hits of the best possible cache of a size, which knows the future.
 //! - [`ReuseStack`] gives the distance of each access.
 //! - [`Slicer`] splits a large workload into [`Slice`]s, to be measured by threads of the caller's, and
 //!   merged with bounds on the error.
@@ -24,6 +25,7 @@
 //! no randomness; the same accesses give the same numbers on every machine.
 
 mod bounds;
+mod clairvoyant;
 mod contents;
 mod cpu;
 mod curve;
@@ -47,6 +49,7 @@ mod workload;
 mod write_only;
 
 pub use bounds::Interval;
+pub use clairvoyant::{Clairvoyant, ClairvoyantHits};
 pub use contents::ContentLocality;
 pub use curve::{CurvePoint, MissRatioCurve};
 pub use distance::{Distance, UnknownDistance};
