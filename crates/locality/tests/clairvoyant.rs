@@ -126,10 +126,8 @@ fn on_a_real_trace_the_optimum_is_above_lru_at_twenty_sizes() {
     assert_eq!(clairvoyant.hits(269_210).all(), 1_141_869 - 269_210);
 
     // libCacheSim (revision aa0fc40), objects are the requests' first sectors.
-    let sectors: Vec<u64> = bytes
-        .chunks_exact(32)
-        .map(|r| u64::from_le_bytes(r[16..24].try_into().unwrap()))
-        .collect();
+    let sectors: Vec<u64> =
+        bytes.chunks_exact(32).map(|r| u64::from_le_bytes(r[16..24].try_into().unwrap())).collect();
     let mut clairvoyant = Clairvoyant::new();
     clairvoyant.access_batch(&sectors, &vec![Read; sectors.len()]).unwrap();
     for (size, miss_ratio) in [(1000, 0.7642), (20_000, 0.4553), (60_000, 0.4301)] {

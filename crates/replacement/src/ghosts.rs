@@ -1,6 +1,6 @@
 //! Ghosts: the keys of blocks that left, in the order in which they left.
 //!
-//! Memory is fixed at construction: 21 bytes an entry (hash 8, links 8, chain 4, list 1) and 4 for
+//! Memory is fixed at construction, until more is reserved: 21 bytes an entry (hash 8, links 8, chain 4, list 1) and 4 for
 //! each bucket, of which there are as many as the next power of two, so 25 to 29 bytes. The hash
 //! is a bijection of the key and is kept whole: no key is mistaken for another.
 //!
@@ -50,6 +50,20 @@ impl<const N: usize> Ghosts<N> {
         }
     }
 
+    /// Makes room for `entries` ghosts, if there is not. All ghosts stay, in their order.
+    pub fn reserve(&mut self, entries: u32) {
+        if entries.saturating_add(SLACK) <= self.links.nodes() {
+            return;
+        }
+        let mut larger = Ghosts::new(entries);
+        for list in 0..N {
+            for entry in self.links.from_back(&self.lists[list]) {
+                larger.push_hash(list, self.hashes[entry as usize]);
+            }
+        }
+        *self = larger;
+    }
+
     /// The list that holds the key, if one does.
     pub fn list_of(&self, key: u64) -> Option<usize> {
         self.find(mix(key)).map(|entry| self.list_of[entry as usize].into())
@@ -62,8 +76,11 @@ impl<const N: usize> Ghosts<N> {
     /// Puts the key at the young end of a list; it is in none. If the table is full the oldest
     /// ghost of that list is forgotten, or of the longest.
     pub fn push(&mut self, list: usize, key: u64) {
-        let hash = mix(key);
-        debug_assert!(self.find(hash).is_none(), "{key} is a ghost already");
+        self.push_hash(list, mix(key));
+    }
+
+    fn push_hash(&mut self, list: usize, hash: u64) {
+        debug_assert!(self.find(hash).is_none(), "the key is a ghost already");
         if self.free.is_empty() {
             let longest = (0..N).max_by_key(|&other| self.len(other)).expect("at least one list");
             self.forget_oldest(if self.len(list) > 0 { list } else { longest });
@@ -179,6 +196,25 @@ mod tests {
                 }
             }
             prop_assert_eq!(ghosts.memory_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn more_room_keeps_all_ghosts_and_their_order() {
+        let mut ghosts: Ghosts<2> = Ghosts::new(4);
+        (0..60).for_each(|key| ghosts.push(key as usize % 2, key));
+        let bytes = ghosts.memory_bytes();
+        ghosts.reserve(4);
+        assert_eq!(ghosts.memory_bytes(), bytes);
+        ghosts.reserve(1000);
+        assert!(ghosts.memory_bytes() > bytes);
+        for key in 0..60 {
+            assert_eq!(ghosts.list_of(key), Some(key as usize % 2));
+        }
+        for key in 0..60 {
+            let list = key as usize % 2;
+            ghosts.trim(list, ghosts.len(list) - 1);
+            assert_eq!(ghosts.list_of(key), None, "the oldest goes first");
         }
     }
 }

@@ -35,12 +35,14 @@
 //! assert_eq!(hits, 2);
 //! ```
 //!
-//! **To add a policy**: write `policies/NAME.rs` with a type that implements [`Policy`], and add a
+//! **To add a policy**: write `policies/NAME.rs` with a type that implements [`Policy`] and
+//! [`Documented`], and add a
 //! `mod` and a line to the registry in `policies/mod.rs`. From the line follow the configuration's
 //! name, [`Kind::ALL`], construction and dispatch, and with `ALL` the property tests and the bench.
 //! Then write its oracle from the paper, in `tests/oracle/`.
 //!
-//! Memory is fixed when a policy is constructed; [`Policy::metadata_bytes`] reports all of it.
+//! Memory is fixed when a policy is constructed, until it gets a larger capacity;
+//! [`Policy::metadata_bytes`] reports all of it.
 
 mod chunks;
 mod ghosts;
@@ -59,5 +61,5 @@ pub use policies::{
     Arc, Clock, Fifo, HrLru, Kind, Lfu, Lru, PriorityLru, Random, Replacement, S3Fifo, Sieve, TwoQ,
     UnknownKind, WTinyLfu,
 };
-pub use policy::{About, Hint, LikelyVictims, Percent, Policy, Tier};
+pub use policy::{About, Documented, Hint, LikelyVictims, Percent, Policy, Tier};
 pub use position::{PositionRule, Standing, position};

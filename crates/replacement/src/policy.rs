@@ -9,8 +9,8 @@ use crate::parameters::{Parameter, Parameters};
 pub struct About {
     /// Where it was published.
     pub source: &'static str,
-    /// Where it does badly, and what the source leaves open.
-    pub remarks: &'static str,
+    /// Where it does badly, as what follows "it".
+    pub weakness: &'static str,
     /// The tiers it can order.
     pub tiers: &'static [Tier],
     /// Its parameters.
@@ -79,6 +79,12 @@ impl Default for Hint {
     }
 }
 
+/// A policy that says where it comes from and what can be set.
+pub trait Documented {
+    /// Its source, tiers and parameters.
+    const ABOUT: About;
+}
+
 /// A replacement policy.
 ///
 /// A node is *free*, *resident*, or has been *evicted*. [`insert`](Policy::insert) makes it
@@ -93,9 +99,6 @@ impl Default for Hint {
 ///
 /// No call takes more than [`steps_max`](Policy::steps_max) steps beyond a constant number.
 pub trait Policy: Sized {
-    /// Its source, tiers and parameters.
-    const ABOUT: About;
-
     /// A policy over nodes below `nodes`, with room for `capacity` blocks.
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self;
 
@@ -126,7 +129,8 @@ pub trait Policy: Sized {
     /// was evicted the ghost is forgotten. Not for a node that is free already.
     fn remove(&mut self, node: u32);
 
-    /// There is room for `capacity` blocks from now on. The caller evicts those that are too many.
+    /// There is room for `capacity` blocks from now on. The caller evicts those that are too many. A
+    /// capacity larger than any before takes memory, and time in proportion to it.
     fn set_capacity(&mut self, capacity: u32);
 
     /// A node that gives way early: the first one, or the one after `after`, a resident node that
@@ -147,7 +151,7 @@ pub trait Policy: Sized {
         self.len() == 0
     }
 
-    /// The memory the policy takes, all of it. Fixed at construction.
+    /// The memory the policy takes, all of it. Only `set_capacity` changes it.
     fn metadata_bytes(&self) -> u64;
 
     /// The most steps that one call takes: nodes that a hand passes, that move between

@@ -41,9 +41,20 @@ impl Sketch {
         sketch
     }
 
+    /// For another number of keys. A sketch that has to be larger forgets its counts: keys are not
+    /// known, so they cannot be moved.
+    pub fn resize(&mut self, keys: u32, sample: u64) {
+        let larger = Sketch::new(keys, sample);
+        if larger.blocks.len() > self.blocks.len() {
+            *self = larger;
+        } else {
+            self.set_sample(sample);
+        }
+    }
+
     /// Halves counts after `sample` uses from now on. A sweep over all blocks takes as many uses as there are
     /// blocks; so that none falls far behind, halvings are no closer than a 64th of that.
-    pub fn set_sample(&mut self, sample: u64) {
+    fn set_sample(&mut self, sample: u64) {
         self.sample = sample.max(self.blocks.len() as u64 / 64).max(1);
     }
 

@@ -45,7 +45,7 @@ enum Node {
 /// Makes those of the calls that the protocol allows; gives what `evict` answered.
 fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u32>> {
     let mut policy = Replacement::new(NODES, capacity, parameters);
-    let bytes = policy.metadata_bytes();
+    let mut bytes = policy.metadata_bytes();
     let steps_max = Replacement::steps_max(parameters);
     let mut nodes = [Node::Free; NODES as usize];
     let mut answers = Vec::new();
@@ -98,7 +98,10 @@ fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u
                 policy.remove(n);
                 nodes[n as usize] = Node::Free;
             }
-            Call::SetCapacity(capacity) => policy.set_capacity(capacity),
+            Call::SetCapacity(capacity) => {
+                policy.set_capacity(capacity);
+                bytes = policy.metadata_bytes();
+            }
             _ => {}
         }
         let resident: BTreeSet<u32> =

@@ -16,7 +16,7 @@
 use crate::ghosts::{Ghosts, TRIM_MAX};
 use crate::links::{Links, List};
 use crate::parameters::Parameters;
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 /// The numbers of B1 and B2 in the table of ghosts.
 const B1: usize = 0;
@@ -63,14 +63,16 @@ impl Arc {
     }
 }
 
-impl Policy for Arc {
+impl Documented for Arc {
     const ABOUT: About = About {
         source: "Megiddo and Modha, FAST 2003",
-        remarks: "does badly on loops a little larger than the cache",
+        weakness: "does badly on loops a little larger than the cache",
         tiers: Tier::ALL,
         parameters: &[],
     };
+}
 
+impl Policy for Arc {
     fn new(nodes: u32, capacity: u32, _parameters: &Parameters) -> Self {
         Arc {
             links: Links::new(nodes),
@@ -78,7 +80,7 @@ impl Policy for Arc {
             t2: List::EMPTY,
             in_t2: vec![false; nodes as usize].into(),
             keys: vec![0; nodes as usize].into(),
-            ghosts: Ghosts::new(nodes),
+            ghosts: Ghosts::new(capacity),
             capacity,
             p: 0.0,
             learned: None,
@@ -145,6 +147,7 @@ impl Policy for Arc {
     fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.p = self.p.min(capacity.into());
+        self.ghosts.reserve(capacity);
     }
 
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {

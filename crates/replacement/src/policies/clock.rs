@@ -11,7 +11,7 @@
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const BITS: Parameter = Parameter {
     name: "bits",
@@ -33,14 +33,16 @@ pub struct Clock {
     steps: u64,
 }
 
-impl Policy for Clock {
+impl Documented for Clock {
     const ABOUT: About = About {
         source: "Corbató, A paging experiment with the Multics system, 1968",
-        remarks: "does badly on loops larger than the cache",
+        weakness: "does badly on loops larger than the cache",
         tiers: Tier::ALL,
         parameters: &[BITS, Parameter::HAND_STEPS_MAX],
     };
+}
 
+impl Policy for Clock {
     fn new(nodes: u32, _capacity: u32, parameters: &Parameters) -> Self {
         Clock {
             links: Links::new(nodes),

@@ -5,7 +5,7 @@
 
 use crate::links::{Links, List};
 use crate::parameters::Parameters;
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 /// See the module.
 #[derive(Debug)]
@@ -14,14 +14,16 @@ pub struct Fifo {
     queue: List,
 }
 
-impl Policy for Fifo {
+impl Documented for Fifo {
     const ABOUT: About = About {
         source: "folklore; Belady, IBM Systems Journal 1966, compares it",
-        remarks: "does badly where a few blocks are used often",
+        weakness: "does badly where a few blocks are used often",
         tiers: Tier::ALL,
         parameters: &[],
     };
+}
 
+impl Policy for Fifo {
     fn new(nodes: u32, _capacity: u32, _parameters: &Parameters) -> Self {
         Fifo { links: Links::new(nodes), queue: List::EMPTY }
     }

@@ -6,7 +6,7 @@
 
 use super::sub_queues::{MIN_POSITION, SUB_QUEUES, SubQueues};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const MIN_HR: Parameter = Parameter {
     name: "min_hit_ratio_percent",
@@ -21,14 +21,16 @@ const MIN_HR: Parameter = Parameter {
 #[derive(Debug)]
 pub struct HrLru(SubQueues);
 
-impl Policy for HrLru {
+impl Documented for HrLru {
     const ABOUT: About = About {
         source: "Hazan et al., caching according to use and quality of service",
-        remarks: "does badly where blocks of one chunk are used differently",
+        weakness: "does badly where blocks of one chunk are used differently",
         tiers: Tier::ALL,
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR],
     };
+}
 
+impl Policy for HrLru {
     fn new(nodes: u32, _capacity: u32, parameters: &Parameters) -> Self {
         HrLru(SubQueues::new(nodes, parameters.value(&SUB_QUEUES)))
     }

@@ -12,7 +12,7 @@
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const AGEING: Parameter = Parameter {
     name: "ageing_capacities",
@@ -91,14 +91,16 @@ impl Lfu {
     }
 }
 
-impl Policy for Lfu {
+impl Documented for Lfu {
     const ABOUT: About = About {
         source: "folklore; ageing as Robinson and Devarakonda, SIGMETRICS 1990",
-        remarks: "does badly when what is used often changes",
+        weakness: "does badly when what is used often changes",
         tiers: Tier::ALL,
         parameters: &[AGEING],
     };
+}
 
+impl Policy for Lfu {
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
         Lfu {
             links: Links::new(nodes),

@@ -6,7 +6,7 @@
 
 use crate::links::{Links, List};
 use crate::parameters::Parameters;
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 /// See the module.
 #[derive(Debug)]
@@ -15,14 +15,16 @@ pub struct Lru {
     list: List,
 }
 
-impl Policy for Lru {
+impl Documented for Lru {
     const ABOUT: About = About {
         source: "Mattson et al., IBM Systems Journal 1970",
-        remarks: "does badly on scans and on loops larger than the cache",
+        weakness: "does badly on scans and on loops larger than the cache",
         tiers: Tier::ALL,
         parameters: &[],
     };
+}
 
+impl Policy for Lru {
     fn new(nodes: u32, _capacity: u32, _parameters: &Parameters) -> Self {
         Lru { links: Links::new(nodes), list: List::EMPTY }
     }

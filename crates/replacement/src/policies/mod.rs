@@ -31,7 +31,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::parameters::Parameters;
-use crate::policy::{About, Hint, Policy};
+use crate::policy::{About, Documented, Hint, Policy};
 
 /// From a line for each policy: [`Kind`] with its names and ideas, [`Replacement`] and its dispatch.
 /// What a line says is said nowhere else.
@@ -60,7 +60,7 @@ macro_rules! registry {
 
             /// Its source, tiers and parameters.
             pub const fn about(self) -> &'static About {
-                match self { $(Kind::$policy => &<$policy as Policy>::ABOUT,)+ }
+                match self { $(Kind::$policy => &<$policy as Documented>::ABOUT,)+ }
             }
         }
 
@@ -72,9 +72,6 @@ macro_rules! registry {
         }
 
         impl Policy for Replacement {
-            const ABOUT: About =
-                About { source: "", remarks: "", tiers: &[], parameters: &[] };
-
             /// The policy that `parameters` are of.
             fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
                 match parameters.kind() {

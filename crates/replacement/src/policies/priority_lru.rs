@@ -6,7 +6,7 @@
 
 use super::sub_queues::{MIN_POSITION, SUB_QUEUES, SubQueues};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const WEIGHT: Parameter = Parameter {
     name: "priority_weight_percent",
@@ -29,14 +29,16 @@ const CLASSES: Parameter = Parameter {
 #[derive(Debug)]
 pub struct PriorityLru(SubQueues);
 
-impl Policy for PriorityLru {
+impl Documented for PriorityLru {
     const ABOUT: About = About {
         source: "Hazan et al., caching according to use and quality of service",
-        remarks: "volumes of low priority pay for those of high priority",
+        weakness: "lets volumes of low priority pay for those of high priority",
         tiers: Tier::ALL,
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES],
     };
+}
 
+impl Policy for PriorityLru {
     fn new(nodes: u32, _capacity: u32, parameters: &Parameters) -> Self {
         PriorityLru(SubQueues::new(nodes, parameters.value(&SUB_QUEUES)))
     }

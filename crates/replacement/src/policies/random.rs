@@ -6,7 +6,7 @@
 
 use crate::hash::mix;
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const SEED: Parameter = Parameter {
     name: "seed",
@@ -39,14 +39,16 @@ impl Random {
     }
 }
 
-impl Policy for Random {
+impl Documented for Random {
     const ABOUT: About = About {
         source: "folklore; Belady, IBM Systems Journal 1966, compares it",
-        remarks: "does badly where recent use says anything about the next",
+        weakness: "does badly where recent use says anything about the next",
         tiers: Tier::ALL,
         parameters: &[SEED],
     };
+}
 
+impl Policy for Random {
     fn new(nodes: u32, _capacity: u32, parameters: &Parameters) -> Self {
         Random {
             resident: Vec::with_capacity(nodes as usize),

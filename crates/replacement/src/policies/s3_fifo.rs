@@ -23,7 +23,7 @@
 use crate::ghosts::{Ghosts, TRIM_MAX};
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const SMALL: Parameter = Parameter {
     name: "small_percent",
@@ -90,14 +90,16 @@ pub(super) fn percent_of(n: u32, percent: u32) -> u32 {
     (u64::from(n) * u64::from(percent) / 100) as u32
 }
 
-impl Policy for S3Fifo {
+impl Documented for S3Fifo {
     const ABOUT: About = About {
         source: "Yang et al., SOSP 2023",
-        remarks: "does badly on blocks that are used exactly twice",
+        weakness: "does badly on blocks that are used exactly twice",
         tiers: Tier::ALL,
         parameters: &[SMALL, GHOST, USES, Parameter::HAND_STEPS_MAX],
     };
+}
 
+impl Policy for S3Fifo {
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
         let ghost_percent = parameters.value(&GHOST);
         S3Fifo {
@@ -106,7 +108,7 @@ impl Policy for S3Fifo {
             main: List::EMPTY,
             states: vec![0; nodes as usize].into(),
             keys: vec![0; nodes as usize].into(),
-            ghosts: Ghosts::new(percent_of(nodes, ghost_percent)),
+            ghosts: Ghosts::new(percent_of(capacity, ghost_percent)),
             capacity,
             small_percent: parameters.value(&SMALL),
             ghost_percent,
@@ -186,6 +188,7 @@ impl Policy for S3Fifo {
 
     fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
+        self.ghosts.reserve(percent_of(capacity, self.ghost_percent));
     }
 
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {

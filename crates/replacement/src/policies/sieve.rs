@@ -12,7 +12,7 @@
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 /// See the module.
 #[derive(Debug)]
@@ -35,14 +35,16 @@ impl Sieve {
     }
 }
 
-impl Policy for Sieve {
+impl Documented for Sieve {
     const ABOUT: About = About {
         source: "Zhang et al., NSDI 2024",
-        remarks: "does badly on block workloads with scans and loops",
+        weakness: "does badly on block workloads with scans and loops",
         tiers: Tier::ALL,
         parameters: &[Parameter::HAND_STEPS_MAX],
     };
+}
 
+impl Policy for Sieve {
     fn new(nodes: u32, _capacity: u32, parameters: &Parameters) -> Self {
         Sieve {
             links: Links::new(nodes),

@@ -13,7 +13,7 @@ use super::s3_fifo::percent_of;
 use crate::ghosts::{Ghosts, TRIM_MAX};
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 const IN: Parameter = Parameter {
     name: "in_percent",
@@ -57,14 +57,16 @@ impl TwoQ {
     }
 }
 
-impl Policy for TwoQ {
+impl Documented for TwoQ {
     const ABOUT: About = About {
         source: "Johnson and Shasha, VLDB 1994",
-        remarks: "does badly on blocks that are used often, but shortly after one another",
+        weakness: "does badly on blocks that are used often, but shortly after one another",
         tiers: Tier::ALL,
         parameters: &[IN, OUT],
     };
+}
 
+impl Policy for TwoQ {
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
         let out_percent = parameters.value(&OUT);
         TwoQ {
@@ -73,7 +75,7 @@ impl Policy for TwoQ {
             main: List::EMPTY,
             in_main: vec![false; nodes as usize].into(),
             keys: vec![0; nodes as usize].into(),
-            ghosts: Ghosts::new(percent_of(nodes, out_percent)),
+            ghosts: Ghosts::new(percent_of(capacity, out_percent)),
             capacity,
             in_percent: parameters.value(&IN),
             out_percent,
@@ -128,6 +130,7 @@ impl Policy for TwoQ {
 
     fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
+        self.ghosts.reserve(percent_of(capacity, self.out_percent));
     }
 
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {

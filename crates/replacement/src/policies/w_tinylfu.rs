@@ -15,7 +15,7 @@ use super::s3_fifo::percent_of;
 use crate::hash::mix;
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
-use crate::policy::{About, Hint, Policy, Tier};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 use crate::sketch::Sketch;
 
 const WINDOW: Parameter = Parameter {
@@ -111,14 +111,16 @@ impl WTinyLfu {
     }
 }
 
-impl Policy for WTinyLfu {
+impl Documented for WTinyLfu {
     const ABOUT: About = About {
         source: "Einziger, Friedman and Manes, ACM Transactions on Storage 2017",
-        remarks: "does badly on bursts of new blocks that are used again soon",
+        weakness: "does badly on bursts of new blocks that are used again soon",
         tiers: Tier::ALL,
         parameters: &[WINDOW, PROTECTED, SAMPLE],
     };
+}
 
+impl Policy for WTinyLfu {
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
         let sample_capacities = parameters.value(&SAMPLE);
         WTinyLfu {
@@ -126,7 +128,7 @@ impl Policy for WTinyLfu {
             lists: [List::EMPTY; 3],
             list_of: vec![IN_WINDOW; nodes as usize].into(),
             hashes: vec![0; nodes as usize].into(),
-            sketch: Sketch::new(nodes, u64::from(sample_capacities) * u64::from(capacity)),
+            sketch: Sketch::new(capacity, u64::from(sample_capacities) * u64::from(capacity)),
             capacity,
             window_percent: parameters.value(&WINDOW),
             protected_percent: parameters.value(&PROTECTED),
@@ -187,7 +189,7 @@ impl Policy for WTinyLfu {
 
     fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
-        self.sketch.set_sample(u64::from(self.sample_capacities) * u64::from(capacity));
+        self.sketch.resize(capacity, u64::from(self.sample_capacities) * u64::from(capacity));
     }
 
     /// The next one, then those on probation, which the next candidates are compared with.
