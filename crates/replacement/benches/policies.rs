@@ -25,7 +25,7 @@ impl Hasher for Fold {
         self.0
     }
     fn write(&mut self, _: &[u8]) {
-        unimplemented!("keys are u64")
+        unreachable!("keys are u64")
     }
     fn write_u64(&mut self, key: u64) {
         let wide = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
