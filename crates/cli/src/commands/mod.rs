@@ -18,6 +18,7 @@ mod man;
 mod mrc;
 mod partition;
 mod plan;
+mod policies;
 mod replay;
 mod report;
 mod representatives;
@@ -78,6 +79,8 @@ pub enum Command {
     /// Look at a backing store, or give it away, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
+    /// Which replacement policies there are, what they do and where they come from
+    Policies(policies::Args),
     /// Group traces by their features, and name one for each group (Python package)
     Representatives(representatives::Args),
     /// Print a completion script for a shell
@@ -111,6 +114,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Ctl(args) => ctl::run(args, ctx),
         Command::Flash(command) => flash::run(command, ctx),
         Command::Backing(command) => backing::run(command, ctx),
+        Command::Policies(args) => policies::run(args, ctx),
         Command::Representatives(args) => representatives::run(&args),
         Command::Completions(args) => completions::run(args, ctx),
         Command::Man(args) => man::run(args, ctx),

@@ -1,0 +1,150 @@
+//! `forebay policies [NAME]...`.
+
+use forebay_replacement::{Kind, Parameters, Policy, Replacement};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::write_stdout;
+
+/// Arguments of `forebay policies`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Which policies the configuration accepts depends on the version; the table \
+says so. A
+policy marked `not yet` is built and tested, but the cache does not run it.
+
+Example:
+  $ forebay policies
+  $ forebay policies arc s3-fifo --json"
+)]
+pub struct Args {
+    /// Only these policies
+    #[arg(value_name = "NAME", value_parser = known)]
+    names: Vec<Kind>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn known(name: &str) -> Result<Kind, forebay_replacement::UnknownKind> {
+    name.parse()
+}
+
+/// Blocks of the cache in which the memory of a policy is measured.
+const BLOCKS: u32 = 1 << 16;
+
+#[derive(Serialize)]
+struct Document {
+    policies: Vec<Described>,
+}
+
+#[derive(Serialize)]
+struct Described {
+    name: &'static str,
+    /// Whether `[replacement] policy` accepts it.
+    available: bool,
+    tiers: Vec<&'static str>,
+    bytes_per_block: f64,
+    idea: &'static str,
+    weakness: &'static str,
+    source: &'static str,
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Serialize)]
+struct Parameter {
+    name: &'static str,
+    default: u32,
+    min: u32,
+    max: u32,
+    unit: &'static str,
+    meaning: &'static str,
+}
+
+/// Prints what policies there are.
+pub fn run(args: Args, _ctx: &Context) -> Result<(), CliError> {
+    let mut kinds = args.names;
+    if kinds.is_empty() {
+        kinds = Kind::ALL.to_vec();
+    }
+    let document = Document { policies: kinds.into_iter().map(describe).collect() };
+    let mut bytes = Vec::new();
+    if args.json {
+        serde_json::to_writer_pretty(&mut bytes, &document)?;
+        bytes.push(b'\n');
+    } else {
+        bytes = text(&document).into_bytes();
+    }
+    write_stdout(&bytes)
+}
+
+fn describe(kind: Kind) -> Described {
+    let about = kind.about();
+    let parameter = |p: &forebay_replacement::Parameter| Parameter {
+        name: p.name,
+        default: p.default,
+        min: p.min,
+        max: p.max,
+        unit: p.unit,
+        meaning: p.meaning,
+    };
+    let policy = Replacement::new(BLOCKS, BLOCKS, &Parameters::new(kind));
+    let bytes_per_block = policy.metadata_bytes() as f64 / f64::from(BLOCKS);
+    Described {
+        name: kind.name(),
+        available: is_available(kind),
+        tiers: about.tiers.iter().map(|tier| tier.name()).collect(),
+        bytes_per_block: (bytes_per_block * 10.0).round() / 10.0,
+        idea: kind.idea(),
+        weakness: about.weakness,
+        source: about.source,
+        parameters: about.parameters.iter().map(parameter).collect(),
+    }
+}
+
+/// What the configuration itself says of the policy.
+fn is_available(kind: Kind) -> bool {
+    let section = forebay_config::sections().iter().find(|key| key.name == "replacement");
+    let keys = section.and_then(|key| key.nested.table()).map_or(&[][..], |table| table.keys);
+    let choices = keys.iter().find(|key| key.name == "policy").map_or(&[][..], |key| key.choices);
+    choices.iter().any(|choice| choice.name == kind.name() && choice.available)
+}
+
+fn text(document: &Document) -> String {
+    let mut text = String::from("policy         configuration  tiers        bytes/block\n");
+    for policy in &document.policies {
+        let Described { name, tiers, bytes_per_block, idea, weakness, source, .. } = policy;
+        let available = if policy.available { "yes" } else { "not yet" };
+        let tiers = tiers.join(", ");
+        text += &format!("{name:<14} {available:<14} {tiers:<12} {bytes_per_block:>11.1}\n");
+        text += &wrapped(&format!("{idea} It {weakness}."));
+        text += &wrapped(&format!("Source: {source}."));
+        for p in &policy.parameters {
+            let Parameter { name, default, min, max, unit, meaning } = p;
+            text +=
+                &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
+        }
+    }
+    text += "\nconfiguration: whether `[replacement] policy` accepts it, in this version. A policy that is\n\
+             not accepted yet is built and tested, but the cache does not run it.\n\
+             tiers: what it can order: DRAM, flash in the layout `slots`. The layout `log` reclaims its\n\
+             regions in the order in which they were written, whatever the policy.\n\
+             bytes/block: what it keeps for each block of the tier, ghosts and sketches included.\n";
+    text
+}
+
+/// Lines of at most 96 characters, indented by four.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), String::from("   "));
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > 96 {
+            lines += &line;
+            lines.push('\n');
+            line = String::from("     ");
+        }
+        line.push(' ');
+        line += word;
+    }
+    lines + &line + "\n"
+}

@@ -1,0 +1,61 @@
+//! Goal: what `forebay policies` says is so. Method: the binary itself, beside configurations with each
+//! of the policies, and the page in the documentation.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use forebay_replacement::Kind;
+use serde_json::Value;
+
+fn forebay(directory: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).current_dir(directory).args(args).output().unwrap()
+}
+
+fn document(args: &[&str]) -> Value {
+    let output = forebay(Path::new("."), &[&["policies", "--json"], args].concat());
+    assert_eq!(output.status.code(), Some(0));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_policy_is_listed_and_called_available_if_a_configuration_with_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = "zipf:blocks=64,requests=100";
+    let made = forebay(dir.path(), &["trace", "synth", spec, "-o", "t.parquet"]);
+    assert_eq!(made.status.code(), Some(0));
+    let document = document(&[]);
+    let policies = document["policies"].as_array().unwrap();
+    let names: Vec<_> = policies.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>());
+    for policy in policies {
+        let name = policy["name"].as_str().unwrap();
+        let config = format!("[cache]\ndram = '1MiB'\n[replacement]\npolicy = '{name}'\n");
+        std::fs::write(dir.path().join("c.toml"), config).unwrap();
+        let run = forebay(dir.path(), &["-q", "simulate", "t.parquet", "--config", "c.toml"]);
+        let says = String::from_utf8_lossy(&run.stderr);
+        let runs = run.status.code() == Some(0);
+        assert_eq!(policy["available"].as_bool(), Some(runs), "{name}: {says}");
+        assert!(runs || says.contains("policy"), "{name}: {says}");
+    }
+}
+
+#[test]
+fn names_choose_policies_and_a_wrong_one_is_refused_with_the_nearest() {
+    let two = document(&["2q", "lru"]);
+    let names: Vec<_> = two["policies"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["2q", "lru"]);
+    let output = forebay(Path::new("."), &["policies", "s3fifo"]);
+    assert_eq!(output.status.code(), Some(2));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(says.contains("did you mean `s3-fifo`?"), "{says}");
+}
+
+#[test]
+fn the_page_shows_what_the_command_prints() {
+    let output = forebay(Path::new("."), &["policies"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 96), "{text}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&text), "docs/policies.md has to show this:\n{text}");
+}
