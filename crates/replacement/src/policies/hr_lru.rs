@@ -23,7 +23,7 @@ pub struct HrLru(SubQueues);
 
 impl Documented for HrLru {
     const ABOUT: About = About {
-        source: "Hazan et al., caching according to use and quality of service",
+        source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "does badly where blocks of one chunk are used differently",
         tiers: Tier::ALL,
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR],

@@ -31,7 +31,7 @@ pub struct PriorityLru(SubQueues);
 
 impl Documented for PriorityLru {
     const ABOUT: About = About {
-        source: "Hazan et al., caching according to use and quality of service",
+        source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "lets volumes of low priority pay for those of high priority",
         tiers: Tier::ALL,
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES],
