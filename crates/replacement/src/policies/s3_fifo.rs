@@ -15,7 +15,8 @@
 //! the limit of 3 and on *two* uses to be moved.
 //!
 //! The hand ends: each step takes a block out of the small queue or one from a count of at most 3;
-//! and it takes `hand_steps_max` steps in one call, then the block that it stands on.
+//! and it takes `hand_steps_max` steps in one call, then the block that it stands on. Blocks that it
+//! moved stay where they are when the victim is restored.
 //!
 //! Does badly where the second use of a block comes after it has left the small queue and its
 //! ghost is gone, and on blocks that are used exactly twice.
