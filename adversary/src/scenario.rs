@@ -2,7 +2,8 @@
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, VolumeConfig, WritePolicy,
+    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, ReplacementParameters,
+    VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -100,6 +101,22 @@ pub struct Limits {
     pub gives_up: bool,
 }
 
+/// Any policy, its parameters mostly as they are by default.
+fn replacement(c: &mut dyn Choices) -> ReplacementParameters {
+    let all = ReplacementKind::ALL;
+    let kind = all[c.choose(all.len() as u64) as usize];
+    let mut parameters = ReplacementParameters::new(kind);
+    for parameter in kind.about().parameters {
+        let value = match c.choose(4) {
+            3 => parameter.max,
+            2 => parameter.min,
+            _ => parameter.default,
+        };
+        parameters.set(parameter.name, value).expect("within its range");
+    }
+    parameters
+}
+
 /// Draws a scenario. Most are tiny, so that everything happens within a few operations; but
 /// whatever has a second word, page, chunk, shard or volume in production has one now and then.
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
@@ -123,6 +140,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let (block, n) = (size.block, u32::from(size.shards));
     let (geometry, spare) = geometry(c, &size, limits.slots);
     let (step_blocks, request_blocks_max) = steps(c);
+    let replacement = replacement(c);
     let config = CacheConfig {
         block_size: BlockSize::new(block.into()).expect("a power of two"),
         dram_blocks: match size.wide && c.choose(3) == 2 {
@@ -134,7 +152,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         write_policy,
         acknowledge,
         partial: if c.choose(4) == 0 { Partial::Fill } else { Partial::Granule },
-        replacement: ReplacementKind::Lru,
+        replacement,
         flash: flash.then(|| FlashConfig {
             geometry,
             entries_max: match geometry.slots {

@@ -2,7 +2,8 @@
 
 use forebay_block::{BlockSize, Flags, Op};
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, VolumeConfig, WritePolicy,
+    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, ReplacementParameters,
+    VolumeConfig, WritePolicy,
 };
 use forebay_flash::Geometry;
 
@@ -180,7 +181,7 @@ impl Case {
             },
             acknowledge: if to_flash { Acknowledge::Flash } else { Acknowledge::Dram },
             partial: Partial::Granule,
-            replacement: ReplacementKind::Lru,
+            replacement: ReplacementParameters::new(ReplacementKind::Lru),
             flash: flash.then_some(FlashConfig {
                 geometry,
                 entries_max: if slots { 4 } else { geometry.regions * geometry.region_pages },

@@ -2,9 +2,9 @@
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
+use forebay_replacement::{Kind, Parameters};
 
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::replacement::ReplacementKind;
 
 /// Parameters of a [`crate::Cache`].
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct CacheConfig {
     /// What a write of part of a block does.
     pub partial: Partial,
     /// Replacement in DRAM.
-    pub replacement: ReplacementKind,
+    pub replacement: Parameters,
     /// The flash tier, if there is one.
     pub flash: Option<FlashConfig>,
     /// Number of shards, 1 to 64.
@@ -100,7 +100,7 @@ impl CacheConfig {
             write_policy: WritePolicy::WRITE_BACK,
             acknowledge: Acknowledge::Dram,
             partial: Partial::Granule,
-            replacement: ReplacementKind::Lru,
+            replacement: Parameters::new(Kind::Lru),
             flash: None,
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,

@@ -86,6 +86,7 @@ impl Cache {
                 start: start as u32,
                 length: length as u32,
                 counted: false,
+                told: false,
             };
             let (volume, cursor) = (r.volume, r.cursor);
             r.outstanding += 1;

@@ -17,7 +17,8 @@
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 
 use crate::index::{EntryId, NONE};
-use crate::replacement::{Replacement, ReplacementKind};
+use forebay_flash::BlockKey;
+use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,11 +59,11 @@ pub(crate) struct Second {
 const EMPTY: List = List { oldest: NONE, newest: NONE, len: 0 };
 
 impl Second {
-    pub fn new(kind: ReplacementKind, blocks: u32, entries: u32) -> Second {
+    pub fn new(blocks: u32, entries: u32) -> Second {
         assert!(blocks > 0, "each shard needs at least one block of flash");
         Second {
             blocks,
-            policy: Replacement::new(kind, entries),
+            policy: Replacement::new(entries, blocks, &Parameters::new(Kind::Lru)),
             stands: vec![(Stand::Out, false); entries as usize],
             links: vec![(NONE, NONE); entries as usize],
             copies: EMPTY,
@@ -74,7 +75,7 @@ impl Second {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (self.stands.len() * (2 + 8 + 8)) as u64
+        (self.stands.len() * (2 + 8)) as u64 + self.policy.metadata_bytes()
     }
 
     pub fn stand(&self, id: EntryId) -> Stand {
@@ -106,8 +107,8 @@ impl Second {
         self.pinned.len >= self.blocks
     }
 
-    /// The entry stands elsewhere from now on, at the protected end.
-    pub fn put(&mut self, id: EntryId, to: Stand) {
+    /// The entry of block `key` stands elsewhere from now on, at the protected end.
+    pub fn put(&mut self, id: EntryId, key: BlockKey, to: Stand) {
         let from = core::mem::replace(&mut self.stands[id as usize].0, to);
         if from == to {
             return;
@@ -119,7 +120,7 @@ impl Second {
         }
         match to {
             Stand::Out => {}
-            Stand::Tier2 => self.policy.insert(id),
+            Stand::Tier2 => self.policy.insert(id, key.0, Hint::default()),
             _ => self.link(id, to),
         }
     }
@@ -128,8 +129,18 @@ impl Second {
     pub fn evict(&mut self) -> Option<EntryId> {
         let copy = (self.copies.oldest != NONE).then_some(self.copies.oldest);
         let dirty = (self.dirty_copies.oldest != NONE).then_some(self.dirty_copies.oldest);
-        let victim = copy.or_else(|| self.policy.coldest()).or(dirty)?;
-        self.put(victim, Stand::Leaving);
+        let (victim, from) = match (copy, dirty) {
+            (Some(copy), _) => (copy, Stand::Copy),
+            (None, dirty) => match self.policy.evict(None) {
+                Some(victim) => (victim, Stand::Tier2),
+                None => (dirty?, Stand::DirtyCopy),
+            },
+        };
+        if from != Stand::Tier2 {
+            self.unlink(victim, from);
+        }
+        self.stands[victim as usize].0 = Stand::Leaving;
+        self.link(victim, Stand::Leaving);
         Some(victim)
     }
 
@@ -143,7 +154,7 @@ impl Second {
 
     /// Those who would give way next.
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
-        core::iter::successors(self.policy.coldest(), |&id| self.policy.warmer(id))
+        self.policy.likely_victims()
     }
 
     fn list(&mut self, stand: Stand) -> &mut List {
@@ -209,7 +220,8 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut second = Second::new(ReplacementKind::Lru, 2, 8);
+        let mut second = Second::new(2, 8);
+        let put = |second: &mut Second, id, to| second.put(id, BlockKey::new(0, id.into()), to);
         for (id, stand) in [
             (0, Stand::DirtyCopy),
             (1, Stand::Tier2),
@@ -217,14 +229,14 @@ mod tests {
             (3, Stand::Copy),
             (4, Stand::Copy),
         ] {
-            second.put(id, stand);
+            put(&mut second, id, stand);
         }
         assert_eq!(second.excess(), 3);
-        second.put(3, Stand::Tier2);
+        put(&mut second, 3, Stand::Tier2);
         let order: Vec<_> = core::iter::from_fn(|| second.evict()).collect();
         assert_eq!(order, [4, 1, 2, 3, 0]);
         assert_eq!(second.leaving().collect::<Vec<_>>(), order);
-        second.put(2, Stand::Out);
+        put(&mut second, 2, Stand::Out);
         assert_eq!(second.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
         assert_eq!((second.stand(2), second.excess()), (Stand::Out, 0));
     }

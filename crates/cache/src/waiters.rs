@@ -15,6 +15,8 @@ pub(crate) struct Piece {
     pub length: u32,
     /// Whether the access has been counted as a hit or a miss.
     pub counted: bool,
+    /// Whether the replacement policy has been told of it.
+    pub told: bool,
 }
 
 /// A piece that waits.

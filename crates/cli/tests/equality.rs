@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_block::{Flags, Op, Request};
-use forebay_config::Config;
+use forebay_config::{Config, ReplacementPolicy};
 use forebay_device::Backend;
 use forebay_device::file::DirectIo;
 use forebay_engine::{Counters, Engine, EngineOptions, StopMode, Submission};
+use forebay_replacement::Kind;
 use forebay_simulate::{Defaults, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, OpenOptions, Spec, Synth, open_all};
 use serde_json::Value;
@@ -136,6 +137,22 @@ fn engine_and_simulator_count_the_same_on_real_traces() {
         let sizes = [end.next_multiple_of(4096)];
         let counters = agree(&sizes, &requests, &["write-back", "write-through"]);
         assert!(counters.volumes[0].read_hits.tier1 > 0);
+    }
+}
+
+#[test]
+fn engine_and_simulator_count_the_same_with_every_replacement_policy() {
+    let requests = synthetic("zipf:blocks=8Ki,requests=2k,write=0.5,size=8KiB,seed=9");
+    let sizes = [64 << 20];
+    let known = |name: &&str| name.parse::<ReplacementPolicy>().is_ok();
+    let names = Kind::ALL.iter().map(|kind| kind.name()).filter(known);
+    for name in names {
+        let directory = tempfile::tempdir().unwrap();
+        let replacement = format!("{FLASH}[replacement]\npolicy = '{name}'\n");
+        let config = config(directory.path(), "write-back", &replacement, &sizes);
+        let simulated = simulated(&config, &sizes, &requests);
+        assert!(simulated.cache.rescued + simulated.cache.demotions > 0);
+        assert_eq!(real(&config, &requests, Backend::Auto), simulated, "{name}");
     }
 }
 

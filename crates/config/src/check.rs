@@ -251,6 +251,9 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(admission.hits >= 1, "admission.hits", "must be at least 1");
     let probability = fraction(admission.probability);
     problems.unless(probability, "admission.probability", "must be a fraction from 0 to 1");
+    if let Err((name, error)) = config.replacement.parameters() {
+        problems.add(format!("replacement.parameters.{name}"), error.to_string());
+    }
     let flush = &config.flush;
     for (key, value) in
         [("flush.dirty_high", flush.dirty_high), ("flush.dirty_low", flush.dirty_low)]

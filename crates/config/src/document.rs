@@ -2,6 +2,8 @@
 
 use core::fmt::Write;
 
+use forebay_replacement::{Kind, Parameter};
+
 use crate::Config;
 use crate::schema::{Key, Nested, Section, Table};
 
@@ -43,8 +45,28 @@ fn section(text: &mut String, key: &Key, parent: &str) {
             let _ = writeln!(text, "- `\"{}\"`: {}{later}", choice.name, sentence(choice.doc));
         }
     }
+    if header == "[replacement]" {
+        parameters(text);
+    }
     for inner in keys {
         section(text, inner, &format!("{parent}{}.", key.name));
+    }
+}
+
+/// The parameters of replacement policies.
+fn parameters(text: &mut String) {
+    text.push_str(
+        "\n| policy | parameter | value | default | meaning |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for kind in Kind::ALL {
+        for Parameter { name, unit, default, min, max, meaning } in kind.about().parameters {
+            let range = match *max {
+                u32::MAX => format!("{unit}, at least {min}"),
+                max => format!("{unit}, {min} to {max}"),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "| `{kind}` | `{name}` | {range} | `{default}` | {meaning} |");
+        }
     }
 }
 

@@ -150,6 +150,10 @@ impl<T: Section + PartialEq> Value for BTreeMap<String, T> {
     const NESTED: Nested = Nested::Named(T::TABLE);
 }
 
+impl Value for BTreeMap<String, u32> {
+    const WORD: &'static str = "table of whole numbers";
+}
+
 /// A table of the configuration file.
 pub trait Section: Sized {
     /// What it is about and its keys.

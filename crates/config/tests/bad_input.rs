@@ -137,6 +137,27 @@ const CASES: &[Case] = &[
         "the nearest is `write-back`",
     ),
     ("an unknown replacement", "[replacement]\npolicy = 'lur'", 2, "replacement.policy", "`lru`"),
+    (
+        "a parameter that the policy has not",
+        "[replacement]\npolicy = 'sieve'\nparameters = { hands = 2 }",
+        3,
+        "replacement.parameters.hands",
+        "hand_steps_max",
+    ),
+    (
+        "a parameter out of range",
+        "[replacement]\npolicy = '2q'\n[replacement.parameters]\nin_percent = 0",
+        4,
+        "replacement.parameters.in_percent",
+        "from 1 to 99",
+    ),
+    (
+        "a policy that needs hints",
+        "[replacement]\npolicy = 'hr-lru'",
+        2,
+        "replacement.policy",
+        "not available",
+    ),
     ("a policy like nothing", "[flush]\npolicy = 'x'", 2, "flush.policy", "use `on-demand`"),
     ("an unknown shape", "[flash]\npath = 'f'\nshape = 'floppy'", 3, "flash.shape", "hdd-7200"),
     (

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use forebay_block::BlockSize;
-use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, WritePolicy};
+use forebay_cache::{
+    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementParameters, WritePolicy,
+};
 use forebay_config as words;
 use forebay_config::Config;
 use forebay_flash::{Geometry, GeometryError, Options};
+use forebay_replacement::ParameterError;
 
 /// Slots for copies under way, for each shard.
 const BOUNCE_SLOTS_PER_SHARD: u32 = 128;
@@ -74,7 +77,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             words::Partial::Mask => Partial::Granule,
             words::Partial::Fill => Partial::Fill,
         },
-        replacement: replacement(config.replacement.policy)?,
+        replacement: replacement(&config.replacement)?,
         flash,
         shards,
         extent_shift: CacheConfig::EXTENT_SHIFT,
@@ -221,11 +224,9 @@ fn write_policy(policy: words::WritePolicy) -> Result<WritePolicy, SetupError> {
     known.map(|(_, machine)| *machine).ok_or_else(|| not_here("write policy", &policy))
 }
 
-fn replacement(policy: words::ReplacementPolicy) -> Result<ReplacementKind, SetupError> {
-    match policy {
-        words::ReplacementPolicy::Lru => Ok(ReplacementKind::Lru),
-        other => Err(not_here("replacement policy", &other)),
-    }
+fn replacement(section: &words::Replacement) -> Result<ReplacementParameters, SetupError> {
+    let refused = |(_, error): (&str, ParameterError)| SetupError::Unsupported(error.to_string());
+    section.parameters().map_err(refused)
 }
 
 fn not_here(kind: &str, value: &impl std::fmt::Display) -> SetupError {

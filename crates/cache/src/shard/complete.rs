@@ -494,7 +494,7 @@ impl Shard {
             let from = Place::Request { request: id_of_request, offset: at };
             around.effects.push(Effect::Copy { from, to: Place::Slot { slot, offset }, length });
             shard.index[id].valid |= covered;
-            shard.touch(around, id, slot);
+            shard.rescue(around, id, slot);
         });
         around.front.pieces_done(request, pieces, result);
     }

@@ -4,6 +4,7 @@
 use forebay_effect::{Effect, Place, Segment, Slot};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
+use forebay_replacement::Policy;
 
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
@@ -26,13 +27,14 @@ pub(crate) enum FlushState {
 const VICTIMS_MAX: u32 = 8;
 
 impl Shard {
-    /// Makes blocks leave until DRAM has room for one more by its accounting.
-    pub(super) fn make_room(&mut self, around: &mut Surroundings<'_>) {
+    /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is
+    /// a new one.
+    pub(super) fn make_room(&mut self, around: &mut Surroundings<'_>, incoming: Option<BlockKey>) {
         for _ in 0..VICTIMS_MAX {
             if self.replacement.len() < self.dram_blocks {
                 return;
             }
-            self.evict_one(around);
+            self.evict_one(around, incoming);
         }
     }
 
@@ -43,15 +45,15 @@ impl Shard {
                 return;
             }
             if !self.replacement.is_empty() {
-                self.evict_one(around);
+                self.evict_one(around, None);
             }
         }
     }
 
-    fn evict_one(&mut self, around: &mut Surroundings<'_>) {
-        let local = self.replacement.evict().expect("not empty");
+    fn evict_one(&mut self, around: &mut Surroundings<'_>, incoming: Option<BlockKey>) {
+        let local = self.replacement.evict(incoming.map(|key| key.0)).expect("not empty");
         let id = self.slots.owner(local);
-        if let Some(next) = self.replacement.coldest() {
+        if let Some(next) = self.replacement.likely_victim(None) {
             self.index.prefetch_id(self.slots.owner(next));
         }
         self.index[id].set(LEAVING);
@@ -105,11 +107,13 @@ impl Shard {
         around.front.owes_sync_at(key.volume(), key.block().0 << self.block_shift)
     }
 
-    /// The block cannot leave: it counts as resident again.
+    /// The block cannot leave: it counts as resident again, as one that has just come in, so that another
+    /// one gives way next. (With the place that it had it would be in everybody's way.)
     pub(super) fn stay(&mut self, id: EntryId) {
         let slot = self.index[id].slot().expect("a leaving block has a slot");
         self.index[id].clear(LEAVING);
-        self.replacement.insert(self.slots.local(slot));
+        self.replacement.remove(self.slots.local(slot));
+        self.enter(id, slot);
         self.restand(id, true);
     }
 

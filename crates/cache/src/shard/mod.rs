@@ -32,13 +32,13 @@ use std::collections::BTreeMap;
 use forebay_block::{Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
 use forebay_flash::{BlockKey, Log, Position};
+use forebay_replacement::{Hint, Policy, Replacement};
 
 use crate::allocation::Held;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::index::{EntryId, Index, NONE};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::replacement::Replacement;
 use crate::second::Second;
 use crate::slab::{Fifo, Slab};
 use crate::slots::Slots;
@@ -208,7 +208,7 @@ impl Shard {
             None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
         };
         let entries = entries + slots + 1;
-        let second = in_slots.map(|f| Second::new(config.replacement, share(f.blocks), entries));
+        let second = in_slots.map(|f| Second::new(share(f.blocks), entries));
         let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         let granules = (config.block_size.bytes() / 512).min(16);
@@ -217,7 +217,7 @@ impl Shard {
             index: Index::new(entries, config.extent_shift - config.block_size.shift()),
             slots: Slots::new(base(working), slots, 0),
             bounce: Slots::new(working + base(config.bounce_slots), bounce, 0),
-            replacement: Replacement::new(config.replacement, slots),
+            replacement: Replacement::new(slots, share(config.dram_blocks), &config.replacement),
             dram_blocks: share(config.dram_blocks),
             transfers: Slab::new(slots + bounce + config.transfers_spare),
             loose: 0,
@@ -302,11 +302,13 @@ impl Shard {
     /// Takes its share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         self.dram_blocks = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
+        self.replacement.set_capacity(self.dram_blocks);
     }
 
     pub fn memory_bytes(&self) -> u64 {
         let second = self.second.as_ref().map_or(0, Second::memory_bytes);
-        self.index.memory_bytes() + self.slots.memory_bytes() + second
+        let policy = self.replacement.metadata_bytes();
+        self.index.memory_bytes() + self.slots.memory_bytes() + policy + second
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -524,8 +526,13 @@ impl Shard {
         self.index.find(key).or_else(|| self.index.insert(key))
     }
 
-    /// Makes sure that the entry has a slot; false when there is none to be had.
-    fn ensure_slot(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> bool {
+    /// Makes sure that the entry has a slot, for `piece`; false when there is none to be had.
+    fn ensure_slot(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+    ) -> bool {
         if self.index[id].slot().is_some() {
             return true;
         }
@@ -542,11 +549,12 @@ impl Shard {
         };
         let Some(slot) = taken else { return false };
         self.step_out(id);
-        self.make_room(around);
-        self.index[id].set_slot(Some(slot));
-        self.replacement.insert(self.slots.local(slot));
-        self.restand(id, true);
         let (key, size) = (self.index[id].key(), self.block_size);
+        self.make_room(around, Some(key));
+        self.index[id].set_slot(Some(slot));
+        self.enter(id, slot);
+        piece.told = true;
+        self.restand(id, true);
         let bytes = self.block_bytes(around, key);
         if bytes < size {
             // The part past the volume's end is zeroes, so that payloads are well defined.
@@ -556,18 +564,31 @@ impl Shard {
         true
     }
 
-    /// The block was used: protect it, and take it back if it was leaving.
-    fn touch(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot) {
-        let local = self.slots.local(slot);
+    /// The policy hears of a block that comes in.
+    fn enter(&mut self, id: EntryId, slot: Slot) {
+        let key = self.index[id].key();
+        let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
+        self.replacement.insert(self.slots.local(slot), key.0, hint);
+    }
+
+    /// A client's access found the block, perhaps on its way out. The policy hears of it unless the same
+    /// access has brought the block in.
+    fn used(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot, piece: &mut Piece) {
+        self.rescue(around, id, slot);
+        if !core::mem::replace(&mut piece.told, true) {
+            self.replacement.on_access(self.slots.local(slot));
+        }
+    }
+
+    /// A block that is leaving, and is wanted again, stays.
+    fn rescue(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot) {
         if self.index[id].has(crate::index::LEAVING) {
             self.index[id].clear(crate::index::LEAVING);
             around.stats.rescued += 1;
             self.step_out(id);
-            self.make_room(around);
-            self.replacement.insert(local);
+            self.make_room(around, None);
+            self.replacement.restore(self.slots.local(slot));
             self.restand(id, true);
-        } else {
-            self.replacement.touch(local);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use forebay_effect::{Effect, IoError, Place, Segment, Slot};
 use forebay_flash::BlockKey;
+use forebay_replacement::Policy;
 
 use super::transfer::Kind;
 use super::{Shard, Step, Surroundings};
@@ -29,7 +30,7 @@ impl Shard {
         if self.masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
-        self.replacement.touch(self.slots.local(slot));
+        self.replacement.on_access(self.slots.local(slot));
         Some(slot)
     }
 
@@ -50,7 +51,7 @@ impl Shard {
             let to = self.request_place(around, piece);
             around.effects.push(Effect::Copy { from, to, length: piece.length });
             self.count(around, piece, Found::Tier1, false);
-            self.touch(around, id, slot);
+            self.used(around, id, slot, piece);
             return Step::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
@@ -67,7 +68,7 @@ impl Shard {
         let late = on_flash && !piece.counted && self.is_past_its_time(id);
         around.stats.flash_rescued += u64::from(late);
         self.count(around, piece, found, false);
-        if on_flash { self.read_flash(around, id) } else { self.fetch(around, id) }
+        if on_flash { self.read_flash(around, id, piece) } else { self.fetch(around, id, piece) }
     }
 
     fn read_absent(
@@ -89,7 +90,7 @@ impl Shard {
             return self.read_around(around, key, piece);
         }
         let Some(id) = self.index.insert(key) else { return Step::NoRoom };
-        let step = self.fetch(around, id);
+        let step = self.fetch(around, id, piece);
         self.forget_if_empty(id);
         step
     }
@@ -117,11 +118,16 @@ impl Shard {
 
     /// A transfer that brings the rest of the block in from the backing store. What only the
     /// record holds comes first: the backing store may have an older version of it.
-    pub(super) fn fetch(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
+    pub(super) fn fetch(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+    ) -> Step {
         if self.index[id].flash_valid & !self.index[id].valid != 0 {
-            return self.read_flash(around, id);
+            return self.read_flash(around, id, piece);
         }
-        if !self.ensure_slot(around, id) {
+        if !self.ensure_slot(around, id, piece) {
             return Step::NoRoom;
         }
         let e = &self.index[id];
@@ -149,8 +155,13 @@ impl Shard {
     }
 
     /// A transfer that brings the block's record in from flash.
-    pub(super) fn read_flash(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> Step {
-        if !self.ensure_slot(around, id) {
+    pub(super) fn read_flash(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+    ) -> Step {
+        if !self.ensure_slot(around, id, piece) {
             return Step::NoRoom;
         }
         let e = &self.index[id];

@@ -36,6 +36,7 @@ impl Shard {
     pub(super) fn restand(&mut self, id: EntryId, anew: bool) {
         let Some(second) = &mut self.second else { return };
         let e = &self.index[id];
+        let key = e.key();
         let on_its_way = e.slot().is_some() && e.has(LEAVING);
         let resident = e.slot().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !second.is_unmapping(id);
@@ -53,13 +54,13 @@ impl Shard {
         } else {
             Stand::DirtyCopy
         };
-        second.put(id, to);
+        second.put(id, key, to);
     }
 
     /// The block is about to be in memory: it must not be what gives way to that.
     pub(super) fn step_out(&mut self, id: EntryId) {
         if let Some(second) = &mut self.second {
-            second.put(id, Stand::Out);
+            second.put(id, self.index[id].key(), Stand::Out);
         }
     }
 

@@ -78,14 +78,14 @@ impl Shard {
         let hides = around.front.sabotage.is(Bug::PartialHidesOlder);
         if e.flash_valid & missing != 0 && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.
-            return self.read_flash(around, id);
+            return self.read_flash(around, id, piece);
         }
         let partial_edges = touched & missing != 0;
         if partial_edges || (self.partial == Partial::Fill && self.all & missing != 0) {
             around.stats.read_modify_writes += u64::from(partial_edges);
-            return self.fetch(around, id);
+            return self.fetch(around, id, piece);
         }
-        if !self.ensure_slot(around, id) {
+        if !self.ensure_slot(around, id, piece) {
             return Step::NoRoom;
         }
         let slot = self.index[id].slot().expect("just ensured");
@@ -114,7 +114,7 @@ impl Shard {
             let volume = usize::from(self.index[id].key().volume());
             self.slots.push_dirty(slot, volume);
         }
-        self.touch(around, id, slot);
+        self.used(around, id, slot, piece);
         if fua || (self.has_flash && self.acknowledge == Acknowledge::Flash) {
             return match self.persist(around, id, true) {
                 Some(t) => Step::Applied(t),
@@ -181,7 +181,7 @@ impl Shard {
         &mut self,
         around: &mut Surroundings<'_>,
         id: EntryId,
-        piece: &Piece,
+        piece: &mut Piece,
         op: Op,
     ) -> Step {
         let key = self.index[id].key();
@@ -195,8 +195,12 @@ impl Shard {
         if !(keep && op == Op::Write || self.may_be_loose()) {
             return Step::NoRoom;
         }
-        if keep && op == Op::Write && !self.ensure_slot(around, id) {
-            return Step::NoRoom;
+        if keep && op == Op::Write {
+            if !self.ensure_slot(around, id, piece) {
+                return Step::NoRoom;
+            }
+            let slot = self.index[id].slot().expect("just ensured");
+            self.used(around, id, slot, piece);
         }
         self.index.set_zeroed(id, false);
         let (touched, _) = self.masks(piece.start, piece.length);

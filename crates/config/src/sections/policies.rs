@@ -1,7 +1,11 @@
 //! `[replacement]`, `[admission]`, `[flush]`, `[qos]`, `[dedup]`, `[workers]`.
 
+use std::collections::BTreeMap;
+
+use forebay_replacement::{Kind, ParameterError, Parameters};
+
 use crate::TimeSpan;
-use crate::schema::{choice, section};
+use crate::schema::{Choice, Value, choice, choose, section};
 
 section! {
     /// Which block leaves when room is needed.
@@ -9,27 +13,72 @@ section! {
         /// The policy of the first tier, memory. The flash log reclaims its regions in the
         /// order in which they were written.
         policy: ReplacementPolicy = "lru";
+        /// Parameters of the policy, by their names; the others are as they are by default.
+        parameters: BTreeMap<String, u32> = {};
     }
 }
 
-choice! {
-    /// Which block leaves when room is needed.
-    pub enum ReplacementPolicy: "replacement policy" {
-        /// Least recently used.
-        Lru = "lru",
-        /// Adaptive replacement cache: balances recency and frequency by itself.
-        Arc = "arc" later,
-        /// Least frequently used, with aging.
-        Lfu = "lfu" later,
-        /// SIEVE: a hand that spares what was visited; simple, and good where popularity is
-        /// skewed, bad at scans that repeat.
-        Sieve = "sieve" later,
-        /// S3-FIFO: a small queue filters what is seen once.
-        S3Fifo = "s3-fifo" later,
-        /// Enters blocks at a position given by the hit ratio of their surroundings.
-        HrLru = "hr-lru" later,
-        /// As hr-lru, and by the volume's priority.
-        PriorityLru = "priority-lru" later,
+/// Which block leaves when room is needed: a policy of `forebay_replacement`, by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReplacementPolicy(pub Kind);
+
+const POLICIES: [Choice; Kind::ALL.len()] = {
+    let mut choices = [Choice { name: "", doc: &[], available: false }; Kind::ALL.len()];
+    let mut n = 0;
+    while n < choices.len() {
+        let kind = Kind::ALL[n];
+        // (Nobody tells the cache yet where in the queue a block is to begin.)
+        let available = !matches!(kind, Kind::HrLru | Kind::PriorityLru);
+        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available };
+        n += 1;
+    }
+    choices
+};
+
+impl Value for ReplacementPolicy {
+    const WORD: &'static str = "replacement policy";
+    const CHOICES: &'static [Choice] = &POLICIES;
+}
+
+impl ReplacementPolicy {
+    /// The name it has in the configuration file.
+    pub const fn name(self) -> &'static str {
+        self.0.name()
+    }
+}
+
+impl core::str::FromStr for ReplacementPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choose(Self::WORD, Self::CHOICES, text).map(|index| ReplacementPolicy(Kind::ALL[index]))
+    }
+}
+
+impl core::fmt::Display for ReplacementPolicy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ReplacementPolicy {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Replacement {
+    /// The policy with its parameters.
+    ///
+    /// # Errors
+    /// With the parameter that it has not, or that is out of range, and what is wrong.
+    pub fn parameters(&self) -> Result<Parameters, (&str, ParameterError)> {
+        let mut parameters = Parameters::new(self.policy.0);
+        for (name, &value) in &self.parameters {
+            parameters.set(name, value).map_err(|error| (name.as_str(), error))?;
+        }
+        Ok(parameters)
     }
 }
 

@@ -58,6 +58,11 @@ macro_rules! registry {
                 match self { $(Kind::$policy => concat!($($idea),+).trim_ascii_start(),)+ }
             }
 
+            /// The same, line by line.
+            pub const fn idea_lines(self) -> &'static [&'static str] {
+                match self { $(Kind::$policy => &[$($idea),+],)+ }
+            }
+
             /// Its source, tiers and parameters.
             pub const fn about(self) -> &'static About {
                 match self { $(Kind::$policy => &<$policy as Documented>::ABOUT,)+ }

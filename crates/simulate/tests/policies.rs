@@ -1,0 +1,88 @@
+//! Goal: the cache tells its replacement policy of each access exactly once, and evicts what the policy names:
+//! then it hits exactly as the policy alone, however differently the policies count.
+//!
+//! Method: each policy that a configuration can name, beside the same policy driven by a plain hash map; requests
+//! of one block each, one at a time and without latencies.
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use common::{scenario, zipf};
+use forebay_block::{Op, Request};
+use forebay_cache::ReplacementParameters;
+use forebay_config::ReplacementPolicy;
+use forebay_replacement::{Hint, Kind, Policy, Replacement};
+use forebay_results::ReadWrite;
+use forebay_simulate::{Options, Pacing, simulate};
+use forebay_trace::{Batch, OpenOptions, open};
+
+/// Hits of the policy alone in a cache of so many blocks that takes in whatever it misses.
+fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
+    let mut policy = Replacement::new(capacity, capacity, &ReplacementParameters::new(kind));
+    let (mut index, mut keys) = (HashMap::new(), vec![0; capacity as usize]);
+    let mut free: Vec<u32> = (0..capacity).rev().collect();
+    let mut hits = ReadWrite::default();
+    for request in requests {
+        // (As the cache names blocks: the policies hash them, and draw.)
+        let key = u64::from(request.volume.0) << 48 | request.offset / 4096;
+        if let Some(&node) = index.get(&key) {
+            policy.on_access(node);
+            let of = if request.op == Op::Read { &mut hits.read } else { &mut hits.write };
+            *of += 1;
+            continue;
+        }
+        if policy.len() == capacity {
+            let victim = policy.evict(Some(key)).unwrap();
+            index.remove(&keys[victim as usize]);
+            free.push(victim);
+        }
+        let node = free.pop().unwrap();
+        policy.insert(node, key, Hint::default());
+        keys[node as usize] = key;
+        index.insert(key, node);
+    }
+    hits
+}
+
+fn compare(requests: &[Request], what: &str, capacities: &[u32]) {
+    for &kind in Kind::ALL {
+        if kind.name().parse::<ReplacementPolicy>().is_err() {
+            continue;
+        }
+        for &capacity in capacities {
+            let expected = alone(kind, capacity, requests);
+            for write_policy in ["write-through", "write-back"] {
+                let mut scenario = scenario(capacity, None, write_policy);
+                scenario.cache.replacement = ReplacementParameters::new(kind);
+                let options = Options { pacing: Pacing::Untimed, ..Options::default() };
+                let result = simulate(&scenario, requests.iter().copied(), &options).unwrap();
+                let hits = result.run.cache.unwrap().hits;
+                assert_eq!(hits.tier1, expected, "{kind}, {capacity}, {write_policy}, {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_alone_hits_exactly_as_the_policy_alone() {
+    compare(&zipf(40_000, 20_000, 4, 7), "zipf", &[64, 500, 3000]);
+}
+
+#[test]
+fn and_so_on_a_real_trace() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traces/sqlite-shop.parquet");
+    let mut reader = open(&path, &OpenOptions::default()).unwrap();
+    let (mut requests, mut batch) = (Vec::new(), Batch::default());
+    while reader.read_batch(&mut batch).unwrap() > 0 {
+        for r in batch.requests() {
+            let blocks = r.offset / 4096..(r.offset + r.length).div_ceil(4096);
+            if matches!(r.op, Op::Read | Op::Write) {
+                requests.extend(blocks.map(|block| common::request(r.op, block, 1)));
+            }
+        }
+    }
+    requests.truncate(60_000);
+    compare(&requests, "sqlite", &[64, 500]);
+}
