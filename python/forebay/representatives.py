@@ -57,6 +57,7 @@ class Representatives:
                 {"trace": c.trace, "members": c.members} for c in self.clusters
             ],
             "elbow": self.elbow.to_dicts(),
+            "points": self.points.to_dicts(),
             "dimensions": self.points.width - 2,
             "features": self.features.width - 1,
         }

@@ -40,7 +40,11 @@ def test_the_command_writes_what_it_is_asked_for(synthetic, tmp_path, capsys):
         command([*traces, "--json", "--html", str(page), "--parquet", str(table)]) == 0
     )
     document = json.loads(capsys.readouterr().out)
+    # forebay report draws these.
     assert sorted(document["clusters"][0]) == ["members", "trace"]
+    assert sorted(document["elbow"][0]) == ["clusters", "within"]
+    assert [point["trace"] for point in document["points"]] == traces
+    assert {"trace", "cluster", "d1", "d2"} <= document["points"][0].keys()
     assert "plotly" in page.read_text().lower() and table.exists()
     assert command(traces) == 0
     assert "stands for" in capsys.readouterr().out

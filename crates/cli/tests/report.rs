@@ -34,6 +34,15 @@ fn all_between<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     page.split(from).skip(1).map(|rest| rest.split_once(to).unwrap().0).collect()
 }
 
+/// That tables and paragraphs are the same, but for the subtitle.
+fn assert_same_text(own: &str, report: &str) {
+    for (from, to, skipped) in [("<tbody>", "</tbody>", 0), ("<p>", "</p>", 1)] {
+        let [own, report] = [own, report].map(|page| all_between(page, from, to));
+        assert!(own.len() > skipped, "nothing to compare");
+        assert_eq!(own[skipped..], report[skipped..]);
+    }
+}
+
 /// Runs a command that writes a page and a document, and a report of that; both pages.
 fn both(dir: &Path, command: &[&str]) -> (String, String) {
     let outputs = ["--json", "-o", "answer.json", "--html", "own.html"];
@@ -83,31 +92,135 @@ fn what_is_in_a_trace_is_drawn_as_on_its_own_page() {
 }
 
 #[test]
-fn a_partition_has_the_figures_of_shares_and_of_what_they_do() {
+fn a_partition_is_drawn_as_on_its_own_page() {
     let dir = tempfile::tempdir().unwrap();
     let spec = "zipf:volume=db,requests=20k,blocks=8k + sequential:volume=scan,requests=20k";
     forebay(dir.path(), &["trace", "synth", spec, "-o", "vms.parquet"]);
-    for goal in ["latency", "hits", "ppc", "iops"] {
-        let command = ["partition", "vms.parquet", "--flash", "32MiB"];
-        let (own, report) = both(dir.path(), &[&command[..], &["--goal", goal]].concat());
+    let flash = ["--flash", "32MiB"];
+    let memory = ["--flash", "0", "--dram", "32MiB"];
+    for (sizes, goal) in [
+        (&flash[..], "latency"),
+        (&flash, "hits"),
+        (&flash, "ppc"),
+        (&flash, "iops"),
+        (&memory, "latency"),
+    ] {
+        let command = ["partition", "vms.parquet", "--goal", goal];
+        let (own, report) = both(dir.path(), &[&command[..], sizes].concat());
         let (own, report) = (figures(&own), figures(&report));
-        // Curves by size are not in the document.
-        assert_eq!((report.len(), &own[..2]), (2, &report[..]), "{goal}");
+        assert_eq!((report.len(), own), (4, report), "{sizes:?} {goal}");
     }
+}
+
+#[test]
+fn growing_or_adding_is_drawn_as_on_its_own_page() {
+    let dir = tempfile::tempdir().unwrap();
+    traces(dir.path());
+    let command =
+        ["plan", "web.parquet", "--have", "1MiB", "--budget", "20%,50%", "--backing", "SlowHDD"];
+    let (own, report) = both(dir.path(), &command);
+    assert!(figures(&own).len() > 1);
+    assert_eq!(figures(&own), figures(&report));
+    assert_eq!(all_between(&own, "<tbody>", "</tbody>").len(), 2);
+    assert_same_text(&own, &report);
+}
+
+#[test]
+fn a_study_is_drawn_as_on_its_own_page() {
+    let dir = tempfile::tempdir().unwrap();
+    traces(dir.path());
+    let (own, report) = both(
+        dir.path(),
+        &["plan", "web.parquet", "backup.parquet", "--study=5", "--backing", "SlowHDD"],
+    );
+    assert!(figures(&own).len() > 4);
+    assert_eq!(figures(&own), figures(&report));
+    assert!(all_between(&own, "<tbody>", "</tbody>").len() > 1);
+    assert_same_text(&own, &report);
+}
+
+#[test]
+fn a_sample_is_drawn_as_on_its_own_page() {
+    let dir = tempfile::tempdir().unwrap();
+    traces(dir.path());
+    for (more, drawn) in [
+        (&["--bits", "2", "--compare"][..], 2),
+        (&["--bits", "2", "--target-rate", "0.25"], 3),
+        (&["--bits", "2", "--samples", "2"], 3),
+    ] {
+        let sample = ["sample", "web.parquet", "--rate", "0.3", "-o", "s.parquet"];
+        let outputs = ["--json", "--html", "own.html"];
+        // The document comes out on standard output; the sample is what -o names.
+        let output = Command::new(FOREBAY)
+            .current_dir(dir.path())
+            .args([&["-q"], &sample[..], more, &outputs].concat())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::write(dir.path().join("answer.json"), &output.stdout).unwrap();
+        forebay(dir.path(), &["report", "answer.json", "-o", "report.html"]);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let (own, report) = (read("own.html"), read("report.html"));
+        assert_eq!(figures(&own).len(), drawn, "{more:?}");
+        assert_eq!(figures(&own), figures(&report));
+        let tables = all_between(&own, "<tbody>", "</tbody>");
+        assert!(!tables.is_empty());
+        assert_eq!(tables, all_between(&report, "<tbody>", "</tbody>"));
+    }
+}
+
+/// What the Python package prints (python/tests/test_representatives.py has its fields).
+#[test]
+fn groups_of_traces_are_drawn_with_their_points_and_the_elbow() {
+    let dir = tempfile::tempdir().unwrap();
+    let document = serde_json::json!({
+        "clusters": [
+            {"trace": "a.csv", "members": ["a.csv", "b.csv"]},
+            {"trace": "c.csv", "members": ["c.csv"]},
+        ],
+        "elbow": [{"clusters": 1, "within": 1.0}, {"clusters": 2, "within": 0.1},
+                  {"clusters": 3, "within": 0.0}],
+        "points": [
+            {"trace": "a.csv", "cluster": 0, "d1": 1.0, "d2": 2.0},
+            {"trace": "b.csv", "cluster": 0, "d1": 1.5, "d2": 2.5},
+            {"trace": "c.csv", "cluster": 1, "d1": -3.0, "d2": 0.5},
+        ],
+        "dimensions": 2,
+        "features": 30,
+    });
+    std::fs::write(dir.path().join("groups.json"), document.to_string()).unwrap();
+    forebay(dir.path(), &["report", "groups.json", "-o", "report.html"]);
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    let [traces, elbow] = &figures(&page)[..] else { panic!("not two figures") };
+    let numbers = |values: [f64; 2]| rounded(serde_json::json!(values));
+    assert_eq!(traces["data"].as_array().unwrap().len(), 3, "two groups, and who stands for them");
+    assert_eq!(traces["data"][0]["x"], numbers([1.0, 1.5]));
+    assert_eq!(traces["data"][2]["y"], numbers([2.0, 0.5]));
+    assert_eq!(elbow["data"][0]["y"].as_array().unwrap().len(), 3);
+    assert!(all_between(&page, "<tbody>", "</tbody>")[0].contains("a.csv, b.csv"), "{page}");
 }
 
 #[test]
 fn a_document_that_lacks_something_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let document = "{\"simulated_isolation_blocks\": 1, \"workloads\": []}";
-    std::fs::write(dir.path().join("part.json"), document).unwrap();
-    let output = Command::new(FOREBAY)
-        .current_dir(dir.path())
-        .args(["report", "part.json", "-o", "x.html"])
-        .output()
-        .unwrap();
-    let says = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{says}");
-    assert!(says.contains("part is no whole document of consolidate"), "{says}");
-    assert!(!dir.path().join("x.html").exists());
+    for (document, command) in [
+        (r#"{"simulated_isolation_blocks": 1, "workloads": []}"#, "consolidate"),
+        (r#"{"unallocated": {}, "volumes": [{"volume": "a"}]}"#, "partition"),
+        (r#"{"growth": []}"#, "plan --have"),
+        (r#"{"scaled_budgets": []}"#, "plan --study"),
+        (r#"{"trace_requests": 1, "features": {}}"#, "sample"),
+        (r#"{"clusters": [], "elbow": []}"#, "representatives"),
+    ] {
+        std::fs::write(dir.path().join("part.json"), document).unwrap();
+        let output = Command::new(FOREBAY)
+            .current_dir(dir.path())
+            .args(["report", "part.json", "-o", "x.html"])
+            .output()
+            .unwrap();
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{says}");
+        let refusal = format!("part is no whole document of {command} (");
+        assert!(says.contains(&refusal), "{says}");
+        assert!(!dir.path().join("x.html").exists());
+    }
 }

@@ -1,9 +1,9 @@
 //! How far an estimate from parts of a sample may be off.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An interval that holds the true value with a confidence of about 95 %.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,

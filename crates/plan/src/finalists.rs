@@ -33,7 +33,7 @@ struct Judgement {
 impl Judgement {
     fn enter(self, purchase: &mut Purchase, cost: &CostModel, judged_by: &'static str) {
         let Self { hierarchy, sizes, judged } = self;
-        purchase.judged_by = judged_by;
+        purchase.judged_by = judged_by.into();
         purchase.mean_latency_us = judged.mean_latency_us;
         purchase.mean_latency_us_bounds = None;
         purchase.p99_latency_us = judged.p99_latency_us;
@@ -171,7 +171,7 @@ mod tests {
         let (before_names, after_names) = (names(&before), names(&after));
         assert_eq!(after_names[0], before_names[2]);
         assert_eq!(after_names[3..], before_names[3..]);
-        let by: Vec<&str> = after.choices.iter().map(|c| c.purchase.judged_by).collect();
+        let by: Vec<&str> = after.choices.iter().map(|c| &*c.purchase.judged_by).collect();
         assert_eq!((&by[..3], by[3]), (&["simulate"; 3][..], "analytic"));
         let first = &after.choices[0];
         assert_eq!(
@@ -241,7 +241,7 @@ mod tests {
             Ok(if has { None } else { judged(50.0) })
         };
         judge_finalists(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
-        let by: Vec<&str> = plan.choices.iter().map(|c| c.purchase.judged_by).collect();
+        let by: Vec<&str> = plan.choices.iter().map(|c| &*c.purchase.judged_by).collect();
         assert_eq!((by[0], by[1], by[2]), ("simulate", "simulate", "analytic"));
         assert!(!plan.choices[..2].iter().any(is_refused) && plan.choices.iter().any(is_refused));
     }

@@ -1,6 +1,6 @@
 //! Money for a cache that is there: grow tier 1, or add a tier 2?
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
@@ -12,7 +12,7 @@ use crate::plan::{PlanOptions, Purchase, purchase};
 const SAME: f64 = 1e-9;
 
 /// What a budget does for a single tier that is there already (Bhandari 2024, section 4.3.6).
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Growth {
     /// What may be spent on top of what is there, in US dollars.
     pub budget_usd: f64,
@@ -40,7 +40,7 @@ pub struct Growth {
 }
 
 /// What to do with the money.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Grow tier 1.

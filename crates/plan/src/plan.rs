@@ -1,5 +1,7 @@
 //! Plans: the best purchase for a budget, over every combination of a catalogue.
 
+use std::borrow::Cow;
+
 use forebay_block::Nanos;
 use forebay_locality::Interval;
 use serde::{Deserialize, Serialize};
@@ -105,7 +107,7 @@ pub struct Choice {
 }
 
 /// Tiers of given sizes, what they cost and what they do.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Purchase {
     /// The tiers, tier 1 first; a tier of 0 bytes is not bought.
     pub tiers: Vec<Tier>,
@@ -119,7 +121,7 @@ pub struct Purchase {
     pub analytic_latency_us: f64,
     /// Who judged it last: `analytic`, or what [`judge_finalists`](crate::judge_finalists) was
     /// given.
-    pub judged_by: &'static str,
+    pub judged_by: Cow<'static, str>,
     /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
     /// with a confidence of about 95 %.
     pub mean_latency_us_bounds: Option<Interval>,
@@ -151,7 +153,7 @@ pub struct Purchase {
 }
 
 /// One tier of a purchase.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Tier {
     /// The device's name in the catalogue.
     pub device: String,
@@ -400,7 +402,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         cost_usd: cost.usd(&hierarchy.tiers, sizes),
         mean_latency_us,
         analytic_latency_us: evaluation.mean_latency_us,
-        judged_by: "analytic",
+        judged_by: "analytic".into(),
         mean_latency_us_bounds: hierarchy.mean_latency_us_bounds(counts, &blocks),
         p99_latency_us: evaluation.p99_latency_us,
         p999_latency_us: evaluation.p999_latency_us,

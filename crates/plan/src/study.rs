@@ -79,7 +79,7 @@ impl StudyPoint {
 }
 
 /// Many points together.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct StudySummary {
     /// Points.
     pub points: u64,

@@ -1,11 +1,11 @@
 //! `forebay plan`: which tiers to buy.
 
 mod answer;
-mod growth;
+pub mod growth;
 mod pictures;
 mod replayed;
 mod simulated;
-mod study;
+pub mod study;
 mod text;
 mod tiers;
 
@@ -301,9 +301,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             study.rows().write(path)?;
         }
         if let Some(path) = &args.output.html {
-            study.report().write_html(path)?;
+            study.document().report().write_html(path)?;
         }
-        return args.output.emit(&study.document(), |out| study.print(out));
+        let document = study.document();
+        return args.output.emit(&document, |out| document.print(out));
     }
     let mut options = args.options();
     if let (Method::Cydonia, Some(more)) =
@@ -344,9 +345,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             growths.rows().write(path)?;
         }
         if let Some(path) = &args.output.html {
-            growths.report()?.write_html(path)?;
+            growths.report().write_html(path)?;
         }
-        return args.output.emit(&growths.document(), |out| growths.print(out));
+        return args.output.emit(growths.document(), |out| growths.print(out));
     }
     let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
     let duration = profile.duration();

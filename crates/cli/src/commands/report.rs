@@ -3,6 +3,7 @@
 mod curves;
 mod partitions;
 mod plans;
+mod representatives;
 mod runs;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use forebay_report::{Report, Section};
 use forebay_trace::TraceInfo;
 use serde_json::Value;
 
-use super::{consolidate, trace};
+use super::{consolidate, plan, sample, trace};
 use crate::context::Context;
 use crate::error::CliError;
 
@@ -23,9 +24,9 @@ use crate::error::CliError;
   $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
   $ forebay report mrc.json plan.json -o report.html")]
 pub struct Args {
-    /// Documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `simulate`, `replay`,
-    /// `load` and `ctl status`; LABEL=FILE says what the pictures call it, otherwise its file
-    /// name does
+    /// Documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
+    /// `representatives`, `simulate`, `replay`, `load` and `ctl status`; LABEL=FILE says what the
+    /// pictures call it, otherwise its file name does
     #[arg(value_name = "[LABEL=]FILE", required = true)]
     pub documents: Vec<String>,
     /// The page to write
@@ -51,10 +52,18 @@ enum Kind {
     Curve,
     /// `forebay plan`.
     Plan,
+    /// `forebay plan --have`.
+    Growth,
+    /// `forebay plan --study`.
+    Study,
     /// `forebay partition`.
     Partition,
     /// `forebay consolidate`.
     Consolidation,
+    /// `forebay sample`.
+    Sample,
+    /// `forebay representatives`.
+    Representatives,
     /// A run of a workload: `simulate`, `replay`, `load`, `ctl status`.
     Run,
 }
@@ -77,15 +86,31 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             Some(Kind::Trace) => traces.push(trace_section(&document)?),
             Some(Kind::Curve) => curves.push(document),
             Some(Kind::Plan) => plans.extend(plans::sections(&document)),
-            Some(Kind::Partition) => others.push(partitions::section(&document)),
-            Some(Kind::Consolidation) => others.extend(consolidation_sections(&document)?),
+            Some(Kind::Growth) => {
+                let growth: plan::growth::Document = document.parse("plan --have")?;
+                plans.extend(growth.sections());
+            }
+            Some(Kind::Study) => {
+                let study: plan::study::show::Document = document.parse("plan --study")?;
+                plans.extend(study.sections());
+            }
+            Some(Kind::Partition) => others.extend(partitions::sections(&document)?),
+            Some(Kind::Consolidation) => {
+                let found: consolidate::document::Document = document.parse("consolidate")?;
+                others.extend(found.sections());
+            }
+            Some(Kind::Sample) => {
+                let found: sample::document::Document = document.parse("sample")?;
+                let title = format!("How close the sample is: {}", document.label);
+                others.extend(found.sections(&title));
+            }
+            Some(Kind::Representatives) => others.push(representatives::section(&document)?),
             Some(Kind::Run) => runs.push(document),
             None => {
                 let what = format!("{argument} is no document that a report takes");
                 return Err(CliError::usage(what).next(
-                    "give what trace info, mrc, plan --budget, partition, consolidate, simulate, \
-                     replay, load or ctl status wrote with --json; sample, plan --have, plan \
-                     --study and representatives draw their own page with --html",
+                    "give what trace info, mrc, plan, partition, consolidate, sample, \
+                     representatives, simulate, replay, load or ctl status wrote with --json",
                 ));
             }
         }
@@ -106,19 +131,27 @@ fn trace_section(document: &Document) -> Result<Section, CliError> {
     Ok(trace::info::section(format!("What is in the trace: {}", document.label), &info))
 }
 
-/// The sections of `forebay consolidate`, as on its own page.
-fn consolidation_sections(document: &Document) -> Result<Vec<Section>, CliError> {
-    let answer: consolidate::document::Document = document.parse("consolidate")?;
-    Ok(answer.sections())
-}
-
 impl Document {
     /// What a command wrote, as it writes it.
     fn parse<T: serde::de::DeserializeOwned>(&self, command: &str) -> Result<T, CliError> {
-        T::deserialize(&self.value).map_err(|error| {
-            let what = format!("{} is no whole document of {command} ({error})", self.label);
-            CliError::usage(what).next("write it again with --json and this version")
-        })
+        T::deserialize(&self.value).map_err(|error| self.incomplete(command, error))
+    }
+
+    /// A field of a part of it, likewise.
+    fn parse_field<T: serde::de::DeserializeOwned>(
+        &self,
+        part: &Value,
+        field: &str,
+        command: &str,
+    ) -> Result<T, CliError> {
+        let there = part.get(field).unwrap_or(&Value::Null);
+        T::deserialize(there)
+            .map_err(|error| self.incomplete(command, format_args!("`{field}`: {error}")))
+    }
+
+    fn incomplete(&self, command: &str, error: impl std::fmt::Display) -> CliError {
+        let what = format!("{} is no whole document of {command} ({error})", self.label);
+        CliError::usage(what).next("write it again with --json and this version")
     }
 
     /// Reads `LABEL=FILE` or `FILE`.
@@ -147,6 +180,14 @@ impl Document {
             Some(Kind::Curve)
         } else if has("choices") {
             Some(Kind::Plan)
+        } else if has("growth") {
+            Some(Kind::Growth)
+        } else if has("scaled_budgets") {
+            Some(Kind::Study)
+        } else if has("trace_requests") && has("features") {
+            Some(Kind::Sample)
+        } else if has("clusters") && has("elbow") {
+            Some(Kind::Representatives)
         } else if has("footprint_blocks") && has("per_volume") {
             Some(Kind::Trace)
         } else if has("unallocated") && has("volumes") {
@@ -200,6 +241,12 @@ mod tests {
         assert_eq!(kind(consolidation), Some(Kind::Consolidation));
         let info = json!({"footprint_blocks": {}, "per_volume": [], "requests": 1});
         assert_eq!(kind(info), Some(Kind::Trace));
+        assert_eq!(kind(json!({"growth": [], "block_size": 4096})), Some(Kind::Growth));
+        assert_eq!(kind(json!({"scaled_budgets": [], "traces": []})), Some(Kind::Study));
+        let sample = json!({"trace_requests": 9, "features": {}, "requests": 1});
+        assert_eq!(kind(sample), Some(Kind::Sample));
+        let groups = json!({"clusters": [], "elbow": [], "points": []});
+        assert_eq!(kind(groups), Some(Kind::Representatives));
         assert_eq!(kind(json!({"latency_us": {}, "requests": 1})), Some(Kind::Run));
         assert_eq!(kind(json!({"requests": 1})), None);
     }

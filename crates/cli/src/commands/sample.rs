@@ -1,6 +1,7 @@
 //! `forebay sample`: a smaller trace with the features and hit ratios of the whole (BlkSample).
 
 mod answer;
+pub mod document;
 mod measure;
 mod reduction;
 mod show;
@@ -182,9 +183,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         answer.rows().write(path)?;
     }
     if let Some(path) = &args.html {
-        answer.report().write_html(path)?;
+        answer.document().report().write_html(path)?;
     }
-    let text = if args.json { answer.json()? } else { answer.text() };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&answer.document())? + "\n",
+        false => answer.text(),
+    };
     write_stdout(text.as_bytes())
 }
 

@@ -367,7 +367,7 @@ impl<'a> Answer<'a> {
         let (sizes, predicted, simulated) = self.found();
         let options = *self.problem.options();
         let objectives = self.divisions[0].objectives(&self.problem);
-        let volumes = (0..sizes.len()).map(|v| {
+        let volumes = (0..sizes.len()).zip(self.curves()).map(|(v, curves)| {
             let simulated = simulated.map(|s| &s[v]);
             let curve = self.problem.curve(v);
             VolumeRow {
@@ -390,6 +390,8 @@ impl<'a> Answer<'a> {
                 distinct_bytes: curve.own.distinct_blocks << options.block_size.shift(),
                 useful_bytes: curve.useful_blocks() << options.block_size.shift(),
                 model: self.problem.latencies(v, sizes[v], &predicted[v]),
+                miss_ratios: curves.miss_ratios,
+                latencies: curves.latencies,
             }
         });
         Document {
@@ -565,6 +567,11 @@ struct VolumeRow {
     useful_bytes: u64,
     /// What requests take by where they find their blocks, by which it was predicted.
     model: LoadPoint,
+    /// Bytes of memory and flash with the miss ratio, by request.
+    miss_ratios: Vec<(u64, f64)>,
+    /// Bytes of flash with the mean latency in microseconds, the memory being as it is; of memory
+    /// without flash.
+    latencies: Vec<(u64, f64)>,
 }
 
 #[derive(Serialize)]

@@ -62,15 +62,7 @@ impl Answer<'_> {
             found = found.text(line);
         }
         found = found.figure(self.shares()).table(self.comparison()).figure(self.compared());
-        let mut curves = Section::new("Why").text(
-            "A request hits only if all its blocks do, so these curves may bulge where those of \
-             blocks sag: the first half of a volume can be worth much less than the second. A \
-             share is well chosen where no two volumes would gain by trading a part of theirs.",
-        );
-        let volumes: Vec<usize> = (0..self.known.volumes.len()).collect();
-        for group in volumes.chunks(CURVES_MAX) {
-            curves = curves.figure(self.miss_ratios(group)).figure(self.latencies(group));
-        }
+        let curves = why(&self.curves(), self.problem.options().sizes.flash_bytes > 0);
         let assumed = Section::new("Taken for granted").text(self.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
             .subtitle(files.join(", "))
@@ -107,72 +99,92 @@ impl Answer<'_> {
         compared_of(compared, self.names(), series.flatten())
     }
 
-    /// Miss ratios by size, with the share of each.
-    fn miss_ratios(&self, group: &[usize]) -> Figure {
-        let block = self.args.block_size.bytes() as f64;
-        let (sizes, predicted, _) = self.found();
-        let mut lines = Lines::new("Miss ratio by size of the share, by request")
-            .x(Axis::new("memory and flash", Unit::Bytes))
-            .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
-        for &v in group {
-            let curve = MissRatioCurve::new(&self.problem.curve(v).own, POINTS);
-            let x = curve.points.iter().map(|p| p.size_blocks as f64 * block);
-            let y = curve.points.iter().map(|p| p.miss_ratio);
-            let first = (0.0, 1.0);
-            lines = lines.line(
-                &self.known.volumes[v].name,
-                std::iter::once(first.0).chain(x),
-                std::iter::once(first.1).chain(y),
-            );
-        }
-        let chosen = |v: usize| (sizes[v].dram_bytes + sizes[v].flash_bytes) as f64;
-        lines
-            .shaped(
-                "share found",
-                Shape::Points,
-                group.iter().map(|&v| chosen(v)),
-                group.iter().map(|&v| 1.0 - predicted[v].hit_ratio()),
-            )
-            .figure()
-            .caption("The points are the shares found.")
-    }
-
-    /// Mean latency by flash, the memory of each volume being as it is.
-    fn latencies(&self, group: &[usize]) -> Figure {
+    /// Curves of each volume, with its share.
+    pub fn curves(&self) -> Vec<VolumeCurves> {
         let options = self.problem.options();
         let (sizes, predicted, _) = self.found();
         let by_flash = options.sizes.flash_bytes > 0;
-        let (all, name) = match by_flash {
-            true => (options.sizes.flash_bytes, "flash"),
-            false => (options.sizes.dram_bytes, "memory"),
-        };
-        let mut lines = Lines::new(format!("Mean latency by {name}"))
-            .x(Axis::new(format!("{name} of the volume"), Unit::Bytes))
-            .y(Axis::new("mean latency", Unit::Micros).from_zero());
-        for &v in group {
-            let bytes: Vec<u64> = (0..=POINTS as u64)
-                .map(|i| (u128::from(all) * u128::from(i) / POINTS as u128) as u64)
-                .collect();
-            let us = |&bytes: &u64| {
+        let tier = |sizes: &Sizes| if by_flash { sizes.flash_bytes } else { sizes.dram_bytes };
+        let of = |v: usize| {
+            let curve = MissRatioCurve::new(&self.problem.curve(v).own, POINTS).points;
+            let sizes_of = curve.iter().map(|p| p.size_blocks * options.block_size.bytes());
+            let miss_ratios = sizes_of.zip(curve.iter().map(|p| p.miss_ratio));
+            let all = u128::from(tier(&options.sizes));
+            let steps = (0..=POINTS as u128).map(|i| (all * i / POINTS as u128) as u64);
+            let latencies = steps.map(|bytes| {
                 let mut sizes = sizes[v];
                 *(if by_flash { &mut sizes.flash_bytes } else { &mut sizes.dram_bytes }) = bytes;
-                self.problem.predict(v, sizes).latency_us
-            };
-            lines = lines.line(
-                &self.known.volumes[v].name,
-                bytes.iter().map(|&b| b as f64),
-                bytes.iter().map(us),
-            );
-        }
-        let chosen = |v: usize| if by_flash { sizes[v].flash_bytes } else { sizes[v].dram_bytes };
-        lines
-            .shaped(
-                "share found",
-                Shape::Points,
-                group.iter().map(|&v| chosen(v) as f64),
-                group.iter().map(|&v| predicted[v].latency_us),
-            )
-            .figure()
-            .caption("By the latencies that the division was predicted with.")
+                (bytes, self.problem.predict(v, sizes).latency_us)
+            });
+            VolumeCurves {
+                miss_ratios: std::iter::once((0, 1.0)).chain(miss_ratios).collect(),
+                latencies: latencies.collect(),
+                share_bytes: sizes[v].dram_bytes + sizes[v].flash_bytes,
+                tier_bytes: tier(&sizes[v]),
+                miss_ratio: 1.0 - predicted[v].hit_ratio(),
+                latency_us: predicted[v].latency_us,
+                name: self.known.volumes[v].name.clone(),
+            }
+        };
+        (0..self.known.volumes.len()).map(of).collect()
     }
+}
+
+/// What a volume would have of other shares, and the one that it has.
+pub struct VolumeCurves {
+    pub name: String,
+    /// By bytes of memory and flash, by request.
+    pub miss_ratios: Vec<(u64, f64)>,
+    /// By bytes of the slowest tier, in microseconds, the other being as it is.
+    pub latencies: Vec<(u64, f64)>,
+    pub share_bytes: u64,
+    pub tier_bytes: u64,
+    pub miss_ratio: f64,
+    pub latency_us: f64,
+}
+
+/// Why the shares are as they are; by flash if there is any, else by memory.
+pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
+    let section = Section::new("Why").text(
+        "A request hits only if all its blocks do, so these curves may bulge where those of \
+         blocks sag: the first half of a volume can be worth much less than the second. A \
+         share is well chosen where no two volumes would gain by trading a part of theirs.",
+    );
+    volumes.chunks(CURVES_MAX).fold(section, |section, group| {
+        section.figure(miss_ratios(group)).figure(latencies(group, by_flash))
+    })
+}
+
+/// Miss ratios by size, with the share of each.
+fn miss_ratios(group: &[VolumeCurves]) -> Figure {
+    let lines = Lines::new("Miss ratio by size of the share, by request")
+        .x(Axis::new("memory and flash", Unit::Bytes))
+        .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
+    curves(lines, group, |v| &v.miss_ratios, |v| (v.share_bytes, v.miss_ratio))
+        .caption("The points are the shares found.")
+}
+
+/// Mean latency by flash, the memory of each volume being as it is.
+fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
+    let name = if by_flash { "flash" } else { "memory" };
+    let lines = Lines::new(format!("Mean latency by {name}"))
+        .x(Axis::new(format!("{name} of the volume"), Unit::Bytes))
+        .y(Axis::new("mean latency", Unit::Micros).from_zero());
+    curves(lines, group, |v| &v.latencies, |v| (v.tier_bytes, v.latency_us))
+        .caption("By the latencies that the division was predicted with.")
+}
+
+/// A curve of each volume, and the points on them that were chosen.
+fn curves(
+    lines: Lines,
+    group: &[VolumeCurves],
+    of: fn(&VolumeCurves) -> &[(u64, f64)],
+    chosen: fn(&VolumeCurves) -> (u64, f64),
+) -> Figure {
+    let lines = group.iter().fold(lines, |lines, volume| {
+        let (x, y) = (of(volume).iter().map(|p| p.0 as f64), of(volume).iter().map(|p| p.1));
+        lines.line(&volume.name, x, y)
+    });
+    let (x, y) = (group.iter().map(|v| chosen(v).0 as f64), group.iter().map(|v| chosen(v).1));
+    lines.shaped("share found", Shape::Points, x, y).figure()
 }

@@ -300,7 +300,7 @@ impl<'a> Answer<'a> {
             .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
             .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
             .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))
-            .texts("judged_by", rows.iter().map(|(_, c)| c.purchase.judged_by))
+            .texts("judged_by", rows.iter().map(|(_, c)| &*c.purchase.judged_by))
             .reals("analytic_latency_us", real(|_, c| c.purchase.analytic_latency_us))
             .texts("class", rows.iter().map(|(_, c)| c.purchase.class.name()))
             .reals("tier1_hit_ratio", real(|_, c| c.purchase.hit_ratio[0]))

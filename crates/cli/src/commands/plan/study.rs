@@ -1,7 +1,7 @@
 //! `forebay plan --study`: every combination of two tiers under a range of budgets, for each trace
 //! by itself.
 
-mod show;
+pub mod show;
 
 use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};

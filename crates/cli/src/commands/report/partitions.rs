@@ -4,12 +4,16 @@ use forebay_report::{Section, Table, Unit};
 use serde_json::Value;
 
 use super::{Document, elements, number, text};
-use crate::commands::partition::pictures::{Compared, compared_of, shares_of};
+use crate::commands::partition::pictures::{Compared, VolumeCurves, compared_of, shares_of, why};
 use crate::commands::partition::text::label;
+use crate::error::CliError;
 use crate::format::{count, percent};
 
-/// The section of one division. Miss ratios by size are not in the document.
-pub fn section(partition: &Document) -> Section {
+/// The sections of one division.
+///
+/// # Errors
+/// If the document is of a version that wrote no curves.
+pub fn sections(partition: &Document) -> Result<Vec<Section>, CliError> {
     let found = &partition.value;
     let name = |volume: &Value| text(volume, "volume");
     let names = || elements(found, "volumes").map(name);
@@ -37,11 +41,29 @@ pub fn section(partition: &Document) -> Section {
             known.then(|| (format!("{}, {how}", label(&division)), values))
         })
     });
-    Section::new(format!("How the cache is divided: {}", partition.label))
+    let divided = Section::new(format!("How the cache is divided: {}", partition.label))
         .table(table(found))
         .figure(shares_of(&shares, bytes(found), left))
         .figure(compared_of(by, names(), series))
-        .text(format!("Taken for granted: {}.", assumed(found)))
+        .text(format!("Taken for granted: {}.", assumed(found)));
+    let by_flash = number(found, "/flash_bytes") > 0.0;
+    let curves = elements(found, "volumes").map(|volume| curves(partition, volume, by_flash));
+    Ok(vec![divided, why(&curves.collect::<Result<Vec<_>, _>>()?, by_flash)])
+}
+
+fn curves(partition: &Document, volume: &Value, by_flash: bool) -> Result<VolumeCurves, CliError> {
+    let points = |field: &str| partition.parse_field(volume, field, "partition");
+    let [flash_bytes, dram_bytes] =
+        ["/flash_bytes", "/dram_bytes"].map(|of| number(volume, of) as u64);
+    Ok(VolumeCurves {
+        name: text(volume, "volume"),
+        miss_ratios: points("miss_ratios")?,
+        latencies: points("latencies")?,
+        share_bytes: dram_bytes + flash_bytes,
+        tier_bytes: if by_flash { flash_bytes } else { dram_bytes },
+        miss_ratio: 1.0 - number(volume, "/hit_ratio"),
+        latency_us: number(volume, "/predicted_latency_us"),
+    })
 }
 
 fn table(found: &Value) -> Table {

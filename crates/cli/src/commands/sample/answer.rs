@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_trace::{FeatureError, SampleSpec};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::measure::{HitRatioError, Measured};
 use super::{Args, PLAIN_BITS};
-use crate::error::CliError;
 use crate::rows::Rows;
 
 /// The answer.
@@ -25,7 +24,7 @@ pub struct Answer {
 }
 
 /// A sample that might have been taken.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Candidate {
     pub bits: u32,
     pub seed: u64,
@@ -81,7 +80,7 @@ pub struct Sampled {
 }
 
 /// What a reduction did.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Reduced {
     /// Regions before.
     pub regions: usize,
@@ -96,7 +95,7 @@ pub struct Reduced {
 }
 
 /// A reduction after so many removals.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub removed: usize,
     pub rate: f64,
@@ -115,14 +114,14 @@ impl Checkpoint {
 }
 
 /// A sample of regions of another size.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Compared {
     pub bits: u32,
     pub request_ratio: f64,
     pub mean_error: f64,
     pub hit_ratio_error: HitRatioError,
-    #[serde(skip)]
-    pub features: Vec<FeatureError>,
+    /// The error of each mean.
+    pub features: BTreeMap<String, f64>,
 }
 
 impl Compared {
@@ -132,7 +131,7 @@ impl Compared {
             request_ratio: m.requests as f64 / full.requests as f64,
             mean_error: m.mean_error(full),
             hit_ratio_error: m.hit_ratio_error(full, rate),
-            features: m.features(full),
+            features: m.features(full).into_iter().map(|f| (f.name, f.error)).collect(),
         }
     }
 }
@@ -169,67 +168,11 @@ impl Sampled {
         });
         self
     }
-
-    fn document(&self) -> SampleDocument<'_> {
-        let all = self.features.iter().chain(&self.quantiles);
-        let value = |e: &FeatureError| Value { full: e.full, sample: e.sample, error: e.error };
-        SampleDocument {
-            output: &self.output,
-            rate: self.rate,
-            requests: self.measured.requests,
-            request_ratio: self.request_ratio,
-            features: all.map(|e| (e.name.clone(), value(e))).collect(),
-            mean_error: self.mean_error,
-            quantile_error: mean(&self.quantiles),
-            hit_ratio_error: self.hit_ratio_error,
-            reduction: self.reduction.as_ref(),
-        }
-    }
 }
 
 /// The mean error of some features, a fraction.
 pub fn mean(features: &[FeatureError]) -> f64 {
     features.iter().map(|f| f.error).sum::<f64>() / features.len().max(1) as f64
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    trace: &'a str,
-    trace_requests: u64,
-    bits: u32,
-    seed: u64,
-    #[serde(flatten)]
-    first: SampleDocument<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    samples: Vec<SampleDocument<'a>>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    comparison: &'a [Compared],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    candidates: &'a [Candidate],
-    /// What the plain method of the thesis gives: one sample of regions of 64 KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plain: Option<&'a Candidate>,
-}
-
-#[derive(Serialize)]
-struct SampleDocument<'a> {
-    output: &'a str,
-    rate: f64,
-    requests: u64,
-    request_ratio: f64,
-    features: BTreeMap<String, Value>,
-    mean_error: f64,
-    quantile_error: f64,
-    hit_ratio_error: HitRatioError,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reduction: Option<&'a Reduced>,
-}
-
-#[derive(Serialize)]
-struct Value {
-    full: f64,
-    sample: f64,
-    error: f64,
 }
 
 impl Answer {
@@ -243,25 +186,6 @@ impl Answer {
     ) -> Self {
         let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
         Answer { name: names.join(", "), spec, full, samples, compared, candidates }
-    }
-
-    /// One document: the first sample, and all of them if there are several.
-    pub fn json(&self) -> Result<String, CliError> {
-        let several = if self.samples.len() > 1 { &self.samples[..] } else { &[] };
-        let document = Document {
-            trace: &self.name,
-            trace_requests: self.full.requests,
-            bits: self.spec.bits,
-            seed: self.spec.seed,
-            first: self.samples[0].document(),
-            samples: several.iter().map(Sampled::document).collect(),
-            comparison: &self.compared,
-            candidates: &self.candidates,
-            plain: self.plain(),
-        };
-        let mut text = serde_json::to_string_pretty(&document)?;
-        text.push('\n');
-        Ok(text)
     }
 
     /// Of what was chosen from, the sample that the thesis takes.

@@ -3,7 +3,7 @@
 use forebay_block::{Nanos, Op, Request};
 use forebay_locality::{LocalityOptions, ReuseHistogram, Sampling, WorkloadLocality};
 use forebay_trace::{Batch, FEATURES, FeatureError, Moments, Quantiles, mean_error};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
 
@@ -66,7 +66,7 @@ impl Measure {
 }
 
 /// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct HitRatioError {
     /// Of reads.
     pub read: f64,
