@@ -33,6 +33,8 @@ pub struct World {
     pub found: Found,
     sabotage: Sabotage,
     next_request: u64,
+    /// Blocks of requests of this life.
+    accesses: u64,
     notices: Vec<Notice>,
     /// Number of the next write: those before it were made in earlier lives.
     pub next_version: WriteId,
@@ -128,6 +130,7 @@ impl World {
             digest: Digest::default(),
             found: Found::Nothing,
             sabotage: Sabotage::NONE,
+            accesses: 0,
             next_request: 1,
             notices: Vec::new(),
             next_version: 1,
@@ -189,9 +192,9 @@ impl World {
                 Happening::Submitted { io, .. } | Happening::Completed { io, .. }
                     if matches!(io.verb, Verb::WriteZeroes { .. } | Verb::Sync) =>
                 {
-                    // (Flash that is gone can note nothing; a store that is rolled back after that, too, is
-                    // the second fault.)
-                    let noted = devices.is_present(Device::Flash);
+                    // (A log that has failed, or was given up, notes nothing; a store that is rolled back after
+                    // that, too, is the second fault.)
+                    let noted = !self.cache.has_given_up();
                     watch.see_backing_zeroes(&happening, noted);
                 }
                 Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
@@ -217,6 +220,9 @@ impl World {
 
     /// What the watch has found wrong.
     pub fn breach(&self) -> Option<&str> {
+        if self.cache.accesses_told() > self.accesses {
+            return Some("the replacement policy was told of more accesses than there were");
+        }
         self.watch.as_ref()?.breach.as_deref()
     }
 
@@ -460,6 +466,8 @@ impl World {
     ) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;
+        let block = self.config.block_size.bytes();
+        self.accesses += (offset + length).div_ceil(block) - offset / block;
         let bytes = if matches!(op, Op::Read | Op::Write) { length as usize } else { 0 };
         fill(self.requests.open(id, bytes));
         self.cache.handle_request(self.now, id, Volume(volume), op, flags, offset, length);
@@ -512,6 +520,7 @@ impl World {
         }
         self.config = config;
         self.ordered.clear();
+        self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
         self.give_bug(self.sabotage);

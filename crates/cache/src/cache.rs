@@ -616,6 +616,12 @@ impl Cache {
         s
     }
 
+    /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
+    /// there: at most one for each block of each request.
+    pub fn accesses_told(&self) -> u64 {
+        self.shards.iter().map(Shard::told).sum()
+    }
+
     /// Bytes of metadata held in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.shards.iter().map(Shard::memory_bytes).sum()

@@ -61,13 +61,15 @@ pub enum Bug {
     EntryWaiterForgotten,
     /// Cache: a destage does not follow a dirty record to the region it moves to.
     DestageLosesSight,
+    /// Cache: the replacement policy is told twice of an access that finds a block.
+    PolicyToldTwice,
     /// Cache: a cell is used again between the choice of its record for cleaning and the cleaning.
     ChosenCellsUsedAgain,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 27] = [
+    pub const ALL: [Bug; 28] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -94,6 +96,7 @@ impl Bug {
         Bug::TrimPassesCachedBlocks,
         Bug::EntryWaiterForgotten,
         Bug::DestageLosesSight,
+        Bug::PolicyToldTwice,
         Bug::ChosenCellsUsedAgain,
     ];
 }

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 
 use forebay_block::{Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 use forebay_replacement::{Hint, Policy, Replacement};
 
@@ -100,6 +101,8 @@ pub(crate) struct Shard {
     transfers: Slab<Transfer>,
     /// Transfers under way that need no slot, and how many there may be.
     loose: u32,
+    /// Accesses that `replacement` has been told of.
+    told: u64,
     loose_max: u32,
     waiters: Slab<Waiter>,
     /// Pieces that wait for room.
@@ -220,6 +223,7 @@ impl Shard {
             replacement: Replacement::new(slots, share(config.dram_blocks), &config.replacement),
             dram_blocks: share(config.dram_blocks),
             transfers: Slab::new(slots + bounce + config.transfers_spare),
+            told: 0,
             loose: 0,
             loose_max: config.transfers_spare,
             waiters: Slab::new(config.waiters_max),
@@ -303,6 +307,11 @@ impl Shard {
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         self.dram_blocks = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
         self.replacement.set_capacity(self.dram_blocks);
+    }
+
+    /// Accesses that the replacement policy of memory has been told of.
+    pub fn told(&self) -> u64 {
+        self.told
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -553,7 +562,8 @@ impl Shard {
         self.make_room(around, Some(key));
         self.index[id].set_slot(Some(slot));
         self.enter(id, slot);
-        piece.told = true;
+        // (A block that left before it could be used comes in again, for the same access.)
+        self.told += u64::from(!core::mem::replace(&mut piece.told, true));
         self.restand(id, true);
         let bytes = self.block_bytes(around, key);
         if bytes < size {
@@ -575,7 +585,9 @@ impl Shard {
     /// access has brought the block in.
     fn used(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot, piece: &mut Piece) {
         self.rescue(around, id, slot);
-        if !core::mem::replace(&mut piece.told, true) {
+        let again = around.front.sabotage.is(Bug::PolicyToldTwice);
+        if !core::mem::replace(&mut piece.told, true) || again {
+            self.told += 1;
             self.replacement.on_access(self.slots.local(slot));
         }
     }

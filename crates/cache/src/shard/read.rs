@@ -30,6 +30,7 @@ impl Shard {
         if self.masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
+        self.told += 1;
         self.replacement.on_access(self.slots.local(slot));
         Some(slot)
     }

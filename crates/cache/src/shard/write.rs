@@ -257,8 +257,8 @@ impl Shard {
             _ if self.goes_past(key) => None,
             // The superblock that voids what flash holds says that, too.
             _ if self.log_failed && self.holding => Some(Step::Parked),
-            // (It cannot be noted. Clients go on; a store that is rolled back after that, too, is the
-            // second fault.)
+            // (It cannot be noted: the log has failed, or was given up. Clients go on; a store that is rolled
+            // back after that, too, is the second fault.)
             _ if self.log_failed => None,
             (Past::Opening, _) => Some(Step::NoRoom),
             (Past::Closed, Some(log)) => {

@@ -366,11 +366,6 @@ impl MemoryDevices {
         }
     }
 
-    /// Whether a device is there.
-    pub fn is_present(&self, device: Device) -> bool {
-        self.media[self.index_of(device)].present
-    }
-
     /// Brings a device back.
     ///
     /// # Panics
