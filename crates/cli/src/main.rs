@@ -12,6 +12,7 @@ mod format;
 mod fuzz;
 mod notify;
 mod output;
+mod parallel;
 mod progress;
 mod reading;
 mod rows;

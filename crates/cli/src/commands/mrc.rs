@@ -1,6 +1,7 @@
 //! `forebay mrc`: miss-ratio curves.
 
 mod miniature;
+pub mod policies;
 mod sliced;
 
 use std::io::Write;
@@ -82,7 +83,8 @@ pub enum Key {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay mrc zipf.parquet")]
+  $ forebay mrc zipf.parquet
+  $ forebay mrc zipf.parquet --policy lru,arc,s3-fifo,opt --html policies.html")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
@@ -112,11 +114,18 @@ pub struct Args {
     /// One more curve for each volume by itself
     #[arg(long)]
     pub per_volume: bool,
+    /// One curve for each of these replacement policies, by running them, and `opt`, the best that any
+    /// could do (Belady); `forebay policies` lists them. With --sample, in miniature
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = policies::contender, conflicts_with_all = [
+        "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
+    ])]
+    pub policies: Vec<policies::Contender>,
     /// The curve of the cache that this file configures, whatever its policies, by simulating it in
     /// miniature; sizes of memory are those of --at, or powers of two
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
-        "per_volume", "block_size", "points",
+        "per_volume", "block_size", "points", "policies",
     ])]
     pub config: Option<PathBuf>,
     /// With --config: sizes of the flash tier, each with each of memory
@@ -125,9 +134,10 @@ pub struct Args {
     /// Size of a block
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Points of a curve at most; a curve of fewer steps has a point for each
-    #[arg(long, value_name = "N", default_value_t = POINTS)]
-    pub points: usize,
+    /// Points of a curve at most, otherwise 200, or with --policy 21; without it, a curve of fewer
+    /// steps has a point for each
+    #[arg(long, value_name = "N")]
+    pub points: Option<usize>,
     /// More points, at these cache sizes (rounded down to blocks)
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub at: Vec<Size>,
@@ -195,6 +205,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain(&args.config))?;
     if let Some(config) = &args.config {
         return miniature::run(&args, config, ctx);
+    }
+    if !args.policies.is_empty() {
+        return policies::run(&args, ctx);
     }
     let locality = args.options()?;
     let (traces, measured) = match (args.key, args.slices) {
@@ -281,6 +294,13 @@ fn contents(
     Ok((traces, Measured::Whole(workload.finish()?)))
 }
 
+fn no_accesses(args: &Args) -> CliError {
+    let what = "there is not one read or write to measure";
+    let error = CliError::failed(what).kept("nothing was written");
+    let narrow = args.traces.limit.is_some() || !args.traces.volumes.is_empty();
+    if narrow { error.next("widen --limit or --volumes") } else { error }
+}
+
 fn tell_without_data(requests: u64, ctx: &Context) {
     if requests > 0 {
         let n = count(requests);
@@ -336,10 +356,7 @@ impl Answer {
         let merged = || sliced.as_ref().map(|sliced| sliced.merged.clone());
         let all = histograms.all.or_else(merged).unwrap_or_default();
         if all.accesses() == 0 {
-            let what = "there is not one read or write to measure";
-            let error = CliError::failed(what).kept("nothing was written");
-            let narrow = args.traces.limit.is_some() || !args.traces.volumes.is_empty();
-            return Err(if narrow { error.next("widen --limit or --volumes") } else { error });
+            return Err(no_accesses(args));
         }
         let volumes = histograms.volumes.into_iter();
         let volumes = volumes.map(|(v, h)| (traces.volume_name(v), h)).collect();
@@ -532,7 +549,7 @@ fn asked(args: &Args) -> impl Iterator<Item = u64> + '_ {
 }
 
 fn points(histogram: &ReuseHistogram, args: &Args) -> Vec<CurvePoint> {
-    let mut points = MissRatioCurve::new(histogram, args.points).points;
+    let mut points = MissRatioCurve::new(histogram, args.points.unwrap_or(POINTS)).points;
     points.extend(asked(args).map(|size| CurvePoint::at(histogram, size)));
     points.sort_unstable_by_key(|p| p.size_blocks);
     points.dedup_by_key(|p| p.size_blocks);

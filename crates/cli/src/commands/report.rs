@@ -12,7 +12,7 @@ use forebay_report::{Report, Section};
 use forebay_trace::TraceInfo;
 use serde_json::Value;
 
-use super::{consolidate, plan, sample, trace};
+use super::{consolidate, mrc, plan, sample, trace};
 use crate::context::Context;
 use crate::error::CliError;
 
@@ -50,6 +50,8 @@ enum Kind {
     Trace,
     /// `forebay mrc`.
     Curve,
+    /// `forebay mrc --policy`.
+    PolicyCurves,
     /// `forebay plan`.
     Plan,
     /// `forebay plan --have`.
@@ -75,7 +77,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     let read: Vec<PathBuf> = args.documents.iter().map(file).collect();
     crate::output::check_files([&args.output], &read)?;
-    let (mut curves, mut runs) = (Vec::new(), Vec::new());
+    let (mut curves, mut of_policies, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     // Those of a kind stand together; curves and runs share their pictures.
     let (mut traces, mut plans, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels = Vec::new();
@@ -85,6 +87,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         match document.kind() {
             Some(Kind::Trace) => traces.push(trace_section(&document)?),
             Some(Kind::Curve) => curves.push(document),
+            Some(Kind::PolicyCurves) => {
+                let found: mrc::policies::document::Document = document.parse("mrc --policy")?;
+                of_policies.push(found.section(format!("Policies: {}", document.label)));
+            }
             Some(Kind::Plan) => plans.extend(plans::sections(&document)),
             Some(Kind::Growth) => {
                 let growth: plan::growth::Document = document.parse("plan --have")?;
@@ -117,7 +123,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let mut report = Report::new(args.title).subtitle(labels.join(", "));
     let curves = curves::sections(&curves).into_iter().collect();
-    for section in [traces, curves, plans, others, runs::sections(&runs)].into_iter().flatten() {
+    let runs = runs::sections(&runs);
+    for section in [traces, curves, of_policies, plans, others, runs].into_iter().flatten() {
         report = report.section(section);
     }
     report.write_html(&args.output)?;
@@ -178,6 +185,8 @@ impl Document {
         let has = |field: &str| self.value.get(field).is_some();
         if has("points") && has("block_size") {
             Some(Kind::Curve)
+        } else if has("policies") && has("distinct_blocks") {
+            Some(Kind::PolicyCurves)
         } else if has("choices") {
             Some(Kind::Plan)
         } else if has("growth") {
@@ -234,6 +243,8 @@ mod tests {
     #[test]
     fn documents_are_known_by_their_fields() {
         assert_eq!(kind(json!({"points": [], "block_size": 4096})), Some(Kind::Curve));
+        let policies = json!({"policies": [], "distinct_blocks": 1, "block_size": 4096});
+        assert_eq!(kind(policies), Some(Kind::PolicyCurves));
         assert_eq!(kind(json!({"choices": [], "block_size": 4096})), Some(Kind::Plan));
         let partition = json!({"unallocated": {}, "volumes": [], "requests": 1});
         assert_eq!(kind(partition), Some(Kind::Partition));

@@ -4,10 +4,6 @@
 
 mod show;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use forebay_block::{BlockSize, Nanos, Op, Request};
 use forebay_config::{Config, FlashLayout, Size};
 use forebay_locality::{LocalityOptions, Sampling, WorkloadLocality};
@@ -22,20 +18,21 @@ use crate::args::load_config;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent};
+use crate::parallel;
 use crate::progress::{Counter, Unit};
 use crate::reading::{Traces, read_trace_batches, read_traces};
 
 /// Without `--sample`, so many blocks are to be in the sample.
 const SAMPLED_BLOCKS: f64 = 65_536.0;
 /// A memory of fewer blocks says nothing.
-const BLOCKS_MIN: u64 = 32;
+pub const BLOCKS_MIN: u64 = 32;
 /// Regions of a sample for a cache with a log are 4 KiB shifted by this. Blocks that are written together
 /// share a header in the log, and requests cut to single blocks would need twice the room.
 const LOG_BITS: u32 = 4;
 /// Another one than samples have that users take: of such a sample, all regions would be in the miniature.
-const SEED: u64 = 0x6d69_6e69;
+pub const SEED: u64 = 0x6d69_6e69;
 /// How often a simulation looks whether it is to stop, in requests.
-const CHECK_PERIOD: usize = 1 << 14;
+pub const CHECK_PERIOD: usize = 1 << 14;
 
 /// Computes and prints the curve, or the surface.
 pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), CliError> {
@@ -71,17 +68,7 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
     let least = ((BLOCKS_MIN as f64 / rate).ceil() as u64).saturating_mul(block_size.bytes());
     let (large, small): (Vec<u64>, Vec<u64>) =
         memory_sizes.into_iter().partition(|&bytes| bytes >= least);
-    if !small.is_empty() {
-        let names: Vec<String> = small.iter().map(|&bytes| Size(bytes).to_string()).collect();
-        let why = match rate {
-            1.0 => format!("fewer than {BLOCKS_MIN} blocks"),
-            _ => format!(
-                "{} of it is fewer than {BLOCKS_MIN} blocks; --sample 1 looks at all",
-                percent(rate)
-            ),
-        };
-        ctx.note(format_args!("left out {}: {why}", names.join(", ")));
-    }
+    tell_too_small(&small, rate, ctx);
     let mut pairs = Vec::new();
     for &dram in &large {
         pairs.extend(flash_sizes.iter().map(|&flash| Sizes { dram, flash }));
@@ -129,6 +116,22 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
         show::report(&answer, args).write_html(path)?;
     }
     args.output.emit(&answer, |out| show::print(&answer, out))
+}
+
+/// Says which sizes of memory have too few blocks in the sample.
+pub fn tell_too_small(bytes: &[u64], rate: f64, ctx: &Context) {
+    if bytes.is_empty() {
+        return;
+    }
+    let names: Vec<String> = bytes.iter().map(|&bytes| Size(bytes).to_string()).collect();
+    let why = match rate {
+        1.0 => format!("fewer than {BLOCKS_MIN} blocks"),
+        _ => format!(
+            "{} of it is fewer than {BLOCKS_MIN} blocks; --sample 1 looks at all",
+            percent(rate)
+        ),
+    };
+    ctx.note(format_args!("left out {}: {why}", names.join(", ")));
 }
 
 /// What has to be known of the trace first.
@@ -241,34 +244,10 @@ impl Miniature {
     fn simulate(&self, pairs: &[Sizes], ctx: &Context) -> Result<Vec<Point>, CliError> {
         let total = (pairs.len() * self.requests.len()) as u64;
         let progress = ctx.progress("simulating", Unit::Count, Some(total));
-        let next = AtomicUsize::new(0);
-        let results: Mutex<Vec<(usize, Result<Point, CliError>)>> = Mutex::new(Vec::new());
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(pairs.len());
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                let counter = progress.counter();
-                let (next, results) = (&next, &results);
-                scope.spawn(move || {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&sizes) = pairs.get(at) else { return };
-                        let point = self.point(sizes, &counter, ctx);
-                        let failed = point.is_err();
-                        let mut results =
-                            results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        results.push((at, point));
-                        if failed {
-                            // The others need not begin what will not be shown.
-                            next.store(pairs.len(), Ordering::Relaxed);
-                        }
-                    }
-                });
-            }
-        });
+        let counter = progress.counter();
+        let points = parallel::map(pairs, |&sizes| self.point(sizes, &counter, ctx));
         progress.finish();
-        let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        results.sort_by_key(|(at, _)| *at);
-        results.into_iter().map(|(_, point)| point).collect()
+        points
     }
 
     fn point(&self, sizes: Sizes, counter: &Counter, ctx: &Context) -> Result<Point, CliError> {

@@ -1,0 +1,332 @@
+//! Curves of replacement policies: each policy of the registry runs over the block accesses at each size, and
+//! so does Belady's optimum, which no policy gets below.
+
+pub mod document;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
+use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
+use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
+use forebay_trace::{Batch, SampleSpec, Sampler};
+
+use super::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, tell_too_small};
+use super::{Args, asked, no_accesses, tell_without_data};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::parallel;
+use crate::progress::{Counter, Unit};
+use crate::reading::read_trace_batches;
+use document::{Document, Point, PolicyCurve};
+
+/// Sizes unless the user says otherwise: each the square root of two larger than the one before.
+const POINTS: usize = 21;
+/// The smallest of them is this part of all blocks.
+const SMALLEST: f64 = 1.0 / 1024.0;
+/// Blocks are numbered in 31 bits; the last bit of an access says whether it is a write.
+const BLOCKS_MAX: u32 = 1 << 31;
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// What a curve can be of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contender {
+    /// A policy, with its default parameters.
+    Policy(Kind),
+    /// The best that any policy could do, knowing the future.
+    Optimum,
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(kind) => f.write_str(kind.name()),
+            Self::Optimum => f.write_str("opt"),
+        }
+    }
+}
+
+/// Reads a name; for clap's `value_parser`.
+pub fn contender(name: &str) -> Result<Contender, String> {
+    if name == "opt" {
+        return Ok(Contender::Optimum);
+    }
+    let kind: Kind = name.parse().map_err(|error| format!("{error}, or opt"))?;
+    match kind {
+        Kind::HrLru | Kind::PriorityLru => Err(format!(
+            "`{kind}` has to be told where in its queue a block begins, which no trace says"
+        )),
+        _ => Ok(Contender::Policy(kind)),
+    }
+}
+
+/// Computes and prints the curves.
+pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
+    for (at, contender) in args.policies.iter().enumerate() {
+        if args.policies[..at].contains(contender) {
+            let error = CliError::usage(format_args!("--policy names {contender} twice"));
+            return Err(error.next("name each policy once"));
+        }
+    }
+    let workload = Workload::read(args, ctx)?;
+    let sizes = workload.sizes(args, ctx)?;
+    let jobs: Vec<(Contender, u64)> = args
+        .policies
+        .iter()
+        .flat_map(|&contender| sizes.iter().map(move |&size| (contender, size)))
+        .collect();
+    let total = (jobs.len() * workload.accesses.len()) as u64;
+    let progress = ctx.progress("running policies", Unit::Count, Some(total));
+    let counter = progress.counter();
+    let points = parallel::map(&jobs, |&(contender, size)| {
+        Ok(workload.point(size, workload.hits(contender, size, &counter, ctx)?))
+    })?;
+    progress.finish();
+    let policies = args.policies.iter().zip(points.chunks(sizes.len()));
+    let document = Document {
+        block_size: args.block_size.bytes(),
+        requests: workload.requests,
+        accesses: workload.reads + workload.writes,
+        reads: workload.reads,
+        writes: workload.writes,
+        distinct_blocks: workload.distinct_blocks(),
+        sampled_rate: workload.rate,
+        policies: policies
+            .map(|(contender, points)| PolicyCurve {
+                policy: contender.to_string(),
+                points: points.to_vec(),
+            })
+            .collect(),
+    };
+    if let Some(path) = &args.output.parquet {
+        document.rows().write(path)?;
+    }
+    if let Some(path) = &args.output.html {
+        let files: Vec<String> =
+            args.traces.traces.iter().map(|path| path.display().to_string()).collect();
+        document.report(files.join(", ")).write_html(path)?;
+    }
+    args.output.emit(&document, |out| document.print(out))
+}
+
+/// The block accesses, or those of a sample of the blocks.
+struct Workload {
+    block_size: BlockSize,
+    /// The share of the blocks that it has.
+    rate: f64,
+    requests: u64,
+    /// Accesses of the whole trace.
+    reads: u64,
+    writes: u64,
+    /// Each access as the number of its block, shifted by one, and whether it is a write.
+    accesses: Vec<u32>,
+    /// Those of them that are writes.
+    sampled_writes: u64,
+    /// The key of each block.
+    keys: Vec<u64>,
+    /// The same accesses, if the optimum is asked for.
+    clairvoyant: Option<Clairvoyant>,
+}
+
+impl Workload {
+    fn read(args: &Args, ctx: &Context) -> Result<Self, CliError> {
+        let rate = args.sample.unwrap_or(1.0);
+        // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
+        let bits = args.block_size.shift().saturating_sub(12);
+        let spec = SampleSpec { rate, bits, seed: SEED, number: 0 };
+        let sampler = (rate < 1.0).then(|| Sampler::new(spec)).transpose()?;
+        let mut workload = Self {
+            block_size: args.block_size,
+            rate,
+            requests: 0,
+            reads: 0,
+            writes: 0,
+            accesses: Vec::new(),
+            sampled_writes: 0,
+            keys: Vec::new(),
+            clairvoyant: args.policies.contains(&Contender::Optimum).then(Clairvoyant::new),
+        };
+        let mut numbers = Numbers { keys: BlockKeys::new(), numbers: HashMap::new() };
+        let (mut sample, mut without_data) = (Batch::default(), 0);
+        let traces = read_trace_batches(&args.traces, ctx, |batch| {
+            for request in batch.requests() {
+                let blocks = blocks(args.block_size, &request).map_or(0, |(a, b)| b - a + 1);
+                match request.op {
+                    Op::Read => workload.reads += blocks,
+                    Op::Write | Op::WriteZeroes => workload.writes += blocks,
+                    Op::Trim | Op::Flush => without_data += 1,
+                }
+            }
+            match &sampler {
+                None => batch.requests().try_for_each(|r| workload.add(&r, &mut numbers)),
+                Some(sampler) => {
+                    sample.clear();
+                    for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
+                        sampler.sample(&batch.record(i), Nanos(0), &mut sample);
+                    }
+                    sample.requests().try_for_each(|r| workload.add(&r, &mut numbers))
+                }
+            }
+        })?;
+        tell_without_data(without_data, ctx);
+        workload.requests = traces.requests;
+        if workload.reads + workload.writes == 0 {
+            return Err(no_accesses(args));
+        }
+        if workload.accesses.is_empty() {
+            let error = CliError::failed("no block of the trace is in the sample");
+            return Err(error.next("raise --sample"));
+        }
+        Ok(workload)
+    }
+
+    fn add(&mut self, request: &Request, numbers: &mut Numbers) -> Result<(), CliError> {
+        let Some((first, last)) = blocks(self.block_size, request) else { return Ok(()) };
+        let op = if request.op == Op::Read { Op::Read } else { Op::Write };
+        for block in first..=last {
+            let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
+            let key = numbers.keys.key(addr)?;
+            let next = self.keys.len() as u32;
+            let number = *numbers.numbers.entry(key).or_insert(next);
+            if number == next {
+                if next == BLOCKS_MAX {
+                    let error = CliError::failed("the trace has 2^31 blocks or more");
+                    return Err(error.next("look at a part of them with --sample"));
+                }
+                self.keys.push(key);
+            }
+            self.sampled_writes += u64::from(op == Op::Write);
+            self.accesses.push(number << 1 | u32::from(op == Op::Write));
+            if let Some(clairvoyant) = &mut self.clairvoyant {
+                clairvoyant.access_batch(&[key], &[op])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the whole trace; estimated from a sample.
+    fn distinct_blocks(&self) -> u64 {
+        (self.keys.len() as f64 / self.rate).round() as u64
+    }
+
+    /// In blocks, evenly on a logarithmic scale up to all blocks, and those that the user asks for.
+    fn sizes(&self, args: &Args, ctx: &Context) -> Result<Vec<u64>, CliError> {
+        let all = self.distinct_blocks();
+        let least = if self.rate < 1.0 { (BLOCKS_MIN as f64 / self.rate).ceil() as u64 } else { 0 };
+        let smallest = (all as f64 * SMALLEST).max(least as f64).clamp(1.0, all as f64);
+        let steps = args.points.unwrap_or(POINTS).clamp(2, self.keys.len().max(2)) - 1;
+        let growth = (all as f64 / smallest).ln() / steps as f64;
+        let size = |step| (smallest * (growth * step as f64).exp()).round() as u64;
+        let even = (0..steps).map(|step| ReuseHistogram::exact_blocks(size(step)));
+        let mut sizes: Vec<u64> = even.filter(|&size| size >= least.max(1)).chain([all]).collect();
+        let (large, mut small): (Vec<u64>, Vec<u64>) = asked(args).partition(|&size| size >= least);
+        sizes.extend(large);
+        sizes.retain(|&size| size >= least);
+        sizes.sort_unstable();
+        sizes.dedup();
+        small.iter_mut().for_each(|size| *size = size.saturating_mul(args.block_size.bytes()));
+        tell_too_small(&small, self.rate, ctx);
+        if sizes.is_empty() {
+            let error = CliError::failed(format_args!(
+                "the sample has {} blocks only, too few for a cache of any size",
+                self.keys.len()
+            ));
+            return Err(error.next("raise --sample"));
+        }
+        Ok(sizes)
+    }
+
+    /// The hits that a cache of `size` blocks has in these accesses.
+    fn hits(
+        &self,
+        contender: Contender,
+        size: u64,
+        counter: &Counter,
+        ctx: &Context,
+    ) -> Result<ClairvoyantHits, CliError> {
+        ctx.check()?;
+        // A larger cache than one that holds all blocks has the same hits.
+        let capacity = ((size as f64 * self.rate).round() as u64).min(self.keys.len() as u64);
+        match (contender, &self.clairvoyant) {
+            (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
+            (Contender::Policy(kind), _) => self.run(kind, capacity as u32, counter, ctx),
+            (Contender::Optimum, clairvoyant) => {
+                let hits = clairvoyant.as_ref().map(|accesses| accesses.hits(capacity));
+                counter.inc(self.accesses.len() as u64);
+                Ok(hits.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Runs a policy: a cache that takes in each block it misses, read or written.
+    fn run(
+        &self,
+        kind: Kind,
+        capacity: u32,
+        counter: &Counter,
+        ctx: &Context,
+    ) -> Result<ClairvoyantHits, CliError> {
+        let mut policy = Replacement::new(capacity, capacity, &Parameters::new(kind));
+        let mut node_of = vec![NONE; self.keys.len()];
+        let mut block_in = vec![0_u32; capacity as usize];
+        let mut hits = ClairvoyantHits::default();
+        for accesses in self.accesses.chunks(CHECK_PERIOD) {
+            ctx.check()?;
+            for &access in accesses {
+                let block = (access >> 1) as usize;
+                if node_of[block] != NONE {
+                    policy.on_access(node_of[block]);
+                    hits.writes += u64::from(access & 1);
+                    hits.reads += u64::from(access & 1 ^ 1);
+                    continue;
+                }
+                let key = self.keys[block];
+                let mut node = policy.len();
+                if node == capacity {
+                    node = policy.evict(Some(key)).ok_or_else(|| {
+                        CliError::failed(format_args!("{kind} named no block of a full cache"))
+                    })?;
+                    node_of[block_in[node as usize] as usize] = NONE;
+                }
+                policy.insert(node, key, Hint::default());
+                node_of[block] = node;
+                block_in[node as usize] = block as u32;
+            }
+            counter.inc(accesses.len() as u64);
+        }
+        Ok(hits)
+    }
+
+    /// The miss ratios of a cache of `size` blocks that has these hits.
+    fn point(&self, size: u64, hits: ClairvoyantHits) -> Point {
+        let reads = self.accesses.len() as u64 - self.sampled_writes;
+        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put in
+        // or left out are popular blocks, which hit.
+        let ratio = |misses: u64, accesses: u64| match accesses {
+            0 => 0.0,
+            _ => (misses as f64 / (accesses as f64 * self.rate)).min(1.0),
+        };
+        let (read_misses, write_misses) = (reads - hits.reads, self.sampled_writes - hits.writes);
+        Point {
+            size_blocks: size,
+            size_bytes: size.saturating_mul(self.block_size.bytes()),
+            miss_ratio: ratio(read_misses + write_misses, self.reads + self.writes),
+            read_miss_ratio: ratio(read_misses, self.reads),
+            write_miss_ratio: ratio(write_misses, self.writes),
+        }
+    }
+}
+
+/// The blocks by number, in the order in which they are first accessed.
+struct Numbers {
+    keys: BlockKeys,
+    numbers: HashMap<u64, u32>,
+}
+
+/// The first and the last block of a request; none if it accesses none.
+fn blocks(size: BlockSize, request: &Request) -> Option<(u64, u64)> {
+    let accesses = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
+    let last = request.offset.saturating_add(request.length.checked_sub(1).filter(|_| accesses)?);
+    Some((size.index_of(request.offset).0, size.index_of(last).0))
+}

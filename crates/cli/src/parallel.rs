@@ -1,0 +1,49 @@
+//! The same work on many things, on all processors.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::error::CliError;
+
+/// What `work` makes of each job, in the order of the jobs. After a failure no other job begins.
+pub fn map<J: Sync, T: Send>(
+    jobs: &[J],
+    work: impl Fn(&J) -> Result<T, CliError> + Sync,
+) -> Result<Vec<T>, CliError> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<T, CliError>)>> = Mutex::new(Vec::new());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(at) else { return };
+                    let result = work(job);
+                    if result.is_err() {
+                        next.store(jobs.len(), Ordering::Relaxed);
+                    }
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stand_in_the_order_of_the_jobs_and_a_failure_is_the_answer() {
+        let jobs: Vec<u32> = (0..100).collect();
+        assert_eq!(map(&jobs, |n| Ok(n * 2)).unwrap(), (0..200).step_by(2).collect::<Vec<_>>());
+        let error = map(&jobs, |&n| if n == 7 { Err(CliError::failed("seven")) } else { Ok(n) });
+        assert!(error.unwrap_err().to_string().contains("seven"));
+        assert!(map(&[0; 0], |&n: &i32| Ok(n)).unwrap().is_empty());
+    }
+}
