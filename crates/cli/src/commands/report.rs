@@ -68,6 +68,8 @@ enum Kind {
     Representatives,
     /// A run of a workload: `simulate`, `replay`, `load`, `ctl status`.
     Run,
+    /// `forebay simulate --policy`: a run with each policy.
+    PolicyRuns,
 }
 
 /// Reads the documents and writes the page.
@@ -112,6 +114,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             }
             Some(Kind::Representatives) => others.push(representatives::section(&document)?),
             Some(Kind::Run) => runs.push(document),
+            Some(Kind::PolicyRuns) => runs.extend(document.runs()),
             None => {
                 let what = format!("{argument} is no document that a report takes");
                 return Err(CliError::usage(what).next(
@@ -180,6 +183,16 @@ impl Document {
         Ok(Document { label, value })
     }
 
+    /// The runs that are compared in it, each with its policy in the label.
+    fn runs(self) -> Vec<Document> {
+        elements(&self.value, "policies")
+            .map(|run| Document {
+                label: format!("{}, {}", self.label, text(run, "policy")),
+                value: run.clone(),
+            })
+            .collect()
+    }
+
     /// What it is, by the fields that only its kind has.
     fn kind(&self) -> Option<Kind> {
         let has = |field: &str| self.value.get(field).is_some();
@@ -187,6 +200,8 @@ impl Document {
             Some(Kind::Curve)
         } else if has("policies") && has("distinct_blocks") {
             Some(Kind::PolicyCurves)
+        } else if has("policies") && has("trace") {
+            Some(Kind::PolicyRuns)
         } else if has("choices") {
             Some(Kind::Plan)
         } else if has("growth") {
@@ -245,6 +260,8 @@ mod tests {
         assert_eq!(kind(json!({"points": [], "block_size": 4096})), Some(Kind::Curve));
         let policies = json!({"policies": [], "distinct_blocks": 1, "block_size": 4096});
         assert_eq!(kind(policies), Some(Kind::PolicyCurves));
+        assert_eq!(kind(json!({"policies": [], "trace": {}})), Some(Kind::PolicyRuns));
+        assert_eq!(kind(json!({"policies": []})), None, "a list of what there is");
         assert_eq!(kind(json!({"choices": [], "block_size": 4096})), Some(Kind::Plan));
         let partition = json!({"unallocated": {}, "volumes": [], "requests": 1});
         assert_eq!(kind(partition), Some(Kind::Partition));

@@ -1,17 +1,18 @@
 //! `forebay simulate`: the cache under virtual time.
 
 mod pictures;
+pub mod policies;
 mod show;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, Request};
-use forebay_config::TimeSpan;
+use forebay_config::{ReplacementPolicy, TimeSpan};
 use forebay_results::{TraceHasher, TraceIdentity};
 use forebay_simulate::{
-    AssumeFlush, Defaults, Interval, Options, Pacing, Scenario, Simulation, SimulationResult,
-    TracedVolume,
+    AssumeFlush, Defaults, Interval, Options, Pacing, Scenario, SimulateError, Simulation,
+    SimulationResult, TracedVolume,
 };
 use forebay_trace::Batch;
 use rustix::time::{ClockId, clock_gettime};
@@ -30,12 +31,18 @@ use crate::reading::{open_traces, options, read_trace_batches};
 #[command(after_help = "Example:
   $ printf '[cache]\\ndram = \"64MiB\"\\n' > cache.toml
   $ forebay trace synth zipf -o zipf.parquet
-  $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16")]
+  $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16
+  $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc,s3-fifo")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Compare these replacement policies in the place of the configured one; `forebay policies` lists
+    /// them. The trace's requests are kept in memory, 40 bytes each
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = policies::simulated)]
+    pub policies: Vec<ReplacementPolicy>,
     /// Flushes to add, which traces seldom have: after every N writes of a volume, or a TIME
     /// after its first unflushed write
     #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
@@ -83,20 +90,26 @@ impl Args {
         let interval = self.interval.map_or(Interval::Adaptive, |t| Interval::Time(t.nanos()));
         Options { pacing, assume_flush: self.assume_flush, interval, seed: self.seed }
     }
+
+    /// The devices that the configuration does not name.
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            memory: self.memory.clone(),
+            flash: self.flash_device.clone(),
+            backing: self.backing_device.clone(),
+        }
+    }
 }
 
 /// Simulates and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain([&args.config.config]))?;
     let config = load_config(&args.config.config)?;
-    let measured = measure(&args.traces, ctx)?;
-    let defaults = Defaults {
-        memory: args.memory.clone(),
-        flash: args.flash_device.clone(),
-        backing: args.backing_device.clone(),
-    };
-    let refused = |e| CliError::usage(e).kept("nothing was simulated");
-    let scenario = Scenario::new(&config, &measured.volumes, &defaults).map_err(refused)?;
+    if !args.policies.is_empty() {
+        return policies::run(&args, &config, ctx);
+    }
+    let measured = measure(&args.traces, false, ctx)?;
+    let scenario = Scenario::new(&config, &measured.volumes, &args.defaults()).map_err(refused)?;
     let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
     simulation.stop_when(ctx.interrupt_flag());
     let mut hasher = TraceHasher::new();
@@ -117,12 +130,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
     }
     let result = simulation.finish()?;
-    if let (Pacing::OpenLoop { .. }, true) = (args.options().pacing, times.is_none_in_many()) {
-        ctx.note(
-            "the trace has no times, so all its requests arrived at once; --queue-depth 1 or \
-             --untimed asks for them one after another",
-        );
-    }
+    times.tell(&args, ctx);
     let answer = Answer {
         cpu_s: (cpu_time() - cpu).as_secs_f64(),
         wall_s: started.elapsed().as_secs_f64(),
@@ -131,12 +139,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         result,
     };
     if let Some(path) = &args.output.parquet {
-        show::rows(&answer).write(path)?;
+        show::rows(&[("", &answer)]).write(path)?;
     }
     if let Some(path) = &args.output.html {
         pictures::report(&answer).write_html(path)?;
     }
     args.output.emit(&document(&answer)?, |out| show::print(&answer, out))
+}
+
+fn refused(error: SimulateError) -> CliError {
+    CliError::usage(error).kept("nothing was simulated")
 }
 
 /// The answer as JSON: what takes no time has no times.
@@ -184,23 +196,30 @@ impl Times {
         self.requests += 1;
     }
 
-    fn is_none_in_many(&self) -> bool {
-        self.requests > 1 && !self.differ
+    /// Says what becomes of requests without times.
+    fn tell(&self, args: &Args, ctx: &Context) {
+        let is_none = self.requests > 1 && !self.differ;
+        if is_none && matches!(args.options().pacing, Pacing::OpenLoop { .. }) {
+            ctx.note(
+                "the trace has no times, so all its requests arrived at once; --queue-depth 1 or \
+                 --untimed asks for them one after another",
+            );
+        }
     }
 }
 
 /// What has to be known of the traces before the simulation begins.
 struct Measured {
     volumes: Vec<TracedVolume>,
-    /// The requests themselves, if they can be read only once.
+    /// The requests themselves, if they are wanted or can be read only once.
     requests: Option<Vec<Request>>,
 }
 
 /// Finds the volumes and how large they have to be: told by the trace's metadata, or else by a
 /// first reading.
-fn measure(args: &TraceArgs, ctx: &Context) -> Result<Measured, CliError> {
+fn measure(args: &TraceArgs, keeps: bool, ctx: &Context) -> Result<Measured, CliError> {
     let mut reader = open_traces(args, &options(args), ctx)?;
-    let keeps = args.on_stdin();
+    let keeps = keeps || args.on_stdin();
     let mut ends: Vec<u64> = Vec::new();
     let mut requests = Vec::new();
     let sizes_known = |r: &dyn forebay_trace::TraceReader| {

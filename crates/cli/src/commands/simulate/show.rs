@@ -25,8 +25,13 @@ pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-pub fn rows(answer: &Answer) -> Rows {
-    let rows = &answer.result.rows;
+/// The rows of one answer, or of several with the policy of each.
+pub fn rows(answers: &[(&str, &Answer)]) -> Rows {
+    let of_policies: Vec<(&str, &Row)> = answers
+        .iter()
+        .flat_map(|&(policy, answer)| answer.result.rows.iter().map(move |row| (policy, row)))
+        .collect();
+    let rows = || of_policies.iter().map(|&(_, row)| row);
     type Count = fn(&Row) -> u64;
     let counts: [(&'static str, Count); 13] = [
         ("requests", |r| r.requests),
@@ -43,16 +48,19 @@ pub fn rows(answer: &Answer) -> Rows {
         ("backing_write_bytes", |r| r.backing_write_bytes),
         ("dirty_blocks", |r| r.dirty_blocks),
     ];
-    let mut table = Rows::default()
-        .reals("start_s", rows.iter().map(|r| r.start_s))
-        .reals("end_s", rows.iter().map(|r| r.end_s));
-    for (name, value) in counts {
-        table = table.integers(name, rows.iter().map(value));
+    let mut table = Rows::default();
+    if answers.iter().any(|(policy, _)| !policy.is_empty()) {
+        table = table.texts("policy", of_policies.iter().map(|&(policy, _)| policy));
     }
-    let timed = is_timed(answer);
-    let us = |of: fn(&Row) -> f64| rows.iter().map(move |row| timed.then(|| of(row)));
+    table =
+        table.reals("start_s", rows().map(|r| r.start_s)).reals("end_s", rows().map(|r| r.end_s));
+    for (name, value) in counts {
+        table = table.integers(name, rows().map(value));
+    }
+    let timed = answers.iter().all(|(_, answer)| is_timed(answer));
+    let us = |of: fn(&Row) -> f64| rows().map(move |row| timed.then(|| of(row)));
     table
-        .reals("flash_utilisation", rows.iter().map(|r| r.flash_utilisation))
+        .reals("flash_utilisation", rows().map(|r| r.flash_utilisation))
         .optional_reals("latency_us_mean", us(|r| r.latency_us.mean))
         .optional_reals("latency_us_p50", us(|r| r.latency_us.p50))
         .optional_reals("latency_us_p99", us(|r| r.latency_us.p99))
