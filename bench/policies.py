@@ -49,7 +49,10 @@ def measure(name, path, shares, policies):
     at = ",".join(str(blocks * BLOCK) for blocks in sizes)
     names = ",".join([*policies, "opt"])
     document = ask("mrc", path, "--policy", names, "--points", "2", "--at", at)
-    assert document["distinct_blocks"] == footprint, (document["distinct_blocks"], footprint)
+    assert document["distinct_blocks"] == footprint, (
+        document["distinct_blocks"],
+        footprint,
+    )
     misses = {}
     for curve in document["policies"]:
         for point in curve["points"]:

@@ -269,6 +269,8 @@ const FORMATS: [&str; 10] = [
     "csv:unit=0",
     "x:y=z",
 ];
+const POLICIES: [&str; 7] =
+    ["lru", "arc,2q,lfu", "s3-fifo,w-tinylfu,sieve,opt", "opt", "lru,lru", "hr-lru", ","];
 const TO: [&str; 8] = [
     "csv",
     "parquet",
@@ -345,6 +347,7 @@ impl Case<'_> {
             }
             ("format", _) => random.pick(&FORMATS).into(),
             ("to", _) => random.pick(&TO).into(),
+            ("policies", _) => random.pick(&POLICIES).into(),
             ("target", _) => file("target.img"),
             ("create", _) => random.pick(&["0", "1", "512", "1MiB", "64MiB"]).into(),
             ("jobs", _) => random.pick(&["0", "1", "3"]).into(),

@@ -32,7 +32,7 @@ use crate::reading::{open_traces, options, read_trace_batches};
   $ printf '[cache]\\ndram = \"64MiB\"\\n' > cache.toml
   $ forebay trace synth zipf -o zipf.parquet
   $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16
-  $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc,s3-fifo")]
+  $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
