@@ -26,7 +26,7 @@ fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
     let mut hits = ReadWrite::default();
     for request in requests {
         // (As the cache names blocks: the policies hash them, and draw.)
-        let key = u64::from(request.volume.0) << 48 | request.offset / 4096;
+        let key = (u64::from(request.volume.0) << 48) | (request.offset / 4096);
         if let Some(&node) = index.get(&key) {
             policy.on_access(node);
             let of = if request.op == Op::Read { &mut hits.read } else { &mut hits.write };

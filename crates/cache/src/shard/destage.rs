@@ -12,7 +12,7 @@ use forebay_flash::{BlockKey, Position};
 use super::clean::{Job, volume_bit};
 use super::transfer::Kind;
 use super::{Shard, Surroundings};
-use crate::index::EntryId;
+use crate::index::{EntryId, WANTS_APPEND};
 use crate::slab::NONE;
 
 /// Longest stretch, in blocks and in bytes.
@@ -229,9 +229,17 @@ impl Shard {
         let here = entry.filter(|&id| self.index[id].position() == Some(position));
         let overtaken = overtaken || here.is_none();
         if let (false, Some(id)) = (overtaken, here)
-            && let Some(slot) = self.newer_in_slot(id, t)
+            && self.index[id].transfer() == Some(t)
         {
-            return self.destage_from_slot(around, t, slot);
+            let e = &self.index[id];
+            let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
+            if newer && self.logs(key) {
+                // What is newer has to be on flash before it is on the backing store: the next start may find
+                // the record whole, and then it would count as clean. A newer one takes its place.
+                self.index[id].set(WANTS_APPEND);
+            } else if let (true, Some(slot)) = (there, e.slot()) {
+                return self.destage_from_slot(around, t, slot);
+            }
         }
         if !overtaken {
             self.note_unreadable(key);
@@ -253,16 +261,7 @@ impl Shard {
         }
     }
 
-    /// The slot, pinned by this transfer, that holds all of the record's dirty granules, in this
-    /// version or a newer one.
-    fn newer_in_slot(&self, id: EntryId, t: u32) -> Option<Slot> {
-        let e = &self.index[id];
-        let whole = e.transfer() == Some(t) && e.owed() & !e.valid == 0;
-        e.slot().filter(|_| whole)
-    }
-
-    /// Writes from memory what flash has lost: clients may see any version from the last flushed
-    /// one on.
+    /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
     fn destage_from_slot(&mut self, around: &mut Surroundings<'_>, t: u32, slot: Slot) {
         let key = self.transfers[t].key;
         let id = self.index.find(key).expect("a busy block has an entry");
