@@ -169,6 +169,18 @@ impl Shard {
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
     fn finish_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
+        self.fail_first(around, t, error);
+        let fetched = self.transfers[t].kind == Kind::Fetch;
+        self.finish(around, t, |shard, _, id| {
+            // A store that fails is not to take memory from others.
+            if fetched && shard.index[id].valid == 0 && shard.index[id].slot().is_some() {
+                shard.release_slot(id);
+            }
+        });
+    }
+
+    /// The request that was the first to wait for a transfer hears that it has failed.
+    fn fail_first(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
         let mut waiters = self.transfers[t].waiters;
         let mut others = crate::slab::Fifo::EMPTY;
         let mut culprit = None;
@@ -182,13 +194,6 @@ impl Shard {
             }
         }
         self.transfers[t].waiters = others;
-        let fetched = self.transfers[t].kind == Kind::Fetch;
-        self.finish(around, t, |shard, _, id| {
-            // A store that fails is not to take memory from others.
-            if fetched && shard.index[id].valid == 0 && shard.index[id].slot().is_some() {
-                shard.release_slot(id);
-            }
-        });
     }
 
     fn fetched(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
@@ -437,6 +442,10 @@ impl Shard {
         self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };
         self.count_direct(around, t);
         self.finish_applied(around, t, result);
+        if let (Err(error), true) = (result, self.goes_past(self.transfers[t].key)) {
+            // It would only have the same written again, and again.
+            self.fail_first(around, t, error);
+        }
         self.finish(around, t, |shard, around, id| {
             if result.is_ok() {
                 let was = shard.index[id].is_dirty();
