@@ -5,11 +5,11 @@ use forebay_cache::CacheConfig;
 use crate::machine::SetupError;
 
 /// Bookkeeping of a block in memory; `docs/performance.md` has the measurements.
-const BYTES_IN_MEMORY: u64 = 76;
+const BYTES_IN_MEMORY: u64 = 84;
 /// Of a block in the flash log.
 const BYTES_IN_LOG: u64 = 48;
 /// Of a block in the flash layout slots.
-const BYTES_IN_SLOTS: u64 = 65;
+const BYTES_IN_SLOTS: u64 = 66;
 
 /// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.
 pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
