@@ -22,7 +22,7 @@ path = "$WORK/flash.img"
 size = "64MiB"
 layout = "$layout"
 [flush]
-give_up_after = "6s"
+give_up_after = "3s"
 EOF
     start
     # The header of the store is there; nothing else has room.

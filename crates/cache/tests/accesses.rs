@@ -11,7 +11,7 @@ use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, WritePolicy};
 use forebay_effect::IoError;
 
-/// What the policy is told of while `what` is done.
+/// How many accesses the policy is told of while `what` runs.
 fn told(d: &mut Driver, what: impl FnOnce(&mut Driver)) -> u64 {
     let before = d.cache.accesses_told();
     what(d);

@@ -1,6 +1,6 @@
-//! Goal: the curves of `forebay mrc --policy` are those of the policies. Method: LRU's beside the curve from reuse
-//! distances, every policy's beside the cache itself and beside the optimum; on a recorded trace and a
-//! synthetic one.
+//! Goal: `forebay mrc --policy` draws the curve of each policy. Method: LRU is compared with the curve from reuse
+//! distances, every policy with the simulated cache and with the optimum, on a recorded and a synthetic
+//! trace.
 
 mod common;
 

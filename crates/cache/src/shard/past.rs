@@ -45,8 +45,8 @@ impl Shard {
         e.position().is_some() || e.dirty != 0 || e.has(DOUBTFUL)
     }
 
-    /// Whether blocks are on their way to the log. A flush does not see them: they are not in the dirty
-    /// list meanwhile.
+    /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
+    /// does not see them.
     pub fn is_logging(&self) -> bool {
         (0..self.transfers.capacity() as u32).filter_map(|t| self.transfers.get(t)).any(|t| {
             matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })

@@ -1,4 +1,4 @@
-//! How a cache is divided: the shares, beside other ways to divide it.
+//! How a cache is divided: the share of each volume, compared with other divisions.
 
 use forebay_report::{Section, Table, Unit};
 use serde_json::Value;
