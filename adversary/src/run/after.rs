@@ -293,12 +293,20 @@ impl Runner<'_> {
             self.leave_to_others(destage)?;
         } else if !last {
             // A clean stop is a kill that loses nothing; then the power may go as well.
-            if self.choices.choose(2) == 0 || tainted {
+            let cut = self.choices.choose(2) == 0 || tainted;
+            if cut {
                 self.world.power_cut(CutStyle::Any, &mut self.choices);
             } else {
                 self.world.reboot(self.scenario.config.clone());
             }
-            self.oracles.iter_mut().for_each(|o| o.power_cut(result.is_ok()));
+            for oracle in &mut self.oracles {
+                match result {
+                    Ok(()) => oracle.power_cut(true),
+                    Err(_) if cut => oracle.power_cut(false),
+                    // What a stop that failed has not synced, a later cut may still undo.
+                    Err(_) => oracle.kill(false),
+                }
+            }
         }
         Ok(())
     }
