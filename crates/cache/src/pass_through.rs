@@ -102,7 +102,7 @@ impl Cache {
         self.cleaner.forget();
         for shard in &mut self.shards {
             shard.log_gave_up();
-            shard.set_jam(false);
+            shard.set_jam(false, false);
         }
         self.abandon_switch();
         if self.state == State::Ready && !self.hurry {

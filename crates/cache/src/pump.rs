@@ -637,6 +637,8 @@ impl Cache {
         } else {
             self.cleaner.end(Ok(()), self.now, false);
             log.region_released(active.region);
+            self.front.stores.stuck = 0;
+            self.consider_suspending();
             if self.cleaner.is_wanted_clean(active.region) {
                 // What was wanted clean has moved meanwhile.
                 self.clean_all();

@@ -11,7 +11,9 @@
 //! - When writes have waited for a store that is known to fail for `give_up_after`, its volume is
 //!   *suspended*: they are told, and so is who comes later, until the store takes something again.
 //! - If what the failing stores are owed is more than can be carried on, there is a *jam*: all who need
-//!   room wait, and are told after the same time, as long as there is none.
+//!   room wait. Once a volume is suspended, writes that can go past flash do. When the jam itself has
+//!   lasted for `give_up_after`, it is *hopeless*: who waits is told, and so is who comes later, until it
+//!   ends. A jam that passes sooner fails nobody, however long ago a store began to fail.
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
@@ -59,6 +61,8 @@ pub(crate) struct Stores {
     pub probe_at: Nanos,
     /// So often in a row the region to be reclaimed was neither destaged nor carried on.
     pub stuck: u32,
+    /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
+    jam_since: Option<Nanos>,
     /// Those (bits) that the next cleaning that meets their records is to try.
     probing: u64,
     /// Regions carried on in a row though nothing else was written to the log: that makes no room; and what
@@ -74,7 +78,7 @@ impl Stores {
         let share = u64::MAX;
         let (crowded, failing, suspended) = (0, 0, 0);
         let (stuck, probing, held) = (0, 0, 0);
-        let (probe_at, in_vain, entries) = (Nanos(0), 0, 0);
+        let (probe_at, jam_since, in_vain, entries) = (Nanos(0), None, 0, 0);
         Stores {
             share,
             crowded,
@@ -82,6 +86,7 @@ impl Stores {
             suspended,
             probe_at,
             stuck,
+            jam_since,
             probing,
             in_vain,
             entries,
@@ -327,10 +332,13 @@ impl Cache {
             }
         }
         let failing = self.front.stores.failing;
+        if failing == 0 {
+            self.front.stores.jam_since = None;
+        }
         for shard in &mut self.shards {
             shard.set_failing(&mut around!(self), failing);
             if failing == 0 {
-                shard.set_jam(false);
+                shard.set_jam(false, false);
             }
         }
     }
@@ -343,12 +351,12 @@ impl Cache {
         }
         // Where nothing can be carried on, all wait for those that fail.
         let jam = self.front.stores.stuck >= FAILURES_MAX || !self.may_carry_failing();
-        let jammed = jam && self.somebody_waits();
+        let hopeless = self.time_jam(jam);
         let mut fresh = 0;
         for (n, volume) in self.front.volumes.iter().enumerate() {
             let failing = self.front.stores.failing >> n & 1 == 1;
             let crowded = self.front.stores.crowded >> n & 1 == 1;
-            let waited_for = jammed || crowded && !volume.held.is_empty();
+            let waited_for = hopeless || crowded && !volume.held.is_empty();
             let long = self.hurry || limit != Nanos(0) && volume.health.fails_for(limit, self.now);
             if failing && waited_for && long {
                 fresh |= 1 << n;
@@ -363,19 +371,31 @@ impl Cache {
                 self.refuse_held(volume, error);
             }
         }
-        let (jam, jammed) = (jam && suspended != 0, jammed && suspended != 0);
-        self.stats.jams += u64::from(jammed);
+        let (jam, hopeless) = (jam && suspended != 0, hopeless && suspended != 0);
+        let tells = hopeless && self.somebody_waits();
+        self.stats.jams += u64::from(tells);
         for shard in &mut self.shards {
-            shard.set_jam(jam);
+            shard.set_jam(jam, hopeless);
         }
-        if let Some(log) = self.log.as_mut().filter(|_| jammed) {
+        if let Some(log) = self.log.as_mut().filter(|_| tells) {
             log.take_back();
         }
         for n in 0..self.shards.len() {
-            if jam {
+            if hopeless {
                 self.shards[n].refuse_starved(&mut around!(self));
             }
         }
+    }
+
+    /// Keeps the time of a jam, if there is one; whether it has lasted for long enough.
+    fn time_jam(&mut self, jam: bool) -> bool {
+        let limit = self.config.give_up_after;
+        let waits = jam && self.somebody_waits();
+        let lasts = |since: Nanos| limit != Nanos(0) && self.now >= since.saturating_add(limit);
+        let hopeless = jam && self.front.stores.jam_since.is_some_and(lasts);
+        let since = self.front.stores.jam_since.filter(|_| waits || hopeless);
+        self.front.stores.jam_since = since.or(waits.then_some(self.now));
+        hopeless || waits && self.hurry
     }
 
     /// When something is to be done about stores that fail.
@@ -392,7 +412,10 @@ impl Cache {
         };
         let volumes = self.front.volumes.iter().enumerate().filter(waits);
         let ends = volumes.filter_map(|(_, v)| Some(v.health.failing_since?.saturating_add(limit)));
-        ends.chain([stores.probe_at]).min()
+        let jam = stores.jam_since.filter(|_| limit != Nanos(0));
+        // (Once it is hopeless, all has been told.)
+        let jam = jam.map(|since| since.saturating_add(limit)).filter(|&end| end > self.now);
+        ends.chain(jam).chain([stores.probe_at]).min()
     }
 
     /// The time has come, or may have.

@@ -11,10 +11,10 @@ use forebay_flash::Geometry;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Two volumes on flash; what is written to the store of the first fails while `dead`.
+/// Two volumes on flash; what is written to the stores of those in `dead` (bits) fails.
 struct Stores {
     d: Driver,
-    dead: bool,
+    dead: u64,
     next: u64,
 }
 
@@ -22,7 +22,7 @@ impl Stores {
     fn new(acknowledge: Acknowledge) -> Stores {
         let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
         let give_up_after = Nanos(60 * SECOND);
-        Stores { d: Driver::new(CacheConfig { give_up_after, ..config }), dead: true, next: 5000 }
+        Stores { d: Driver::new(CacheConfig { give_up_after, ..config }), dead: 1, next: 5000 }
     }
 
     fn request(&mut self, volume: u32, op: Op, block: u64) -> u64 {
@@ -41,15 +41,17 @@ impl Stores {
 
     /// Ends all that devices do.
     fn settle(&mut self) {
-        let fails = |effect: &Effect| {
-            matches!(effect, Effect::Write { device: Device::Backing(Volume(0)), .. })
+        let dead = self.dead;
+        let fails = |effect: &Effect| match effect {
+            Effect::Write { device: Device::Backing(Volume(v)), .. } => dead >> v & 1 == 1,
+            _ => false,
         };
         for turn in 0.. {
             if self.d.pending.is_empty() {
                 break;
             }
             assert!(turn < 100_000, "no end: {}", self.d.cache.describe());
-            let bad = self.dead && fails(&self.d.pending[0].0);
+            let bad = fails(&self.d.pending[0].0);
             self.d.complete_first(|_| true, if bad { Err(IoError::NoSpace) } else { Ok(()) });
         }
     }
@@ -127,7 +129,7 @@ fn who_has_its_share_dirty_waits_then_is_told_then_goes_on() {
     let other = s.write(1, 1);
     assert_eq!(s.d.reply_to(other), Some(Ok(())));
     // Room was made on the store: nobody has to restart anything.
-    s.dead = false;
+    s.dead = 0;
     s.d.cache.retry_stores();
     s.d.poll();
     s.settle();
@@ -150,7 +152,7 @@ fn a_store_that_comes_back_is_found_without_being_asked_for() {
     }
     s.wait(70);
     assert!(s.d.cache.suspended(Volume(0)).is_some());
-    s.dead = false;
+    s.dead = 0;
     s.wait(11);
     assert_eq!(s.d.cache.suspended(Volume(0)), None);
     let good = s.write(0, 63);
@@ -166,11 +168,11 @@ fn a_volume_that_is_alone_in_what_it_fills_resumes_without_a_restart() {
     let flash = forebay_cache::FlashConfig { entries_max: 4, ..config.flash.clone().unwrap() };
     let give_up_after = Nanos(60 * SECOND);
     let d = Driver::new(CacheConfig { flash: Some(flash), give_up_after, ..config });
-    let mut s = Stores { d, dead: true, next: 5000 };
+    let mut s = Stores { d, dead: 1, next: 5000 };
     let writes: Vec<u64> = (0..64).map(|block| s.write(0, block)).collect();
     s.wait(70);
     assert!(writes.iter().all(|&id| s.d.reply_to(id).is_some()), "nobody waits any more");
-    s.dead = false;
+    s.dead = 0;
     s.wait(11);
     let good = s.write(0, 1);
     s.wait(1);
@@ -198,7 +200,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
         ..CacheConfig::dram_only(256)
     };
     let d = Driver::with_volumes(config, 64 << 20);
-    let mut s = Stores { d, dead: true, next: 5000 };
+    let mut s = Stores { d, dead: 1, next: 5000 };
     let long = |s: &mut Stores, volume: u32, blocks: u64| {
         s.next += 1;
         let (id, now) = (RequestId(s.next), Nanos(s.d.next));
@@ -241,4 +243,59 @@ fn a_volume_has_at_most_three_quarters_of_the_requests_that_are_served() {
         taken
     };
     assert_eq!([taken(0), taken(1), taken(0)], [12, 4, 0]);
+}
+
+/// Three volumes. The store of the first takes nothing for so long that the volume is suspended; then that of the
+/// second takes nothing either. The third writes and flushes one block until that has to wait; the number of the
+/// flush is returned.
+fn jammed(acknowledge: Acknowledge) -> (Stores, u64) {
+    let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
+    let config = CacheConfig { give_up_after: Nanos(60 * SECOND), ..config };
+    let d = Driver::with_so_many_volumes(config, 1 << 20, 3);
+    let mut s = Stores { d, dead: 0b01, next: 5000 };
+    (0..64).for_each(|block| _ = s.write(0, block));
+    s.wait(200);
+    assert!(s.d.cache.suspended(Volume(0)).is_some(), "it is waited for");
+    s.dead = 0b11;
+    for block in 0..64 {
+        s.write(1, block);
+        let write = s.write(2, 0);
+        let flush = s.request(2, Op::Flush, 0);
+        match s.d.reply_to(flush) {
+            None => return (s, flush),
+            Some(result) => assert_eq!((s.d.reply_to(write), result), (Some(Ok(())), Ok(()))),
+        }
+    }
+    panic!("there is room for all: {}", s.d.cache.describe());
+}
+
+#[test]
+fn a_jam_that_passes_fails_nobody_though_stores_have_failed_for_long() {
+    let (mut s, waits) = jammed(Acknowledge::Flash);
+    s.wait(30);
+    assert_eq!(s.d.reply_to(waits), None, "it may pass");
+    s.dead = 0b01;
+    s.wait(20);
+    assert_eq!(s.d.reply_to(waits), Some(Ok(())));
+}
+
+#[test]
+fn who_waits_in_a_jam_is_told_when_the_jam_has_lasted_for_long_enough() {
+    for acknowledge in [Acknowledge::Flash, Acknowledge::Dram] {
+        let (mut s, waits) = jammed(acknowledge);
+        s.wait(50);
+        assert_eq!(s.d.reply_to(waits), None);
+        s.wait(20);
+        assert_eq!(s.d.reply_to(waits), Some(Err(IoError::Device)));
+        // Whoever comes later, at once.
+        s.write(2, 0);
+        let late = s.request(2, Op::Flush, 0);
+        assert_eq!(s.d.reply_to(late), Some(Err(IoError::Device)));
+        s.dead = 0;
+        s.wait(11);
+        s.write(2, 0);
+        let good = s.request(2, Op::Flush, 0);
+        s.wait(1);
+        assert_eq!(s.d.reply_to(good), Some(Ok(())));
+    }
 }

@@ -140,7 +140,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.log_failed || self.is_jammed(around) {
+        if self.log_failed || self.is_hopeless(around) {
             return None;
         }
         let e = &self.index[id];

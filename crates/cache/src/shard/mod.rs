@@ -155,9 +155,11 @@ pub(crate) struct Shard {
     /// Volumes (bits) that go past flash for good, and whether all do.
     past: u64,
     all_past: bool,
-    /// The room that the log, or the index, lacks has been waited for long enough: while that lasts nothing
-    /// is appended.
+    /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
+    /// not.
     jam: bool,
+    /// That has been waited for long enough: while it lasts nothing is appended.
+    hopeless: bool,
     /// Those whose store fails.
     failing: u64,
     /// Blocks whose dirty record could not be read, the first of them.
@@ -259,6 +261,7 @@ impl Shard {
             past: 0,
             all_past: false,
             jam: false,
+            hopeless: false,
             failing: 0,
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             destages_failed: 0,

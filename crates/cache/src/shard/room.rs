@@ -43,22 +43,30 @@ impl Shard {
         self.room = true;
     }
 
-    /// Room has been waited for long enough (or not any more): who waited may go on, or is told.
-    pub fn set_jam(&mut self, jam: bool) {
-        self.room |= self.jam != jam;
-        self.jam = jam;
+    /// Only stores that fail can make room (or not any more): who waited may go past flash; if that is
+    /// `hopeless`, who cannot is told.
+    pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
+        self.room |= (self.jam, self.hopeless) != (jam, hopeless);
+        (self.jam, self.hopeless) = (jam, hopeless);
     }
 
-    /// Whether the log, or the index, has no room and may not have any for long.
+    /// Whether the log, or the index, has no room, and only stores can make any that fail.
     pub(super) fn is_jammed(&self, around: &Surroundings<'_>) -> bool {
-        let short =
-            |s: &Self| s.index.is_full() || around.log.as_deref().is_some_and(Log::is_short);
-        self.jam && short(self)
+        self.jam && self.is_short(around)
+    }
+
+    /// Whether that has been waited for long enough.
+    pub(super) fn is_hopeless(&self, around: &Surroundings<'_>) -> bool {
+        self.hopeless && self.is_short(around)
+    }
+
+    fn is_short(&self, around: &Surroundings<'_>) -> bool {
+        self.index.is_full() || around.log.as_deref().is_some_and(Log::is_short)
     }
 
     /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
     pub fn refuse_starved(&mut self, around: &mut Surroundings<'_>) {
-        if !self.is_jammed(around) {
+        if !self.is_hopeless(around) {
             return;
         }
         let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
@@ -96,7 +104,7 @@ impl Shard {
     pub(super) fn is_stuck(&self, around: &Surroundings<'_>) -> bool {
         let cannot_leave = self.log_failed && !self.all_past
             || self.destages_failed >= DESTAGES_FAILED_MAX
-            || self.is_jammed(around);
+            || self.is_hopeless(around);
         cannot_leave && self.transfers.in_use() == 0
     }
 }

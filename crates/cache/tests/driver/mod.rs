@@ -27,9 +27,14 @@ impl Driver {
 
     /// With two volumes of this size.
     pub fn with_volumes(config: CacheConfig, size_bytes: u64) -> Driver {
+        Driver::with_so_many_volumes(config, size_bytes, 2)
+    }
+
+    /// With so many volumes of this size.
+    pub fn with_so_many_volumes(config: CacheConfig, size_bytes: u64, volumes: u32) -> Driver {
         let has_flash = config.flash.is_some();
         let mut cache = Cache::new(config);
-        for _ in 0..2 {
+        for _ in 0..volumes {
             cache.attach(VolumeConfig { size_bytes, read_only: false });
         }
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
