@@ -49,50 +49,19 @@ use forebay_effect::{
     Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot,
     Token,
 };
-use forebay_flash::{
-    Binding, BlockKey, Log, LogError, LogStats, Options, RecoveryReport, Stamp, Start, StoreStamp,
-};
+use forebay_flash::{BlockKey, Log, Options, RecoveryReport, Start};
 
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::control::Switch;
 use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
+use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::seal::Sealing;
 use crate::shard::{Shard, Surroundings};
 use crate::stamp::Stamps;
-use crate::stats::{CacheStats, VolumeStats};
-
-/// Something the operator should know.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Notice {
-    /// Requests are welcome. With what recovery found, if there is a flash tier.
-    Ready(Option<Box<RecoveryReport>>),
-    /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
-    Failed(LogError),
-    /// The backing stores durably hold, of every block, the version that was newest when
-    /// [`Cache::destage`] was called, or a newer one.
-    Destaged(Outcome),
-    /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
-    PolicySet(Outcome),
-    /// What [`Cache::seal`] was given is noted on the flash tier, durably, and what ceases to count is
-    /// gone.
-    Sealed(Outcome),
-    /// These stamps are to be written to the headers of their stores, durably; [`Cache::stamped`] is to
-    /// follow.
-    Stamp {
-        /// By volume.
-        stamps: Vec<(Volume, Stamp)>,
-        /// The headers are to say, too, that the stores are *released*: from now on nothing that the log
-        /// has of these volumes counts, whatever a later start finds there.
-        release: bool,
-    },
-    /// The cache has stopped. An error says that dirty data is still on flash only, or that the
-    /// clean mark could not be written, or that what was in memory only could go nowhere.
-    Stopped(Outcome),
-}
+use crate::stats::CacheStats;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -109,36 +78,6 @@ pub(crate) enum State {
     Closing,
     Stopped,
     Failed,
-}
-
-/// How the flash tier is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Open {
-    /// Write an empty one.
-    Format {
-        /// Its new, random UUID.
-        uuid: [u8; 16],
-        /// The volumes bound to it.
-        bindings: Vec<Binding>,
-    },
-    /// Go on with what is there.
-    Recover {
-        /// Volumes whose backing stores others have written since: what is clean of them is
-        /// dropped, and if anything is dirty, the start is refused ([`LogError::Changed`]).
-        changed: Vec<u16>,
-        /// Whether seals stay as they are, because the caller is about to replace them.
-        sealed: bool,
-        /// The stamps of those stores that keep one. An older copy of a store, or of the flash tier, is
-        /// found by them: what is clean of the volume is dropped if the store is whole, and nothing is
-        /// dirty; else the start is refused ([`LogError::Older`]).
-        stores: Vec<StoreStamp>,
-    },
-}
-
-impl Open {
-    /// [`Open::Recover`] with backing stores that only this cache has written.
-    pub const RECOVER: Open =
-        Open::Recover { changed: Vec::new(), sealed: false, stores: Vec::new() };
 }
 
 /// Most volumes of one cache.
@@ -303,35 +242,6 @@ impl Cache {
                 self.pump();
             }
         }
-    }
-
-    /// Whether another request can be taken now.
-    pub fn has_room(&self) -> bool {
-        self.front.requests.in_use() < self.config.requests_max as usize
-    }
-
-    /// Whether another request of this volume should be taken now: of several volumes none may have more
-    /// than three quarters of the places, so that others find some while it waits for its store.
-    pub fn has_room_for(&self, volume: Volume) -> bool {
-        let places = self.config.requests_max;
-        let volumes = &self.front.volumes;
-        let taken = volumes.get(volume.0 as usize).map_or(0, |v| v.requests);
-        self.has_room() && (volumes.len() < 2 || taken < (places - places / 4).max(1))
-    }
-
-    /// Whether requests are served.
-    pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
-    }
-
-    /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still
-    /// stand in an open batch.)
-    pub fn is_idle(&self) -> bool {
-        self.front.requests.in_use() == 0
-            && self.shards.iter().all(Shard::is_idle)
-            && self.cleaner.is_idle()
-            && self.switch.is_none()
-            && self.sealing.is_none()
     }
 
     /// A request arrives. The driver keeps its buffer, `length` bytes, until the reply; `id`
@@ -522,109 +432,6 @@ impl Cache {
     /// The same, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.log.as_mut().expect("metadata without a log").meta_mut(buffer)
-    }
-
-    /// What the parameters were.
-    pub fn config(&self) -> &CacheConfig {
-        &self.config
-    }
-
-    /// Counters of the cache.
-    pub fn stats(&self) -> &CacheStats {
-        &self.stats
-    }
-
-    /// Counters of a volume.
-    pub fn volume_stats(&self, volume: Volume) -> Option<&VolumeStats> {
-        self.front.volumes.get(volume.0 as usize).map(|v| &v.stats)
-    }
-
-    /// Number of volumes.
-    pub fn volume_count(&self) -> usize {
-        self.front.volumes.len()
-    }
-
-    /// How the last write, or the last read, of a volume's backing store failed, if it did, or
-    /// any sync.
-    pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
-        let at = volume.0 as usize;
-        let [read, write] = self.front.volumes.get(at)?.failing;
-        let failed = self.front.has_failed(at).then_some(IoError::Device);
-        write.or(read).or(failed)
-    }
-
-    /// How the last operation that failed on a volume's backing store did;
-    /// [`VolumeStats::backing_errors`] counts them.
-    pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
-        self.front.volumes.get(volume.0 as usize)?.last_failure
-    }
-
-    /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
-    /// reclaim has met, without those that were written anew since. Reads of what only the record
-    /// holds fail; everything else of such a block, and all other blocks, are whole.
-    pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
-        let all = self.shards.iter().flat_map(Shard::unreadable);
-        all.map(|key| (Volume(key.volume().into()), key.block().0))
-    }
-
-    /// Whether nothing goes to flash any more, until the next start: it has failed, or a backing
-    /// store has failed for too long.
-    pub fn has_given_up(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.error().is_some())
-    }
-
-    /// Blocks with data in memory that neither flash nor, without flash, a backing store has.
-    pub fn dirty_in_memory(&self) -> u64 {
-        self.shards.iter().map(Shard::dirty_in_memory).sum()
-    }
-
-    /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
-    /// power cut. In the layout slots, flash has room for that many blocks less.
-    pub fn dirty_copies(&self) -> u64 {
-        self.shards.iter().map(Shard::dirty_copies).sum()
-    }
-
-    /// Counters of the log.
-    pub fn log_stats(&self) -> Option<&LogStats> {
-        self.log.as_ref().map(Log::stats)
-    }
-
-    /// What is under way, in words: for a bug report.
-    pub fn describe(&self) -> String {
-        let mut s =
-            format!("{:?}, cleaner {:?}, log {:?}", self.state, self.cleaner, self.log_stats());
-        for i in 0..self.front.requests.capacity() as u32 {
-            if let Some(r) = self.front.requests.get(i) {
-                s += &format!("\n{r:?}");
-            }
-        }
-        let Front { running, blocked, finished, .. } = &self.front;
-        s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
-        s += &format!(
-            "\n{:?}, destage {:?}, switch {:?}",
-            self.front.stores, self.destaging, self.switch
-        );
-        for v in &self.front.volumes {
-            s += &format!("\n{v:?}");
-        }
-        for shard in &self.shards {
-            s += &shard.describe();
-        }
-        if let Some(log) = &self.log {
-            s += &log.describe();
-        }
-        s
-    }
-
-    /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
-    /// there: at most one for each block of each request.
-    pub fn accesses_told(&self) -> u64 {
-        self.shards.iter().map(Shard::told).sum()
-    }
-
-    /// Bytes of metadata held in memory.
-    pub fn memory_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::memory_bytes).sum()
     }
 
     /// Starts loading into the processor's cache what a request for this byte of a volume will

@@ -16,7 +16,8 @@
 
 use forebay_effect::{IoError, Outcome};
 
-use crate::cache::{Cache, Notice, State};
+use crate::cache::{Cache, State};
+use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::shard::Shard;
 use crate::slab::Fifo;

@@ -6,9 +6,10 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
-use crate::cache::{Cache, Notice, State};
+use crate::cache::{Cache, State};
 use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
+use crate::notice::Notice;
 use crate::pump::FAILURES_MAX;
 
 /// A destage of everything.

@@ -8,15 +8,13 @@
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, RequestId, Token};
-
-use forebay_flash::ExtentId;
 use forebay_flash::sabotage::{Bug, Sabotage};
 
 use crate::cache::VOLUMES_MAX;
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::slab::{Fifo, Linked, NONE, Slab};
-use crate::stats::VolumeStats;
-use crate::stores::{StoreHealth, Stores};
+use crate::stores::Stores;
+use crate::volume::{SyncWaiter, VolumeState};
 
 /// The name of requests that the cache makes of itself (the flush of a clean stop).
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
@@ -58,112 +56,6 @@ impl Linked for RequestState {
     fn next(&mut self) -> &mut u32 {
         &mut self.next
     }
-}
-
-/// Who waits for a sync of a backing store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SyncWaiter {
-    /// A request in its last stage.
-    Request(u32),
-    /// The destage round of the cleaner.
-    Cleaner,
-    /// Nobody: what an earlier process has left in the device's cache is made durable.
-    Start,
-    /// The log retires an extent from its activity table.
-    Retire(ExtentId),
-}
-
-#[derive(Debug, Default)]
-struct Syncing {
-    /// The number of direct writes that the sync under way covers.
-    in_flight: Option<u64>,
-    riding: Vec<SyncWaiter>,
-    waiting: Vec<SyncWaiter>,
-}
-
-/// The flush of a volume: its DRAM-dirty blocks are on their way to where they are durable.
-#[derive(Debug, Default)]
-pub(crate) struct Flushing {
-    pub active: Vec<u32>,
-    pub next: Vec<u32>,
-    pub shards_left: u32,
-    pub failed: bool,
-}
-
-/// Extents for which the last direct write is remembered.
-const PLACES: u64 = 4096;
-
-/// An attached volume.
-#[derive(Debug)]
-pub(crate) struct VolumeState {
-    pub size: u64,
-    pub read_only: bool,
-    /// Writes to the backing store that did not pass the log, completed; and how many of them
-    /// are durable.
-    direct_done: u64,
-    direct_durable: u64,
-    /// Those that were begun.
-    direct_begun: u64,
-    pub past: Past,
-    /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
-    /// one, so that it may be too high.
-    direct_last: Box<[u64]>,
-    /// A sync has failed: what it should have covered may be gone for good, so no later sync is
-    /// believed to have made it durable.
-    sync_failed: bool,
-    /// The front's count of failed syncs when this volume's last one failed.
-    failed_at: u64,
-    /// How the last read, and the last write, of the backing store failed, if it did.
-    pub failing: [Option<IoError>; 2],
-    /// How the last that failed did.
-    pub last_failure: Option<IoError>,
-    syncing: Syncing,
-    pub flushing: Flushing,
-    pub stats: VolumeStats,
-    /// What destages have seen of the backing store, and requests that wait for the volume's share of
-    /// flash.
-    pub health: StoreHealth,
-    pub held: Fifo,
-    /// Dirty records on flash.
-    pub owed: u64,
-    /// Requests of clients.
-    pub requests: u32,
-    /// Pieces under way of those that modify.
-    pub pieces: u32,
-}
-
-impl VolumeState {
-    /// Writes to the backing store that did not pass the log, completed so far.
-    pub fn direct_done(&self) -> u64 {
-        self.direct_done
-    }
-
-    /// The same, begun so far, if all of them are durable.
-    pub fn direct_settled(&self) -> Option<u64> {
-        let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
-        settled.then_some(self.direct_begun)
-    }
-
-    /// Whether the backing store does not have everything.
-    pub fn is_dirty(&self) -> bool {
-        self.stats.dirty_blocks > 0
-    }
-
-    /// Such a write begins.
-    pub fn direct_begins(&mut self) {
-        self.direct_begun += 1;
-    }
-}
-
-/// Whether something may go to a volume's store past the log (`forebay_flash::Binding::logged`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Past {
-    /// It may.
-    Open,
-    /// It may when the log has durably noted that.
-    Opening,
-    /// The log says that nothing does.
-    Closed,
 }
 
 /// See the module.
@@ -227,36 +119,7 @@ impl Front {
 
     pub fn attach(&mut self, config: VolumeConfig) -> Volume {
         let max = self.requests_capacity();
-        self.volumes.push(VolumeState {
-            size: config.size_bytes,
-            read_only: config.read_only,
-            // What an earlier process wrote may still be in the device's cache: owed a sync.
-            direct_done: 1,
-            direct_durable: 0,
-            direct_begun: 1,
-            past: Past::Open,
-            direct_last: vec![1; PLACES as usize].into_boxed_slice(),
-            sync_failed: false,
-            failed_at: 0,
-            failing: [None; 2],
-            last_failure: None,
-            syncing: Syncing {
-                in_flight: None,
-                riding: Vec::with_capacity(max + 2),
-                waiting: Vec::with_capacity(max + 2),
-            },
-            flushing: Flushing {
-                active: Vec::with_capacity(max),
-                next: Vec::with_capacity(max),
-                ..Flushing::default()
-            },
-            stats: VolumeStats::default(),
-            health: StoreHealth::GOOD,
-            held: Fifo::EMPTY,
-            owed: 0,
-            requests: 0,
-            pieces: 0,
-        });
+        self.volumes.push(VolumeState::new(config, max));
         Volume(self.volumes.len() as u32 - 1)
     }
 
@@ -402,30 +265,22 @@ impl Front {
 
     /// A write or zeroing of bytes of the backing store that did not pass the log has completed.
     pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
-        let v = &mut self.volumes[volume as usize];
-        v.direct_done += 1;
-        let shift = self.extent_shift;
-        let (first, last) = (start >> shift, end.saturating_sub(1) >> shift);
-        for place in first..=last.min(first + PLACES - 1) {
-            v.direct_last[(place % PLACES) as usize] = v.direct_done;
-        }
+        self.volumes[volume as usize].direct_written(start, end, self.extent_shift);
     }
 
     /// Whether completed direct writes of the volume are not yet durable.
     pub fn owes_sync(&self, volume: u16) -> bool {
-        let v = &self.volumes[volume as usize];
-        v.direct_done > v.direct_durable
+        self.volumes[volume as usize].owes_sync()
     }
 
     /// The same of those to the extent of a byte. (It may say so when there are none.)
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
-        let v = &self.volumes[volume as usize];
-        v.direct_last[((offset >> self.extent_shift) % PLACES) as usize] > v.direct_durable
+        self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }
 
     /// As [`Front::sync`], but the sync is asked for with others, by [`Front::issue_syncs`].
     pub fn sync_together(&mut self, volume: u16, waiter: SyncWaiter) {
-        self.volumes[volume as usize].syncing.waiting.push(waiter);
+        self.volumes[volume as usize].wait_for_sync(waiter);
         self.due |= 1 << volume;
     }
 
@@ -433,82 +288,48 @@ impl Front {
         while self.due != 0 {
             let volume = self.due.trailing_zeros() as u16;
             self.due &= self.due - 1;
-            let v = &mut self.volumes[volume as usize];
-            if v.syncing.in_flight.is_none() && !v.syncing.waiting.is_empty() {
-                Self::issue_sync(v, volume, effects);
-            }
+            self.issue_sync(volume, effects);
         }
     }
 
     /// `waiter` hears when everything that has completed on the volume's backing store until
     /// now is durable.
     pub fn sync(&mut self, volume: u16, waiter: SyncWaiter, effects: &mut EffectQueue) {
-        let v = &mut self.volumes[volume as usize];
-        v.syncing.waiting.push(waiter);
-        if v.syncing.in_flight.is_none() {
-            Self::issue_sync(v, volume, effects);
-        }
+        self.volumes[volume as usize].wait_for_sync(waiter);
+        self.issue_sync(volume, effects);
     }
 
-    fn issue_sync(v: &mut VolumeState, volume: u16, effects: &mut EffectQueue) {
-        core::mem::swap(&mut v.syncing.riding, &mut v.syncing.waiting);
-        v.syncing.in_flight = Some(v.direct_done);
-        v.stats.backing_syncs += 1;
-        let token = Token { owner: Owner::Front, index: u32::from(volume) };
-        effects.push(Effect::Sync { token, device: Device::Backing(Volume(volume.into())) });
+    fn issue_sync(&mut self, volume: u16, effects: &mut EffectQueue) {
+        if self.volumes[volume as usize].begin_sync() {
+            let token = Token { owner: Owner::Front, index: u32::from(volume) };
+            effects.push(Effect::Sync { token, device: Device::Backing(Volume(volume.into())) });
+        }
     }
 
     /// The volumes of which a sync has failed since the count of failures was `count` (bits).
     pub fn failed_since(&self, count: u64) -> u64 {
-        let failed = self.volumes.iter().map(|v| u64::from(v.failed_at > count));
+        let failed = self.volumes.iter().map(|v| u64::from(v.sync_failed_since(count)));
         failed.enumerate().map(|(n, failed)| failed << n).sum()
     }
 
     /// Whether a sync of the volume has failed: nothing is believed to be durable any more.
     pub fn has_failed(&self, volume: usize) -> bool {
-        self.volumes[volume].sync_failed
+        self.volumes[volume].sync_failed()
     }
 
     /// The sync of a volume ended.
     pub fn handle_sync(&mut self, volume: u16, result: Outcome, effects: &mut EffectQueue) {
         let result = if self.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
         let v = &mut self.volumes[volume as usize];
-        let covers = v.syncing.in_flight.take().expect("a sync was under way");
-        match result {
-            Ok(()) if v.sync_failed => {}
-            Ok(()) => v.direct_durable = v.direct_durable.max(covers),
-            Err(_) => {
-                v.sync_failed = true;
-                self.sync_failures += 1;
-                v.failed_at = self.sync_failures;
-                v.stats.backing_errors += 1;
-            }
-        }
-        if let Err(error) = result {
-            (v.failing[1], v.last_failure) = (Some(error), Some(error));
-        }
-        let for_requests = if v.sync_failed { Err(IoError::Device) } else { Ok(()) };
-        let mut ended = core::mem::take(&mut v.syncing.riding);
-        self.end_sync(volume, &mut ended, for_requests, result);
-        let v = &mut self.volumes[volume as usize];
-        v.syncing.riding = ended;
-        if !v.syncing.waiting.is_empty() {
-            Self::issue_sync(v, volume, effects);
-        }
-    }
-
-    fn end_sync(
-        &mut self,
-        volume: u16,
-        waiters: &mut Vec<SyncWaiter>,
-        for_requests: Outcome,
-        result: Outcome,
-    ) {
+        let mut waiters = v.end_sync(result, &mut self.sync_failures);
+        let for_requests = if v.sync_failed() { Err(IoError::Device) } else { Ok(()) };
         for waiter in waiters.drain(..) {
             match waiter {
                 SyncWaiter::Request(request) => self.pieces_done(request, 1, for_requests),
                 other => self.synced.push((volume, other, result)),
             }
         }
+        self.volumes[volume as usize].keep_waiters(waiters);
+        self.issue_sync(volume, effects);
     }
 }

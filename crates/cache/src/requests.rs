@@ -10,9 +10,10 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use crate::cache::{Cache, around};
-use crate::front::{Front, Stage, SyncWaiter};
+use crate::front::{Front, Stage};
 use crate::shard::{Access, Surroundings};
 use crate::slab::{Fifo, NONE};
+use crate::volume::SyncWaiter;
 use crate::waiters::Piece;
 
 impl Cache {

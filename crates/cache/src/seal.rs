@@ -12,9 +12,10 @@
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Log, Sealed};
 
-use crate::cache::{Cache, Notice, State, around};
-use crate::front::Past;
+use crate::cache::{Cache, State, around};
+use crate::notice::Notice;
 use crate::shard::{Shard, Surroundings};
+use crate::volume::Past;
 
 /// The name of a seal towards the log.
 pub(crate) const SEAL: u64 = u64::MAX - 3;

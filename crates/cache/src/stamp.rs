@@ -16,10 +16,11 @@ use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Layout, Log, Stamp};
 
-use crate::cache::{Cache, Notice, State};
+use crate::cache::{Cache, State};
 use crate::cleaner::{Phase, Purpose};
-use crate::front::Past;
+use crate::notice::Notice;
 use crate::shard::Shard;
+use crate::volume::Past;
 
 /// What is known of the stamps.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,11 @@
 use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, Recovering, RecoveryReport};
 
-use crate::cache::{Cache, Notice, State, around};
-use crate::front::SyncWaiter;
+use crate::cache::{Cache, State, around};
+use crate::notice::Notice;
 use crate::pump::START;
 use crate::shard::Surroundings;
+use crate::volume::SyncWaiter;
 
 impl Cache {
     /// How far the start is, while what flash holds is read.

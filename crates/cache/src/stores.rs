@@ -405,7 +405,7 @@ impl Cache {
             return None;
         }
         let limit = self.config.give_up_after;
-        let waits = |&(n, v): &(usize, &crate::front::VolumeState)| {
+        let waits = |&(n, v): &(usize, &crate::volume::VolumeState)| {
             stores.failing & stores.crowded & !stores.suspended & 1 << n != 0
                 && !v.held.is_empty()
                 && limit != Nanos(0)

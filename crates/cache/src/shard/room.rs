@@ -4,8 +4,8 @@ use forebay_effect::IoError;
 use forebay_flash::Log;
 
 use super::{DESTAGES_FAILED_MAX, Shard, Surroundings};
-use crate::front::Past;
 use crate::slab::Fifo;
+use crate::volume::Past;
 
 impl Shard {
     /// Whether there are waiting pieces for which there may now be room.

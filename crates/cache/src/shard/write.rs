@@ -14,8 +14,8 @@ use forebay_flash::sabotage::Bug;
 use super::read::Found;
 use super::transfer::{Kind, Way};
 use super::{Acknowledge, Partial, Shard, Step, Surroundings};
-use crate::front::Past;
 use crate::index::{EntryId, IN_DIRTY_LIST};
+use crate::volume::Past;
 use crate::waiters::Piece;
 
 impl Shard {

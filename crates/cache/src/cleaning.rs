@@ -1,0 +1,337 @@
+//! A cleaning, from the choice of a region (`cleaner.rs`) to its end: its dirty records are made durable,
+//! destaged and synced; or its mappings are moved, or what is left of it is carried on.
+
+use forebay_effect::{IoError, Outcome};
+use forebay_flash::Layout;
+use forebay_flash::sabotage::Bug;
+
+use crate::cache::{Cache, around};
+use crate::cleaner::{Cleaning, Phase, Purpose};
+use crate::pump::{CLEANER, FAILURES_MAX};
+use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, Surroundings, Target};
+use crate::volume::SyncWaiter;
+
+/// Most unreadable records of a region that are given up for lost, for want of room.
+const LOST_MAX: u64 = 16;
+
+/// What a cleaning is about.
+fn target(active: &Cleaning) -> Target {
+    match active.purpose {
+        Purpose::Evict => Target::Coldest,
+        Purpose::Reclaim | Purpose::Destage => Target::Region(active.region),
+    }
+}
+
+impl Cache {
+    /// The records of the region to clean are durable (or will not be).
+    pub(crate) fn begin_writing(&mut self, result: Outcome) {
+        let Some(active) = &mut self.cleaner.active else { return };
+        if result.is_err() {
+            self.cleaner.end(result, self.now, false);
+            self.abandon_chosen();
+            return self.consider_giving_up();
+        }
+        active.phase = Phase::Stamping;
+        self.push_stamps();
+    }
+
+    /// What was chosen will not be cleaned.
+    pub(crate) fn abandon_chosen(&mut self) {
+        for n in 0..self.shards.len() {
+            self.shards[n].clean_abandon(&mut around!(self));
+        }
+    }
+
+    /// What was chosen goes to the stores.
+    pub(crate) fn write_chosen(&mut self) {
+        let Some(active) = &mut self.cleaner.active else { return };
+        active.phase = Phase::Writing;
+        let skipped = active.skipped | active.failed;
+        for shard in &mut self.shards {
+            shard.clean_begin(skipped);
+        }
+    }
+
+    pub(crate) fn push_cleaner(&mut self) -> bool {
+        let mut any = false;
+        let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
+        if works && self.shards.iter().any(Shard::is_exhausted) {
+            self.give_up();
+            return true;
+        }
+        let owes = works && self.shards.iter().any(|s| s.owes_cleaning());
+        if owes && !self.cleaner.is_evicting() {
+            self.cleaner.push(0, Purpose::Evict);
+        }
+        let wanted = self.somebody_waits();
+        if self.cleaner.begin(self.front.sync_failures, wanted).is_some() {
+            if !self.begin_moving() {
+                let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
+                let dirty = self.dirty_blocks() > 0;
+                let purpose = self.cleaner.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
+                let skipped = self.stores_to_skip(purpose);
+                if let Some(active) = &mut self.cleaner.active {
+                    active.skipped = skipped;
+                }
+                for shard in &mut self.shards {
+                    shard.clean_choose(target, dirty, skipped);
+                }
+                let log = self.log.as_mut().expect("only a log has regions");
+                if let Some(active) = &mut self.cleaner.active {
+                    active.newest = log.newest_batch(active.region);
+                }
+                log.sync_written(CLEANER);
+            }
+            any = true;
+        }
+        any |= self.push_moves();
+        let Some(mut active) = self.cleaner.active else { return any };
+        if active.phase == Phase::Writing {
+            for n in 0..self.shards.len() {
+                if active.written >> n & 1 == 1 {
+                    continue;
+                }
+                let state = self.shards[n].clean_step(&mut around!(self));
+                self.shards[n].close_runs(&mut around!(self));
+                let JobState::Written { volumes, error, unreadable, failed } = state else {
+                    continue;
+                };
+                active.volumes |= volumes;
+                active.failed |= failed & !active.skipped;
+                active.error = active.error.or(error);
+                active.unreadable |= unreadable;
+                active.written |= 1 << n;
+            }
+            self.cleaner.active = Some(active);
+            if active.written.count_ones() as usize != self.shards.len() {
+                return any;
+            }
+            if self.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+                active.volumes = 0;
+            }
+            let left = active.volumes.count_ones();
+            active.phase = Phase::Syncing { left };
+            self.cleaner.active = Some(active);
+            for volume in 0..self.front.volumes.len() as u16 {
+                if active.volumes >> volume & 1 == 1 {
+                    self.front.sync(volume, SyncWaiter::Cleaner, &mut self.effects);
+                }
+            }
+            any = true;
+        }
+        match active.phase {
+            Phase::Syncing { left: 0 } => {
+                // Data written before a failed sync may be gone though a later one succeeded.
+                let failed = self.front.failed_since(active.sync_failures);
+                for n in 0..self.shards.len() {
+                    self.shards[n].clean_end(&mut around!(self), failed);
+                }
+                self.stamps.taken_over |= active.volumes & !failed;
+                self.end_cleaning(failed & active.volumes);
+                true
+            }
+            Phase::Carrying => self.push_carry() | any,
+            Phase::Stamping | Phase::Releasing => self.push_stamps() | any,
+            _ => any,
+        }
+    }
+
+    /// Carries on what is left of the region to reclaim; true when that is over.
+    fn push_carry(&mut self) -> bool {
+        let mut done = true;
+        for n in 0..self.shards.len() {
+            match self.shards[n].carry_step(&mut around!(self)) {
+                CarryState::Done => {}
+                CarryState::Busy => done = false,
+                CarryState::Unreadable => {
+                    // It is one of those that cannot be read: as after any attempt.
+                    self.cleaner.end(Err(IoError::Corrupt), self.now, false);
+                    self.consider_giving_up();
+                    return true;
+                }
+                CarryState::Failed => {
+                    self.cleaner.active = None;
+                    return true;
+                }
+            }
+        }
+        if done {
+            self.note_carried();
+            self.begin_release();
+        }
+        done
+    }
+
+    /// Nothing is owed of the region any more. It is given back when the stores' stamps say so, too.
+    fn begin_release(&mut self) {
+        if let Some(active) = &mut self.cleaner.active {
+            active.phase = Phase::Releasing;
+        }
+        self.push_stamps();
+    }
+
+    /// The stamps say so.
+    pub(crate) fn release_region(&mut self) {
+        let done = self.cleaner.end(Ok(()), self.now, false);
+        self.consider_giving_up();
+        if let Some(log) = &mut self.log {
+            log.region_released(done.region);
+        }
+        self.consider_suspending();
+    }
+
+    /// Whether what cleaning has left of the region is to be carried on. What could not be read is
+    /// given up for lost only if room is needed, several attempts have failed, and it is little: much
+    /// is rather a device that may come back.
+    fn may_carry(&self, region: u32, carried: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        let mut sum = Owed::default();
+        for shard in &self.shards {
+            match shard.carry_needs(region, carried, log.geometry()) {
+                Some(owed) => {
+                    sum.lost += owed.lost;
+                    sum.pages += owed.pages;
+                }
+                None => return false,
+            }
+        }
+        let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.somebody_waits();
+        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
+        few && log.may_carry(sum.pages)
+    }
+
+    fn holds_unreadable(&self, region: u32) -> bool {
+        self.shards.iter().any(|shard| shard.region_is_unreadable(region))
+    }
+
+    /// What could be destaged is clean now, but for the volumes (bits) whose sync failed.
+    fn end_cleaning(&mut self, unsynced: u64) {
+        let active = self.cleaner.active.expect("a cleaning is ending");
+        let written = match active.error {
+            Some(error) => Err(error),
+            None if unsynced != 0 => Err(IoError::Device),
+            None => Ok(()),
+        };
+        let failed = active.failed | unsynced;
+        self.note_stores(active.volumes, failed, written.err().unwrap_or(IoError::Device));
+        // Trying again would not help what cannot be read. But a region that holds it cannot be
+        // used again, and that the log must hear of.
+        let reclaims = active.purpose == Purpose::Reclaim;
+        let region = active.region;
+        let owes = active.purpose != Purpose::Evict
+            && (active.unreadable || self.shards.iter().any(|shard| shard.region_is_dirty(region)));
+        if owes && active.purpose == Purpose::Destage {
+            self.cleaner.note_unread(region);
+        }
+        let left = owes && reclaims;
+        if owes
+            && active.skipped != 0
+            && active.purpose == Purpose::Destage
+            && let Some(destage) = self.destaging.as_mut().filter(|d| d.is_cleaning())
+        {
+            destage.fail(self.cleaner.error);
+        }
+        // Who is known to fail now holds nobody up.
+        let known = failed & !self.front.stores.failing == 0;
+        let carried = if self.may_carry_failing() { failed | active.skipped } else { 0 };
+        if left && (written.is_ok() || known && carried != 0) && self.may_carry(region, carried) {
+            if carried != 0 && !self.somebody_waits() {
+                return self.cleaner.park();
+            }
+            let Some(active) = &mut self.cleaner.active else { return };
+            active.phase = Phase::Carrying;
+            self.front.stores.stuck = 0;
+            self.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
+            return;
+        }
+        // What was not tried can have no better end than what was.
+        let untried = left && active.skipped != 0 && !self.holds_unreadable(region);
+        let result = match (left, untried) {
+            (true, true) => written.and(Err(self.cleaner.error)),
+            (true, false) => written.and(Err(IoError::Corrupt)),
+            (false, _) => written,
+        };
+        if reclaims && result.is_ok() {
+            self.front.stores.stuck = 0;
+            return self.begin_release();
+        }
+        let tentative = self.destaging.is_none() && failed != 0 && known;
+        self.leave_region(result, tentative);
+    }
+
+    /// The region under way is not clean, or need not be given back.
+    pub(crate) fn leave_region(&mut self, result: Outcome, tentative: bool) {
+        self.stats.destage_retries += u64::from(result.is_err());
+        let done = self.cleaner.end(result, self.now, tentative);
+        if let Err(error) = result {
+            self.front.stores.stuck += u32::from(done.purpose == Purpose::Reclaim);
+            if let Some(destage) = &mut self.destaging
+                && done.purpose == Purpose::Destage
+                && self.cleaner.is_given_up(done.region)
+            {
+                destage.fail(error);
+            }
+        }
+        self.consider_giving_up();
+        self.consider_suspending();
+    }
+
+    /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
+    /// is cleaned, and what it holds is dropped.
+    fn begin_moving(&mut self) -> bool {
+        let Some(active) = &mut self.cleaner.active else { return false };
+        let log = self.log.as_mut().expect("only a log has regions");
+        if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
+            return false;
+        }
+        let region = active.region;
+        let count = self.shards.iter().map(|s| s.region_entries(region)).sum();
+        if !log.moves_fit(count) {
+            self.stats.regions_dropped += 1;
+            return false;
+        }
+        active.phase = Phase::Moving;
+        for n in 0..self.shards.len() {
+            self.shards[n].move_begin(&mut around!(self), region);
+        }
+        self.log.as_mut().expect("it has just been asked").close_notes();
+        true
+    }
+
+    fn push_moves(&mut self) -> bool {
+        let Some(mut active) = self.cleaner.active.filter(|a| a.phase == Phase::Moving) else {
+            return false;
+        };
+        let (mut done, mut more) = (true, false);
+        for n in 0..self.shards.len() {
+            match self.shards[n].move_step(&mut around!(self)) {
+                MoveState::Busy => done = false,
+                MoveState::More => (done, more) = (false, true),
+                MoveState::Done => {}
+                MoveState::Failed => active.error = Some(IoError::Device),
+            }
+        }
+        self.cleaner.active = Some(active);
+        let log = self.log.as_mut().expect("only a log has regions");
+        if more {
+            log.close_notes();
+        }
+        if !done {
+            return more;
+        }
+        if active.error.is_some() {
+            // The log takes no more: it has failed, or it is being stopped.
+            self.cleaner.active = None;
+        } else {
+            self.cleaner.end(Ok(()), self.now, false);
+            log.region_released(active.region);
+            self.front.stores.stuck = 0;
+            self.consider_suspending();
+            if self.cleaner.is_wanted_clean(active.region) {
+                // What was wanted clean has moved meanwhile.
+                self.clean_all();
+            }
+        }
+        true
+    }
+}

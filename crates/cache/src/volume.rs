@@ -1,0 +1,220 @@
+//! A volume: its counters, and what of its backing store is durable.
+//!
+//! Writes that do not pass the log (*direct* ones) are numbered. A sync covers those that had completed
+//! when it was issued, and all who wait meanwhile share the next one.
+
+use forebay_effect::{IoError, Outcome};
+use forebay_flash::ExtentId;
+
+use crate::config::VolumeConfig;
+use crate::slab::Fifo;
+use crate::stats::VolumeStats;
+use crate::stores::StoreHealth;
+
+/// Who waits for a sync of a backing store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SyncWaiter {
+    /// A request in its last stage.
+    Request(u32),
+    /// The destage round of the cleaner.
+    Cleaner,
+    /// Nobody: what an earlier process has left in the device's cache is made durable.
+    Start,
+    /// The log retires an extent from its activity table.
+    Retire(ExtentId),
+}
+
+#[derive(Debug, Default)]
+struct Syncing {
+    /// The number of direct writes that the sync under way covers.
+    in_flight: Option<u64>,
+    riding: Vec<SyncWaiter>,
+    waiting: Vec<SyncWaiter>,
+}
+
+/// The flush of a volume: its DRAM-dirty blocks are on their way to where they are durable.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    pub active: Vec<u32>,
+    pub next: Vec<u32>,
+    pub shards_left: u32,
+    pub failed: bool,
+}
+
+/// Extents for which the last direct write is remembered.
+const PLACES: u64 = 4096;
+
+/// An attached volume.
+#[derive(Debug)]
+pub(crate) struct VolumeState {
+    pub size: u64,
+    pub read_only: bool,
+    /// Writes to the backing store that did not pass the log, completed; and how many of them
+    /// are durable.
+    direct_done: u64,
+    direct_durable: u64,
+    /// Those that were begun.
+    direct_begun: u64,
+    pub past: Past,
+    /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
+    /// one, so that it may be too high.
+    direct_last: Box<[u64]>,
+    /// A sync has failed: what it should have covered may be gone for good, so no later sync is
+    /// believed to have made it durable.
+    sync_failed: bool,
+    /// The front's count of failed syncs when this volume's last one failed.
+    failed_at: u64,
+    /// How the last read, and the last write, of the backing store failed, if it did.
+    pub failing: [Option<IoError>; 2],
+    /// How the last that failed did.
+    pub last_failure: Option<IoError>,
+    syncing: Syncing,
+    pub flushing: Flushing,
+    pub stats: VolumeStats,
+    /// What destages have seen of the backing store, and requests that wait for the volume's share of
+    /// flash.
+    pub health: StoreHealth,
+    pub held: Fifo,
+    /// Dirty records on flash.
+    pub owed: u64,
+    /// Requests of clients.
+    pub requests: u32,
+    /// Pieces under way of those that modify.
+    pub pieces: u32,
+}
+
+impl VolumeState {
+    /// A volume of which nothing is held, for at most so many requests at a time.
+    pub fn new(config: VolumeConfig, requests_max: usize) -> VolumeState {
+        VolumeState {
+            size: config.size_bytes,
+            read_only: config.read_only,
+            // What an earlier process wrote may still be in the device's cache: owed a sync.
+            direct_done: 1,
+            direct_durable: 0,
+            direct_begun: 1,
+            past: Past::Open,
+            direct_last: vec![1; PLACES as usize].into_boxed_slice(),
+            sync_failed: false,
+            failed_at: 0,
+            failing: [None; 2],
+            last_failure: None,
+            syncing: Syncing {
+                in_flight: None,
+                riding: Vec::with_capacity(requests_max + 2),
+                waiting: Vec::with_capacity(requests_max + 2),
+            },
+            flushing: Flushing {
+                active: Vec::with_capacity(requests_max),
+                next: Vec::with_capacity(requests_max),
+                ..Flushing::default()
+            },
+            stats: VolumeStats::default(),
+            health: StoreHealth::GOOD,
+            held: Fifo::EMPTY,
+            owed: 0,
+            requests: 0,
+            pieces: 0,
+        }
+    }
+
+    /// Writes to the backing store that did not pass the log, completed so far.
+    pub fn direct_done(&self) -> u64 {
+        self.direct_done
+    }
+
+    /// The same, begun so far, if all of them are durable.
+    pub fn direct_settled(&self) -> Option<u64> {
+        let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
+        settled.then_some(self.direct_begun)
+    }
+
+    /// Whether the backing store does not have everything.
+    pub fn is_dirty(&self) -> bool {
+        self.stats.dirty_blocks > 0
+    }
+
+    /// Such a write begins.
+    pub fn direct_begins(&mut self) {
+        self.direct_begun += 1;
+    }
+
+    /// Such a write to these bytes has completed; extents are of `1 << extent_shift` bytes.
+    pub fn direct_written(&mut self, start: u64, end: u64, extent_shift: u32) {
+        self.direct_done += 1;
+        let (first, last) = (start >> extent_shift, end.saturating_sub(1) >> extent_shift);
+        for place in first..=last.min(first + PLACES - 1) {
+            self.direct_last[(place % PLACES) as usize] = self.direct_done;
+        }
+    }
+
+    /// Whether such writes that have completed are not yet durable.
+    pub fn owes_sync(&self) -> bool {
+        self.direct_done > self.direct_durable
+    }
+
+    /// The same of those to an extent. (It may say so when there are none.)
+    pub fn owes_sync_at(&self, extent: u64) -> bool {
+        self.direct_last[(extent % PLACES) as usize] > self.direct_durable
+    }
+
+    /// Has the next sync answer to this one, too.
+    pub fn wait_for_sync(&mut self, waiter: SyncWaiter) {
+        self.syncing.waiting.push(waiter);
+    }
+
+    /// Begins the next sync if none is under way and somebody waits for one; whether it has begun.
+    pub fn begin_sync(&mut self) -> bool {
+        if self.syncing.in_flight.is_some() || self.syncing.waiting.is_empty() {
+            return false;
+        }
+        core::mem::swap(&mut self.syncing.riding, &mut self.syncing.waiting);
+        self.syncing.in_flight = Some(self.direct_done);
+        self.stats.backing_syncs += 1;
+        true
+    }
+
+    /// The sync under way has ended; gives those who waited for it, to be handed back by
+    /// [`VolumeState::keep_waiters`]. `failures` counts the syncs of all volumes that have failed.
+    pub fn end_sync(&mut self, result: Outcome, failures: &mut u64) -> Vec<SyncWaiter> {
+        let covers = self.syncing.in_flight.take().expect("a sync was under way");
+        match result {
+            Ok(()) if self.sync_failed => {}
+            Ok(()) => self.direct_durable = self.direct_durable.max(covers),
+            Err(error) => {
+                self.sync_failed = true;
+                *failures += 1;
+                self.failed_at = *failures;
+                self.stats.backing_errors += 1;
+                (self.failing[1], self.last_failure) = (Some(error), Some(error));
+            }
+        }
+        core::mem::take(&mut self.syncing.riding)
+    }
+
+    /// Takes back the empty list of those who waited: nothing is allocated for a sync.
+    pub fn keep_waiters(&mut self, waiters: Vec<SyncWaiter>) {
+        self.syncing.riding = waiters;
+    }
+
+    /// Whether a sync has failed: nothing is believed to be durable any more.
+    pub fn sync_failed(&self) -> bool {
+        self.sync_failed
+    }
+
+    /// The same, since the count of failures was this.
+    pub fn sync_failed_since(&self, count: u64) -> bool {
+        self.failed_at > count
+    }
+}
+
+/// Whether something may go to a volume's store past the log (`forebay_flash::Binding::logged`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Past {
+    /// It may.
+    Open,
+    /// It may when the log has durably noted that.
+    Opening,
+    /// The log says that nothing does.
+    Closed,
+}
