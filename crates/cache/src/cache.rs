@@ -38,7 +38,7 @@
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
 //! slots and the state of each block; a block belongs to the shard its extent hashes to.
 //! The *log* has everything on flash. None of them calls another but through here or through
-//! `Surroundings` (in `shard`).
+//! `ShardContext` (in `shard`).
 //!
 //! # What is deliberately absent
 //!
@@ -59,7 +59,7 @@ use crate::front::{Front, INTERNAL};
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::seal::Sealing;
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Shard, ShardContext};
 use crate::stamp::Stamps;
 use crate::stats::CacheStats;
 
@@ -132,7 +132,7 @@ pub struct Cache {
 /// Splits a cache into what shards see of it and the shards.
 macro_rules! around {
     ($cache:expr) => {
-        Surroundings {
+        ShardContext {
             front: &mut $cache.front,
             log: $cache.log.as_mut(),
             effects: &mut $cache.effects,

@@ -8,7 +8,7 @@ use forebay_flash::sabotage::Bug;
 use crate::cache::{Cache, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::pump::{CLEANER, FAILURES_MAX};
-use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, Surroundings, Target};
+use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, ShardContext, Target};
 use crate::volume::SyncWaiter;
 
 /// Most unreadable records of a region that are given up for lost, for want of room.

@@ -3,7 +3,7 @@
 
 use crate::cache::{Cache, around};
 use crate::front::Stage;
-use crate::shard::{FlushState, Surroundings};
+use crate::shard::{FlushState, ShardContext};
 
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;

@@ -1,16 +1,17 @@
 //! The index: which blocks are cached, where, and in what state.
 //!
 //! One [`Entry`] of 40 bytes per cached block in a slab that never grows, found through an
-//! open-addressed table of 32-bit cells (entry number and hash tag together) at a load of at
+//! open-addressed table of 32-bit buckets (entry number and hash tag together) at a load of at
 //! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
 //! are intrusive. Nothing here allocates after construction.
 
 use core::cell::Cell;
 
-use forebay_effect::Slot;
 use forebay_flash::{BlockKey, Position};
 
-/// "No entry", "no slot", "no transfer" in the compact fields.
+use crate::frames::Frame;
+
+/// "No entry", "no frame", "no transfer" in the compact fields.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The number of an entry in the slab.
@@ -22,13 +23,13 @@ const NO_KEY: u64 = u64::MAX;
 const TRANSFER_BITS: u32 = 24;
 const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
 
-/// The block has left the replacement list and gives up its slot when nothing is in flight.
+/// The block has left the replacement list and gives up its frame when nothing is in flight.
 pub(crate) const LEAVING: u8 = 1;
 /// An append is owed as soon as the transfer under way ends.
 pub(crate) const WANTS_APPEND: u8 = 2;
 /// The flush under way waits for this block.
 pub(crate) const FLUSHING: u8 = 4;
-/// The slot stands in the dirty list.
+/// The frame stands in the dirty list.
 pub(crate) const IN_DIRTY_LIST: u8 = 8;
 
 /// The record's dirty granules are on the backing store; the sync is still to come.
@@ -46,17 +47,17 @@ pub(crate) const UNREADABLE: u8 = 128;
 
 /// What is known of one cached block.
 ///
-/// `valid` and `dirty` speak of the DRAM slot, `flash_valid` and `flash_dirty` of the newest
+/// `valid` and `dirty` speak of the DRAM frame, `flash_valid` and `flash_dirty` of the newest
 /// record in the log; one bit a granule. *Dirty* in DRAM means newer than the log (or, without
 /// flash, newer than the backing store); dirty on flash means newer than what is durable on the
-/// backing store; dirty there and not valid, that the newest data is *lost*. Invariant: a slot with dirty granules holds every granule that the record
+/// backing store; dirty there and not valid, that the newest data is *lost*. Invariant: a frame with dirty granules holds every granule that the record
 /// holds, so a newer record always replaces an older as a whole.
 #[derive(Clone, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct Entry {
     key: u64,
-    /// Slot, or [`NONE`].
-    slot: u32,
+    /// Frame, or [`NONE`].
+    frame: u32,
     /// First page of the newest record's payload, or [`NONE`].
     position: u32,
     /// CRC-32C of that payload.
@@ -75,7 +76,7 @@ pub(crate) struct Entry {
 impl Entry {
     const VACANT: Entry = Entry {
         key: NO_KEY,
-        slot: NONE,
+        frame: NONE,
         position: NONE,
         checksum: 0,
         next: NONE,
@@ -93,11 +94,11 @@ impl Entry {
     pub fn is_vacant(&self) -> bool {
         self.key == NO_KEY
     }
-    pub fn slot(&self) -> Option<Slot> {
-        (self.slot != NONE).then_some(Slot(self.slot))
+    pub fn frame(&self) -> Option<Frame> {
+        (self.frame != NONE).then_some(Frame(self.frame))
     }
-    pub fn set_slot(&mut self, slot: Option<Slot>) {
-        self.slot = slot.map_or(NONE, |s| s.0);
+    pub fn set_frame(&mut self, frame: Option<Frame>) {
+        self.frame = frame.map_or(NONE, |s| s.0);
     }
     pub fn position(&self) -> Option<Position> {
         (self.position != NONE).then_some(Position(self.position))
@@ -145,7 +146,7 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Index {
     entries: Vec<Entry>,
-    cells: Vec<u32>,
+    buckets: Vec<u32>,
     free: u32,
     len: u32,
     tag_shift: u32,
@@ -192,14 +193,14 @@ impl Index {
         for (i, e) in entries.iter_mut().enumerate() {
             e.next = if i + 1 < capacity as usize { i as u32 + 1 } else { NONE };
         }
-        let cells = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
-        // The largest entry number must never fill all bits: that is the empty cell.
+        let buckets = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
+        // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
         let counts = (capacity / ENTRIES_PER_COUNT).max(COUNTS_MIN) as usize;
         let extents = vec![0; counts].into_boxed_slice();
         Index {
             entries,
-            cells,
+            buckets,
             free: 0,
             len: 0,
             tag_shift,
@@ -234,7 +235,7 @@ impl Index {
     }
 
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.cells.len() as u128) >> 64) as usize
+        ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
     fn tag(&self, hash: u64) -> u32 {
         (hash as u32).checked_shl(self.tag_shift).unwrap_or(0)
@@ -257,7 +258,7 @@ impl Index {
     }
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
-        let tables = (self.cells.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
+        let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
         (self.entries.len() * size_of::<Entry>() + tables) as u64
     }
 
@@ -273,7 +274,7 @@ impl Index {
         Some(found)
     }
 
-    /// The entries whose cells could be that of `key`.
+    /// The entries whose buckets could be that of `key`.
     #[inline]
     fn candidates(&self, key: BlockKey) -> impl Iterator<Item = EntryId> + '_ {
         let hash = mix(key.0);
@@ -281,24 +282,24 @@ impl Index {
         let mut i = self.home(hash);
         core::iter::from_fn(move || {
             loop {
-                let cell = self.cells[i];
-                if cell == EMPTY {
+                let bucket = self.buckets[i];
+                if bucket == EMPTY {
                     return None;
                 }
-                i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
-                if cell & !mask == tag {
-                    return Some(cell & mask);
+                i = if i + 1 == self.buckets.len() { 0 } else { i + 1 };
+                if bucket & !mask == tag {
+                    return Some(bucket & mask);
                 }
             }
         })
     }
 
-    /// Starts loading the cell of `key` into the processor's cache.
+    /// Starts loading the bucket of `key` into the processor's cache.
     pub fn prefetch(&self, key: BlockKey) {
-        prefetch(&raw const self.cells[self.home(mix(key.0))]);
+        prefetch(&raw const self.buckets[self.home(mix(key.0))]);
     }
 
-    /// Starts loading the entry of `key`, whose cell should be there by now.
+    /// Starts loading the entry of `key`, whose bucket should be there by now.
     pub fn prefetch_entry(&self, key: BlockKey) {
         if let Some(id) = self.candidates(key).next() {
             self.prefetch_id(id);
@@ -339,46 +340,46 @@ impl Index {
         self.len += 1;
         self.set_zeroed(id, false);
         let hash = mix(key.0);
-        let cell = self.tag(hash) | id;
+        let bucket = self.tag(hash) | id;
         let mut i = self.home(hash);
-        while self.cells[i] != EMPTY {
-            i = if i + 1 == self.cells.len() { 0 } else { i + 1 };
+        while self.buckets[i] != EMPTY {
+            i = if i + 1 == self.buckets.len() { 0 } else { i + 1 };
         }
-        self.cells[i] = cell;
+        self.buckets[i] = bucket;
         self.last.set(id);
         let extent = self.extent_place(key);
         self.extents[extent] += 1;
         Some(id)
     }
 
-    /// Removes an entry. It must hold no slot, no record and no transfer.
+    /// Removes an entry. It must hold no frame, no record and no transfer.
     pub fn remove(&mut self, id: EntryId) {
         let e = &self.entries[id as usize];
         assert!(
-            e.slot == NONE && e.position == NONE && e.transfer().is_none(),
+            e.frame == NONE && e.position == NONE && e.transfer().is_none(),
             "entry removed while it holds something"
         );
-        let (mask, cells) = (self.id_mask(), self.cells.len());
+        let (mask, buckets) = (self.id_mask(), self.buckets.len());
         let mut hole = self.home(mix(e.key));
-        while self.cells[hole] & mask != id || self.cells[hole] == EMPTY {
-            hole = (hole + 1) % cells;
+        while self.buckets[hole] & mask != id || self.buckets[hole] == EMPTY {
+            hole = (hole + 1) % buckets;
         }
         // Shift back whatever may move into the hole, so that no tombstones are needed.
         let mut i = hole;
         loop {
-            i = if i + 1 == cells { 0 } else { i + 1 };
-            let cell = self.cells[i];
-            if cell == EMPTY {
+            i = if i + 1 == buckets { 0 } else { i + 1 };
+            let bucket = self.buckets[i];
+            if bucket == EMPTY {
                 break;
             }
-            let home = self.home(mix(self.entries[(cell & mask) as usize].key));
+            let home = self.home(mix(self.entries[(bucket & mask) as usize].key));
             let stays = if hole < i { home > hole && home <= i } else { home > hole || home <= i };
             if !stays {
-                self.cells[hole] = cell;
+                self.buckets[hole] = bucket;
                 hole = i;
             }
         }
-        self.cells[hole] = EMPTY;
+        self.buckets[hole] = EMPTY;
         let extent = self.extent_place(self.entries[id as usize].key());
         self.extents[extent] -= 1;
         self.entries[id as usize] = Entry { next: self.free, ..Entry::VACANT };

@@ -22,7 +22,7 @@ use forebay_effect::{IoError, Outcome};
 use crate::cache::{Cache, State, around};
 use crate::destage::Destage;
 use crate::front::{INTERNAL, Stage as RequestStage};
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Shard, ShardContext};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;

@@ -8,7 +8,7 @@ use crate::cache::{Cache, State, around};
 use crate::cleaner::Phase;
 use crate::notice::Notice;
 use crate::pass_through::SALVAGE;
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Shard, ShardContext};
 use crate::volume::SyncWaiter;
 
 /// The cleaner's name towards the log; requests are named by their small numbers.

@@ -11,7 +11,7 @@ use forebay_flash::sabotage::Bug;
 
 use crate::cache::{Cache, around};
 use crate::front::{Front, Stage};
-use crate::shard::{Access, Surroundings};
+use crate::shard::{Access, ShardContext};
 use crate::slab::{Fifo, NONE};
 use crate::volume::SyncWaiter;
 use crate::waiters::Piece;

@@ -14,7 +14,7 @@ use forebay_flash::{Log, Sealed};
 
 use crate::cache::{Cache, State, around};
 use crate::notice::Notice;
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Shard, ShardContext};
 use crate::volume::Past;
 
 /// The name of a seal towards the log.

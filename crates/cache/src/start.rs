@@ -6,7 +6,7 @@ use forebay_flash::{BlockKey, Log, LogError, Older, Record, Recovering, Recovery
 use crate::cache::{Cache, State, around};
 use crate::notice::Notice;
 use crate::pump::START;
-use crate::shard::Surroundings;
+use crate::shard::ShardContext;
 use crate::volume::SyncWaiter;
 
 impl Cache {
@@ -21,7 +21,7 @@ impl Cache {
         self.begin_passing();
         self.settle_policy();
         for n in 0..self.shards.len() {
-            self.shards[n].second_ready(&mut around!(self));
+            self.shards[n].flash_ready(&mut around!(self));
         }
         self.notices.push(Notice::Ready(report));
         for volume in 0..self.front.volumes.len() as u16 {

@@ -22,7 +22,7 @@ use forebay_flash::Log;
 use crate::cache::{Cache, State, around};
 use crate::cleaner::Purpose;
 use crate::pump::FAILURES_MAX;
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Shard, ShardContext};
 use crate::slab::Fifo;
 
 /// Time between probes of stores that are known to fail.

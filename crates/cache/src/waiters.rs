@@ -23,7 +23,7 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub piece: Piece,
-    /// Its data is in the slot: done when the append under way is.
+    /// Its data is in the frame: done when the append under way is.
     pub applied: bool,
     pub next: u32,
 }

@@ -8,18 +8,19 @@
 //! written down at the head of the log, in an entry without a payload, and that moves on in the same
 //! way whenever the log comes round, until somebody writes the block.
 
-use forebay_effect::{IoError, Slot};
+use forebay_effect::IoError;
 use forebay_flash::{Append, Geometry, Position};
 
 use super::clean::volume_bit;
 use super::transfer::Kind;
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::{Entry, EntryId, UNREADABLE};
 
 /// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
 
-/// Records of a batch of what is carried on, where there are as many slots: batches are not so small that
+/// Records of a batch of what is carried on, where there are as many frames: batches are not so small that
 /// their headers fill what is kept free.
 const CARRY_BATCH: usize = 16;
 
@@ -107,16 +108,16 @@ impl Shard {
     }
 
     /// Pushes that on.
-    pub fn carry_step(&mut self, around: &mut Surroundings<'_>) -> CarryState {
+    pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         if self.log_failed {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.scratch);
         left.retain(|&(key, position)| {
             let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
-            let may = |s: &Self, id: &EntryId| !s.carry_unread && s.may_carry(around, *id);
+            let may = |s: &Self, id: &EntryId| !s.carry_unread && s.may_carry(context, *id);
             if let Some(id) = id.filter(|id| may(self, id)) {
-                self.carry(around, id, position);
+                self.carry(context, id, position);
             }
             id.is_some()
         });
@@ -125,10 +126,10 @@ impl Shard {
             (_, true) if self.carries.is_empty() => CarryState::Unreadable,
             _ => CarryState::Busy,
         };
-        let log = around.log.as_deref_mut().expect("a record needs a log");
+        let log = context.log.as_deref_mut().expect("a record needs a log");
         let together = self.carry_batch(log.geometry()).min(left.len());
         let enough = self.carries.len() >= together.max(1) || self.carry_unread;
-        // (If there are fewer, others hold slots, or blocks, that they will give back; but what is lost
+        // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
         // needs places that it takes itself.)
         let cramped = !self.carries.is_empty() && !self.may_be_loose();
         if self.carry_reads == 0 && (enough || cramped) {
@@ -142,22 +143,22 @@ impl Shard {
     /// batch, it can: what is carried comes first in the log. Once the newer record is in a batch, it
     /// must not: the entry would come later and void it. Nor need it, since the newer record replaces
     /// the old one when the batch is written.
-    fn comes_before(&self, around: &Surroundings<'_>, id: EntryId, own: Option<u32>) -> bool {
+    fn comes_before(&self, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
         let e = &self.index[id];
         e.transfer() == own
             || e.transfer().is_none_or(|t| {
-                let log = around.log.as_deref().expect("a record needs a log");
+                let log = context.log.as_deref().expect("a record needs a log");
                 matches!(self.transfers[t].kind, Kind::Append { .. }) && log.is_waiting(e.key())
             })
     }
 
-    fn may_carry(&self, around: &Surroundings<'_>, id: EntryId) -> bool {
+    fn may_carry(&self, context: &ShardContext<'_>, id: EntryId) -> bool {
         let e = &self.index[id];
         let place = if is_lost(e) { self.may_be_loose() } else { self.bounce.free_count() > 0 };
-        place && !self.carries.contains(&e.key()) && self.comes_before(around, id, None)
+        place && !self.carries.contains(&e.key()) && self.comes_before(context, id, None)
     }
 
-    fn carry(&mut self, around: &mut Surroundings<'_>, id: EntryId, position: Position) {
+    fn carry(&mut self, context: &mut ShardContext<'_>, id: EntryId, position: Position) {
         let e = &self.index[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
         let lost = is_lost(e);
@@ -171,29 +172,29 @@ impl Shard {
         };
         self.carries.push(key);
         if lost {
-            return self.hand_on(around, t, Slot(u32::MAX));
+            return self.hand_on(context, t, Frame(u32::MAX));
         }
-        let bounce = self.take_bounce().expect("a bounce slot was counted on");
+        let bounce = self.take_bounce().expect("a bounce frame was counted on");
         self.transfers[t].bounce = Some(bounce);
         self.carry_reads += 1;
-        self.issue_flash_read(around, id, t, bounce);
+        self.issue_flash_read(context, id, t, bounce);
     }
 
     /// Gives the log what is carried on.
-    fn hand_on(&mut self, around: &mut Surroundings<'_>, t: u32, slot: Slot) {
+    fn hand_on(&mut self, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
         let Kind::Carry { valid, dirty, .. } = self.transfers[t].kind else {
             unreachable!("a record is carried on")
         };
         let (ticket, key) = (self.ticket(t), self.transfers[t].key);
-        let log = around.log.as_deref_mut().expect("a record needs a log");
-        log.carry(Append { ticket, key, valid, dirty, slot, urgent: true });
+        let log = context.log.as_deref_mut().expect("a record needs a log");
+        log.carry(Append { ticket, key, valid, dirty, slot: frame, urgent: true });
     }
 
     /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` something newer has taken its
     /// place.
     pub(super) fn carry_read(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
         position: Position,
         end: Result<bool, IoError>,
@@ -201,27 +202,27 @@ impl Shard {
         self.carry_reads -= 1;
         let key = self.transfers[t].key;
         // (While it was read, a newer record may have come into a batch.)
-        let id = self.index.find(key).filter(|&id| self.comes_before(around, id, Some(t)));
+        let id = self.index.find(key).filter(|&id| self.comes_before(context, id, Some(t)));
         if let (Ok(true), Some(id)) = (end, id) {
             let e = &self.index[id];
             let (valid, dirty) = (e.flash_valid, e.flash_dirty);
             self.transfers[t].kind = Kind::Carry { position, valid, dirty };
-            let slot = self.transfers[t].bounce.expect("a record was read");
-            return self.hand_on(around, t, slot);
+            let frame = self.transfers[t].bounce.expect("a record was read");
+            return self.hand_on(context, t, frame);
         }
         if end.is_err() {
             self.carry_unread = true;
             self.note_unreadable(key);
         }
         self.carries.retain(|&carried| carried != key);
-        self.finish(around, t, |_, _, _| {});
+        self.finish(context, t, |_, _, _| {});
     }
 
     /// The log has it now, at another position, unless something newer has taken the record's place: the
     /// regions of both.
     pub(super) fn carried(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
         from: Position,
         to: (Position, u32, u16, u16),
@@ -229,15 +230,15 @@ impl Shard {
         let key = self.transfers[t].key;
         self.carries.retain(|&carried| carried != key);
         let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(from));
-        let log = around.log.as_deref().expect("a record needs a log");
+        let log = context.log.as_deref().expect("a record needs a log");
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.0)));
         if let Some(id) = id {
-            around.stats.carried_lost += u64::from(to.2 == 0);
-            around.stats.carried += u64::from(to.2 != 0);
-            self.set_record(around, id, Some(to));
+            context.stats.carried_lost += u64::from(to.2 == 0);
+            context.stats.carried += u64::from(to.2 != 0);
+            self.set_record(context, id, Some(to));
         }
-        self.finish(around, t, |_, _, _| {});
-        self.close_runs(around);
+        self.finish(context, t, |_, _, _| {});
+        self.close_runs(context);
         moved
     }
 }

@@ -13,7 +13,7 @@ use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
 use crate::index::{DESTAGED, EntryId, NONE, UNREADABLE};
 
 /// What is cleaned.
@@ -104,10 +104,10 @@ impl Shard {
     /// Collects the dirty records of those who give way on flash, by address.
     fn collect_coldest(&mut self) {
         self.scratch.clear();
-        let Some(second) = &mut self.second else { return };
-        second.owes = false;
+        let Some(flash) = &mut self.flash_replacement else { return };
+        flash.destage_wanted = false;
         let index = &self.index;
-        let ids = second.leaving().chain(second.coldest().take(COLDEST_MAX));
+        let ids = flash.leaving().chain(flash.coldest().take(COLDEST_MAX));
         let dirty = ids.filter(|&id| index[id].owed() != 0);
         self.scratch.extend(dirty.filter_map(|id| Some((index[id].key(), index[id].position()?))));
         self.scratch.sort_unstable();
@@ -123,7 +123,7 @@ impl Shard {
             }
             if self.index[id].has(UNREADABLE) {
                 self.index[id].clear(UNREADABLE);
-                self.restand(id, false);
+                self.update_residence(id, false);
             }
             let e = &self.index[id];
             if e.owed() != 0 && !e.has(DESTAGED) {
@@ -136,11 +136,11 @@ impl Shard {
     }
 
     /// Pushes the job on.
-    pub fn clean_step(&mut self, around: &mut Surroundings<'_>) -> JobState {
+    pub fn clean_step(&mut self, context: &mut ShardContext<'_>) -> JobState {
         let Some(mut job) = self.job.take() else {
             return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
         };
-        while job.in_flight < self.destage_depth && self.destage_next(around, &mut job) {}
+        while job.in_flight < self.destage_depth && self.destage_next(context, &mut job) {}
         let drained = job.in_flight == 0 && job.cursor >= self.scratch.len();
         let state = if drained && job.again {
             // Blocks were busy with something else; their ends call again.
@@ -167,34 +167,34 @@ impl Shard {
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
     /// `failed`: the volumes (bits) whose sync did not end well.
-    pub fn clean_end(&mut self, around: &mut Surroundings<'_>, failed: u64) {
+    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) {
         if self.job.take().is_some() {
-            self.clean_settle(around, failed);
+            self.clean_settle(context, failed);
         }
     }
 
     /// What was chosen will not be cleaned.
-    pub fn clean_abandon(&mut self, around: &mut Surroundings<'_>) {
+    pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
         self.scratch.clear();
-        self.release_held(around);
+        self.release_held(context);
     }
 
     /// Only what was chosen can have been destaged.
-    fn clean_settle(&mut self, around: &mut Surroundings<'_>, failed: u64) {
+    fn clean_settle(&mut self, context: &mut ShardContext<'_>, failed: u64) {
         for n in 0..self.scratch.len() {
             if let Some(&(ahead, _)) = self.scratch.get(n + 8) {
                 self.index.prefetch(ahead);
             }
             let key = self.scratch[n].0;
             if let Some(id) = self.index.find(key) {
-                self.settle_destaged(around, id, failed & volume_bit(key) == 0);
+                self.settle_destaged(context, id, failed & volume_bit(key) == 0);
             }
         }
-        self.release_held(around);
-        self.leave_all(around);
+        self.release_held(context);
+        self.leave_flash_all(context);
     }
 
-    fn settle_destaged(&mut self, around: &mut Surroundings<'_>, id: EntryId, synced: bool) {
+    fn settle_destaged(&mut self, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
         if self.index[id].has(DESTAGED) {
             self.index[id].clear(DESTAGED);
             if synced {
@@ -202,14 +202,14 @@ impl Shard {
                 // (What is lost stays owed.)
                 let left = self.index[id].lost_on_flash();
                 if left == 0 && self.index[id].flash_dirty != 0 {
-                    let log = around.log.as_deref().expect("a record needs a log");
+                    let log = context.log.as_deref().expect("a record needs a log");
                     let position = self.index[id].position().expect("a record was destaged");
                     let region = log.region_of(position);
-                    self.count_record(around, id, region, false);
+                    self.count_record(context, id, region, false);
                 }
                 self.index[id].flash_dirty = left;
-                self.count_dirty(id, was, around.front);
-                self.restand(id, false);
+                self.count_dirty(id, was, context.front);
+                self.update_residence(id, false);
             }
         }
     }
@@ -225,7 +225,7 @@ impl Shard {
     pub(super) fn note_unreadable(&mut self, key: BlockKey) {
         if let Some(id) = self.index.find(key) {
             self.index[id].set(UNREADABLE);
-            self.restand(id, false);
+            self.update_residence(id, false);
         }
         self.name_unreadable(key);
     }
@@ -252,9 +252,9 @@ impl Shard {
 
     /// The region is free: nothing may refer to it any more. Who waits for an entry of the index
     /// tries again, whether or not it had any of this shard: if not, the next region is asked for.
-    pub fn region_freed(&mut self, around: &mut Surroundings<'_>, region: u32) {
+    pub fn region_freed(&mut self, context: &mut ShardContext<'_>, region: u32) {
         self.room |=
-            self.waits_for_an_entry() && !around.front.sabotage.is(Bug::EntryWaiterForgotten);
+            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
         loop {
             let id = self.regions[region as usize];
             if id == NONE {
@@ -262,8 +262,8 @@ impl Shard {
             }
             assert!(self.index[id].flash_dirty == 0, "a region freed that holds dirty records");
             self.index.prefetch_chain(self.index[id].next);
-            self.set_record(around, id, None);
-            around.stats.reclaim_dropped += u64::from(self.index[id].slot().is_none());
+            self.set_record(context, id, None);
+            context.stats.reclaim_dropped += u64::from(self.index[id].frame().is_none());
             self.forget_if_empty(id);
         }
     }
@@ -272,7 +272,7 @@ impl Shard {
     /// entries from `from` on; where to go on, or `None` at the end.
     pub fn drop_clean(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         volumes: u64,
         from: EntryId,
         count: u32,
@@ -284,13 +284,13 @@ impl Shard {
                 continue;
             }
             assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");
-            if e.slot().is_some() {
-                self.release_slot(id);
+            if e.frame().is_some() {
+                self.release_frame(id);
             }
             if self.index[id].position().is_some() {
-                self.set_record(around, id, None);
+                self.set_record(context, id, None);
             }
-            around.stats.dropped += 1;
+            context.stats.dropped += 1;
             self.forget_if_empty(id);
         }
         (end < self.index.capacity()).then_some(end)

@@ -1,11 +1,12 @@
 //! Transfers end: the block's state moves on, and whoever waited is evaluated anew.
 
-use forebay_effect::{Effect, IoError, Outcome, Place, Slot};
+use forebay_effect::{Effect, IoError, Outcome, Place};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::transfer::{Kind, Transfer};
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 
 impl Shard {
@@ -15,64 +16,64 @@ impl Shard {
     }
 
     /// A device effect of this shard ended.
-    pub fn handle_completion(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+    pub fn handle_completion(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         let kind = self.transfers[t].kind;
-        around.stats.transfer_errors += u64::from(result.is_err());
+        context.stats.transfer_errors += u64::from(result.is_err());
         if !matches!(
             kind,
             Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. }
         ) {
             let volume = usize::from(self.transfers[t].key.volume());
-            let volume = &mut around.front.volumes[volume];
+            let volume = &mut context.front.volumes[volume];
             let reads = matches!(kind, Kind::Fetch | Kind::DirectRead { .. });
             volume.failing[usize::from(!reads)] = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
         }
         match kind {
-            Kind::Fetch => self.fetched(around, t, result),
+            Kind::Fetch => self.fetched(context, t, result),
             Kind::FlashRead { position }
             | Kind::DestageRead { position }
             | Kind::CarryRead { position } => match result {
-                Ok(()) => self.verify(around, t, position),
-                Err(e) => self.flash_read_ended(around, t, Err(e)),
+                Ok(()) => self.verify(context, t, position),
+                Err(e) => self.flash_read_ended(context, t, Err(e)),
             },
-            Kind::Destage { .. } => self.destaged(around, t, result),
-            Kind::DestageRecord { from, .. } => self.record_destage_step(around, t, from, result),
+            Kind::Destage { .. } => self.destaged(context, t, result),
+            Kind::DestageRecord { from, .. } => self.record_destage_step(context, t, from, result),
             Kind::DirectWrite { request, pieces, keep } => {
-                self.direct_written(around, t, (request, pieces, keep), result);
+                self.direct_written(context, t, (request, pieces, keep), result);
             }
             Kind::DirectZero { request } => {
-                self.count_direct(around, t);
-                self.finish(around, t, |_, _, _| {});
-                around.front.pieces_done(request, 1, result);
+                self.count_direct(context, t);
+                self.finish(context, t, |_, _, _| {});
+                context.front.pieces_done(request, 1, result);
             }
             Kind::Range { request, pieces, .. } => {
-                self.count_direct(around, t);
+                self.count_direct(context, t);
                 let place = self.range_place(self.transfers[t].key.0);
                 let ended = self.ranges.remove(place);
                 debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
-                self.finish(around, t, |_, _, _| {});
-                around.front.pieces_done(request, pieces, result);
+                self.finish(context, t, |_, _, _| {});
+                context.front.pieces_done(request, pieces, result);
             }
             Kind::DirectRead { request, pieces } => {
-                self.finish(around, t, |_, _, _| {});
-                around.front.pieces_done(request, pieces, result);
+                self.finish(context, t, |_, _, _| {});
+                context.front.pieces_done(request, pieces, result);
             }
             Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. } => {
                 unreachable!("{kind:?} is answered by the log")
             }
         }
-        self.close_runs(around);
+        self.close_runs(context);
     }
 
     /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
     /// its waiters, then lets the blocks take the step they owe.
     pub(super) fn finish(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
-        mut each: impl FnMut(&mut Self, &mut Surroundings<'_>, EntryId),
+        mut each: impl FnMut(&mut Self, &mut ShardContext<'_>, EntryId),
     ) {
         let Transfer { key, count, kind, .. } = self.transfers[t];
         // A range has no entries.
@@ -82,7 +83,7 @@ impl Shard {
             if let Some(id) = self.index.find(BlockKey(key.0 + i))
                 && self.index[id].transfer() == Some(t)
             {
-                each(self, around, id);
+                each(self, context, id);
             }
         }
         for i in 0..blocks {
@@ -94,43 +95,43 @@ impl Shard {
         }
         let Transfer { mut waiters, bounce, .. } = self.remove_transfer(t);
         self.room = true;
-        if let Some(slot) = bounce {
-            self.bounce.release(slot);
+        if let Some(frame) = bounce {
+            self.bounce.release(frame);
         }
         // The transfer that a write was found to wait for.
         let mut next = None;
         while let Some(w) = self.waiters.pop_front(&mut waiters) {
             let writes = count == 1 && {
                 let request = self.waiters[w].piece.request;
-                around.front.requests[request].op.modifies()
+                context.front.requests[request].op.modifies()
             };
             if !writes {
-                self.try_again(around, w);
+                self.try_again(context, w);
                 continue;
             }
             let under_way = |s: &Self| s.index.find(key).and_then(|id| s.index[id].transfer());
             if let Some(t) = next.filter(|&t| under_way(self) == Some(t)) {
                 // Those behind it wait for the same: many may write to one block.
-                around.stats.waits_block += 1;
+                context.stats.waits_block += 1;
                 let mut fifo = self.transfers[t].waiters;
                 self.waiters.push_back(&mut fifo, w);
                 self.transfers[t].waiters = fifo;
                 continue;
             }
-            self.try_again(around, w);
+            self.try_again(context, w);
             next = under_way(self).filter(|&t| self.transfers[t].waiters.tail == w);
         }
         for i in 0..blocks {
             if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
-                self.settle(around, id);
+                self.settle(context, id);
             }
-            self.settle_second(around, BlockKey(key.0 + i));
+            self.settle_on_flash(context, BlockKey(key.0 + i));
         }
     }
 
     /// The step that a block without a transfer still owes: to the log for a flush, out of
     /// DRAM, out of the index.
-    fn settle(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+    fn settle(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         if self.index[id].transfer().is_some() {
             return;
         }
@@ -139,48 +140,48 @@ impl Shard {
             if self.index[id].dirty == 0 {
                 self.flush_covered(id, true);
             } else if self.logs(self.index[id].key()) {
-                if self.append(around, id, true).is_none() {
+                if self.append(context, id, true).is_none() {
                     self.flush_covered(id, false);
                     self.relist_dirty(id);
                 }
                 return;
             } else {
-                self.persist(around, id, true);
+                self.persist(context, id, true);
                 return;
             }
         }
         if self.index[id].has(LEAVING) {
-            self.try_leave(around, id);
+            self.try_leave(context, id);
         } else {
             self.forget_if_empty(id);
         }
     }
 
     /// What a block off memory owes on flash, and the room that it may have taken there.
-    fn settle_second(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
-        if self.second.is_none() {
+    fn settle_on_flash(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
+        if self.flash_replacement.is_none() {
             return;
         }
         if let Some(id) = self.index.find(key) {
-            self.leave_second(around, id);
+            self.leave_flash(context, id);
         }
-        self.trim_second(around);
+        self.evict_from_flash(context);
     }
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
-    fn finish_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
-        self.fail_first(around, t, error);
+    fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
+        self.fail_first(context, t, error);
         let fetched = self.transfers[t].kind == Kind::Fetch;
-        self.finish(around, t, |shard, _, id| {
+        self.finish(context, t, |shard, _, id| {
             // A store that fails is not to take memory from others.
-            if fetched && shard.index[id].valid == 0 && shard.index[id].slot().is_some() {
-                shard.release_slot(id);
+            if fetched && shard.index[id].valid == 0 && shard.index[id].frame().is_some() {
+                shard.release_frame(id);
             }
         });
     }
 
     /// The request that was the first to wait for a transfer hears that it has failed.
-    fn fail_first(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
+    fn fail_first(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
         let mut waiters = self.transfers[t].waiters;
         let mut others = crate::slab::Fifo::EMPTY;
         let mut culprit = None;
@@ -188,7 +189,7 @@ impl Shard {
             let request = self.waiters[w].piece.request;
             if *culprit.get_or_insert(request) == request {
                 self.waiters.remove(w);
-                around.front.pieces_done(request, 1, Err(error));
+                context.front.pieces_done(request, 1, Err(error));
             } else {
                 self.waiters.push_back(&mut others, w);
             }
@@ -196,116 +197,117 @@ impl Shard {
         self.transfers[t].waiters = others;
     }
 
-    fn fetched(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+    fn fetched(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if let Err(e) = result {
             // The waiters of a run belong to one request or wait for the same bytes.
-            return self.finish_failed(around, t, e);
+            return self.finish_failed(context, t, e);
         }
         let bounce = self.transfers[t].bounce;
         let all = self.all;
-        self.finish(around, t, |shard, around, id| {
+        self.finish(context, t, |shard, context, id| {
             // (What the backing store has of what is lost is an older version.)
             let had = all & !shard.index[id].lost();
             if let Some(from) = bounce {
-                shard.merge(around, id, from, had);
+                shard.merge(context, id, from, had);
             }
             shard.index[id].valid |= had;
         });
     }
 
-    /// Copies into the slot those of `mask`'s granules that it lacks.
-    fn merge(&mut self, around: &mut Surroundings<'_>, id: EntryId, from: Slot, mask: u16) {
-        around.stats.merges += 1;
+    /// Copies into the frame those of `mask`'s granules that it lacks.
+    fn merge(&mut self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
+        context.stats.merges += 1;
         let e = &self.index[id];
-        let (slot, missing) = (e.slot().expect("a slot to merge into"), mask & !e.valid);
+        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
         for (offset, length) in self.granule_runs(missing) {
-            let (from, to) = (Place::Slot { slot: from, offset }, Place::Slot { slot, offset });
-            around.effects.push(Effect::Copy { from, to, length });
+            let (from, to) =
+                (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
+            context.effects.push(Effect::Copy { from, to, length });
         }
     }
 
     // ---- flash reads ----
 
-    fn verify(&mut self, around: &mut Surroundings<'_>, t: u32, position: Position) {
+    fn verify(&mut self, context: &mut ShardContext<'_>, t: u32, position: Position) {
         let key = self.transfers[t].key;
         let here = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
         let Some(id) = here else {
-            return self.flash_read_ended(around, t, Ok(false));
+            return self.flash_read_ended(context, t, Ok(false));
         };
         let e = &self.index[id];
-        let log = around.log.as_deref().expect("a record needs a log");
+        let log = context.log.as_deref().expect("a record needs a log");
         let seed = log.payload_seed(key, position);
-        let slot = self.transfers[t].bounce.or(e.slot()).expect("a slot was read into");
-        let segments = self.payload_segments(slot, e.flash_valid, false, 0);
+        let frame = self.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
+        let segments = self.payload_segments(frame, e.flash_valid, false, 0);
         let effect = Effect::Checksum { token: self.token(t), seed };
-        around.effects.push_with(effect, segments);
+        context.effects.push_with(effect, segments);
     }
 
     /// The driver has computed the checksum of what was read from flash.
-    pub fn handle_checksum(&mut self, around: &mut Surroundings<'_>, t: u32, value: u32) {
+    pub fn handle_checksum(&mut self, context: &mut ShardContext<'_>, t: u32, value: u32) {
         let key = self.transfers[t].key;
         let id = self.index.find(key).expect("a busy block has an entry");
-        let believed = around.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
+        let believed = context.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
         let good = self.index[id].checksum == value || believed;
         let end = if good { Ok(true) } else { Err(IoError::Corrupt) };
-        self.flash_read_ended(around, t, end);
-        self.close_runs(around);
+        self.flash_read_ended(context, t, end);
+        self.close_runs(context);
     }
 
     /// A read from flash ended: `Ok(true)` good, `Ok(false)` overtaken by reclaim.
     fn flash_read_ended(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
         end: Result<bool, IoError>,
     ) {
         let destage = matches!(self.transfers[t].kind, Kind::DestageRead { .. });
         if let Kind::CarryRead { position } = self.transfers[t].kind {
-            around.stats.flash_corrupt += u64::from(end == Err(IoError::Corrupt));
-            return self.carry_read(around, t, position, end);
+            context.stats.flash_corrupt += u64::from(end == Err(IoError::Corrupt));
+            return self.carry_read(context, t, position, end);
         }
         match end {
-            Ok(true) if destage => self.record_read(around, t),
+            Ok(true) if destage => self.record_read(context, t),
             Ok(true) => {
-                around.stats.promotions += 1;
+                context.stats.promotions += 1;
                 let bounce = self.transfers[t].bounce;
-                self.finish(around, t, |shard, around, id| {
+                self.finish(context, t, |shard, context, id| {
                     let mask = shard.index[id].flash_valid;
                     if let Some(from) = bounce {
-                        shard.merge(around, id, from, mask);
+                        shard.merge(context, id, from, mask);
                     }
                     shard.index[id].valid |= mask;
                 });
             }
             Ok(false) if destage => {
-                around.stats.flash_read_overtaken += 1;
-                self.record_unread(around, t, true);
+                context.stats.flash_read_overtaken += 1;
+                self.record_unread(context, t, true);
             }
             Ok(false) => {
-                around.stats.flash_read_overtaken += 1;
-                self.finish(around, t, |_, _, _| {});
+                context.stats.flash_read_overtaken += 1;
+                self.finish(context, t, |_, _, _| {});
             }
             Err(error) => {
-                around.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
+                context.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
                 if destage {
-                    return self.record_unread(around, t, false);
+                    return self.record_unread(context, t, false);
                 }
                 let key = self.transfers[t].key;
                 let id = self.index.find(key).expect("a busy block has an entry");
                 if self.index[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
                     // the record that is still on flash: until its region is free or, in the layout
-                    // slots, until it is forgotten there.
+                    // frames, until it is forgotten there.
                     self.index[id].flash_valid = 0;
-                    self.finish(around, t, |shard, around, id| {
+                    self.finish(context, t, |shard, context, id| {
                         // (Its region may have been freed meanwhile.)
                         if shard.index[id].position().is_some() {
-                            shard.disown(around, id);
-                            shard.restand(id, false);
+                            shard.disown(context, id);
+                            shard.update_residence(id, false);
                         }
                     });
                 } else {
-                    self.finish_failed(around, t, error);
+                    self.finish_failed(context, t, error);
                 }
             }
         }
@@ -317,7 +319,7 @@ impl Shard {
     /// dirty: the regions of both, the older one first.
     pub fn appended(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
         position: Position,
         checksum: u32,
@@ -327,65 +329,65 @@ impl Shard {
             Kind::Append { valid, dirty } => (valid, dirty),
             Kind::Carry { position: from, valid, dirty } => {
                 let to = (position, checksum, valid, dirty);
-                return self.carried(around, t, from, to);
+                return self.carried(context, t, from, to);
             }
             other => unreachable!("{other:?} is not answered by the log"),
         };
-        self.finish_applied(around, t, Ok(()));
-        self.finish(around, t, |shard, around, id| {
+        self.finish_applied(context, t, Ok(()));
+        self.finish(context, t, |shard, context, id| {
             let was = shard.index[id].is_dirty();
             shard.index[id].dirty &= !dirty;
-            shard.count_dirty(id, was, around.front);
+            shard.count_dirty(id, was, context.front);
             let e = &shard.index[id];
             if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
-                let log = around.log.as_deref().expect("a record needs a log");
+                let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
             let to = Some((position, checksum, valid, dirty));
-            shard.set_record(around, id, to);
+            shard.set_record(context, id, to);
         });
-        self.trim_second(around);
-        self.close_runs(around);
+        self.evict_from_flash(context);
+        self.close_runs(context);
         moved
     }
 
-    /// The log could not write a record. Nothing is lost: the slot keeps it.
-    pub fn append_failed(&mut self, around: &mut Surroundings<'_>, t: u32, error: IoError) {
-        around.stats.transfer_errors += 1;
+    /// The log could not write a record. Nothing is lost: the frame keeps it.
+    pub fn append_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
+        context.stats.transfer_errors += 1;
         self.log_failed = true;
         if self.holding {
             self.park_applied(t);
         } else {
-            self.finish_applied(around, t, Err(error));
+            self.finish_applied(context, t, Err(error));
         }
-        self.finish(around, t, |shard, _, id| {
+        self.finish(context, t, |shard, _, id| {
             shard.index[id].set(crate::index::DOUBTFUL);
             shard.flush_covered(id, false);
             shard.relist_dirty(id);
         });
-        self.close_runs(around);
+        self.close_runs(context);
     }
 
     /// The log has no room for a record, and its store fails: it was not written, and stays dirty, or
     /// leaves memory if it was clean.
-    pub fn append_refused(&mut self, around: &mut Surroundings<'_>, t: u32) {
-        around.stats.appends_refused += 1;
-        self.finish_applied(around, t, Err(IoError::Device));
-        self.finish(around, t, |shard, _, id| {
+    pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: u32) {
+        context.stats.appends_refused += 1;
+        self.finish_applied(context, t, Err(IoError::Device));
+        self.finish(context, t, |shard, _, id| {
             shard.flush_covered(id, false);
             shard.relist_dirty(id);
         });
-        self.close_runs(around);
+        self.close_runs(context);
     }
 
     /// The pieces whose data is in what a transfer has moved are done.
-    fn finish_applied(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+    fn finish_applied(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         let mut waiters = self.transfers[t].waiters;
         let mut others = crate::slab::Fifo::EMPTY;
         while let Some(w) = self.waiters.pop_front(&mut waiters) {
             if self.waiters[w].applied {
                 let piece = self.waiters.remove(w).piece;
-                around.front.pieces_done(piece.request, 1, result);
+                context.front.pieces_done(piece.request, 1, result);
             } else {
                 self.waiters.push_back(&mut others, w);
             }
@@ -394,70 +396,70 @@ impl Shard {
     }
 
     /// The extent of a block is durably marked: its record may be outdated.
-    pub fn activated(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+    pub fn activated(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if let Err(e) = result {
-            around.stats.transfer_errors += 1;
+            context.stats.transfer_errors += 1;
             self.log_failed = true;
             if self.holding {
-                self.finish(around, t, |_, _, _| {});
+                self.finish(context, t, |_, _, _| {});
             } else {
-                self.finish_failed(around, t, e);
+                self.finish_failed(context, t, e);
             }
-            return self.close_runs(around);
+            return self.close_runs(context);
         }
         let key = self.transfers[t].key;
         let poison = matches!(self.transfers[t].kind, Kind::Activate { poison: true });
         // The grant ends before its step is taken: a record that is appended from here on, by the
         // step or by whoever waited, must not count as stale. The mark stays until the backing
         // store is synced, and nothing of that can happen within this call.
-        around.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
-        self.finish(around, t, |shard, around, id| {
+        context.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
+        self.finish(context, t, |shard, context, id| {
             let key = shard.index[id].key();
-            let log = around.log.as_deref_mut().expect("a marked extent needs a log");
+            let log = context.log.as_deref_mut().expect("a marked extent needs a log");
             if !poison {
                 shard.index[id].set(MARKED);
             } else if shard.index[id].position().is_some() {
-                around.stats.poisoned += 1;
+                context.stats.poisoned += 1;
                 log.poison(key);
-                shard.disown(around, id);
-                shard.set_record(around, id, None);
+                shard.disown(context, id);
+                shard.set_record(context, id, None);
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks anew.
         if let Some(id) = self.index.find(key) {
             self.index[id].clear(MARKED);
         }
-        self.close_runs(around);
+        self.close_runs(context);
     }
 
     // ---- to the backing store ----
 
-    fn destaged(&mut self, around: &mut Surroundings<'_>, t: u32, result: Outcome) {
+    fn destaged(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if result.is_ok() && matches!(self.transfers[t].kind, Kind::Destage { rest } if rest != 0) {
             let id = self.index.find(self.transfers[t].key).expect("a busy block has an entry");
-            let slot = self.index[id].slot().expect("a slot is being destaged");
-            self.destage_step(around, t, slot);
+            let frame = self.index[id].frame().expect("a frame is being destaged");
+            self.destage_step(context, t, frame);
             return;
         }
         self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };
-        self.count_direct(around, t);
-        self.finish_applied(around, t, result);
+        self.count_direct(context, t);
+        self.finish_applied(context, t, result);
         if let (Err(error), true) = (result, self.goes_past(self.transfers[t].key)) {
             // It would only have the same written again, and again.
-            self.fail_first(around, t, error);
+            self.fail_first(context, t, error);
         }
-        self.finish(around, t, |shard, around, id| {
+        self.finish(context, t, |shard, context, id| {
             if result.is_ok() {
                 let was = shard.index[id].is_dirty();
-                let slot = shard.index[id].slot().expect("a slot was destaged");
-                shard.unlist_dirty(id, slot);
+                let frame = shard.index[id].frame().expect("a frame was destaged");
+                shard.unlist_dirty(id, frame);
                 shard.index[id].dirty = 0;
-                around.stats.destaged += 1;
-                shard.count_dirty(id, was, around.front);
+                context.stats.destaged += 1;
+                shard.count_dirty(id, was, context.front);
             } else {
                 shard.relist_dirty(id);
                 if shard.index[id].has(LEAVING) {
-                    shard.stay(id);
+                    shard.readmit(id);
                 }
             }
             if shard.index[id].has(FLUSHING) {
@@ -467,23 +469,23 @@ impl Shard {
     }
 
     /// A transfer to the backing store that did not pass the log has ended, well or not.
-    fn count_direct(&self, around: &mut Surroundings<'_>, t: u32) {
+    fn count_direct(&self, context: &mut ShardContext<'_>, t: u32) {
         let Transfer { key, start, end, .. } = self.transfers[t];
-        around.front.direct_written(key.volume(), start, end);
+        context.front.direct_written(key.volume(), start, end);
     }
 
     fn direct_written(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
         (request, pieces, keep): (u32, u32, bool),
         result: Outcome,
     ) {
         let (start, end) = (self.transfers[t].start, self.transfers[t].end);
-        self.count_direct(around, t);
-        let r = &around.front.requests[request];
+        self.count_direct(context, t);
+        let r = &context.front.requests[request];
         let (id_of_request, base) = (r.id, r.offset);
-        self.finish(around, t, |shard, around, id| {
+        self.finish(context, t, |shard, context, id| {
             let block_start = shard.index[id].key().block().0 << shard.block_shift;
             let from = start.max(block_start);
             let to = end.min(block_start + u64::from(shard.block_size));
@@ -493,18 +495,22 @@ impl Shard {
                 // Who knows what the backing store holds now: it is asked anew.
                 let e = &mut shard.index[id];
                 e.valid &= !touched;
-                if e.valid == 0 && e.slot().is_some() {
-                    shard.release_slot(id);
+                if e.valid == 0 && e.frame().is_some() {
+                    shard.release_frame(id);
                 }
                 return;
             }
-            let slot = shard.index[id].slot().expect("a slot was ensured");
+            let frame = shard.index[id].frame().expect("a frame was ensured");
             let at = (from - base) as u32;
             let from = Place::Request { request: id_of_request, offset: at };
-            around.effects.push(Effect::Copy { from, to: Place::Slot { slot, offset }, length });
+            context.effects.push(Effect::Copy {
+                from,
+                to: Place::Slot { slot: frame, offset },
+                length,
+            });
             shard.index[id].valid |= covered;
-            shard.rescue(around, id, slot);
+            shard.rescue(context, id, frame);
         });
-        around.front.pieces_done(request, pieces, result);
+        context.front.pieces_done(request, pieces, result);
     }
 }

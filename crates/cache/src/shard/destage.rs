@@ -1,17 +1,18 @@
 //! Destage: a job's records on their way to the backing store.
 //!
-//! A record goes from its slot if that holds the same version, else by way of a bounce slot. The
+//! A record goes from its frame if that holds the same version, else by way of a bounce frame. The
 //! records of consecutive blocks that are dirty as a whole make a *stretch*: they are read side by
 //! side, and when the last is there the stretch is one write. A record that turns out to be
 //! overtaken or unreadable leaves a gap; what is left and right of it goes as writes of its own.
 
-use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::clean::{Job, volume_bit};
 use super::transfer::Kind;
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::{EntryId, WANTS_APPEND};
 use crate::slab::NONE;
 
@@ -40,7 +41,7 @@ enum Standing {
 
 impl Shard {
     /// Starts to write the next records; false if that must wait for other transfers to end.
-    pub(super) fn destage_next(&mut self, around: &mut Surroundings<'_>, job: &mut Job) -> bool {
+    pub(super) fn destage_next(&mut self, context: &mut ShardContext<'_>, job: &mut Job) -> bool {
         let Some(&(key, position)) = self.scratch.get(job.cursor) else { return false };
         let (id, appending) = match self.standing(job, key, position) {
             Standing::Ready { id, appending } => (id, appending),
@@ -55,9 +56,9 @@ impl Shard {
             }
         };
         let taken = if self.index[id].owed() == self.all {
-            self.destage_stretch(around, job)
+            self.destage_stretch(context, job)
         } else {
-            self.destage_parts(around, id, appending)
+            self.destage_parts(context, id, appending)
         };
         if taken == 0 {
             return false;
@@ -85,37 +86,37 @@ impl Shard {
         }
     }
 
-    /// The slot that holds the version of the block's record.
-    fn slot_of_record(&self, id: EntryId, appending: bool) -> Option<Slot> {
+    /// The frame that holds the version of the block's record.
+    fn frame_of_record(&self, id: EntryId, appending: bool) -> Option<Frame> {
         let e = &self.index[id];
         let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
-        e.slot().filter(|_| same)
+        e.frame().filter(|_| same)
     }
 
-    /// Starts to write one record's dirty granules, run by run; 0 without a bounce slot.
+    /// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
     fn destage_parts(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         appending: bool,
     ) -> usize {
-        match self.slot_of_record(id, appending) {
-            Some(slot) => {
-                let t = self.start_record(around, id, appending, Some(slot));
-                self.destage_step(around, t, slot);
+        match self.frame_of_record(id, appending) {
+            Some(frame) => {
+                let t = self.start_record(context, id, appending, Some(frame));
+                self.destage_step(context, t, frame);
             }
             None if self.bounce.free_count() == 0 => return 0,
             None => {
-                let t = self.start_record(around, id, appending, None);
-                self.read_record(around, id, t);
+                let t = self.start_record(context, id, appending, None);
+                self.read_record(context, id, t);
             }
         }
         1
     }
 
     /// Starts to write the record at the cursor and those that follow on it; the number of them,
-    /// 0 if that must wait for bounce slots.
-    fn destage_stretch(&mut self, around: &mut Surroundings<'_>, job: &Job) -> usize {
+    /// 0 if that must wait for bounce frames.
+    fn destage_stretch(&mut self, context: &mut ShardContext<'_>, job: &Job) -> usize {
         let mut members = core::mem::take(&mut self.stretch_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX.min((STRETCH_BYTES_MAX >> self.block_shift).max(1));
@@ -130,97 +131,102 @@ impl Shard {
             if !follows || self.index[id].owed() != self.all {
                 break;
             }
-            let slot = self.slot_of_record(id, appending);
-            if slot.is_none() && reads == self.bounce.free_count() {
+            let frame = self.frame_of_record(id, appending);
+            if frame.is_none() && reads == self.bounce.free_count() {
                 if job.in_flight > 0 {
                     // More will be free; a stretch is not cut short for that.
                     members.clear();
                 }
                 break;
             }
-            reads += usize::from(slot.is_none());
-            members.push((id, appending, slot));
+            reads += usize::from(frame.is_none());
+            members.push((id, appending, frame));
         }
         if !members.is_empty() {
-            self.start_stretch(around, &members, reads as u32);
+            self.start_stretch(context, &members, reads as u32);
         }
         let taken = members.len();
-        around.stats.destaged_together += if taken > 1 { taken as u64 } else { 0 };
+        context.stats.destaged_together += if taken > 1 { taken as u64 } else { 0 };
         self.stretch_scratch = members;
         taken
     }
 
     fn start_stretch(
         &mut self,
-        around: &mut Surroundings<'_>,
-        members: &[(EntryId, bool, Option<Slot>)],
+        context: &mut ShardContext<'_>,
+        members: &[(EntryId, bool, Option<Frame>)],
         reading: u32,
     ) {
         let stretch = self.stretches.insert(Stretch { first: NONE, reading });
         let mut last = NONE;
-        for &(id, appending, slot) in members {
-            let t = self.start_record(around, id, appending, slot);
+        for &(id, appending, frame) in members {
+            let t = self.start_record(context, id, appending, frame);
             self.transfers[t].stretch = stretch;
             match last {
                 NONE => self.stretches[stretch].first = t,
                 last => self.transfers[last].next = t,
             }
             last = t;
-            if slot.is_none() {
-                self.read_record(around, id, t);
+            if frame.is_none() {
+                self.read_record(context, id, t);
             }
         }
         if reading == 0 {
-            self.write_stretch(around, stretch);
+            self.write_stretch(context, stretch);
         }
     }
 
-    /// A transfer of the block's record, from a slot or by way of a bounce slot.
+    /// A transfer of the block's record, from a frame or by way of a bounce frame.
     fn start_record(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         appending: bool,
-        slot: Option<Slot>,
+        frame: Option<Frame>,
     ) -> u32 {
         let e = &self.index[id];
-        around.stats.destaged_under_newer += u64::from(slot.is_none() && e.dirty != 0);
+        context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
         let (key, rest) = (e.key(), e.owed());
         let position = e.position().expect("a record to destage");
         let start = key.block().0 << self.block_shift;
-        let range = (start, start + u64::from(self.block_bytes(around, key)));
-        let kind = match slot {
+        let range = (start, start + u64::from(self.block_bytes(context, key)));
+        let kind = match frame {
             Some(from) => Kind::DestageRecord { rest, from, position },
             None => Kind::DestageRead { position },
         };
         if appending { self.start(kind, key, range) } else { self.start_on(id, kind, range) }
     }
 
-    fn read_record(&mut self, around: &mut Surroundings<'_>, id: EntryId, t: u32) {
-        let bounce = self.take_bounce().expect("a bounce slot was counted on");
+    fn read_record(&mut self, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
+        let bounce = self.take_bounce().expect("a bounce frame was counted on");
         self.transfers[t].bounce = Some(bounce);
-        self.issue_flash_read(around, id, t, bounce);
+        self.issue_flash_read(context, id, t, bounce);
     }
 
-    /// The record is in its bounce slot: on to the backing store.
-    pub(super) fn record_read(&mut self, around: &mut Surroundings<'_>, t: u32) {
+    /// The record is in its bounce frame: on to the backing store.
+    pub(super) fn record_read(&mut self, context: &mut ShardContext<'_>, t: u32) {
         let key: BlockKey = self.transfers[t].key;
         let id = self.index.find(key).expect("a busy block has an entry");
-        let from: Slot = self.transfers[t].bounce.expect("a bounce slot was read into");
+        let from: Frame = self.transfers[t].bounce.expect("a bounce frame was read into");
         let e = &self.index[id];
         let position = e.position().expect("the record was just verified");
         self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
         match self.transfers[t].stretch {
             NONE => {
-                self.destage_step(around, t, from);
+                self.destage_step(context, t, from);
             }
-            stretch => self.stretch_read(around, stretch),
+            stretch => self.stretch_read(context, stretch),
         }
     }
 
     /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
     /// this one any more), or it cannot be read.
-    pub(super) fn record_unread(&mut self, around: &mut Surroundings<'_>, t: u32, overtaken: bool) {
+    pub(super) fn record_unread(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        overtaken: bool,
+    ) {
         let key = self.transfers[t].key;
         let Kind::DestageRead { position } = self.transfers[t].kind else {
             unreachable!("a record is read")
@@ -237,8 +243,8 @@ impl Shard {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
                 self.index[id].set(WANTS_APPEND);
-            } else if let (true, Some(slot)) = (there, e.slot()) {
-                return self.destage_from_slot(around, t, slot);
+            } else if let (true, Some(frame)) = (there, e.frame()) {
+                return self.destage_from_frame(context, t, frame);
             }
         }
         if !overtaken {
@@ -250,45 +256,45 @@ impl Shard {
         match self.transfers[t].stretch {
             NONE => {
                 self.write_ended();
-                self.end_record(around, t, overtaken);
+                self.end_record(context, t, overtaken);
             }
             stretch => {
                 self.leave_stretch(stretch, t);
-                around.stats.destage_gaps += 1;
-                self.end_record(around, t, overtaken);
-                self.stretch_read(around, stretch);
+                context.stats.destage_gaps += 1;
+                self.end_record(context, t, overtaken);
+                self.stretch_read(context, stretch);
             }
         }
     }
 
     /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
-    fn destage_from_slot(&mut self, around: &mut Surroundings<'_>, t: u32, slot: Slot) {
+    fn destage_from_frame(&mut self, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
         let key = self.transfers[t].key;
         let id = self.index.find(key).expect("a busy block has an entry");
         let e = &self.index[id];
         let position = e.position().expect("the record is here");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: slot, position };
-        around.stats.destaged_past_loss += 1;
+        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
+        context.stats.destaged_past_loss += 1;
         let stretch = core::mem::replace(&mut self.transfers[t].stretch, NONE);
         if stretch != NONE {
             self.leave_stretch(stretch, t);
             self.transfers[t].next = NONE;
-            around.stats.destage_gaps += 1;
+            context.stats.destage_gaps += 1;
             if let Some(job) = &mut self.job {
                 job.in_flight += 1;
             }
         }
-        self.destage_step(around, t, slot);
+        self.destage_step(context, t, frame);
         if stretch != NONE {
-            self.stretch_read(around, stretch);
+            self.stretch_read(context, stretch);
         }
     }
 
     /// One of the stretch's reads has ended.
-    fn stretch_read(&mut self, around: &mut Surroundings<'_>, stretch: u32) {
+    fn stretch_read(&mut self, context: &mut ShardContext<'_>, stretch: u32) {
         self.stretches[stretch].reading -= 1;
         if self.stretches[stretch].reading == 0 {
-            self.write_stretch(around, stretch);
+            self.write_stretch(context, stretch);
         }
     }
 
@@ -307,12 +313,12 @@ impl Shard {
     }
 
     /// Everything is there: one write for each part without a gap.
-    fn write_stretch(&mut self, around: &mut Surroundings<'_>, stretch: u32) {
+    fn write_stretch(&mut self, context: &mut ShardContext<'_>, stretch: u32) {
         let mut first = self.stretches.remove(stretch).first;
         // The stretch itself was counted as one.
         let mut writes = 0;
         while first != NONE {
-            first = self.write_part(around, first);
+            first = self.write_part(context, first);
             writes += 1;
         }
         match (writes, &mut self.job) {
@@ -323,7 +329,7 @@ impl Shard {
     }
 
     /// Writes what follows on `first` without a gap; the transfer after that, or [`NONE`].
-    fn write_part(&mut self, around: &mut Surroundings<'_>, first: u32) -> u32 {
+    fn write_part(&mut self, context: &mut ShardContext<'_>, first: u32) -> u32 {
         let mut segments = core::mem::take(&mut self.segments_scratch);
         segments.clear();
         let mut last = first;
@@ -336,7 +342,7 @@ impl Shard {
             let place = Place::Slot { slot: *from, offset: 0 };
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
-            let careless = around.front.sabotage.is(Bug::GapWrittenOver);
+            let careless = context.front.sabotage.is(Bug::GapWrittenOver);
             if next == NONE || (self.transfers[next].start != end && !careless) {
                 break;
             }
@@ -346,10 +352,10 @@ impl Shard {
         let t = &self.transfers[first];
         let (token, device) = (self.token(first), Self::backing(t.key.volume()));
         let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
-        let stats = &mut around.front.volumes[usize::from(t.key.volume())].stats;
+        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset, length };
-        around.effects.push_slice(effect, &segments);
+        context.effects.push_slice(effect, &segments);
         self.segments_scratch = segments;
         after
     }
@@ -358,12 +364,12 @@ impl Shard {
     /// whole.
     pub(super) fn record_destage_step(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
-        from: Slot,
+        from: Frame,
         result: forebay_effect::Outcome,
     ) {
-        if result.is_ok() && self.destage_step(around, t, from) {
+        if result.is_ok() && self.destage_step(context, t, from) {
             return;
         }
         if let (Some(job), Err(error)) = (&mut self.job, result) {
@@ -374,7 +380,7 @@ impl Shard {
         let mut t = t;
         while t != NONE {
             let next = self.transfers[t].next;
-            self.end_record(around, t, result.is_ok());
+            self.end_record(context, t, result.is_ok());
             t = next;
         }
     }
@@ -386,25 +392,25 @@ impl Shard {
     }
 
     /// The record is on the backing store, or is not needed there, or stays dirty.
-    fn end_record(&mut self, around: &mut Surroundings<'_>, t: u32, written: bool) {
+    fn end_record(&mut self, context: &mut ShardContext<'_>, t: u32, written: bool) {
         let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
         if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
-            around.stats.destaged += 1;
+            context.stats.destaged += 1;
             if let Some(id) = self.index.find(key) {
                 // Unless a newer record has taken its place: then nothing is owed for this one.
                 if self.index[id].position() == Some(position) {
                     self.index[id].set(crate::index::DESTAGED);
-                    if around.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
+                    if context.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
                         let was = self.index[id].is_dirty();
-                        let log = around.log.as_deref().expect("a record needs a log");
+                        let log = context.log.as_deref().expect("a record needs a log");
                         let region = log.region_of(position);
-                        self.count_record(around, id, region, false);
+                        self.count_record(context, id, region, false);
                         self.index[id].flash_dirty = 0;
-                        self.count_dirty(id, was, around.front);
+                        self.count_dirty(id, was, context.front);
                     }
                 }
             }
         }
-        self.finish(around, t, |_, _, _| {});
+        self.finish(context, t, |_, _, _| {});
     }
 }

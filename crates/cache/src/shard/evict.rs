@@ -1,13 +1,14 @@
 //! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
-//! policy names it; physically its slot stays until the data is where it must be.
+//! policy names it; physically its frame stays until the data is where it must be.
 
-use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 use forebay_replacement::Policy;
 
 use super::transfer::Kind;
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::{EntryId, FLUSHING, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
 
 /// How a shard's part of a flush stands.
@@ -29,177 +30,178 @@ const VICTIMS_MAX: u32 = 8;
 impl Shard {
     /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is
     /// a new one.
-    pub(super) fn make_room(&mut self, around: &mut Surroundings<'_>, incoming: Option<BlockKey>) {
+    pub(super) fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         for _ in 0..VICTIMS_MAX {
             if self.replacement.len() < self.dram_blocks {
                 return;
             }
-            self.evict_one(around, incoming);
+            self.evict_one(context, incoming);
         }
     }
 
-    /// Makes a block leave though the accounting has room: no slot is free.
-    pub(super) fn push_out(&mut self, around: &mut Surroundings<'_>) {
+    /// Makes a block leave though the accounting has room: no frame is free.
+    pub(super) fn push_out(&mut self, context: &mut ShardContext<'_>) {
         for _ in 0..VICTIMS_MAX {
-            if self.slots.free_count() > 0 || self.transfers.in_use() > 0 {
+            if self.frames.free_count() > 0 || self.transfers.in_use() > 0 {
                 return;
             }
             if !self.replacement.is_empty() {
-                self.evict_one(around, None);
+                self.evict_one(context, None);
             }
         }
     }
 
-    fn evict_one(&mut self, around: &mut Surroundings<'_>, incoming: Option<BlockKey>) {
+    fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         let local = self.replacement.evict(incoming.map(|key| key.0)).expect("not empty");
-        let id = self.slots.owner(local);
+        let id = self.frames.owner(local);
         if let Some(next) = self.replacement.likely_victim(None) {
-            self.index.prefetch_id(self.slots.owner(next));
+            self.index.prefetch_id(self.frames.owner(next));
         }
         self.index[id].set(LEAVING);
         if self.has_flash && !self.log_failed {
-            self.restand(id, true);
+            self.update_residence(id, true);
         }
         if self.index[id].transfer().is_none() {
-            self.try_leave(around, id);
+            self.try_leave(context, id);
         }
-        self.trim_second(around);
+        self.evict_from_flash(context);
     }
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.
-    pub(super) fn try_leave(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+    pub(super) fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         let e = &self.index[id];
         debug_assert!(e.has(LEAVING) && e.transfer().is_none());
         if e.dirty != 0 {
-            if self.persist(around, id, false).is_none() {
-                self.stay(id);
+            if self.persist(context, id, false).is_none() {
+                self.readmit(id);
             }
             return;
         }
         let recorded = e.position().is_some() && !self.is_unmapping(id);
         if recorded && e.valid & !e.flash_valid == 0 {
-            around.stats.left_on_flash += 1;
-            self.release_slot(id);
+            context.stats.left_on_flash += 1;
+            self.release_frame(id);
             return;
         }
-        if self.has_flash && !self.log_failed && e.valid != 0 && !self.is_jammed(around) {
-            if !self.writes_back(e.key()) && self.owes_sync(around, e.key()) {
-                // The backing store may yet lose what this slot holds. In an extent marked as
+        if self.has_flash && !self.log_failed && e.valid != 0 && !self.is_jammed(context) {
+            if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
+                // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
                 if !e.has(MARKED) {
-                    self.activate(around, id, false);
+                    self.activate(context, id, false);
                     return;
                 }
             }
             self.index[id].clear(MARKED);
-            around.stats.demotions += 1;
-            if self.append(around, id, false).is_some() {
+            context.stats.demotions += 1;
+            if self.append(context, id, false).is_some() {
                 return;
             }
         }
-        around.stats.evictions += 1;
-        self.release_slot(id);
+        context.stats.evictions += 1;
+        self.release_frame(id);
         self.forget_if_empty(id);
     }
 
     /// Whether the backing store may yet lose what it holds of the block.
-    fn owes_sync(&self, around: &Surroundings<'_>, key: BlockKey) -> bool {
-        around.front.owes_sync_at(key.volume(), key.block().0 << self.block_shift)
+    fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
+        context.front.owes_sync_at(key.volume(), key.block().0 << self.block_shift)
     }
 
     /// The block cannot leave: it counts as resident again, as one that has just come in, so that another
     /// one gives way next. (With the place that it had it would be in everybody's way.)
-    pub(super) fn stay(&mut self, id: EntryId) {
-        let slot = self.index[id].slot().expect("a leaving block has a slot");
+    pub(super) fn readmit(&mut self, id: EntryId) {
+        let frame = self.index[id].frame().expect("a leaving block has a frame");
         self.index[id].clear(LEAVING);
-        self.replacement.remove(self.slots.local(slot));
-        self.enter(id, slot);
-        self.restand(id, true);
+        self.replacement.remove(self.frames.local(frame));
+        self.enter(id, frame);
+        self.update_residence(id, true);
     }
 
-    /// Starts to bring a dirty slot to where it is durable after a sync: the log, or without
+    /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
     /// one the backing store. `None` when that is impossible (the log has failed).
     pub(super) fn persist(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
         if self.logs(self.index[id].key()) {
-            self.append(around, id, urgent)
+            self.append(context, id, urgent)
         } else {
-            Some(self.destage(around, id))
+            Some(self.destage(context, id))
         }
     }
 
-    /// Hands the slot to the log. The record carries all dirty granules, the older record's
+    /// Hands the frame to the log. The record carries all dirty granules, the older record's
     /// included.
     pub(super) fn append(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.log_failed || self.is_hopeless(around) {
+        if self.log_failed || self.is_hopeless(context) {
             return None;
         }
         let e = &self.index[id];
         let (key, valid, lost) = (e.key(), e.valid, e.lost());
         let mut dirty = e.dirty | e.flash_dirty;
-        if self.policy.write_back && self.owes_sync(around, key) {
+        if self.policy.write_back && self.owes_sync(context, key) {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
             // (There is nothing behind the end of the volume.)
-            dirty = valid & self.within(around, key) | lost;
+            dirty = valid & self.within(context, key) | lost;
         }
-        if around.front.sabotage.is(Bug::PartialHidesOlder) {
+        if context.front.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
         }
         let e = &self.index[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
-        let slot = e.slot().expect("a slot to append");
+        let frame = e.frame().expect("a frame to append");
         let t = self.start_on(id, Kind::Append { valid, dirty }, (0, 0));
-        self.unlist_dirty(id, slot);
+        self.unlist_dirty(id, frame);
         self.index[id].clear(WANTS_APPEND);
         let ticket = self.ticket(t);
-        let log = around.log.as_deref_mut().expect("a shard with flash has a log");
-        log.append(Append { ticket, key, valid, dirty, slot, urgent });
+        let log = context.log.as_deref_mut().expect("a shard with flash has a log");
+        log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
         self.flush_covered(id, true);
         Some(t)
     }
 
     /// The granules of a block that lie within its volume, in part at least.
-    pub(super) fn within(&self, around: &Surroundings<'_>, key: BlockKey) -> u16 {
-        let count = self.block_bytes(around, key).div_ceil(1 << self.granule_shift);
+    pub(super) fn within(&self, context: &ShardContext<'_>, key: BlockKey) -> u16 {
+        let count = self.block_bytes(context, key).div_ceil(1 << self.granule_shift);
         ((1_u32 << count) - 1) as u16
     }
 
-    /// Writes the slot's dirty granules to the backing store (no flash tier, or past it).
-    pub(super) fn destage(&mut self, around: &mut Surroundings<'_>, id: EntryId) -> u32 {
+    /// Writes the frame's dirty granules to the backing store (no flash tier, or past it).
+    pub(super) fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
         if self.has_flash {
             // (It would be older than the store.)
-            self.forget_record(around, id);
+            self.forget_record(context, id);
         }
         let e = &self.index[id];
         let (key, dirty) = (e.key(), e.dirty);
-        let slot = e.slot().expect("a slot to destage");
+        let frame = e.frame().expect("a frame to destage");
         // It stays in the dirty list until it is written, so that a flush knows to wait for it.
         self.index[id].clear(WANTS_APPEND);
         let start = key.block().0 << self.block_shift;
-        let bytes = self.block_bytes(around, key);
+        let bytes = self.block_bytes(context, key);
         if dirty == self.all {
             let kind = Kind::Destage { rest: 0 };
-            let place = Place::Slot { slot, offset: 0 };
+            let place = Place::Slot { slot: frame, offset: 0 };
             let segment = Some(Segment { place, length: bytes });
             let range = (start, start + u64::from(bytes));
-            let t = self
-                .run(around, key, range, kind, segment, |k| matches!(k, Kind::Destage { rest: 0 }));
+            let t = self.run(context, key, range, kind, segment, |k| {
+                matches!(k, Kind::Destage { rest: 0 })
+            });
             self.index[id].set_transfer(Some(t));
             return t;
         }
         let t = self.start_on(id, Kind::Destage { rest: dirty }, (start, start + u64::from(bytes)));
-        self.destage_step(around, t, slot);
+        self.destage_step(context, t, frame);
         t
     }
 
@@ -207,9 +209,9 @@ impl Shard {
     /// is left.
     pub(super) fn destage_step(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         t: u32,
-        slot: Slot,
+        frame: Frame,
     ) -> bool {
         let (start, end) = (self.transfers[t].start, self.transfers[t].end);
         let rest = match &mut self.transfers[t].kind {
@@ -232,28 +234,28 @@ impl Shard {
         let length = length.min((end - start) as u32 - offset);
         let key = self.transfers[t].key;
         let (token, device) = (self.token(t), Self::backing(key.volume()));
-        let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
-        let place = Place::Slot { slot, offset };
-        around.effects.push_slice(effect, &[Segment { place, length }]);
+        let place = Place::Slot { slot: frame, offset };
+        context.effects.push_slice(effect, &[Segment { place, length }]);
         true
     }
 
-    pub(super) fn unlist_dirty(&mut self, id: EntryId, slot: Slot) {
+    pub(super) fn unlist_dirty(&mut self, id: EntryId, frame: Frame) {
         if self.index[id].has(IN_DIRTY_LIST) {
             self.index[id].clear(IN_DIRTY_LIST);
             let volume = usize::from(self.index[id].key().volume());
-            self.slots.remove_dirty(slot, volume);
+            self.frames.remove_dirty(frame, volume);
         }
     }
 
     pub(super) fn relist_dirty(&mut self, id: EntryId) {
         if self.index[id].dirty != 0 && !self.index[id].has(IN_DIRTY_LIST) {
-            let slot = self.index[id].slot().expect("dirty granules are in a slot");
+            let frame = self.index[id].frame().expect("dirty granules are in a frame");
             self.index[id].set(IN_DIRTY_LIST);
             let volume = usize::from(self.index[id].key().volume());
-            self.slots.push_dirty(slot, volume);
+            self.frames.push_dirty(frame, volume);
         }
     }
 
@@ -261,7 +263,7 @@ impl Shard {
 
     /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
     pub fn flush_begin(&mut self, volume: usize) {
-        let until = self.slots.dirtyings();
+        let until = self.frames.dirtyings();
         self.flushes[volume] = super::ShardFlush { active: true, until, waiting: 0, failed: false };
     }
 
@@ -269,7 +271,7 @@ impl Shard {
     /// covers has been handed to the log, or, without one, is on the backing store.
     pub fn flush_step(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         volume: usize,
         budget: u32,
     ) -> FlushState {
@@ -277,31 +279,31 @@ impl Shard {
             return FlushState::Idle;
         }
         for _ in 0..budget {
-            let Some((id, since)) = self.slots.oldest_dirty(volume) else { break };
+            let Some((id, since)) = self.frames.oldest_dirty(volume) else { break };
             if since > self.flushes[volume].until {
                 break;
             }
-            let slot = self.index[id].slot().expect("dirty granules are in a slot");
+            let frame = self.index[id].frame().expect("dirty granules are in a frame");
             if let Some(t) = self.index[id].transfer() {
                 // Destaged already, or appended when the transfer under way ends.
                 let destaging = matches!(self.transfers[t].kind, Kind::Destage { .. });
-                self.unlist_dirty(id, slot);
+                self.unlist_dirty(id, frame);
                 self.index[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
                 self.flushes[volume].waiting += 1;
             } else if self.logs(self.index[id].key()) {
-                if self.append(around, id, true).is_none() {
+                if self.append(context, id, true).is_none() {
                     self.flushes[volume].failed = true;
                     self.flushes[volume].until = 0;
                 }
             } else {
                 self.index[id].set(FLUSHING);
                 self.flushes[volume].waiting += 1;
-                self.unlist_dirty(id, slot);
-                self.destage(around, id);
+                self.unlist_dirty(id, frame);
+                self.destage(context, id);
             }
         }
-        self.close_runs(around);
-        let left = self.slots.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
+        self.close_runs(context);
+        let left = self.frames.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
         let flush = &mut self.flushes[volume];
         if left <= flush.until {
             return FlushState::More;

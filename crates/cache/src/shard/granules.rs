@@ -2,7 +2,7 @@
 
 use forebay_flash::BlockKey;
 
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
 
 impl Shard {
     /// Granules touched by `length` bytes at `start` of a block, and those covered whole.
@@ -33,15 +33,15 @@ impl Shard {
     }
 
     /// Bytes of a block that lie within its volume.
-    pub(super) fn block_bytes(&self, around: &Surroundings<'_>, key: BlockKey) -> u32 {
-        let size = around.front.volumes[usize::from(key.volume())].size;
+    pub(super) fn block_bytes(&self, context: &ShardContext<'_>, key: BlockKey) -> u32 {
+        let size = context.front.volumes[usize::from(key.volume())].size;
         let start = key.block().0 << self.block_shift;
         size.saturating_sub(start).min(u64::from(self.block_size)) as u32
     }
 
     /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
-    pub fn beyond(&self, around: &Surroundings<'_>, key: BlockKey, granules: u16) -> Option<u64> {
-        let outside = granules & !self.within(around, key);
+    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
+        let outside = granules & !self.within(context, key);
         (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
     }
 }

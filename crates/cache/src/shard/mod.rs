@@ -1,4 +1,4 @@
-//! A shard: the index, the DRAM slots and the state of each block.
+//! A shard: the index, the DRAM frames and the state of each block.
 //!
 //! **One transfer a block.** At most one device operation is under way on a block at any time;
 //! whatever else touches the block then waits, unless it can be answered from granules that
@@ -7,7 +7,7 @@
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
 //!
 //! - two reads of a missing block share one fetch, because the second waits for the first's;
-//! - a slot under an outgoing transfer is never written, because the write waits;
+//! - a frame under an outgoing transfer is never written, because the write waits;
 //! - a destage, an append and a direct write of one block cannot overtake each other.
 //!
 //! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
@@ -17,45 +17,46 @@ mod clean;
 mod complete;
 mod destage;
 mod evict;
+mod flash_tier;
 mod granules;
 mod past;
 mod read;
 mod records;
 mod recover;
 mod room;
-mod tier2;
 mod transfer;
 mod write;
 
 use std::collections::BTreeMap;
 
 use forebay_block::{Op, Volume};
-use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Token};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 use forebay_replacement::{Hint, Policy, Replacement};
 
 use crate::allocation::Held;
 use crate::config::CacheConfig;
+use crate::flash_replacement::FlashReplacement;
+use crate::frames::Frame;
+use crate::frames::Frames;
 use crate::front::Front;
 use crate::index::{EntryId, Index, NONE};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::second::Second;
 use crate::slab::{Fifo, Slab};
-use crate::slots::Slots;
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
 pub(crate) use evict::FlushState;
+pub(crate) use flash_tier::MoveState;
+use flash_tier::Moves;
 use recover::Spilled;
-pub(crate) use tier2::MoveState;
-use tier2::Moves;
 use transfer::{Kind, Runs, Transfer};
 
 /// What a shard needs of its surroundings during one call.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct ShardContext<'a> {
     pub front: &'a mut Front,
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
@@ -82,7 +83,7 @@ enum Step {
     Applied(u32),
     /// The transfer answers for the piece.
     Joined,
-    /// Evaluate again when there is a slot, an index entry, or a transfer to be had.
+    /// Evaluate again when there is a frame, an index entry, or a transfer to be had.
     NoRoom,
     /// Evaluate again when records are void.
     Parked,
@@ -93,13 +94,13 @@ enum Step {
 pub(crate) struct Shard {
     number: u8,
     index: Index,
-    slots: Slots,
-    /// Slots for copies on their way.
-    bounce: Slots,
+    frames: Frames,
+    /// Frames for copies on their way.
+    bounce: Frames,
     replacement: Replacement,
     dram_blocks: u32,
     transfers: Slab<Transfer>,
-    /// Transfers under way that need no slot, and how many there may be.
+    /// Transfers under way that need no frame, and how many there may be.
     loose: u32,
     /// Accesses that `replacement` has been told of.
     told: u64,
@@ -116,10 +117,10 @@ pub(crate) struct Shard {
     regions: Vec<u32>,
     /// By region: how many of them are dirty.
     regions_dirty: Vec<u32>,
-    /// Entries that wait for a bounce slot to be destaged are simply retried by the job.
+    /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
     job: Option<Job>,
     /// Layout slots: replacement on flash.
-    second: Option<Second>,
+    flash_replacement: Option<FlashReplacement>,
     /// Mappings on their way out of a region.
     moves: Option<Moves>,
     /// Blocks whose record is being carried on.
@@ -172,7 +173,7 @@ pub(crate) struct Shard {
     /// At a start: records for which the index has had no room so far.
     spilled: BTreeMap<BlockKey, Spilled>,
     stretches: Slab<Stretch>,
-    stretch_scratch: Vec<(EntryId, bool, Option<Slot>)>,
+    stretch_scratch: Vec<(EntryId, bool, Option<Frame>)>,
     segments_scratch: Vec<Segment>,
 }
 
@@ -201,30 +202,30 @@ impl Shard {
             (0..u32::from(number)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
         };
         let working = config.dram_blocks + config.spare_slots;
-        let (slots, bounce) = (share(working), share(config.bounce_slots));
+        let (frames, bounce) = (share(working), share(config.bounce_slots));
         assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
-        assert!(slots > share(config.dram_blocks), "each shard needs a spare slot");
-        assert!(bounce > 0, "each shard needs a bounce slot");
-        assert!(config.transfers_spare > 0, "blocks without a slot need a transfer");
+        assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
+        assert!(bounce > 0, "each shard needs a bounce frame");
+        assert!(config.transfers_spare > 0, "blocks without a frame need a transfer");
         let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
         let entries = match in_slots {
             // Any shard may have all cells beyond the accounting.
             Some(f) => share(f.blocks) + (f.entries_max - f.blocks),
             None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
         };
-        let entries = entries + slots + 1;
-        let second = in_slots.map(|f| Second::new(share(f.blocks), entries));
+        let entries = entries + frames + 1;
+        let flash_replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
         let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         let granules = (config.block_size.bytes() / 512).min(16);
         Shard {
             number,
             index: Index::new(entries, config.extent_shift - config.block_size.shift()),
-            slots: Slots::new(base(working), slots, 0),
-            bounce: Slots::new(working + base(config.bounce_slots), bounce, 0),
-            replacement: Replacement::new(slots, share(config.dram_blocks), &config.replacement),
+            frames: Frames::new(base(working), frames, 0),
+            bounce: Frames::new(working + base(config.bounce_slots), bounce, 0),
+            replacement: Replacement::new(frames, share(config.dram_blocks), &config.replacement),
             dram_blocks: share(config.dram_blocks),
-            transfers: Slab::new(slots + bounce + config.transfers_spare),
+            transfers: Slab::new(frames + bounce + config.transfers_spare),
             told: 0,
             loose: 0,
             loose_max: config.transfers_spare,
@@ -236,13 +237,13 @@ impl Shard {
             regions: vec![NONE; regions as usize],
             regions_dirty: vec![0; regions as usize],
             job: None,
-            second,
+            flash_replacement,
             moves: None,
             carries: Vec::new(),
             carry_unread: false,
             carry_reads: 0,
             lost: 0,
-            flash_entries: entries - slots - 1,
+            flash_entries: entries - frames - 1,
             cleaning: false,
             held: Vec::new(),
             leaving_scratch: Vec::new(),
@@ -275,7 +276,7 @@ impl Shard {
     }
 
     pub fn add_volume(&mut self) {
-        self.slots.add_volume();
+        self.frames.add_volume();
         self.flushes.push(ShardFlush::default());
     }
 
@@ -298,7 +299,7 @@ impl Shard {
 
     /// Blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
-        let owners = self.slots.owners();
+        let owners = self.frames.owners();
         owners.filter(|&id| self.index[id].dirty != 0).count() as u64
     }
 
@@ -318,9 +319,9 @@ impl Shard {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        let second = self.second.as_ref().map_or(0, Second::memory_bytes);
+        let flash = self.flash_replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
         let policy = self.replacement.metadata_bytes();
-        self.index.memory_bytes() + self.slots.memory_bytes() + policy + second
+        self.index.memory_bytes() + self.frames.memory_bytes() + policy + flash
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -333,20 +334,20 @@ impl Shard {
             .filter_map(|t| self.transfers.get(t))
             .map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count))
             .collect();
-        let second = self.second.as_ref().map_or_else(String::new, |second| {
+        let flash = self.flash_replacement.as_ref().map_or_else(String::new, |flash| {
             let entry = |id: EntryId| {
                 let e = &self.index[id];
-                (e.key().to_string(), e.flash_dirty, second.is_unmapping(id))
+                (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
             };
-            let leaving: Vec<_> = second.leaving().map(entry).collect();
-            format!("\nflash: {second}, of those who leave {leaving:?}")
+            let leaving: Vec<_> = flash.leaving().map(entry).collect();
+            format!("\nflash: {flash}, of those who leave {leaving:?}")
         });
         format!(
-            "{second}\nshard {}: {} blocks, {} slots and {} bounce slots free, {} of {} resident, {} pieces wait, \
+            "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, {} pieces wait, \
              job {:?}, under way {transfers:#?}",
             self.number,
             self.index.len(),
-            self.slots.free_count(),
+            self.frames.free_count(),
             self.bounce.free_count(),
             self.replacement.len(),
             self.dram_blocks,
@@ -394,22 +395,22 @@ impl Shard {
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
-    pub fn access(&mut self, around: &mut Surroundings<'_>, piece: Piece) -> Access {
+    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
         if self.waiters.is_full() {
             return Access::Full;
         }
         let mut piece = piece;
-        let step = self.evaluate(around, &mut piece);
-        self.settle_piece(around, piece, step, None)
+        let step = self.evaluate(context, &mut piece);
+        self.settle_piece(context, piece, step, None)
     }
 
     /// Evaluates a waiter anew; false when it went back to the starved.
-    pub(super) fn try_again(&mut self, around: &mut Surroundings<'_>, waiter: u32) -> bool {
+    pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
         let mut piece = self.waiters[waiter].piece;
-        let step = self.evaluate(around, &mut piece);
+        let step = self.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
-        if let Access::Done(result) = self.settle_piece(around, piece, step, Some(waiter)) {
-            around.front.pieces_done(piece.request, 1, result);
+        if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
+            context.front.pieces_done(piece.request, 1, result);
             return true;
         }
         !starved
@@ -417,7 +418,7 @@ impl Shard {
 
     fn settle_piece(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         piece: Piece,
         step: Step,
         waiter: Option<u32>,
@@ -434,16 +435,16 @@ impl Shard {
                 };
             }
             Step::Wait(t) | Step::Applied(t) => {
-                around.stats.waits_block += u64::from(!applied);
+                context.stats.waits_block += u64::from(!applied);
                 let appending = matches!(self.transfers[t].kind, Kind::Append { .. });
-                if let (true, false, Some(log)) = (appending, applied, around.log.as_deref_mut()) {
+                if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
                     // Somebody waits for a block that stands in an open batch.
                     log.close_batch();
                 }
                 Some(t)
             }
             Step::Parked => {
-                around.stats.waits_void += 1;
+                context.stats.waits_void += 1;
                 let w = match waiter {
                     Some(w) => {
                         self.waiters[w].piece = piece;
@@ -456,7 +457,7 @@ impl Shard {
                 return Access::Pending;
             }
             Step::NoRoom => {
-                if self.is_stuck(around) && !self.holding {
+                if self.is_stuck(context) && !self.holding {
                     // Nothing is on its way out and nothing can leave: say so, do not hang.
                     if let Some(w) = waiter {
                         self.waiters.remove(w);
@@ -465,8 +466,8 @@ impl Shard {
                     self.destages_failed = 0;
                     return Access::Done(Err(IoError::Device));
                 }
-                around.stats.waits_room += 1;
-                if let Some(log) = around.log.as_deref_mut() {
+                context.stats.waits_room += 1;
+                if let Some(log) = context.log.as_deref_mut() {
                     log.close_batch();
                     if self.index.is_full() {
                         log.reclaim();
@@ -500,29 +501,29 @@ impl Shard {
         Access::Pending
     }
 
-    fn evaluate(&mut self, around: &mut Surroundings<'_>, piece: &mut Piece) -> Step {
+    fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> Step {
         let (op, volume) = {
-            let r = &around.front.requests[piece.request];
+            let r = &context.front.requests[piece.request];
             (r.op, r.volume)
         };
         let key = BlockKey::new(volume, piece.block);
         let step = match op {
-            Op::Read => self.read(around, key, piece),
-            Op::Write if self.writes_back(key) => self.write_back(around, key, piece, op),
-            Op::Write => self.write_direct(around, key, piece, op),
-            Op::Trim | Op::WriteZeroes => self.zero(around, key, piece, op),
+            Op::Read => self.read(context, key, piece),
+            Op::Write if self.writes_back(key) => self.write_back(context, key, piece, op),
+            Op::Write => self.write_direct(context, key, piece, op),
+            Op::Trim | Op::WriteZeroes => self.zero(context, key, piece, op),
             Op::Flush => unreachable!("a flush has no pieces"),
         };
         // A block that had given way on flash may count again: another gives way at once, since
         // what has just been started may wait for its cell.
-        self.trim_second(around);
+        self.evict_from_flash(context);
         step
     }
 
     // ---- places ----
 
-    fn request_place(&self, around: &Surroundings<'_>, piece: &Piece) -> Place {
-        let r = &around.front.requests[piece.request];
+    fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
+        let r = &context.front.requests[piece.request];
         let at = (piece.block << self.block_shift) + u64::from(piece.start) - r.offset;
         Place::Request { request: r.id, offset: at as u32 }
     }
@@ -531,105 +532,111 @@ impl Shard {
         Token { owner: Owner::Shard(self.number), index: transfer }
     }
 
-    // ---- entries, slots, regions ----
+    // ---- entries, frames, regions ----
 
     /// An entry for `key`, new if need be.
     fn entry(&mut self, key: BlockKey) -> Option<EntryId> {
         self.index.find(key).or_else(|| self.index.insert(key))
     }
 
-    /// Makes sure that the entry has a slot, for `piece`; false when there is none to be had.
-    fn ensure_slot(
+    /// Makes sure that the entry has a frame, for `piece`; false when there is none to be had.
+    fn ensure_frame(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
     ) -> bool {
-        if self.index[id].slot().is_some() {
+        if self.index[id].frame().is_some() {
             return true;
         }
-        let taken = match self.slots.take(id) {
-            Some(slot) => Some(slot),
+        let taken = match self.frames.take(id) {
+            Some(frame) => Some(frame),
             None => {
                 // Nothing is on its way out, so nobody else would make room either.
                 // (What is clean can leave though the log takes nothing.)
                 if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
-                    self.push_out(around);
+                    self.push_out(context);
                 }
-                self.slots.take(id)
+                self.frames.take(id)
             }
         };
-        let Some(slot) = taken else { return false };
-        self.step_out(id);
+        let Some(frame) = taken else { return false };
+        self.forget_residence(id);
         let (key, size) = (self.index[id].key(), self.block_size);
-        self.make_room(around, Some(key));
-        self.index[id].set_slot(Some(slot));
-        self.enter(id, slot);
+        self.make_room(context, Some(key));
+        self.index[id].set_frame(Some(frame));
+        self.enter(id, frame);
         // (A block that left before it could be used comes in again, for the same access.)
         self.told += u64::from(!core::mem::replace(&mut piece.told, true));
-        self.restand(id, true);
-        let bytes = self.block_bytes(around, key);
+        self.update_residence(id, true);
+        let bytes = self.block_bytes(context, key);
         if bytes < size {
             // The part past the volume's end is zeroes, so that payloads are well defined.
-            let to = Place::Slot { slot, offset: bytes };
-            around.effects.push(Effect::Zero { to, length: size - bytes });
+            let to = Place::Slot { slot: frame, offset: bytes };
+            context.effects.push(Effect::Zero { to, length: size - bytes });
         }
         true
     }
 
     /// The policy hears of a block that comes in.
-    fn enter(&mut self, id: EntryId, slot: Slot) {
+    fn enter(&mut self, id: EntryId, frame: Frame) {
         let key = self.index[id].key();
         let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
-        self.replacement.insert(self.slots.local(slot), key.0, hint);
+        self.replacement.insert(self.frames.local(frame), key.0, hint);
     }
 
     /// A client's access found the block, perhaps on its way out. The policy hears of it unless the same
     /// access has brought the block in.
-    fn used(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot, piece: &mut Piece) {
-        self.rescue(around, id, slot);
-        let again = around.front.sabotage.is(Bug::PolicyToldTwice);
+    fn used(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        frame: Frame,
+        piece: &mut Piece,
+    ) {
+        self.rescue(context, id, frame);
+        let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         if !core::mem::replace(&mut piece.told, true) || again {
             self.told += 1;
-            self.replacement.on_access(self.slots.local(slot));
+            self.replacement.on_access(self.frames.local(frame));
         }
     }
 
     /// A block that is leaving, and is wanted again, stays.
-    fn rescue(&mut self, around: &mut Surroundings<'_>, id: EntryId, slot: Slot) {
+    fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
         if self.index[id].has(crate::index::LEAVING) {
             self.index[id].clear(crate::index::LEAVING);
-            around.stats.rescued += 1;
-            self.step_out(id);
-            self.make_room(around, None);
-            self.replacement.restore(self.slots.local(slot));
-            self.restand(id, true);
+            context.stats.rescued += 1;
+            self.forget_residence(id);
+            self.make_room(context, None);
+            self.replacement.restore(self.frames.local(frame));
+            self.update_residence(id, true);
         }
     }
 
-    fn release_slot(&mut self, id: EntryId) {
+    fn release_frame(&mut self, id: EntryId) {
         let e = &mut self.index[id];
-        let slot = e.slot().expect("a slot to release");
-        assert!(e.dirty == 0, "a dirty slot released");
+        let frame = e.frame().expect("a frame to release");
+        assert!(e.dirty == 0, "a dirty frame released");
         let (leaving, listed) = (e.has(crate::index::LEAVING), e.has(crate::index::IN_DIRTY_LIST));
         debug_assert!(!listed);
-        e.set_slot(None);
+        e.set_frame(None);
         e.valid = 0;
         e.clear(crate::index::LEAVING);
         if !leaving {
-            self.replacement.remove(self.slots.local(slot));
+            self.replacement.remove(self.frames.local(frame));
         }
-        self.slots.release(slot);
-        self.restand(id, false);
+        self.frames.release(frame);
+        self.update_residence(id, false);
         self.room = true;
     }
 
     /// Forgets an entry that holds nothing any more.
     fn forget_if_empty(&mut self, id: EntryId) {
         let e = &self.index[id];
-        let holds = e.slot().is_some() || e.position().is_some() || e.transfer().is_some();
+        let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
         if !holds && (!e.has(crate::index::DOUBTFUL) || self.goes_past(e.key())) {
-            self.step_out(id);
+            self.forget_residence(id);
             self.index.remove(id);
             self.room = true;
         }

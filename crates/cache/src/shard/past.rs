@@ -7,7 +7,7 @@ use forebay_flash::BlockKey;
 
 use super::clean::volume_bit;
 use super::transfer::Kind;
-use super::{Shard, Step, Surroundings};
+use super::{Shard, ShardContext, Step};
 use crate::index::{DOUBTFUL, EntryId};
 use crate::slab::Fifo;
 use crate::waiters::Piece;
@@ -71,24 +71,24 @@ impl Shard {
     /// A write that the log cannot take goes to the backing store if the block has no record.
     pub(super) fn write_past(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
     ) -> Step {
         let Some(id) = self.index.find(key) else {
-            if let Some(step) = self.write_absent(around, key, piece) {
+            if let Some(step) = self.write_absent(context, key, piece) {
                 return step;
             }
-            around.stats.written_past += 1;
-            return self.range(around, key, piece, op != Op::Write);
+            context.stats.written_past += 1;
+            return self.range(context, key, piece, op != Op::Write);
         };
         match self.index[id].transfer() {
             Some(t) => Step::Wait(t),
             None if self.is_bound(id) => self.await_void(),
             None => {
-                around.stats.written_past += 1;
-                self.write_direct(around, key, piece, op)
+                context.stats.written_past += 1;
+                self.write_direct(context, key, piece, op)
             }
         }
     }
@@ -104,27 +104,27 @@ impl Shard {
     /// What has to happen before a direct write of the block, if anything.
     pub(super) fn before_direct(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
     ) -> Option<Step> {
         let e = &self.index[id];
         if self.goes_past(e.key()) {
-            self.forget_record(around, id);
+            self.forget_record(context, id);
             let dirty = self.index[id].dirty != 0;
-            return dirty.then(|| Step::Wait(self.destage(around, id)));
+            return dirty.then(|| Step::Wait(self.destage(context, id)));
         }
         if self.log_failed && self.is_bound(id) {
             return Some(self.await_void());
         }
-        e.position().is_some().then(|| self.activate(around, id, true))
+        e.position().is_some().then(|| self.activate(context, id, true))
     }
 
     /// The block's record is void.
-    pub(super) fn forget_record(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
+    pub(super) fn forget_record(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         self.index[id].clear(DOUBTFUL);
         if self.index[id].position().is_some() {
             assert!(self.index[id].flash_dirty == 0, "a dirty record is void");
-            self.set_record(around, id, None);
+            self.set_record(context, id, None);
         }
     }
 
@@ -133,7 +133,7 @@ impl Shard {
     /// the block is written.
     pub fn drop_void(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
@@ -141,7 +141,7 @@ impl Shard {
         for id in from..end {
             let e = &self.index[id];
             if !e.is_vacant() && self.goes_past(e.key()) && e.transfer().is_none() {
-                self.forget_record(around, id);
+                self.forget_record(context, id);
                 self.forget_if_empty(id);
             }
         }
@@ -170,11 +170,11 @@ impl Shard {
     }
 
     /// Evaluates the writes that waited for records to be void.
-    pub fn release_parked(&mut self, around: &mut Surroundings<'_>) {
+    pub fn release_parked(&mut self, context: &mut ShardContext<'_>) {
         let mut parked = core::mem::replace(&mut self.parked, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut parked) {
-            self.try_again(around, w);
+            self.try_again(context, w);
         }
-        self.close_runs(around);
+        self.close_runs(context);
     }
 }

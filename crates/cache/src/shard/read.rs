@@ -1,11 +1,12 @@
 //! Reads: from DRAM, from flash, from the backing store.
 
-use forebay_effect::{Effect, IoError, Place, Segment, Slot};
+use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 use forebay_replacement::Policy;
 
 use super::transfer::Kind;
-use super::{Shard, Step, Surroundings};
+use super::{Shard, ShardContext, Step};
+use crate::frames::Frame;
 use crate::index::{EntryId, LEAVING};
 use crate::waiters::Piece;
 
@@ -20,94 +21,99 @@ pub(super) enum Found {
 }
 
 impl Shard {
-    /// The slot of a block, for a read that takes bytes of it at once; `None` if that is not all
+    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
     /// there is to it.
     #[inline]
-    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Slot> {
+    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
-        let slot = e.slot()?;
+        let frame = e.frame()?;
         if self.masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
         self.told += 1;
-        self.replacement.on_access(self.slots.local(slot));
-        Some(slot)
+        self.replacement.on_access(self.frames.local(frame));
+        Some(frame)
     }
 
     pub(super) fn read(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
     ) -> Step {
         let (wanted, _) = self.masks(piece.start, piece.length);
         let Some(id) = self.index.find(key) else {
-            self.count(around, piece, Found::Nowhere, false);
-            return self.read_absent(around, key, piece);
+            self.count(context, piece, Found::Nowhere, false);
+            return self.read_absent(context, key, piece);
         };
         let e = &self.index[id];
-        if let (Some(slot), 0) = (e.slot(), wanted & !e.valid) {
-            let from = Place::Slot { slot, offset: piece.start };
-            let to = self.request_place(around, piece);
-            around.effects.push(Effect::Copy { from, to, length: piece.length });
-            self.count(around, piece, Found::Tier1, false);
-            self.used(around, id, slot, piece);
+        if let (Some(frame), 0) = (e.frame(), wanted & !e.valid) {
+            let from = Place::Slot { slot: frame, offset: piece.start };
+            let to = self.request_place(context, piece);
+            context.effects.push(Effect::Copy { from, to, length: piece.length });
+            self.count(context, piece, Found::Tier1, false);
+            self.used(context, id, frame, piece);
             return Step::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
             let found = self.found_in_flight(t);
-            self.count(around, piece, found, false);
+            self.count(context, piece, found, false);
             return Step::Wait(t);
         }
         if wanted & e.lost() != 0 {
-            self.count(around, piece, Found::Tier2, false);
+            self.count(context, piece, Found::Tier2, false);
             return Step::Done(Err(IoError::Corrupt));
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
         let late = on_flash && !piece.counted && self.is_past_its_time(id);
-        around.stats.flash_rescued += u64::from(late);
-        self.count(around, piece, found, false);
-        if on_flash { self.read_flash(around, id, piece) } else { self.fetch(around, id, piece) }
+        context.stats.flash_rescued += u64::from(late);
+        self.count(context, piece, found, false);
+        if on_flash { self.read_flash(context, id, piece) } else { self.fetch(context, id, piece) }
     }
 
     fn read_absent(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
     ) -> Step {
         if let Some(t) = self.waiting_range(key) {
-            around.stats.waits_range += 1;
+            context.stats.waits_range += 1;
             return Step::Wait(t);
         }
         if !self.policy.allocate_on_read {
-            return self.read_around(around, key, piece);
+            return self.read_around(context, key, piece);
         }
-        let stuck = self.is_stuck(around) || self.is_jammed(around);
-        if stuck && (self.slots.free_count() == 0 || self.index.is_full()) {
+        let stuck = self.is_stuck(context) || self.is_jammed(context);
+        if stuck && (self.frames.free_count() == 0 || self.index.is_full()) {
             // Dirty blocks that cannot leave hold everything: reads go past the cache.
-            return self.read_around(around, key, piece);
+            return self.read_around(context, key, piece);
         }
         let Some(id) = self.index.insert(key) else { return Step::NoRoom };
-        let step = self.fetch(around, id, piece);
+        let step = self.fetch(context, id, piece);
         self.forget_if_empty(id);
         step
     }
 
     /// Straight from the backing store to the client. Nothing of the block is cached.
-    fn read_around(&mut self, around: &mut Surroundings<'_>, key: BlockKey, piece: &Piece) -> Step {
+    fn read_around(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        piece: &Piece,
+    ) -> Step {
         if !self.may_be_loose() {
             return Step::NoRoom;
         }
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
-        let place = self.request_place(around, piece);
+        let place = self.request_place(context, piece);
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
         let kind = Kind::DirectRead { request, pieces: 1 };
         let range = (start, start + u64::from(piece.length));
-        self.run(around, key, range, kind, Some(segment), |k| match k {
+        self.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectRead { request: r, pieces } if *r == request => {
                 *pieces += 1;
                 true
@@ -121,74 +127,74 @@ impl Shard {
     /// record holds comes first: the backing store may have an older version of it.
     pub(super) fn fetch(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
     ) -> Step {
         if self.index[id].flash_valid & !self.index[id].valid != 0 {
-            return self.read_flash(around, id, piece);
+            return self.read_flash(context, id, piece);
         }
-        if !self.ensure_slot(around, id, piece) {
+        if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
         let e = &self.index[id];
-        let (key, slot) = (e.key(), e.slot().expect("just ensured"));
+        let (key, frame) = (e.key(), e.frame().expect("just ensured"));
         let start = key.block().0 << self.block_shift;
-        let length = self.block_bytes(around, key);
+        let length = self.block_bytes(context, key);
         let range = (start, start + u64::from(length));
         if e.valid == 0 {
-            let place = Place::Slot { slot, offset: 0 };
+            let place = Place::Slot { slot: frame, offset: 0 };
             let segment = Some(Segment { place, length });
-            let t = self.run(around, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
+            let t = self.run(context, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
             self.index[id].set_transfer(Some(t));
             return Step::Wait(t);
         }
         let Some(bounce) = self.take_bounce() else { return Step::NoRoom };
         let t = self.start_on(id, Kind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
-        let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
         stats.backing_read_bytes += u64::from(length);
         let (token, device) = (self.token(t), Self::backing(key.volume()));
         let place = Place::Slot { slot: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
-        around.effects.push_slice(effect, &[Segment { place, length }]);
+        context.effects.push_slice(effect, &[Segment { place, length }]);
         Step::Wait(t)
     }
 
     /// A transfer that brings the block's record in from flash.
     pub(super) fn read_flash(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
     ) -> Step {
-        if !self.ensure_slot(around, id, piece) {
+        if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
         let e = &self.index[id];
         let bounce = if e.valid == 0 {
             None
         } else {
-            let Some(slot) = self.take_bounce() else { return Step::NoRoom };
-            Some(slot)
+            let Some(frame) = self.take_bounce() else { return Step::NoRoom };
+            Some(frame)
         };
         let e = &self.index[id];
         let position = e.position().expect("a record to read");
-        let target = bounce.or(e.slot()).expect("just ensured");
+        let target = bounce.or(e.frame()).expect("just ensured");
         let t = self.start_on(id, Kind::FlashRead { position }, (0, 0));
         self.transfers[t].bounce = bounce;
-        self.issue_flash_read(around, id, t, target);
+        self.issue_flash_read(context, id, t, target);
         Step::Wait(t)
     }
 
     pub(super) fn issue_flash_read(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         t: u32,
-        target: forebay_effect::Slot,
+        target: crate::frames::Frame,
     ) {
-        let log = around.log.as_deref().expect("a record needs a log");
+        let log = context.log.as_deref().expect("a record needs a log");
         let e = &self.index[id];
         let page = log.geometry().page_size;
         let offset = log.byte_offset(e.position().expect("a record to read"));
@@ -197,7 +203,7 @@ impl Shard {
         let token = self.token(t);
         let effect = Effect::Read { token, device: forebay_effect::Device::Flash, offset, length };
         let segments = self.payload_segments(target, e.flash_valid, true, page);
-        around.effects.push_with(effect, segments);
+        context.effects.push_with(effect, segments);
     }
 
     /// An access to a block under transfer counts by where the transfer finds it.
@@ -213,7 +219,7 @@ impl Shard {
     /// Counts an access once, however often its piece is evaluated.
     pub(super) fn count(
         &self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         piece: &mut Piece,
         found: Found,
         write: bool,
@@ -221,8 +227,8 @@ impl Shard {
         if core::mem::replace(&mut piece.counted, true) {
             return;
         }
-        let volume = around.front.requests[piece.request].volume;
-        let stats = &mut around.front.volumes[usize::from(volume)].stats;
+        let volume = context.front.requests[piece.request].volume;
+        let stats = &mut context.front.volumes[usize::from(volume)].stats;
         let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };
         match found {
             Found::Tier1 => hits.tier1 += 1,

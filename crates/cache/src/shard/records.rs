@@ -3,7 +3,7 @@
 use forebay_flash::Position;
 use forebay_flash::sabotage::Bug;
 
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
 use crate::front::Front;
 use crate::index::{EntryId, NONE};
 
@@ -11,29 +11,29 @@ impl Shard {
     /// The block's record moves to a position (or there is none any more).
     pub(super) fn set_record(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<(Position, u32, u16, u16)>,
     ) {
         let was_dirty = self.index[id].is_dirty();
         if let Some(old) = self.index[id].position() {
-            let log = around.log.as_deref().expect("a record needs a log");
+            let log = context.log.as_deref().expect("a record needs a log");
             let region = log.region_of(old);
             self.unlist(id, region);
-            self.count_record(around, id, region, false);
-            match &mut self.second {
+            self.count_record(context, id, region, false);
+            match &mut self.flash_replacement {
                 // (Of a record that is being forgotten, the log knows itself.)
-                Some(second) if !second.is_unmapping(id) => {
-                    let careless = around.front.sabotage.is(Bug::ChosenCellsUsedAgain);
+                Some(flash) if !flash.is_unmapping(id) => {
+                    let careless = context.front.sabotage.is(Bug::ChosenCellsUsedAgain);
                     match self.cleaning && !careless {
                         true => self.held.push(old),
                         false => {
-                            let log = around.log.as_deref_mut().expect("a record needs a log");
+                            let log = context.log.as_deref_mut().expect("a record needs a log");
                             log.release_cell(old);
                         }
                     }
                 }
-                Some(second) => second.set_unmapping(id, false),
+                Some(flash) => flash.set_unmapping(id, false),
                 None => {}
             }
         }
@@ -49,10 +49,10 @@ impl Shard {
                 e.set_position(Some(position));
                 e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);
-                let log = around.log.as_deref().expect("a record needs a log");
+                let log = context.log.as_deref().expect("a record needs a log");
                 let region = log.region_of(position);
                 self.list(id, region);
-                self.count_record(around, id, region, true);
+                self.count_record(context, id, region, true);
                 if dirty & !valid != 0 {
                     self.lost += 1;
                     let key = self.index[id].key();
@@ -60,14 +60,14 @@ impl Shard {
                 }
             }
         }
-        self.count_dirty(id, was_dirty, around.front);
-        self.restand(id, to.is_some());
+        self.count_dirty(id, was_dirty, context.front);
+        self.update_residence(id, to.is_some());
     }
 
     /// A record of this region comes or goes: keeps account of it if it is dirty.
     pub(super) fn count_record(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         region: u32,
         comes: bool,
@@ -78,14 +78,14 @@ impl Shard {
         }
         let volume = usize::from(e.key().volume());
         let (count, owed) =
-            (&mut self.regions_dirty[region as usize], &mut around.front.volumes[volume].owed);
+            (&mut self.regions_dirty[region as usize], &mut context.front.volumes[volume].owed);
         if comes {
             (*count, *owed) = (*count + 1, *owed + 1);
         } else {
             (*count, *owed) = (*count - 1, *owed - 1);
         }
         let owed = *owed;
-        around.front.stores.note_dirty(volume, owed);
+        context.front.stores.note_dirty(volume, owed);
     }
 
     /// Puts the entry into a region's list.

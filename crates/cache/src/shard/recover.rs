@@ -9,7 +9,7 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
 
 /// A record that is not in the index.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Shard {
     /// A record found by recovery.
     pub fn recovered(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         position: Position,
         checksum: u32,
@@ -33,10 +33,10 @@ impl Shard {
         match self.entry(key) {
             Some(id) => {
                 self.spilled.remove(&key);
-                self.set_record(around, id, Some((position, checksum, valid, dirty)));
+                self.set_record(context, id, Some((position, checksum, valid, dirty)));
             }
             None => {
-                around.stats.recovered_spilled += 1;
+                context.stats.recovered_spilled += 1;
                 self.spilled.insert(key, Spilled { position, checksum, valid, dirty });
             }
         }
@@ -49,11 +49,11 @@ impl Shard {
     }
 
     /// A tombstone found by recovery.
-    pub fn recovered_tombstone(&mut self, around: &mut Surroundings<'_>, key: BlockKey) {
+    pub fn recovered_tombstone(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
         if let Some(id) = self.index.find(key) {
             if self.index[id].position().is_some() {
-                self.set_record(around, id, None);
+                self.set_record(context, id, None);
             }
             self.forget_if_empty(id);
         }
@@ -63,7 +63,7 @@ impl Shard {
     /// `left` the blocks whose clean records find none; gives the number of dirty ones that do not.
     pub fn place_spilled(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         left: &mut Vec<BlockKey>,
     ) -> u64 {
         let mut spilled = core::mem::take(&mut self.spilled);
@@ -77,7 +77,7 @@ impl Shard {
                 match self.entry(key) {
                     Some(id) => {
                         let to = (s.position, s.checksum, s.valid, s.dirty);
-                        self.set_record(around, id, Some(to));
+                        self.set_record(context, id, Some(to));
                     }
                     None if dirty => homeless += 1,
                     None => left.push(key),
@@ -92,7 +92,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, around};
+    use crate::cache::{Cache, context};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use forebay_flash::{Geometry, Record};
 
@@ -121,13 +121,13 @@ mod tests {
     fn find(cache: &mut Cache, block: u64, page: u32) {
         let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(0, block), Position(first + page));
-        cache.shards[0].recovered(&mut around!(cache), key, position, 0, (1, 0));
+        cache.shards[0].recovered(&mut context!(cache), key, position, 0, (1, 0));
     }
 
     /// Recovery ends; the page of the block's record.
     fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
-        let homeless = cache.shards[0].place_spilled(&mut around!(cache), &mut left);
+        let homeless = cache.shards[0].place_spilled(&mut context!(cache), &mut left);
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
         let shard = &cache.shards[0];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn forget(cache: &mut Cache, block: u64) {
-        cache.shards[0].recovered_tombstone(&mut around!(cache), BlockKey::new(0, block));
+        cache.shards[0].recovered_tombstone(&mut context!(cache), BlockKey::new(0, block));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use forebay_effect::IoError;
 use forebay_flash::Log;
 
-use super::{DESTAGES_FAILED_MAX, Shard, Surroundings};
+use super::{DESTAGES_FAILED_MAX, Shard, ShardContext};
 use crate::slab::Fifo;
 use crate::volume::Past;
 
@@ -15,13 +15,13 @@ impl Shard {
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
-    pub fn serve_starved(&mut self, around: &mut Surroundings<'_>) -> bool {
+    pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
         if !core::mem::take(&mut self.room) || self.starved.is_empty() {
             return false;
         }
         let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut starved) {
-            if !self.try_again(around, w) {
+            if !self.try_again(context, w) {
                 // Still no room: it keeps its place before the rest.
                 let mut rest = starved;
                 let mut own = core::mem::replace(&mut self.starved, Fifo::EMPTY);
@@ -34,7 +34,7 @@ impl Shard {
                 break;
             }
         }
-        self.close_runs(around);
+        self.close_runs(context);
         true
     }
 
@@ -51,48 +51,48 @@ impl Shard {
     }
 
     /// Whether the log, or the index, has no room, and only stores can make any that fail.
-    pub(super) fn is_jammed(&self, around: &Surroundings<'_>) -> bool {
-        self.jam && self.is_short(around)
+    pub(super) fn is_jammed(&self, context: &ShardContext<'_>) -> bool {
+        self.jam && self.is_short(context)
     }
 
     /// Whether that has been waited for long enough.
-    pub(super) fn is_hopeless(&self, around: &Surroundings<'_>) -> bool {
-        self.hopeless && self.is_short(around)
+    pub(super) fn is_hopeless(&self, context: &ShardContext<'_>) -> bool {
+        self.hopeless && self.is_short(context)
     }
 
-    fn is_short(&self, around: &Surroundings<'_>) -> bool {
-        self.index.is_full() || around.log.as_deref().is_some_and(Log::is_short)
+    fn is_short(&self, context: &ShardContext<'_>) -> bool {
+        self.index.is_full() || context.log.as_deref().is_some_and(Log::is_short)
     }
 
     /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
-    pub fn refuse_starved(&mut self, around: &mut Surroundings<'_>) {
-        if !self.is_hopeless(around) {
+    pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
+        if !self.is_hopeless(context) {
             return;
         }
         let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
         let mut others = Fifo::EMPTY;
         while let Some(w) = self.waiters.pop_front(&mut starved) {
             let request = self.waiters[w].piece.request;
-            let r = &around.front.requests[request];
+            let r = &context.front.requests[request];
             if r.op.modifies() {
                 let volume = usize::from(r.volume);
-                if !self.try_again(around, w) {
+                if !self.try_again(context, w) {
                     // (It went back to the starved, of whom there are no others now.)
                     self.starved = Fifo::EMPTY;
-                    if around.front.volumes[volume].past == Past::Opening {
+                    if context.front.volumes[volume].past == Past::Opening {
                         // It may, when that is noted.
                         self.waiters.push_back(&mut others, w);
                         continue;
                     }
                     self.waiters.remove(w);
-                    around.front.pieces_done(request, 1, Err(IoError::Device));
+                    context.front.pieces_done(request, 1, Err(IoError::Device));
                 }
             } else {
                 self.waiters.push_back(&mut others, w);
             }
         }
         self.starved = others;
-        self.close_runs(around);
+        self.close_runs(context);
     }
 
     /// Whether pieces wait for an index entry.
@@ -101,10 +101,10 @@ impl Shard {
     }
 
     /// No transfer is under way that could make room, and flash takes no more.
-    pub(super) fn is_stuck(&self, around: &Surroundings<'_>) -> bool {
+    pub(super) fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
         let cannot_leave = self.log_failed && !self.all_past
             || self.destages_failed >= DESTAGES_FAILED_MAX
-            || self.is_hopeless(around);
+            || self.is_hopeless(context);
         cannot_leave && self.transfers.in_use() == 0
     }
 }

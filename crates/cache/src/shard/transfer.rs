@@ -1,32 +1,33 @@
 //! Transfers: device operations under way, and runs of blocks that share one.
 
-use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::EntryId;
 use crate::slab::{Fifo, NONE};
 
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Backing store to slots, or by way of a bounce slot to merge.
+    /// Backing store to frames, or by way of a bounce frame to merge.
     Fetch,
-    /// Flash to a slot, or by way of a bounce slot to merge; then the checksum.
+    /// Flash to a frame, or by way of a bounce frame to merge; then the checksum.
     FlashRead { position: Position },
-    /// A slot to the log.
+    /// A frame to the log.
     Append { valid: u16, dirty: u16 },
-    /// Flash to a bounce slot, on the way to the head of the log.
+    /// Flash to a bounce frame, on the way to the head of the log.
     CarryRead { position: Position },
     /// To the head of the log, in the place of a record whose region is to be used again: the same
-    /// from a bounce slot or, without valid granules, that the dirty ones are lost.
+    /// from a bounce frame or, without valid granules, that the dirty ones are lost.
     Carry { position: Position, valid: u16, dirty: u16 },
-    /// A slot to the backing store (no flash tier): blocks whose dirty granules leave.
+    /// A frame to the backing store (no flash tier): blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
-    DestageRecord { rest: u16, from: Slot, position: Position },
-    /// Flash to a bounce slot, on the way to the backing store.
+    DestageRecord { rest: u16, from: Frame, position: Position },
+    /// Flash to a bounce frame, on the way to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.
     DirectWrite { request: u32, pieces: u32, keep: bool },
@@ -37,7 +38,7 @@ pub(crate) enum Kind {
     /// Backing store to a request's buffer; leaves nothing in the cache.
     DirectRead { request: u32, pieces: u32 },
     /// The durable mark without which a record must not be outdated by a direct write
-    /// (`poison`), nor a slot be recorded as clean while its backing store owes a sync.
+    /// (`poison`), nor a frame be recorded as clean while its backing store owes a sync.
     Activate { poison: bool },
 }
 
@@ -51,15 +52,15 @@ pub(crate) struct Transfer {
     pub start: u64,
     pub end: u64,
     pub waiters: Fifo,
-    pub bounce: Option<Slot>,
+    pub bounce: Option<Frame>,
     /// The stretch it belongs to, and the next transfer of that, of the write that it has become.
     pub stretch: u32,
     pub next: u32,
 }
 
 impl Kind {
-    /// Whether a transfer of this kind may have neither a slot nor a bounce slot of its own. Of all
-    /// others there are never more than there are slots; of these, as many as were allowed for.
+    /// Whether a transfer of this kind may have neither a frame nor a bounce frame of its own. Of all
+    /// others there are never more than there are frames; of these, as many as were allowed for.
     fn is_loose(self) -> bool {
         match self {
             Kind::DirectWrite { keep, .. } => !keep,
@@ -99,7 +100,7 @@ pub(crate) enum Way {
     In,
     /// A request's bytes or zeroes, to the backing store.
     Past,
-    /// Dirty slots, to the backing store.
+    /// Dirty frames, to the backing store.
     Out,
 }
 
@@ -138,7 +139,7 @@ impl Shard {
         })
     }
 
-    /// Whether another transfer may be started that has no slot.
+    /// Whether another transfer may be started that has no frame.
     pub(super) fn may_be_loose(&self) -> bool {
         self.loose < self.loose_max
     }
@@ -163,7 +164,7 @@ impl Shard {
     /// bytes follow on; otherwise opens a new one.
     pub(super) fn run(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         range: (u64, u64),
         kind: Kind,
@@ -184,7 +185,7 @@ impl Shard {
                 return transfer;
             }
         }
-        self.close_run(around, way);
+        self.close_run(context, way);
         let transfer = self.start(kind, key, range);
         let (open, segments) = &mut self.runs.0[way as usize];
         *open = Some(transfer);
@@ -210,13 +211,13 @@ impl Shard {
     /// They lie in one extent. Says how many: each of them would have joined the run.
     pub fn zero_further(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         request: u32,
         blocks: u32,
     ) -> u32 {
         let Some(open) = self.runs.open(Way::Past) else { return 0 };
-        let careless = around.front.sabotage.is(Bug::TrimPassesCachedBlocks);
+        let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
         if !self.index.is_extent_empty(key) && !careless {
             return 0;
         }
@@ -231,7 +232,7 @@ impl Shard {
                 *pieces += more;
                 t.count += more;
                 t.end += u64::from(more) << self.block_shift;
-                let stats = &mut around.front.volumes[usize::from(key.volume())].stats;
+                let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
                 stats.write_hits.miss += u64::from(more);
                 more
             }
@@ -240,18 +241,18 @@ impl Shard {
     }
 
     /// Gives the runs being collected to the driver.
-    pub fn close_runs(&mut self, around: &mut Surroundings<'_>) {
+    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         for way in [Way::In, Way::Past, Way::Out] {
-            self.close_run(around, way);
+            self.close_run(context, way);
         }
     }
 
-    fn close_run(&mut self, around: &mut Surroundings<'_>, way: Way) {
+    fn close_run(&mut self, context: &mut ShardContext<'_>, way: Way) {
         let Some(run) = self.runs.0[way as usize].0.take() else { return };
         let t = &self.transfers[run];
         let (token, device) = (self.token(run), Self::backing(t.key.volume()));
         let (offset, length) = (t.start, t.end - t.start);
-        let stats = &mut around.front.volumes[usize::from(t.key.volume())].stats;
+        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
         let effect = match t.kind {
             Kind::Fetch | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
@@ -263,27 +264,27 @@ impl Shard {
             }
             Kind::Range { request, .. } => {
                 stats.backing_zero_bytes += length;
-                let punch = around.front.may_punch(request);
-                around.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+                let punch = context.front.may_punch(request);
+                context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
                 return;
             }
             other => unreachable!("no run of {other:?}"),
         };
         let segments = &mut self.runs.0[way as usize].1;
-        around.effects.push_slice(effect, segments);
+        context.effects.push_slice(effect, segments);
         segments.clear();
     }
 
-    /// Takes a bounce slot, if there is one.
-    pub(super) fn take_bounce(&mut self) -> Option<Slot> {
+    /// Takes a bounce frame, if there is one.
+    pub(super) fn take_bounce(&mut self) -> Option<Frame> {
         self.bounce.take(crate::index::NONE)
     }
 
-    /// The segments of a record's payload in `slot`: its granules one after another, then
+    /// The segments of a record's payload in `frame`: its granules one after another, then
     /// what fills the last page.
     pub(super) fn payload_segments(
         &self,
-        slot: Slot,
+        frame: Frame,
         valid: u16,
         padded: bool,
         page: u32,
@@ -291,7 +292,10 @@ impl Shard {
         let bytes = valid.count_ones() << self.granule_shift;
         let pad = if padded { bytes.next_multiple_of(page) - bytes } else { 0 };
         self.granule_runs(valid)
-            .map(move |(offset, length)| Segment { place: Place::Slot { slot, offset }, length })
+            .map(move |(offset, length)| Segment {
+                place: Place::Slot { slot: frame, offset },
+                length,
+            })
             .chain((pad > 0).then_some(Segment { place: Place::Void, length: pad }))
     }
 }

@@ -13,7 +13,7 @@ use forebay_flash::sabotage::Bug;
 
 use super::read::Found;
 use super::transfer::{Kind, Way};
-use super::{Acknowledge, Partial, Shard, Step, Surroundings};
+use super::{Acknowledge, Partial, Shard, ShardContext, Step};
 use crate::index::{EntryId, IN_DIRTY_LIST};
 use crate::volume::Past;
 use crate::waiters::Piece;
@@ -22,33 +22,33 @@ impl Shard {
     /// A write (or a zeroing of a cached block) that ends in the cache.
     pub(super) fn write_back(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if self.log_failed || self.is_jammed(around) && self.may_go_past(key) {
-            return self.write_past(around, key, piece, op);
+        if self.log_failed || self.is_jammed(context) && self.may_go_past(key) {
+            return self.write_past(context, key, piece, op);
         }
         let (touched, covered) = self.masks(piece.start, piece.length);
         let id = match self.index.find(key) {
             Some(id) => id,
             None => {
-                if let Some(step) = self.write_absent(around, key, piece) {
+                if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
                 let Some(id) = self.index.insert(key) else { return Step::NoRoom };
                 id
             }
         };
-        let step = self.write_entry(around, id, piece, op, touched, covered);
+        let step = self.write_entry(context, id, piece, op, touched, covered);
         self.forget_if_empty(id);
         step
     }
 
     fn write_entry(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
         op: Op,
@@ -56,16 +56,16 @@ impl Shard {
         covered: u16,
     ) -> Step {
         let e = &self.index[id];
-        self.count_write(around, piece, id);
-        let fua = around.front.requests[piece.request].flags.contains(Flags::FUA);
-        let careless = around.front.sabotage.is(Bug::SlotWrittenUnderSpill)
+        self.count_write(context, piece, id);
+        let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
+        let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
             && self.acknowledge == Acknowledge::Dram
             && !fua;
         let spilling = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
         if let Some(t) = e.transfer().filter(|&t| !(careless && spilling(t))) {
             match self.transfers[t].kind {
-                Kind::Fetch | Kind::FlashRead { .. } => around.stats.write_met_fetch += 1,
-                _ => around.stats.write_met_outgoing += 1,
+                Kind::Fetch | Kind::FlashRead { .. } => context.stats.write_met_fetch += 1,
+                _ => context.stats.write_met_outgoing += 1,
             }
             return Step::Wait(t);
         }
@@ -75,26 +75,26 @@ impl Shard {
             return Step::Done(Err(forebay_effect::IoError::Corrupt));
         }
         let missing = !e.valid & !covered & !lost;
-        let hides = around.front.sabotage.is(Bug::PartialHidesOlder);
+        let hides = context.front.sabotage.is(Bug::PartialHidesOlder);
         if e.flash_valid & missing != 0 && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.
-            return self.read_flash(around, id, piece);
+            return self.read_flash(context, id, piece);
         }
         let partial_edges = touched & missing != 0;
         if partial_edges || (self.partial == Partial::Fill && self.all & missing != 0) {
-            around.stats.read_modify_writes += u64::from(partial_edges);
-            return self.fetch(around, id, piece);
+            context.stats.read_modify_writes += u64::from(partial_edges);
+            return self.fetch(context, id, piece);
         }
-        if !self.ensure_slot(around, id, piece) {
+        if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
-        let slot = self.index[id].slot().expect("just ensured");
-        let to = Place::Slot { slot, offset: piece.start };
+        let frame = self.index[id].frame().expect("just ensured");
+        let to = Place::Slot { slot: frame, offset: piece.start };
         if op == Op::Write {
-            let from = self.request_place(around, piece);
-            around.effects.push(Effect::Copy { from, to, length: piece.length });
-        } else if !around.front.sabotage.is(Bug::TrimLeavesOldData) {
-            around.effects.push(Effect::Zero { to, length: piece.length });
+            let from = self.request_place(context, piece);
+            context.effects.push(Effect::Copy { from, to, length: piece.length });
+        } else if !context.front.sabotage.is(Bug::TrimLeavesOldData) {
+            context.effects.push(Effect::Zero { to, length: piece.length });
         }
         let whole = covered == self.all;
         match op {
@@ -109,14 +109,14 @@ impl Shard {
         e.dirty |= touched;
         let listed = e.has(IN_DIRTY_LIST);
         e.set(IN_DIRTY_LIST);
-        self.count_dirty(id, was_dirty, around.front);
+        self.count_dirty(id, was_dirty, context.front);
         if !listed {
             let volume = usize::from(self.index[id].key().volume());
-            self.slots.push_dirty(slot, volume);
+            self.frames.push_dirty(frame, volume);
         }
-        self.used(around, id, slot, piece);
+        self.used(context, id, frame, piece);
         if fua || (self.has_flash && self.acknowledge == Acknowledge::Flash) {
-            return match self.persist(around, id, true) {
+            return match self.persist(context, id, true) {
                 Some(t) => Step::Applied(t),
                 None => Step::Done(Err(forebay_effect::IoError::Device)),
             };
@@ -124,26 +124,26 @@ impl Shard {
         Step::Done(Ok(()))
     }
 
-    fn count_write(&self, around: &mut Surroundings<'_>, piece: &mut Piece, id: EntryId) {
+    fn count_write(&self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.index[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
         let late = on_flash && !piece.counted && self.is_past_its_time(id);
-        around.stats.flash_rescued += u64::from(late);
+        context.stats.flash_rescued += u64::from(late);
         let found = match e.transfer() {
             // It is dropped, wherever it is.
             _ if !self.policy.allocate_on_write => Found::Nowhere,
             Some(t) => self.found_in_flight(t),
-            None if e.slot().is_some() => Found::Tier1,
+            None if e.frame().is_some() => Found::Tier1,
             None if e.flash_valid != 0 => Found::Tier2,
             None => Found::Nowhere,
         };
-        self.count(around, piece, found, true);
+        self.count(context, piece, found, true);
     }
 
     /// A write that is done when the backing store has it.
     pub(super) fn write_direct(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
@@ -151,26 +151,26 @@ impl Shard {
         let id = match self.index.find(key) {
             Some(id) => id,
             None => {
-                if let Some(step) = self.write_absent(around, key, piece) {
+                if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
                 if !self.policy.allocate_on_write {
-                    return self.range(around, key, piece, false);
+                    return self.range(context, key, piece, false);
                 }
                 let Some(id) = self.index.insert(key) else { return Step::NoRoom };
                 id
             }
         };
-        self.count_write(around, piece, id);
+        self.count_write(context, piece, id);
         let step = match self.index[id].transfer() {
             Some(t) => {
                 match self.transfers[t].kind {
-                    Kind::Fetch | Kind::FlashRead { .. } => around.stats.write_met_fetch += 1,
-                    _ => around.stats.write_met_outgoing += 1,
+                    Kind::Fetch | Kind::FlashRead { .. } => context.stats.write_met_fetch += 1,
+                    _ => context.stats.write_met_outgoing += 1,
                 }
                 Step::Wait(t)
             }
-            None => self.direct(around, id, piece, op),
+            None => self.direct(context, id, piece, op),
         };
         self.forget_if_empty(id);
         step
@@ -179,16 +179,16 @@ impl Shard {
     /// A direct write or zeroing over an entry without a transfer.
     fn direct(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
         op: Op,
     ) -> Step {
         let key = self.index[id].key();
-        if let Some(step) = self.wait_to_pass(around, key) {
+        if let Some(step) = self.wait_to_pass(context, key) {
             return step;
         }
-        if let Some(step) = self.before_direct(around, id) {
+        if let Some(step) = self.before_direct(context, id) {
             return step;
         }
         let keep = self.policy.allocate_on_write;
@@ -196,11 +196,11 @@ impl Shard {
             return Step::NoRoom;
         }
         if keep && op == Op::Write {
-            if !self.ensure_slot(around, id, piece) {
+            if !self.ensure_frame(context, id, piece) {
                 return Step::NoRoom;
             }
-            let slot = self.index[id].slot().expect("just ensured");
-            self.used(around, id, slot, piece);
+            let frame = self.index[id].frame().expect("just ensured");
+            self.used(context, id, frame, piece);
         }
         self.index.set_zeroed(id, false);
         let (touched, _) = self.masks(piece.start, piece.length);
@@ -209,8 +209,8 @@ impl Shard {
             let e = &mut self.index[id];
             assert!(e.dirty & touched == 0, "direct write over dirty granules");
             e.valid &= !touched;
-            if e.valid == 0 && e.slot().is_some() {
-                self.release_slot(id);
+            if e.valid == 0 && e.frame().is_some() {
+                self.release_frame(id);
             }
         }
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
@@ -218,20 +218,20 @@ impl Shard {
         let request = piece.request;
         if op != Op::Write {
             let t = self.start_on(id, Kind::DirectZero { request }, range);
-            let volume = &mut around.front.volumes[usize::from(key.volume())];
+            let volume = &mut context.front.volumes[usize::from(key.volume())];
             volume.direct_begins();
             let stats = &mut volume.stats;
             stats.backing_zero_bytes += u64::from(piece.length);
-            let punch = around.front.may_punch(request);
+            let punch = context.front.may_punch(request);
             let (token, device) = (self.token(t), Self::backing(key.volume()));
             let (offset, length) = (start, u64::from(piece.length));
-            around.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+            context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
             return Step::Joined;
         }
-        let segment = Segment { place: self.request_place(around, piece), length: piece.length };
+        let segment = Segment { place: self.request_place(context, piece), length: piece.length };
         let before = self.runs.open(Way::Past);
         let kind = Kind::DirectWrite { request, pieces: 1, keep };
-        let t = self.run(around, key, range, kind, Some(segment), |k| match k {
+        let t = self.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
                 *pieces += 1;
                 true
@@ -239,7 +239,7 @@ impl Shard {
             _ => false,
         });
         if before != Some(t) {
-            around.front.volumes[usize::from(key.volume())].direct_begins();
+            context.front.volumes[usize::from(key.volume())].direct_begins();
         }
         self.index[id].set_transfer(Some(t));
         Step::Joined
@@ -247,10 +247,10 @@ impl Shard {
 
     /// Before something goes to the volume's store past the log, the log has to have noted that it may:
     /// what is to be done if it has not.
-    fn wait_to_pass(&self, around: &mut Surroundings<'_>, key: BlockKey) -> Option<Step> {
+    fn wait_to_pass(&self, context: &mut ShardContext<'_>, key: BlockKey) -> Option<Step> {
         let volume = key.volume();
-        let past = &mut around.front.volumes[usize::from(volume)].past;
-        match (*past, around.log.as_deref_mut()) {
+        let past = &mut context.front.volumes[usize::from(volume)].past;
+        match (*past, context.log.as_deref_mut()) {
             (Past::Open, _) | (_, None) => None,
             // It can take no note. (Of a store that is the whole truth it need not.)
             _ if self.log_failed && !self.policy.write_back => None,
@@ -264,7 +264,7 @@ impl Shard {
             (Past::Closed, Some(log)) => {
                 *past = Past::Opening;
                 log.pass(volume);
-                around.stats.passes += 1;
+                context.stats.passes += 1;
                 Some(Step::NoRoom)
             }
         }
@@ -274,7 +274,7 @@ impl Shard {
     /// the record.
     pub(super) fn activate(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         poison: bool,
     ) -> Step {
@@ -289,7 +289,7 @@ impl Shard {
         let key = self.index[id].key();
         let t = self.start_on(id, Kind::Activate { poison }, (0, 0));
         let ticket = self.ticket(t);
-        around.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
+        context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
         Step::Wait(t)
     }
 
@@ -297,35 +297,35 @@ impl Shard {
     /// zeroed behind the cache; runs of blocks without an entry are zeroed as ranges.
     pub(super) fn zero(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let past = around.front.sabotage.is(Bug::DestageOverDirectWrite);
-        let past = |id| past && self.index[id].slot().is_none();
+        let past = context.front.sabotage.is(Bug::DestageOverDirectWrite);
+        let past = |id| past && self.index[id].frame().is_none();
         if self.index.find(key).is_some_and(|id| !past(id)) {
             if self.writes_back(key) {
-                return self.write_back(around, key, piece, op);
+                return self.write_back(context, key, piece, op);
             }
-            return self.write_direct(around, key, piece, op);
+            return self.write_direct(context, key, piece, op);
         }
-        if let Some(step) = self.write_absent(around, key, piece) {
+        if let Some(step) = self.write_absent(context, key, piece) {
             return step;
         }
-        self.range(around, key, piece, true)
+        self.range(context, key, piece, true)
     }
 
     /// A write or zeroing finds no entry: counts that, and waits for a range that the block is in.
     pub(super) fn write_absent(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
     ) -> Option<Step> {
-        self.count(around, piece, Found::Nowhere, true);
+        self.count(context, piece, Found::Nowhere, true);
         let t = self.waiting_range(key)?;
-        around.stats.waits_range += 1;
+        context.stats.waits_range += 1;
         Some(Step::Wait(t))
     }
 
@@ -333,12 +333,12 @@ impl Shard {
     /// it ends, whoever wants the block waits for it.
     pub(super) fn range(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &Piece,
         zero: bool,
     ) -> Step {
-        if let Some(step) = self.wait_to_pass(around, key) {
+        if let Some(step) = self.wait_to_pass(context, key) {
             return step;
         }
         if !self.may_be_loose() {
@@ -347,11 +347,11 @@ impl Shard {
         let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
-        let place = self.request_place(around, piece);
+        let place = self.request_place(context, piece);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
         let before = self.runs.open(Way::Past);
         let kind = Kind::Range { request, pieces: 1, zero };
-        let t = self.run(around, key, range, kind, segment, |k| match k {
+        let t = self.run(context, key, range, kind, segment, |k| match k {
             Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
                 *pieces += 1;
                 true
@@ -361,8 +361,8 @@ impl Shard {
         if before != Some(t) {
             let place = self.range_place(key.0);
             self.ranges.insert(place, t);
-            around.front.volumes[usize::from(key.volume())].direct_begins();
-            around.stats.range_zeroes += u64::from(zero);
+            context.front.volumes[usize::from(key.volume())].direct_begins();
+            context.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined
     }

@@ -7,9 +7,9 @@ use forebay_flash::{BlockKey, Mapping, Position};
 
 use super::clean::volume_bit;
 use super::transfer::Kind;
-use super::{Shard, Surroundings};
+use super::{Shard, ShardContext};
+use crate::flash_replacement::{FlashReplacement, Residence};
 use crate::index::{EntryId, LEAVING, NONE, UNREADABLE};
-use crate::second::{Second, Stand};
 
 /// Mappings of a region that is reclaimed, on their way.
 #[derive(Debug)]
@@ -33,79 +33,80 @@ pub(crate) enum MoveState {
 impl Shard {
     /// The block's state has changed: it stands where that puts it. `anew` if it is to stay even
     /// though it had given way.
-    pub(super) fn restand(&mut self, id: EntryId, anew: bool) {
-        let Some(second) = &mut self.second else { return };
+    pub(super) fn update_residence(&mut self, id: EntryId, anew: bool) {
+        let Some(flash) = &mut self.flash_replacement else { return };
         let e = &self.index[id];
         let key = e.key();
-        let on_its_way = e.slot().is_some() && e.has(LEAVING);
-        let resident = e.slot().is_some() && !e.has(LEAVING);
-        let record = e.position().is_some() && !second.is_unmapping(id);
+        let on_its_way = e.frame().is_some() && e.has(LEAVING);
+        let resident = e.frame().is_some() && !e.has(LEAVING);
+        let record = e.position().is_some() && !flash.is_unmapping(id);
         let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
         let to = if !record && !on_its_way {
-            Stand::Out
+            Residence::Uncounted
         } else if e.has(UNREADABLE) || fails {
-            Stand::Pinned
-        } else if second.stand(id) == Stand::Leaving && !anew {
-            Stand::Leaving
+            Residence::Pinned
+        } else if flash.residence(id) == Residence::Leaving && !anew {
+            Residence::Leaving
         } else if !resident {
-            Stand::Tier2
+            Residence::FlashOnly
         } else if e.flash_dirty == 0 {
-            Stand::Copy
+            Residence::CleanCopy
         } else {
-            Stand::DirtyCopy
+            Residence::DirtyCopy
         };
-        second.put(id, key, to);
+        flash.put(id, key, to);
     }
 
     /// The block is about to be in memory: it must not be what gives way to that.
-    pub(super) fn step_out(&mut self, id: EntryId) {
-        if let Some(second) = &mut self.second {
-            second.put(id, self.index[id].key(), Stand::Out);
+    pub(super) fn forget_residence(&mut self, id: EntryId) {
+        if let Some(flash) = &mut self.flash_replacement {
+            flash.put(id, self.index[id].key(), Residence::Uncounted);
         }
     }
 
     /// Blocks in memory whose dirty record is kept; 0 in other layouts.
     pub fn dirty_copies(&self) -> u64 {
-        self.second.as_ref().map_or(0, |second| u64::from(second.dirty_copies()))
+        self.flash_replacement.as_ref().map_or(0, |flash| u64::from(flash.dirty_copies()))
     }
 
     pub(super) fn is_unmapping(&self, id: EntryId) -> bool {
-        self.second.as_ref().is_some_and(|s| s.is_unmapping(id))
+        self.flash_replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
     }
 
     /// Whether flash still has the block though by the accounting it is gone.
     pub(super) fn is_past_its_time(&self, id: EntryId) -> bool {
-        let gone = |stand| matches!(stand, Stand::Out | Stand::Leaving);
+        let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
         let e = &self.index[id];
-        e.slot().is_none() && self.second.as_ref().is_some_and(|s| gone(s.stand(id)))
+        e.frame().is_none()
+            && self.flash_replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
     }
 
     /// Lets blocks give way until flash holds no more than its size.
-    pub(super) fn trim_second(&mut self, around: &mut Surroundings<'_>) {
-        while let Some(second) = &mut self.second
-            && second.excess() > 0
-            && let Some(id) = second.evict()
+    pub(super) fn evict_from_flash(&mut self, context: &mut ShardContext<'_>) {
+        while let Some(flash) = &mut self.flash_replacement
+            && flash.excess() > 0
+            && let Some(id) = flash.evict()
         {
-            around.stats.flash_evictions += 1;
-            self.leave_second(around, id);
+            context.stats.flash_evictions += 1;
+            self.leave_flash(context, id);
         }
     }
 
     /// Takes the next step off flash for a block that gives way.
-    pub(super) fn leave_second(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
-        let Some(second) = &mut self.second else { return };
+    pub(super) fn leave_flash(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        let Some(flash) = &mut self.flash_replacement else { return };
         let e = &self.index[id];
         let Some(position) = e.position() else { return };
-        if second.stand(id) != Stand::Leaving || second.is_unmapping(id) {
+        if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
             return;
         }
         // (A log that is being stopped takes no records any more, but those it has taken may
         // wait for this cell.)
-        if around.log.as_deref().is_some_and(|log| log.error().is_some()) {
+        if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
             return;
         }
         if e.flash_dirty != 0 {
-            second.owes = true;
+            flash.destage_wanted = true;
             return;
         }
         let reading = |t: u32| matches!(self.transfers[t].kind, Kind::FlashRead { .. });
@@ -113,84 +114,85 @@ impl Shard {
             // It goes on when that ends.
             return;
         }
-        let log = around.log.as_deref_mut().expect("a record needs a log");
+        let log = context.log.as_deref_mut().expect("a record needs a log");
         if log.unmap(e.key(), position) {
-            second.set_unmapping(id, true);
-            self.restand(id, false);
+            flash.set_unmapping(id, true);
+            self.update_residence(id, false);
         }
     }
 
     /// All who leave go on as far as they can.
-    pub(super) fn leave_all(&mut self, around: &mut Surroundings<'_>) {
-        let Some(second) = &self.second else { return };
+    pub(super) fn leave_flash_all(&mut self, context: &mut ShardContext<'_>) {
+        let Some(flash) = &self.flash_replacement else { return };
         let mut leaving = core::mem::take(&mut self.leaving_scratch);
         leaving.clear();
-        leaving.extend(second.leaving());
+        leaving.extend(flash.leaving());
         for &id in &leaving {
-            self.leave_second(around, id);
+            self.leave_flash(context, id);
         }
         self.leaving_scratch = leaving;
     }
 
     /// Recovery has given all records.
-    pub fn second_ready(&mut self, around: &mut Surroundings<'_>) {
-        self.trim_second(around);
+    pub fn flash_ready(&mut self, context: &mut ShardContext<'_>) {
+        self.evict_from_flash(context);
     }
 
     /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
     pub fn is_exhausted(&self) -> bool {
-        self.failing == 0 && self.second.as_ref().is_some_and(Second::is_exhausted)
+        self.failing == 0
+            && self.flash_replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
     }
 
     /// The stores of these volumes (bits) fail: what is dirty of them does not give way.
-    pub fn set_failing(&mut self, around: &mut Surroundings<'_>, volumes: u64) {
+    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, volumes: u64) {
         let changed = self.failing ^ volumes;
         self.failing = volumes;
-        if changed == 0 || self.second.is_none() {
+        if changed == 0 || self.flash_replacement.is_none() {
             return;
         }
         for id in 0..self.index.capacity() {
             let e = &self.index[id];
             let named = |e: &crate::index::Entry| changed & volume_bit(e.key()) != 0;
             if !e.is_vacant() && e.flash_dirty != 0 && named(e) {
-                self.restand(id, true);
+                self.update_residence(id, true);
             }
         }
-        self.trim_second(around);
+        self.evict_from_flash(context);
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
     pub fn owes_cleaning(&self) -> bool {
-        self.second.as_ref().is_some_and(|s| s.owes)
+        self.flash_replacement.as_ref().is_some_and(|s| s.destage_wanted)
     }
 
     /// A record is durably forgotten.
-    pub fn unmapped(&mut self, around: &mut Surroundings<'_>, key: BlockKey, position: Position) {
+    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
         let Some(id) = self.index.find(key) else { return };
         if self.index[id].position() == Some(position) && self.is_unmapping(id) {
-            self.set_record(around, id, None);
+            self.set_record(context, id, None);
             self.forget_if_empty(id);
         }
     }
 
     /// The record is no good any more, from now on: its cell is to be free when that is durable.
-    pub(super) fn disown(&mut self, around: &mut Surroundings<'_>, id: EntryId) {
-        let Some(second) = &mut self.second else { return };
-        if !second.is_unmapping(id) {
+    pub(super) fn disown(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        let Some(flash) = &mut self.flash_replacement else { return };
+        if !flash.is_unmapping(id) {
             let e = &self.index[id];
             let position = e.position().expect("a record to disown");
-            let log = around.log.as_deref_mut().expect("a record needs a log");
+            let log = context.log.as_deref_mut().expect("a record needs a log");
             let taken = log.unmap(e.key(), position);
             assert!(taken, "a block being appended has another transfer");
-            second.set_unmapping(id, true);
+            flash.set_unmapping(id, true);
         }
     }
 
     /// The cleaning is over: cells that were kept for it are free.
-    pub(super) fn release_held(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn release_held(&mut self, context: &mut ShardContext<'_>) {
         self.cleaning = false;
         for position in self.held.drain(..) {
-            around.log.as_deref_mut().expect("a record needs a log").release_cell(position);
+            context.log.as_deref_mut().expect("a record needs a log").release_cell(position);
         }
     }
 
@@ -202,24 +204,24 @@ impl Shard {
     }
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, around: &mut Surroundings<'_>, region: u32) {
+    pub fn move_begin(&mut self, context: &mut ShardContext<'_>, region: u32) {
         self.moves = Some(Moves { region, in_flight: 0, failed: false });
-        self.move_some(around);
+        self.move_some(context);
     }
 
     /// Hands to the log what it takes; false if some must wait for a newer record.
-    fn move_some(&mut self, around: &mut Surroundings<'_>) -> bool {
+    fn move_some(&mut self, context: &mut ShardContext<'_>) -> bool {
         let Some(mut moves) = self.moves.take() else { return true };
-        let log = around.log.as_deref_mut().expect("a region needs a log");
+        let log = context.log.as_deref_mut().expect("a region needs a log");
         let mut all = true;
         let mut id = self.regions[moves.region as usize];
-        if around.front.sabotage.is(Bug::MappingLeftBehind) && id != NONE {
+        if context.front.sabotage.is(Bug::MappingLeftBehind) && id != NONE {
             id = self.index[id].next;
         }
         while id != NONE {
             let e = &self.index[id];
             let next = e.next;
-            if !self.second.as_ref().is_some_and(|s| s.is_unmapping(id)) {
+            if !self.flash_replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
                 let mapping = Mapping {
                     ticket: u64::from(self.number),
                     key: e.key(),
@@ -239,7 +241,7 @@ impl Shard {
     }
 
     /// Pushes the moves on.
-    pub fn move_step(&mut self, around: &mut Surroundings<'_>) -> MoveState {
+    pub fn move_step(&mut self, context: &mut ShardContext<'_>) -> MoveState {
         let Some(moves) = &self.moves else { return MoveState::Done };
         if moves.in_flight > 0 {
             return MoveState::Busy;
@@ -255,13 +257,13 @@ impl Shard {
             }
             id != NONE
         };
-        let careless = around.front.sabotage.is(Bug::MappingLeftBehind);
+        let careless = context.front.sabotage.is(Bug::MappingLeftBehind);
         if careless || !left(self, moves.region) {
             self.moves = None;
             return MoveState::Done;
         }
         // A newer record was being written when the others moved.
-        self.move_some(around);
+        self.move_some(context);
         let moves = self.moves.as_ref().expect("put back");
         if moves.in_flight > 0 { MoveState::More } else { MoveState::Busy }
     }
@@ -286,7 +288,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, around};
+    use crate::cache::{Cache, context};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use forebay_flash::Geometry;
 
@@ -310,12 +312,12 @@ mod tests {
         let first = geometry.first_cell_page() as u32;
         let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
         let shard = &mut cache.shards[0];
-        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
+        shard.recovered(&mut context!(cache), key, newer, 0, (1, 0));
         let id = shard.index.find(key).expect("it has just been found");
-        shard.second.as_mut().expect("the layout slots").set_unmapping(id, true);
-        shard.unmapped(&mut around!(cache), key, older);
+        shard.flash_replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
+        shard.unmapped(&mut context!(cache), key, older);
         assert_eq!(shard.index[id].position(), Some(newer));
-        shard.unmapped(&mut around!(cache), key, newer);
+        shard.unmapped(&mut context!(cache), key, newer);
         assert_eq!(shard.index.find(key), None);
     }
 }

@@ -1,19 +1,19 @@
-//! Where each block stands in the accounting of a second tier with fixed places (layout slots).
+//! Replacement on flash, in the layout slots: where each block counts, and who gives way.
 //!
 //! The tiers are exclusive: a block counts for memory or for flash, so that both together are one
 //! replacement list of the sum of their sizes. What flash holds beyond that counts as long as
 //! there is room:
 //!
-//! - [`Stand::Tier2`]: not in memory. Ordered by the replacement policy; a block enters when it
-//!   leaves memory, even if its record is still to be written.
-//! - [`Stand::Copy`]: the clean record of a block that is in memory. It saves a write when the
-//!   block comes back, and is the first to give way.
-//! - [`Stand::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
+//! - [`Residence::FlashOnly`]: not in memory. Ordered by the replacement policy; a block enters
+//!   when it leaves memory, even if its record is still to be written.
+//! - [`Residence::CleanCopy`]: the clean record of a block that is in memory. It saves a write when
+//!   the block comes back, and is the first to give way.
+//! - [`Residence::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
 //!   costs a write to the backing store while the block is in use.
-//! - [`Stand::Pinned`]: its dirty record cannot be read, or its backing store fails, so that it can
-//!   neither be destaged nor forgotten. It counts, and does not give way, until it is written anew or
-//!   its store recovers.
-//! - [`Stand::Leaving`]: it has given way, by the accounting, and waits to be destaged or
+//! - [`Residence::Pinned`]: its dirty record cannot be read, or its backing store fails, so that it
+//!   can neither be destaged nor forgotten. It counts, and does not give way, until it is written
+//!   again or its store recovers.
+//! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 
 use crate::index::{EntryId, NONE};
@@ -22,10 +22,11 @@ use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stand {
-    Out,
-    Tier2,
-    Copy,
+pub(crate) enum Residence {
+    /// Flash holds nothing of the block, or what it holds does not count.
+    Uncounted,
+    FlashOnly,
+    CleanCopy,
     DirtyCopy,
     Pinned,
     Leaving,
@@ -41,54 +42,54 @@ struct List {
 
 /// The accounting of one shard. Entries are named by their number in the index.
 #[derive(Debug)]
-pub(crate) struct Second {
+pub(crate) struct FlashReplacement {
     /// Blocks to hold.
     blocks: u32,
     policy: Replacement,
-    stands: Vec<(Stand, bool)>,
+    residences: Vec<(Residence, bool)>,
     /// Neighbours in a list: older, newer.
     links: Vec<(EntryId, EntryId)>,
     copies: List,
     dirty_copies: List,
     pinned: List,
     leaving: List,
-    /// Somebody who leaves is dirty.
-    pub owes: bool,
+    /// A block that leaves is dirty.
+    pub destage_wanted: bool,
 }
 
 const EMPTY: List = List { oldest: NONE, newest: NONE, len: 0 };
 
-impl Second {
-    pub fn new(blocks: u32, entries: u32) -> Second {
+impl FlashReplacement {
+    pub fn new(blocks: u32, entries: u32) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
-        Second {
+        FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, &Parameters::new(Kind::Lru)),
-            stands: vec![(Stand::Out, false); entries as usize],
+            residences: vec![(Residence::Uncounted, false); entries as usize],
             links: vec![(NONE, NONE); entries as usize],
             copies: EMPTY,
             dirty_copies: EMPTY,
             pinned: EMPTY,
             leaving: EMPTY,
-            owes: false,
+            destage_wanted: false,
         }
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (self.stands.len() * (2 + 8)) as u64 + self.policy.metadata_bytes()
+        (self.residences.len() * (2 + 8)) as u64 + self.policy.metadata_bytes()
     }
 
-    pub fn stand(&self, id: EntryId) -> Stand {
-        self.stands[id as usize].0
+    pub fn residence(&self, id: EntryId) -> Residence {
+        self.residences[id as usize].0
     }
 
     /// Whether the record is being forgotten on flash.
     pub fn is_unmapping(&self, id: EntryId) -> bool {
-        self.stands[id as usize].1
+        self.residences[id as usize].1
     }
 
     pub fn set_unmapping(&mut self, id: EntryId, unmapping: bool) {
-        self.stands[id as usize].1 = unmapping;
+        self.residences[id as usize].1 = unmapping;
     }
 
     /// Blocks over the size.
@@ -107,20 +108,20 @@ impl Second {
         self.pinned.len >= self.blocks
     }
 
-    /// The entry of block `key` stands elsewhere from now on, at the protected end.
-    pub fn put(&mut self, id: EntryId, key: BlockKey, to: Stand) {
-        let from = core::mem::replace(&mut self.stands[id as usize].0, to);
+    /// The entry of block `key` counts as `to` from now on, at the protected end.
+    pub fn put(&mut self, id: EntryId, key: BlockKey, to: Residence) {
+        let from = core::mem::replace(&mut self.residences[id as usize].0, to);
         if from == to {
             return;
         }
         match from {
-            Stand::Out => {}
-            Stand::Tier2 => self.policy.remove(id),
+            Residence::Uncounted => {}
+            Residence::FlashOnly => self.policy.remove(id),
             _ => self.unlink(id, from),
         }
         match to {
-            Stand::Out => {}
-            Stand::Tier2 => self.policy.insert(id, key.0, Hint::default()),
+            Residence::Uncounted => {}
+            Residence::FlashOnly => self.policy.insert(id, key.0, Hint::default()),
             _ => self.link(id, to),
         }
     }
@@ -130,17 +131,17 @@ impl Second {
         let copy = (self.copies.oldest != NONE).then_some(self.copies.oldest);
         let dirty = (self.dirty_copies.oldest != NONE).then_some(self.dirty_copies.oldest);
         let (victim, from) = match (copy, dirty) {
-            (Some(copy), _) => (copy, Stand::Copy),
+            (Some(copy), _) => (copy, Residence::CleanCopy),
             (None, dirty) => match self.policy.evict(None) {
-                Some(victim) => (victim, Stand::Tier2),
-                None => (dirty?, Stand::DirtyCopy),
+                Some(victim) => (victim, Residence::FlashOnly),
+                None => (dirty?, Residence::DirtyCopy),
             },
         };
-        if from != Stand::Tier2 {
+        if from != Residence::FlashOnly {
             self.unlink(victim, from);
         }
-        self.stands[victim as usize].0 = Stand::Leaving;
-        self.link(victim, Stand::Leaving);
+        self.residences[victim as usize].0 = Residence::Leaving;
+        self.link(victim, Residence::Leaving);
         Some(victim)
     }
 
@@ -157,18 +158,18 @@ impl Second {
         self.policy.likely_victims()
     }
 
-    fn list(&mut self, stand: Stand) -> &mut List {
-        match stand {
-            Stand::Copy => &mut self.copies,
-            Stand::DirtyCopy => &mut self.dirty_copies,
-            Stand::Pinned => &mut self.pinned,
-            Stand::Leaving => &mut self.leaving,
-            Stand::Out | Stand::Tier2 => unreachable!("no list"),
+    fn list(&mut self, residence: Residence) -> &mut List {
+        match residence {
+            Residence::CleanCopy => &mut self.copies,
+            Residence::DirtyCopy => &mut self.dirty_copies,
+            Residence::Pinned => &mut self.pinned,
+            Residence::Leaving => &mut self.leaving,
+            Residence::Uncounted | Residence::FlashOnly => unreachable!("no list"),
         }
     }
 
-    fn link(&mut self, id: EntryId, stand: Stand) {
-        let list = self.list(stand);
+    fn link(&mut self, id: EntryId, residence: Residence) {
+        let list = self.list(residence);
         let newest = core::mem::replace(&mut list.newest, id);
         list.len += 1;
         if newest == NONE {
@@ -179,9 +180,9 @@ impl Second {
         self.links[id as usize] = (newest, NONE);
     }
 
-    fn unlink(&mut self, id: EntryId, stand: Stand) {
+    fn unlink(&mut self, id: EntryId, residence: Residence) {
         let (older, newer) = self.links[id as usize];
-        let list = self.list(stand);
+        let list = self.list(residence);
         list.len -= 1;
         if older == NONE {
             list.oldest = newer;
@@ -198,13 +199,22 @@ impl Second {
     }
 }
 
-impl core::fmt::Display for Second {
+impl core::fmt::Display for FlashReplacement {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Second { blocks, policy, copies, dirty_copies, pinned, leaving, owes, .. } = self;
+        let FlashReplacement {
+            blocks,
+            policy,
+            copies,
+            dirty_copies,
+            pinned,
+            leaving,
+            destage_wanted,
+            ..
+        } = self;
         write!(
             f,
             "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
-             owes {owes}",
+             destage wanted: {destage_wanted}",
             policy.len(),
             copies.len,
             dirty_copies.len,
@@ -220,24 +230,25 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut second = Second::new(2, 8);
-        let put = |second: &mut Second, id, to| second.put(id, BlockKey::new(0, id.into()), to);
-        for (id, stand) in [
-            (0, Stand::DirtyCopy),
-            (1, Stand::Tier2),
-            (2, Stand::Tier2),
-            (3, Stand::Copy),
-            (4, Stand::Copy),
+        let mut flash = FlashReplacement::new(2, 8);
+        let put =
+            |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
+        for (id, residence) in [
+            (0, Residence::DirtyCopy),
+            (1, Residence::FlashOnly),
+            (2, Residence::FlashOnly),
+            (3, Residence::CleanCopy),
+            (4, Residence::CleanCopy),
         ] {
-            put(&mut second, id, stand);
+            put(&mut flash, id, residence);
         }
-        assert_eq!(second.excess(), 3);
-        put(&mut second, 3, Stand::Tier2);
-        let order: Vec<_> = core::iter::from_fn(|| second.evict()).collect();
+        assert_eq!(flash.excess(), 3);
+        put(&mut flash, 3, Residence::FlashOnly);
+        let order: Vec<_> = core::iter::from_fn(|| flash.evict()).collect();
         assert_eq!(order, [4, 1, 2, 3, 0]);
-        assert_eq!(second.leaving().collect::<Vec<_>>(), order);
-        put(&mut second, 2, Stand::Out);
-        assert_eq!(second.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
-        assert_eq!((second.stand(2), second.excess()), (Stand::Out, 0));
+        assert_eq!(flash.leaving().collect::<Vec<_>>(), order);
+        put(&mut flash, 2, Residence::Uncounted);
+        assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
+        assert_eq!((flash.residence(2), flash.excess()), (Residence::Uncounted, 0));
     }
 }

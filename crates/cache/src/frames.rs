@@ -1,32 +1,33 @@
-//! DRAM slots: which are free, whose the others are, and which are dirty since when.
+//! DRAM frames: which are free, whose the others are, and which are dirty since when.
 
 use crate::index::{EntryId, NONE};
-use forebay_effect::Slot;
+/// A frame of DRAM, by the driver's number: what effects call a slot.
+pub(crate) use forebay_effect::Slot as Frame;
 
 #[derive(Clone, Copy, Debug)]
-struct SlotState {
+struct FrameState {
     entry: EntryId,
     dirty_prev: u32,
     dirty_next: u32,
-    /// When the slot's block became dirty, in dirtyings of this shard.
+    /// When the frame's block became dirty, in dirtyings of this shard.
     dirty_since: u64,
 }
 
-/// The slots of one shard. Numbers handed out are the driver's: `base + local`.
+/// The frames of one shard. Numbers handed out are the driver's: `base + local`.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct Frames {
     base: u32,
-    states: Vec<SlotState>,
+    states: Vec<FrameState>,
     free: Vec<u32>,
-    /// Oldest and newest dirty slot of each volume.
+    /// Oldest and newest dirty frame of each volume.
     dirty: Vec<(u32, u32)>,
     dirtyings: u64,
 }
 
-impl Slots {
+impl Frames {
     pub fn new(base: u32, count: u32, volumes: usize) -> Self {
-        let state = SlotState { entry: NONE, dirty_prev: NONE, dirty_next: NONE, dirty_since: 0 };
-        Slots {
+        let state = FrameState { entry: NONE, dirty_prev: NONE, dirty_next: NONE, dirty_since: 0 };
+        Frames {
             base,
             states: vec![state; count as usize],
             free: (0..count).rev().collect(),
@@ -35,8 +36,8 @@ impl Slots {
         }
     }
 
-    pub fn local(&self, slot: Slot) -> u32 {
-        slot.0 - self.base
+    pub fn local(&self, frame: Frame) -> u32 {
+        frame.0 - self.base
     }
     pub fn count(&self) -> usize {
         self.states.len()
@@ -44,31 +45,31 @@ impl Slots {
     pub fn free_count(&self) -> usize {
         self.free.len()
     }
-    /// Takes a free slot for `entry` ([`NONE`] for a slot that holds a copy on its way).
-    pub fn take(&mut self, entry: EntryId) -> Option<Slot> {
+    /// Takes a free frame for `entry` ([`NONE`] for a frame that holds a copy on its way).
+    pub fn take(&mut self, entry: EntryId) -> Option<Frame> {
         let local = self.free.pop()?;
         self.states[local as usize].entry = entry;
-        Some(Slot(self.base + local))
+        Some(Frame(self.base + local))
     }
-    pub fn release(&mut self, slot: Slot) {
-        let local = self.local(slot);
-        debug_assert!(!self.free.contains(&local) || self.free.len() > 256, "slot freed twice");
+    pub fn release(&mut self, frame: Frame) {
+        let local = self.local(frame);
+        debug_assert!(!self.free.contains(&local) || self.free.len() > 256, "frame freed twice");
         self.states[local as usize].entry = NONE;
         self.free.push(local);
     }
-    /// The entry that owns a slot.
+    /// The entry that owns a frame.
     pub fn owner(&self, local: u32) -> EntryId {
         self.states[local as usize].entry
     }
 
-    /// The entries that own slots.
+    /// The entries that own frames.
     pub fn owners(&self) -> impl Iterator<Item = EntryId> + '_ {
         self.states.iter().map(|s| s.entry).filter(|&entry| entry != NONE)
     }
 
-    /// Appends a slot to its volume's dirty list.
-    pub fn push_dirty(&mut self, slot: Slot, volume: usize) {
-        let local = self.local(slot);
+    /// Appends a frame to its volume's dirty list.
+    pub fn push_dirty(&mut self, frame: Frame, volume: usize) {
+        let local = self.local(frame);
         let (head, tail) = self.dirty[volume];
         self.dirtyings += 1;
         let state = &mut self.states[local as usize];
@@ -81,8 +82,8 @@ impl Slots {
             }
         }
     }
-    pub fn remove_dirty(&mut self, slot: Slot, volume: usize) {
-        let SlotState { dirty_prev, dirty_next, .. } = self.states[self.local(slot) as usize];
+    pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
+        let FrameState { dirty_prev, dirty_next, .. } = self.states[self.local(frame) as usize];
         match dirty_prev {
             NONE => self.dirty[volume].0 = dirty_next,
             p => self.states[p as usize].dirty_next = dirty_next,
@@ -109,6 +110,6 @@ impl Slots {
         self.dirty.push((NONE, NONE));
     }
     pub fn memory_bytes(&self) -> u64 {
-        (self.states.len() * size_of::<SlotState>() + self.free.capacity() * 4) as u64
+        (self.states.len() * size_of::<FrameState>() + self.free.capacity() * 4) as u64
     }
 }
