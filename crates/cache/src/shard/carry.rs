@@ -54,7 +54,7 @@ impl Shard {
         let mut owed = Owed::default();
         let mut records: u64 = 0;
         let block = geometry.block_pages();
-        for e in self.region_entries_of(region).map(|id| &self.index[id]) {
+        for e in self.region_entries_of(region).map(|id| &self.blocks[id]) {
             if e.flash_dirty == 0 {
                 continue;
             }
@@ -72,7 +72,7 @@ impl Shard {
         // With the headers of batches, and what may be left at the end of a region.
         owed.pages += records.div_ceil(self.carry_batch(geometry) as u64) + 2;
         let most = self.flash_entries / LOST_SHARE;
-        (owed.lost == 0 || self.lost + owed.lost as u32 <= most).then_some(owed)
+        (owed.lost == 0 || self.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
     }
 
     /// Records that are carried on together at least, unless fewer are left.
@@ -86,7 +86,7 @@ impl Shard {
     pub fn region_is_unreadable(&self, region: u32) -> bool {
         let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
         self.region_is_dirty(region)
-            && self.region_entries_of(region).any(|id| dirty(&self.index[id]))
+            && self.region_entries_of(region).any(|id| dirty(&self.blocks[id]))
     }
 
     /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
@@ -95,7 +95,7 @@ impl Shard {
         let mut left = core::mem::take(&mut self.scratch);
         left.clear();
         for id in self.region_entries_of(region) {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
                 let fails = failing & volume_bit(e.key()) != 0;
@@ -114,7 +114,7 @@ impl Shard {
         }
         let mut left = core::mem::take(&mut self.scratch);
         left.retain(|&(key, position)| {
-            let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
+            let id = self.blocks.find_at(key, position);
             let may = |s: &Self, id: &EntryId| !s.carry_unread && s.may_carry(context, *id);
             if let Some(id) = id.filter(|id| may(self, id)) {
                 self.carry(context, id, position);
@@ -144,7 +144,7 @@ impl Shard {
     /// must not: the entry would come later and void it. Nor need it, since the newer record replaces
     /// the old one when the batch is written.
     fn comes_before(&self, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         e.transfer() == own
             || e.transfer().is_none_or(|t| {
                 let log = context.log.as_deref().expect("a record needs a log");
@@ -153,13 +153,13 @@ impl Shard {
     }
 
     fn may_carry(&self, context: &ShardContext<'_>, id: EntryId) -> bool {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let place = if is_lost(e) { self.may_be_loose() } else { self.bounce.free_count() > 0 };
         place && !self.carries.contains(&e.key()) && self.comes_before(context, id, None)
     }
 
     fn carry(&mut self, context: &mut ShardContext<'_>, id: EntryId, position: Position) {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
         let lost = is_lost(e);
         let kind = match lost {
@@ -202,9 +202,9 @@ impl Shard {
         self.carry_reads -= 1;
         let key = self.transfers[t].key;
         // (While it was read, a newer record may have come into a batch.)
-        let id = self.index.find(key).filter(|&id| self.comes_before(context, id, Some(t)));
+        let id = self.blocks.find(key).filter(|&id| self.comes_before(context, id, Some(t)));
         if let (Ok(true), Some(id)) = (end, id) {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             let (valid, dirty) = (e.flash_valid, e.flash_dirty);
             self.transfers[t].kind = Kind::Carry { position, valid, dirty };
             let frame = self.transfers[t].bounce.expect("a record was read");
@@ -229,7 +229,7 @@ impl Shard {
     ) -> Option<(u32, u32)> {
         let key = self.transfers[t].key;
         self.carries.retain(|&carried| carried != key);
-        let id = self.index.find(key).filter(|&id| self.index[id].position() == Some(from));
+        let id = self.blocks.find_at(key, from);
         let log = context.log.as_deref().expect("a record needs a log");
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.0)));
         if let Some(id) = id {

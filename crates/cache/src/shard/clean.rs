@@ -106,7 +106,7 @@ impl Shard {
         self.scratch.clear();
         let Some(flash) = &mut self.flash_replacement else { return };
         flash.destage_wanted = false;
-        let index = &self.index;
+        let index = &self.blocks;
         let ids = flash.leaving().chain(flash.coldest().take(COLDEST_MAX));
         let dirty = ids.filter(|&id| index[id].owed() != 0);
         self.scratch.extend(dirty.filter_map(|id| Some((index[id].key(), index[id].position()?))));
@@ -117,15 +117,15 @@ impl Shard {
     fn collect(&mut self, region: u32, skipped: u64) {
         let mut id = self.regions[region as usize];
         while id != NONE {
-            if skipped & volume_bit(self.index[id].key()) != 0 {
-                id = self.index[id].next;
+            if skipped & volume_bit(self.blocks[id].key()) != 0 {
+                id = self.blocks[id].next;
                 continue;
             }
-            if self.index[id].has(UNREADABLE) {
-                self.index[id].clear(UNREADABLE);
+            if self.blocks[id].has(UNREADABLE) {
+                self.blocks[id].clear(UNREADABLE);
                 self.update_residence(id, false);
             }
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             if e.owed() != 0 && !e.has(DESTAGED) {
                 let position = e.position().expect("an entry of a region has a record");
                 self.scratch.push((e.key(), position));
@@ -146,7 +146,7 @@ impl Shard {
             // Blocks were busy with something else; their ends call again.
             (job.cursor, job.again) = (0, false);
             let rest = self.scratch.iter().any(|&(key, position)| {
-                self.index.find(key).is_some_and(|id| self.is_owed(&job, id, position))
+                self.blocks.find(key).is_some_and(|id| self.is_owed(&job, id, position))
             });
             if rest { JobState::Busy } else { job.written() }
         } else if drained {
@@ -160,7 +160,7 @@ impl Shard {
 
     /// Whether the record that was chosen is still the newest, and dirty, and can be written.
     pub(super) fn is_owed(&self, job: &Job, id: EntryId, position: Position) -> bool {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes & volume_bit(e.key()) != 0;
         e.owed() != 0 && !tried && e.position() == Some(position)
     }
@@ -183,10 +183,10 @@ impl Shard {
     fn clean_settle(&mut self, context: &mut ShardContext<'_>, failed: u64) {
         for n in 0..self.scratch.len() {
             if let Some(&(ahead, _)) = self.scratch.get(n + 8) {
-                self.index.prefetch(ahead);
+                self.blocks.prefetch(ahead);
             }
             let key = self.scratch[n].0;
-            if let Some(id) = self.index.find(key) {
+            if let Some(id) = self.blocks.find(key) {
                 self.settle_destaged(context, id, failed & volume_bit(key) == 0);
             }
         }
@@ -195,20 +195,20 @@ impl Shard {
     }
 
     fn settle_destaged(&mut self, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
-        if self.index[id].has(DESTAGED) {
-            self.index[id].clear(DESTAGED);
+        if self.blocks[id].has(DESTAGED) {
+            self.blocks[id].clear(DESTAGED);
             if synced {
-                let was = self.index[id].is_dirty();
+                let was = self.blocks[id].is_dirty();
                 // (What is lost stays owed.)
-                let left = self.index[id].lost_on_flash();
-                if left == 0 && self.index[id].flash_dirty != 0 {
+                let left = self.blocks[id].lost_on_flash();
+                if left == 0 && self.blocks[id].flash_dirty != 0 {
                     let log = context.log.as_deref().expect("a record needs a log");
-                    let position = self.index[id].position().expect("a record was destaged");
+                    let position = self.blocks[id].position().expect("a record was destaged");
                     let region = log.region_of(position);
                     self.count_record(context, id, region, false);
                 }
-                self.index[id].flash_dirty = left;
-                self.count_dirty(id, was, context.front);
+                self.blocks[id].flash_dirty = left;
+                self.blocks.count_dirty(id, was, context.front);
                 self.update_residence(id, false);
             }
         }
@@ -223,8 +223,8 @@ impl Shard {
     }
 
     pub(super) fn note_unreadable(&mut self, key: BlockKey) {
-        if let Some(id) = self.index.find(key) {
-            self.index[id].set(UNREADABLE);
+        if let Some(id) = self.blocks.find(key) {
+            self.blocks[id].set(UNREADABLE);
             self.update_residence(id, false);
         }
         self.name_unreadable(key);
@@ -232,7 +232,7 @@ impl Shard {
 
     fn is_unreadable(&self, key: BlockKey) -> bool {
         let still = |e: &crate::index::Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
-        self.index.find(key).is_some_and(|id| still(&self.index[id]))
+        self.blocks.find(key).is_some_and(|id| still(&self.blocks[id]))
     }
 
     /// The block is one of those that operators hear of.
@@ -260,10 +260,10 @@ impl Shard {
             if id == NONE {
                 return;
             }
-            assert!(self.index[id].flash_dirty == 0, "a region freed that holds dirty records");
-            self.index.prefetch_chain(self.index[id].next);
+            assert!(self.blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
+            self.blocks.prefetch_chain(self.blocks[id].next);
             self.set_record(context, id, None);
-            context.stats.reclaim_dropped += u64::from(self.index[id].frame().is_none());
+            context.stats.reclaim_dropped += u64::from(self.blocks[id].frame().is_none());
             self.forget_if_empty(id);
         }
     }
@@ -277,9 +277,9 @@ impl Shard {
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.index.capacity().min(from.saturating_add(count));
+        let end = self.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
                 continue;
             }
@@ -287,13 +287,13 @@ impl Shard {
             if e.frame().is_some() {
                 self.release_frame(id);
             }
-            if self.index[id].position().is_some() {
+            if self.blocks[id].position().is_some() {
                 self.set_record(context, id, None);
             }
             context.stats.dropped += 1;
             self.forget_if_empty(id);
         }
-        (end < self.index.capacity()).then_some(end)
+        (end < self.blocks.capacity()).then_some(end)
     }
 
     /// Whether any record in the region is dirty, if only because something is lost: who destages hears
@@ -308,13 +308,13 @@ impl Shard {
             e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
         };
         self.region_is_dirty(region)
-            && self.region_entries_of(region).any(|id| other(&self.index[id]))
+            && self.region_entries_of(region).any(|id| other(&self.blocks[id]))
     }
 
     /// The entries whose records lie in the region.
     pub(super) fn region_entries_of(&self, region: u32) -> impl Iterator<Item = EntryId> + '_ {
         let some = |id: EntryId| (id != NONE).then_some(id);
         let first = some(self.regions[region as usize]);
-        core::iter::successors(first, move |&id| some(self.index[id].next))
+        core::iter::successors(first, move |&id| some(self.blocks[id].next))
     }
 }

@@ -80,17 +80,17 @@ impl Shard {
         let blocks = if matches!(kind, Kind::Range { .. }) { 0 } else { u64::from(count) };
         // The blocks stay busy until all have moved on: nothing may start on them meanwhile.
         for i in 0..blocks {
-            if let Some(id) = self.index.find(BlockKey(key.0 + i))
-                && self.index[id].transfer() == Some(t)
+            if let Some(id) = self.blocks.find(BlockKey(key.0 + i))
+                && self.blocks[id].transfer() == Some(t)
             {
                 each(self, context, id);
             }
         }
         for i in 0..blocks {
-            if let Some(id) = self.index.find(BlockKey(key.0 + i))
-                && self.index[id].transfer() == Some(t)
+            if let Some(id) = self.blocks.find(BlockKey(key.0 + i))
+                && self.blocks[id].transfer() == Some(t)
             {
-                self.index[id].set_transfer(None);
+                self.blocks[id].set_transfer(None);
             }
         }
         let Transfer { mut waiters, bounce, .. } = self.remove_transfer(t);
@@ -109,7 +109,7 @@ impl Shard {
                 self.try_again(context, w);
                 continue;
             }
-            let under_way = |s: &Self| s.index.find(key).and_then(|id| s.index[id].transfer());
+            let under_way = |s: &Self| s.blocks.find(key).and_then(|id| s.blocks[id].transfer());
             if let Some(t) = next.filter(|&t| under_way(self) == Some(t)) {
                 // Those behind it wait for the same: many may write to one block.
                 context.stats.waits_block += 1;
@@ -122,7 +122,7 @@ impl Shard {
             next = under_way(self).filter(|&t| self.transfers[t].waiters.tail == w);
         }
         for i in 0..blocks {
-            if let Some(id) = self.index.find(BlockKey(key.0 + i)) {
+            if let Some(id) = self.blocks.find(BlockKey(key.0 + i)) {
                 self.settle(context, id);
             }
             self.settle_on_flash(context, BlockKey(key.0 + i));
@@ -132,17 +132,17 @@ impl Shard {
     /// The step that a block without a transfer still owes: to the log for a flush, out of
     /// DRAM, out of the index.
     fn settle(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        if self.index[id].transfer().is_some() {
+        if self.blocks[id].transfer().is_some() {
             return;
         }
-        if self.index[id].has(WANTS_APPEND) {
-            self.index[id].clear(WANTS_APPEND);
-            if self.index[id].dirty == 0 {
+        if self.blocks[id].has(WANTS_APPEND) {
+            self.blocks[id].clear(WANTS_APPEND);
+            if self.blocks[id].dirty == 0 {
                 self.flush_covered(id, true);
-            } else if self.logs(self.index[id].key()) {
+            } else if self.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
                     self.flush_covered(id, false);
-                    self.relist_dirty(id);
+                    self.blocks.relist_dirty(id);
                 }
                 return;
             } else {
@@ -150,7 +150,7 @@ impl Shard {
                 return;
             }
         }
-        if self.index[id].has(LEAVING) {
+        if self.blocks[id].has(LEAVING) {
             self.try_leave(context, id);
         } else {
             self.forget_if_empty(id);
@@ -162,7 +162,7 @@ impl Shard {
         if self.flash_replacement.is_none() {
             return;
         }
-        if let Some(id) = self.index.find(key) {
+        if let Some(id) = self.blocks.find(key) {
             self.leave_flash(context, id);
         }
         self.evict_from_flash(context);
@@ -174,7 +174,7 @@ impl Shard {
         let fetched = self.transfers[t].kind == Kind::Fetch;
         self.finish(context, t, |shard, _, id| {
             // A store that fails is not to take memory from others.
-            if fetched && shard.index[id].valid == 0 && shard.index[id].frame().is_some() {
+            if fetched && shard.blocks[id].valid == 0 && shard.blocks[id].frame().is_some() {
                 shard.release_frame(id);
             }
         });
@@ -203,23 +203,23 @@ impl Shard {
             return self.finish_failed(context, t, e);
         }
         let bounce = self.transfers[t].bounce;
-        let all = self.all;
+        let all = self.blocks.granules().all();
         self.finish(context, t, |shard, context, id| {
             // (What the backing store has of what is lost is an older version.)
-            let had = all & !shard.index[id].lost();
+            let had = all & !shard.blocks[id].lost();
             if let Some(from) = bounce {
                 shard.merge(context, id, from, had);
             }
-            shard.index[id].valid |= had;
+            shard.blocks[id].valid |= had;
         });
     }
 
     /// Copies into the frame those of `mask`'s granules that it lacks.
     fn merge(&mut self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
         context.stats.merges += 1;
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
-        for (offset, length) in self.granule_runs(missing) {
+        for (offset, length) in self.blocks.granules().runs(missing) {
             let (from, to) =
                 (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
             context.effects.push(Effect::Copy { from, to, length });
@@ -230,15 +230,15 @@ impl Shard {
 
     fn verify(&mut self, context: &mut ShardContext<'_>, t: u32, position: Position) {
         let key = self.transfers[t].key;
-        let here = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
+        let here = self.blocks.find_at(key, position);
         let Some(id) = here else {
             return self.flash_read_ended(context, t, Ok(false));
         };
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let log = context.log.as_deref().expect("a record needs a log");
         let seed = log.payload_seed(key, position);
         let frame = self.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
-        let segments = self.payload_segments(frame, e.flash_valid, false, 0);
+        let segments = self.blocks.granules().payload(frame, e.flash_valid, None);
         let effect = Effect::Checksum { token: self.token(t), seed };
         context.effects.push_with(effect, segments);
     }
@@ -246,9 +246,9 @@ impl Shard {
     /// The driver has computed the checksum of what was read from flash.
     pub fn handle_checksum(&mut self, context: &mut ShardContext<'_>, t: u32, value: u32) {
         let key = self.transfers[t].key;
-        let id = self.index.find(key).expect("a busy block has an entry");
+        let id = self.blocks.entry_of(key);
         let believed = context.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
-        let good = self.index[id].checksum == value || believed;
+        let good = self.blocks[id].checksum == value || believed;
         let end = if good { Ok(true) } else { Err(IoError::Corrupt) };
         self.flash_read_ended(context, t, end);
         self.close_runs(context);
@@ -272,11 +272,11 @@ impl Shard {
                 context.stats.promotions += 1;
                 let bounce = self.transfers[t].bounce;
                 self.finish(context, t, |shard, context, id| {
-                    let mask = shard.index[id].flash_valid;
+                    let mask = shard.blocks[id].flash_valid;
                     if let Some(from) = bounce {
                         shard.merge(context, id, from, mask);
                     }
-                    shard.index[id].valid |= mask;
+                    shard.blocks[id].valid |= mask;
                 });
             }
             Ok(false) if destage => {
@@ -293,15 +293,15 @@ impl Shard {
                     return self.record_unread(context, t, false);
                 }
                 let key = self.transfers[t].key;
-                let id = self.index.find(key).expect("a busy block has an entry");
-                if self.index[id].owed() == 0 {
+                let id = self.blocks.entry_of(key);
+                if self.blocks[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
                     // the record that is still on flash: until its region is free or, in the layout
                     // frames, until it is forgotten there.
-                    self.index[id].flash_valid = 0;
+                    self.blocks[id].flash_valid = 0;
                     self.finish(context, t, |shard, context, id| {
                         // (Its region may have been freed meanwhile.)
-                        if shard.index[id].position().is_some() {
+                        if shard.blocks[id].position().is_some() {
                             shard.disown(context, id);
                             shard.update_residence(id, false);
                         }
@@ -335,10 +335,10 @@ impl Shard {
         };
         self.finish_applied(context, t, Ok(()));
         self.finish(context, t, |shard, context, id| {
-            let was = shard.index[id].is_dirty();
-            shard.index[id].dirty &= !dirty;
-            shard.count_dirty(id, was, context.front);
-            let e = &shard.index[id];
+            let was = shard.blocks[id].is_dirty();
+            shard.blocks[id].dirty &= !dirty;
+            shard.blocks.count_dirty(id, was, context.front);
+            let e = &shard.blocks[id];
             if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
@@ -361,9 +361,9 @@ impl Shard {
             self.finish_applied(context, t, Err(error));
         }
         self.finish(context, t, |shard, _, id| {
-            shard.index[id].set(crate::index::DOUBTFUL);
+            shard.blocks[id].set(crate::index::DOUBTFUL);
             shard.flush_covered(id, false);
-            shard.relist_dirty(id);
+            shard.blocks.relist_dirty(id);
         });
         self.close_runs(context);
     }
@@ -375,7 +375,7 @@ impl Shard {
         self.finish_applied(context, t, Err(IoError::Device));
         self.finish(context, t, |shard, _, id| {
             shard.flush_covered(id, false);
-            shard.relist_dirty(id);
+            shard.blocks.relist_dirty(id);
         });
         self.close_runs(context);
     }
@@ -414,11 +414,11 @@ impl Shard {
         // store is synced, and nothing of that can happen within this call.
         context.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
         self.finish(context, t, |shard, context, id| {
-            let key = shard.index[id].key();
+            let key = shard.blocks[id].key();
             let log = context.log.as_deref_mut().expect("a marked extent needs a log");
             if !poison {
-                shard.index[id].set(MARKED);
-            } else if shard.index[id].position().is_some() {
+                shard.blocks[id].set(MARKED);
+            } else if shard.blocks[id].position().is_some() {
                 context.stats.poisoned += 1;
                 log.poison(key);
                 shard.disown(context, id);
@@ -426,8 +426,8 @@ impl Shard {
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks anew.
-        if let Some(id) = self.index.find(key) {
-            self.index[id].clear(MARKED);
+        if let Some(id) = self.blocks.find(key) {
+            self.blocks[id].clear(MARKED);
         }
         self.close_runs(context);
     }
@@ -436,8 +436,8 @@ impl Shard {
 
     fn destaged(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if result.is_ok() && matches!(self.transfers[t].kind, Kind::Destage { rest } if rest != 0) {
-            let id = self.index.find(self.transfers[t].key).expect("a busy block has an entry");
-            let frame = self.index[id].frame().expect("a frame is being destaged");
+            let id = self.blocks.find(self.transfers[t].key).expect("a busy block has an entry");
+            let frame = self.blocks[id].frame().expect("a frame is being destaged");
             self.destage_step(context, t, frame);
             return;
         }
@@ -450,19 +450,18 @@ impl Shard {
         }
         self.finish(context, t, |shard, context, id| {
             if result.is_ok() {
-                let was = shard.index[id].is_dirty();
-                let frame = shard.index[id].frame().expect("a frame was destaged");
-                shard.unlist_dirty(id, frame);
-                shard.index[id].dirty = 0;
+                let was = shard.blocks[id].is_dirty();
+                shard.blocks.unlist_dirty(id);
+                shard.blocks[id].dirty = 0;
                 context.stats.destaged += 1;
-                shard.count_dirty(id, was, context.front);
+                shard.blocks.count_dirty(id, was, context.front);
             } else {
-                shard.relist_dirty(id);
-                if shard.index[id].has(LEAVING) {
+                shard.blocks.relist_dirty(id);
+                if shard.blocks[id].has(LEAVING) {
                     shard.readmit(id);
                 }
             }
-            if shard.index[id].has(FLUSHING) {
+            if shard.blocks[id].has(FLUSHING) {
                 shard.flush_covered(id, result.is_ok());
             }
         });
@@ -486,21 +485,22 @@ impl Shard {
         let r = &context.front.requests[request];
         let (id_of_request, base) = (r.id, r.offset);
         self.finish(context, t, |shard, context, id| {
-            let block_start = shard.index[id].key().block().0 << shard.block_shift;
+            let block_start =
+                shard.blocks[id].key().block().0 << shard.blocks.granules().block_shift();
             let from = start.max(block_start);
-            let to = end.min(block_start + u64::from(shard.block_size));
+            let to = end.min(block_start + u64::from(shard.blocks.granules().block_size()));
             let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
-            let (touched, covered) = shard.masks(offset, length);
+            let (touched, covered) = shard.blocks.granules().masks(offset, length);
             if result.is_err() || !keep {
                 // Who knows what the backing store holds now: it is asked anew.
-                let e = &mut shard.index[id];
+                let e = &mut shard.blocks[id];
                 e.valid &= !touched;
                 if e.valid == 0 && e.frame().is_some() {
                     shard.release_frame(id);
                 }
                 return;
             }
-            let frame = shard.index[id].frame().expect("a frame was ensured");
+            let frame = shard.blocks[id].frame().expect("a frame was ensured");
             let at = (from - base) as u32;
             let from = Place::Request { request: id_of_request, offset: at };
             context.effects.push(Effect::Copy {
@@ -508,7 +508,7 @@ impl Shard {
                 to: Place::Slot { slot: frame, offset },
                 length,
             });
-            shard.index[id].valid |= covered;
+            shard.blocks[id].valid |= covered;
             shard.rescue(context, id, frame);
         });
         context.front.pieces_done(request, pieces, result);

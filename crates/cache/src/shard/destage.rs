@@ -55,7 +55,7 @@ impl Shard {
                 return true;
             }
         };
-        let taken = if self.index[id].owed() == self.all {
+        let taken = if self.blocks[id].owed() == self.blocks.granules().all() {
             self.destage_stretch(context, job)
         } else {
             self.destage_parts(context, id, appending)
@@ -74,8 +74,8 @@ impl Shard {
     /// can overtake: the newer version is destaged by a later job, and until then nobody reads
     /// these granules from the backing store, because the newer record holds them all.
     fn standing(&self, job: &Job, key: BlockKey, position: Position) -> Standing {
-        match self.index.find(key) {
-            Some(id) if self.is_owed(job, id, position) => match self.index[id].transfer() {
+        match self.blocks.find(key) {
+            Some(id) if self.is_owed(job, id, position) => match self.blocks[id].transfer() {
                 None => Standing::Ready { id, appending: false },
                 Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => {
                     Standing::Ready { id, appending: true }
@@ -88,7 +88,7 @@ impl Shard {
 
     /// The frame that holds the version of the block's record.
     fn frame_of_record(&self, id: EntryId, appending: bool) -> Option<Frame> {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
         e.frame().filter(|_| same)
     }
@@ -119,7 +119,8 @@ impl Shard {
     fn destage_stretch(&mut self, context: &mut ShardContext<'_>, job: &Job) -> usize {
         let mut members = core::mem::take(&mut self.stretch_scratch);
         members.clear();
-        let most = STRETCH_BLOCKS_MAX.min((STRETCH_BYTES_MAX >> self.block_shift).max(1));
+        let most = STRETCH_BLOCKS_MAX
+            .min((STRETCH_BYTES_MAX >> self.blocks.granules().block_shift()).max(1));
         let first = self.scratch[job.cursor].0;
         let mut reads = 0;
         for (n, &(key, position)) in self.scratch[job.cursor..].iter().take(most).enumerate() {
@@ -128,7 +129,7 @@ impl Shard {
             let Standing::Ready { id, appending } = self.standing(job, key, position) else {
                 break;
             };
-            if !follows || self.index[id].owed() != self.all {
+            if !follows || self.blocks[id].owed() != self.blocks.granules().all() {
                 break;
             }
             let frame = self.frame_of_record(id, appending);
@@ -184,12 +185,11 @@ impl Shard {
         appending: bool,
         frame: Option<Frame>,
     ) -> u32 {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
         let (key, rest) = (e.key(), e.owed());
         let position = e.position().expect("a record to destage");
-        let start = key.block().0 << self.block_shift;
-        let range = (start, start + u64::from(self.block_bytes(context, key)));
+        let range = self.blocks.granules().range_within(context, key);
         let kind = match frame {
             Some(from) => Kind::DestageRecord { rest, from, position },
             None => Kind::DestageRead { position },
@@ -206,9 +206,9 @@ impl Shard {
     /// The record is in its bounce frame: on to the backing store.
     pub(super) fn record_read(&mut self, context: &mut ShardContext<'_>, t: u32) {
         let key: BlockKey = self.transfers[t].key;
-        let id = self.index.find(key).expect("a busy block has an entry");
+        let id = self.blocks.entry_of(key);
         let from: Frame = self.transfers[t].bounce.expect("a bounce frame was read into");
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let position = e.position().expect("the record was just verified");
         self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
         match self.transfers[t].stretch {
@@ -231,18 +231,18 @@ impl Shard {
         let Kind::DestageRead { position } = self.transfers[t].kind else {
             unreachable!("a record is read")
         };
-        let entry = self.index.find(key);
-        let here = entry.filter(|&id| self.index[id].position() == Some(position));
+        let entry = self.blocks.find(key);
+        let here = entry.filter(|&id| self.blocks[id].position() == Some(position));
         let overtaken = overtaken || here.is_none();
         if let (false, Some(id)) = (overtaken, here)
-            && self.index[id].transfer() == Some(t)
+            && self.blocks[id].transfer() == Some(t)
         {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
             if newer && self.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
-                self.index[id].set(WANTS_APPEND);
+                self.blocks[id].set(WANTS_APPEND);
             } else if let (true, Some(frame)) = (there, e.frame()) {
                 return self.destage_from_frame(context, t, frame);
             }
@@ -270,8 +270,8 @@ impl Shard {
     /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
     fn destage_from_frame(&mut self, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
         let key = self.transfers[t].key;
-        let id = self.index.find(key).expect("a busy block has an entry");
-        let e = &self.index[id];
+        let id = self.blocks.entry_of(key);
+        let e = &self.blocks[id];
         let position = e.position().expect("the record is here");
         self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
         context.stats.destaged_past_loss += 1;
@@ -396,17 +396,17 @@ impl Shard {
         let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
         if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
             context.stats.destaged += 1;
-            if let Some(id) = self.index.find(key) {
+            if let Some(id) = self.blocks.find(key) {
                 // Unless a newer record has taken its place: then nothing is owed for this one.
-                if self.index[id].position() == Some(position) {
-                    self.index[id].set(crate::index::DESTAGED);
+                if self.blocks[id].position() == Some(position) {
+                    self.blocks[id].set(crate::index::DESTAGED);
                     if context.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-                        let was = self.index[id].is_dirty();
+                        let was = self.blocks[id].is_dirty();
                         let log = context.log.as_deref().expect("a record needs a log");
                         let region = log.region_of(position);
                         self.count_record(context, id, region, false);
-                        self.index[id].flash_dirty = 0;
-                        self.count_dirty(id, was, context.front);
+                        self.blocks[id].flash_dirty = 0;
+                        self.blocks.count_dirty(id, was, context.front);
                     }
                 }
             }

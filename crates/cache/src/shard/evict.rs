@@ -9,7 +9,7 @@ use forebay_replacement::Policy;
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::frames::Frame;
-use crate::index::{EntryId, FLUSHING, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
+use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 
 /// How a shard's part of a flush stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Shard {
     /// Makes a block leave though the accounting has room: no frame is free.
     pub(super) fn push_out(&mut self, context: &mut ShardContext<'_>) {
         for _ in 0..VICTIMS_MAX {
-            if self.frames.free_count() > 0 || self.transfers.in_use() > 0 {
+            if self.blocks.frames_free() > 0 || self.transfers.in_use() > 0 {
                 return;
             }
             if !self.replacement.is_empty() {
@@ -53,15 +53,15 @@ impl Shard {
 
     fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         let local = self.replacement.evict(incoming.map(|key| key.0)).expect("not empty");
-        let id = self.frames.owner(local);
+        let id = self.blocks.owner(local);
         if let Some(next) = self.replacement.likely_victim(None) {
-            self.index.prefetch_id(self.frames.owner(next));
+            self.blocks.prefetch_owner(next);
         }
-        self.index[id].set(LEAVING);
+        self.blocks[id].set(LEAVING);
         if self.has_flash && !self.log_failed {
             self.update_residence(id, true);
         }
-        if self.index[id].transfer().is_none() {
+        if self.blocks[id].transfer().is_none() {
             self.try_leave(context, id);
         }
         self.evict_from_flash(context);
@@ -69,7 +69,7 @@ impl Shard {
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.
     pub(super) fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         debug_assert!(e.has(LEAVING) && e.transfer().is_none());
         if e.dirty != 0 {
             if self.persist(context, id, false).is_none() {
@@ -92,7 +92,7 @@ impl Shard {
                     return;
                 }
             }
-            self.index[id].clear(MARKED);
+            self.blocks[id].clear(MARKED);
             context.stats.demotions += 1;
             if self.append(context, id, false).is_some() {
                 return;
@@ -105,15 +105,15 @@ impl Shard {
 
     /// Whether the backing store may yet lose what it holds of the block.
     fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
-        context.front.owes_sync_at(key.volume(), key.block().0 << self.block_shift)
+        context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
     }
 
     /// The block cannot leave: it counts as resident again, as one that has just come in, so that another
     /// one gives way next. (With the place that it had it would be in everybody's way.)
     pub(super) fn readmit(&mut self, id: EntryId) {
-        let frame = self.index[id].frame().expect("a leaving block has a frame");
-        self.index[id].clear(LEAVING);
-        self.replacement.remove(self.frames.local(frame));
+        let frame = self.blocks[id].frame().expect("a leaving block has a frame");
+        self.blocks[id].clear(LEAVING);
+        self.replacement.remove(self.blocks.local(frame));
         self.enter(id, frame);
         self.update_residence(id, true);
     }
@@ -126,7 +126,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.logs(self.index[id].key()) {
+        if self.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
             Some(self.destage(context, id))
@@ -144,24 +144,24 @@ impl Shard {
         if self.log_failed || self.is_hopeless(context) {
             return None;
         }
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let (key, valid, lost) = (e.key(), e.valid, e.lost());
         let mut dirty = e.dirty | e.flash_dirty;
         if self.policy.write_back && self.owes_sync(context, key) {
             // What the backing store holds may be undone by a power cut (a zeroed range that is
             // not durable yet). A record called clean would then disagree with it: call it dirty.
             // (There is nothing behind the end of the volume.)
-            dirty = valid & self.within(context, key) | lost;
+            dirty = valid & self.blocks.granules().within(context, key) | lost;
         }
         if context.front.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
         }
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let frame = e.frame().expect("a frame to append");
         let t = self.start_on(id, Kind::Append { valid, dirty }, (0, 0));
-        self.unlist_dirty(id, frame);
-        self.index[id].clear(WANTS_APPEND);
+        self.blocks.unlist_dirty(id);
+        self.blocks[id].clear(WANTS_APPEND);
         let ticket = self.ticket(t);
         let log = context.log.as_deref_mut().expect("a shard with flash has a log");
         log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
@@ -170,37 +170,29 @@ impl Shard {
         Some(t)
     }
 
-    /// The granules of a block that lie within its volume, in part at least.
-    pub(super) fn within(&self, context: &ShardContext<'_>, key: BlockKey) -> u16 {
-        let count = self.block_bytes(context, key).div_ceil(1 << self.granule_shift);
-        ((1_u32 << count) - 1) as u16
-    }
-
     /// Writes the frame's dirty granules to the backing store (no flash tier, or past it).
     pub(super) fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
         if self.has_flash {
             // (It would be older than the store.)
             self.forget_record(context, id);
         }
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let (key, dirty) = (e.key(), e.dirty);
         let frame = e.frame().expect("a frame to destage");
         // It stays in the dirty list until it is written, so that a flush knows to wait for it.
-        self.index[id].clear(WANTS_APPEND);
-        let start = key.block().0 << self.block_shift;
-        let bytes = self.block_bytes(context, key);
-        if dirty == self.all {
+        self.blocks[id].clear(WANTS_APPEND);
+        let range = self.blocks.granules().range_within(context, key);
+        if dirty == self.blocks.granules().all() {
             let kind = Kind::Destage { rest: 0 };
             let place = Place::Slot { slot: frame, offset: 0 };
-            let segment = Some(Segment { place, length: bytes });
-            let range = (start, start + u64::from(bytes));
+            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
             let t = self.run(context, key, range, kind, segment, |k| {
                 matches!(k, Kind::Destage { rest: 0 })
             });
-            self.index[id].set_transfer(Some(t));
+            self.blocks[id].set_transfer(Some(t));
             return t;
         }
-        let t = self.start_on(id, Kind::Destage { rest: dirty }, (start, start + u64::from(bytes)));
+        let t = self.start_on(id, Kind::Destage { rest: dirty }, range);
         self.destage_step(context, t, frame);
         t
     }
@@ -219,7 +211,7 @@ impl Shard {
             other => unreachable!("{other:?} has no steps"),
         };
         // Granules past the end of the volume are not written.
-        let shift = self.granule_shift;
+        let shift = self.blocks.granules().granule_shift();
         let within = ((end - start).div_ceil(1 << shift) as u32).min(16);
         *rest &= ((1_u32 << within) - 1) as u16;
         let mask = *rest;
@@ -242,28 +234,11 @@ impl Shard {
         true
     }
 
-    pub(super) fn unlist_dirty(&mut self, id: EntryId, frame: Frame) {
-        if self.index[id].has(IN_DIRTY_LIST) {
-            self.index[id].clear(IN_DIRTY_LIST);
-            let volume = usize::from(self.index[id].key().volume());
-            self.frames.remove_dirty(frame, volume);
-        }
-    }
-
-    pub(super) fn relist_dirty(&mut self, id: EntryId) {
-        if self.index[id].dirty != 0 && !self.index[id].has(IN_DIRTY_LIST) {
-            let frame = self.index[id].frame().expect("dirty granules are in a frame");
-            self.index[id].set(IN_DIRTY_LIST);
-            let volume = usize::from(self.index[id].key().volume());
-            self.frames.push_dirty(frame, volume);
-        }
-    }
-
     // ---- flush ----
 
     /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
     pub fn flush_begin(&mut self, volume: usize) {
-        let until = self.frames.dirtyings();
+        let until = self.blocks.dirtyings();
         self.flushes[volume] = super::ShardFlush { active: true, until, waiting: 0, failed: false };
     }
 
@@ -279,31 +254,30 @@ impl Shard {
             return FlushState::Idle;
         }
         for _ in 0..budget {
-            let Some((id, since)) = self.frames.oldest_dirty(volume) else { break };
+            let Some((id, since)) = self.blocks.oldest_dirty(volume) else { break };
             if since > self.flushes[volume].until {
                 break;
             }
-            let frame = self.index[id].frame().expect("dirty granules are in a frame");
-            if let Some(t) = self.index[id].transfer() {
+            if let Some(t) = self.blocks[id].transfer() {
                 // Destaged already, or appended when the transfer under way ends.
                 let destaging = matches!(self.transfers[t].kind, Kind::Destage { .. });
-                self.unlist_dirty(id, frame);
-                self.index[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+                self.blocks.unlist_dirty(id);
+                self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
                 self.flushes[volume].waiting += 1;
-            } else if self.logs(self.index[id].key()) {
+            } else if self.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
                     self.flushes[volume].failed = true;
                     self.flushes[volume].until = 0;
                 }
             } else {
-                self.index[id].set(FLUSHING);
+                self.blocks[id].set(FLUSHING);
                 self.flushes[volume].waiting += 1;
-                self.unlist_dirty(id, frame);
+                self.blocks.unlist_dirty(id);
                 self.destage(context, id);
             }
         }
         self.close_runs(context);
-        let left = self.frames.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
+        let left = self.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
         let flush = &mut self.flushes[volume];
         if left <= flush.until {
             return FlushState::More;
@@ -317,9 +291,9 @@ impl Shard {
 
     /// A block that the flush waits for has been handed on, or could not be.
     pub(super) fn flush_covered(&mut self, id: EntryId, ok: bool) {
-        if self.index[id].has(FLUSHING) {
-            self.index[id].clear(FLUSHING);
-            let volume = self.index[id].key().volume();
+        if self.blocks[id].has(FLUSHING) {
+            self.blocks[id].clear(FLUSHING);
+            let volume = self.blocks[id].key().volume();
             let flush = &mut self.flushes[usize::from(volume)];
             flush.waiting -= 1;
             flush.failed |= !ok;

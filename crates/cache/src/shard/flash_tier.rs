@@ -35,7 +35,7 @@ impl Shard {
     /// though it had given way.
     pub(super) fn update_residence(&mut self, id: EntryId, anew: bool) {
         let Some(flash) = &mut self.flash_replacement else { return };
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let key = e.key();
         let on_its_way = e.frame().is_some() && e.has(LEAVING);
         let resident = e.frame().is_some() && !e.has(LEAVING);
@@ -60,7 +60,7 @@ impl Shard {
     /// The block is about to be in memory: it must not be what gives way to that.
     pub(super) fn forget_residence(&mut self, id: EntryId) {
         if let Some(flash) = &mut self.flash_replacement {
-            flash.put(id, self.index[id].key(), Residence::Uncounted);
+            flash.put(id, self.blocks[id].key(), Residence::Uncounted);
         }
     }
 
@@ -76,7 +76,7 @@ impl Shard {
     /// Whether flash still has the block though by the accounting it is gone.
     pub(super) fn is_past_its_time(&self, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         e.frame().is_none()
             && self.flash_replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
     }
@@ -95,7 +95,7 @@ impl Shard {
     /// Takes the next step off flash for a block that gives way.
     pub(super) fn leave_flash(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         let Some(flash) = &mut self.flash_replacement else { return };
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let Some(position) = e.position() else { return };
         if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
             return;
@@ -151,8 +151,8 @@ impl Shard {
         if changed == 0 || self.flash_replacement.is_none() {
             return;
         }
-        for id in 0..self.index.capacity() {
-            let e = &self.index[id];
+        for id in 0..self.blocks.capacity() {
+            let e = &self.blocks[id];
             let named = |e: &crate::index::Entry| changed & volume_bit(e.key()) != 0;
             if !e.is_vacant() && e.flash_dirty != 0 && named(e) {
                 self.update_residence(id, true);
@@ -168,8 +168,8 @@ impl Shard {
 
     /// A record is durably forgotten.
     pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
-        let Some(id) = self.index.find(key) else { return };
-        if self.index[id].position() == Some(position) && self.is_unmapping(id) {
+        let Some(id) = self.blocks.find(key) else { return };
+        if self.blocks[id].position() == Some(position) && self.is_unmapping(id) {
             self.set_record(context, id, None);
             self.forget_if_empty(id);
         }
@@ -179,7 +179,7 @@ impl Shard {
     pub(super) fn disown(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         let Some(flash) = &mut self.flash_replacement else { return };
         if !flash.is_unmapping(id) {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             let position = e.position().expect("a record to disown");
             let log = context.log.as_deref_mut().expect("a record needs a log");
             let taken = log.unmap(e.key(), position);
@@ -216,10 +216,10 @@ impl Shard {
         let mut all = true;
         let mut id = self.regions[moves.region as usize];
         if context.front.sabotage.is(Bug::MappingLeftBehind) && id != NONE {
-            id = self.index[id].next;
+            id = self.blocks[id].next;
         }
         while id != NONE {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             let next = e.next;
             if !self.flash_replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
                 let mapping = Mapping {
@@ -253,7 +253,7 @@ impl Shard {
         let left = |s: &Self, region: u32| {
             let mut id = s.regions[region as usize];
             while id != NONE && s.is_unmapping(id) {
-                id = s.index[id].next;
+                id = s.blocks[id].next;
             }
             id != NONE
         };
@@ -274,11 +274,11 @@ impl Shard {
             moves.in_flight -= 1;
             moves.failed |= !good;
         }
-        let here = self.index.find(key).filter(|&id| self.index[id].position() == Some(position));
+        let here = self.blocks.find_at(key, position);
         if let (true, Some(id)) = (good, here) {
             self.unlist(id, from);
             self.list(id, to);
-            let dirty = u32::from(self.index[id].flash_dirty != 0);
+            let dirty = u32::from(self.blocks[id].flash_dirty != 0);
             self.regions_dirty[from as usize] -= dirty;
             self.regions_dirty[to as usize] += dirty;
         }
@@ -288,7 +288,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, context};
+    use crate::cache::{Cache, around};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use forebay_flash::Geometry;
 
@@ -312,12 +312,12 @@ mod tests {
         let first = geometry.first_cell_page() as u32;
         let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
         let shard = &mut cache.shards[0];
-        shard.recovered(&mut context!(cache), key, newer, 0, (1, 0));
-        let id = shard.index.find(key).expect("it has just been found");
+        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
+        let id = shard.blocks.find(key).expect("it has just been found");
         shard.flash_replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
-        shard.unmapped(&mut context!(cache), key, older);
-        assert_eq!(shard.index[id].position(), Some(newer));
-        shard.unmapped(&mut context!(cache), key, newer);
-        assert_eq!(shard.index.find(key), None);
+        shard.unmapped(&mut around!(cache), key, older);
+        assert_eq!(shard.blocks[id].position(), Some(newer));
+        shard.unmapped(&mut around!(cache), key, newer);
+        assert_eq!(shard.blocks.find(key), None);
     }
 }

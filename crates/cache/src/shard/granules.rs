@@ -1,12 +1,57 @@
 //! Granules: the parts of a block that masks speak of.
 
+use forebay_block::BlockSize;
+use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::{Shard, ShardContext};
+use super::ShardContext;
+use crate::frames::Frame;
 
-impl Shard {
+/// Sizes of blocks and of their granules, of which a block has 16 at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granules {
+    block_shift: u32,
+    granule_shift: u32,
+    all: u16,
+}
+
+impl Granules {
+    pub fn new(block_size: BlockSize) -> Granules {
+        let count = (block_size.bytes() / 512).min(16);
+        Granules {
+            block_shift: block_size.shift(),
+            granule_shift: block_size.shift() - count.trailing_zeros(),
+            all: ((1_u32 << count) - 1) as u16,
+        }
+    }
+
+    /// The mask of all granules.
+    #[inline]
+    pub fn all(self) -> u16 {
+        self.all
+    }
+
+    /// Bytes of a block.
+    #[inline]
+    pub fn block_size(self) -> u32 {
+        1 << self.block_shift
+    }
+
+    /// log2 of the bytes of a block.
+    #[inline]
+    pub fn block_shift(self) -> u32 {
+        self.block_shift
+    }
+
+    /// log2 of the bytes of a granule.
+    #[inline]
+    pub fn granule_shift(self) -> u32 {
+        self.granule_shift
+    }
+
     /// Granules touched by `length` bytes at `start` of a block, and those covered whole.
-    pub(super) fn masks(&self, start: u32, length: u32) -> (u16, u16) {
+    #[inline]
+    pub fn masks(self, start: u32, length: u32) -> (u16, u16) {
         let g = self.granule_shift;
         let bits = |from: u32, to: u32| -> u16 {
             if from >= to { 0 } else { (((1_u32 << (to - from)) - 1) << from) as u16 }
@@ -18,7 +63,7 @@ impl Shard {
     }
 
     /// The runs of consecutive granules in `mask`, as byte ranges of the block.
-    pub(super) fn granule_runs(&self, mask: u16) -> impl Iterator<Item = (u32, u32)> + use<> {
+    pub fn runs(self, mask: u16) -> impl Iterator<Item = (u32, u32)> {
         let shift = self.granule_shift;
         let mut rest = u32::from(mask);
         core::iter::from_fn(move || {
@@ -32,16 +77,55 @@ impl Shard {
         })
     }
 
+    /// Bytes that granules take one after another.
+    pub fn bytes(self, mask: u16) -> u32 {
+        mask.count_ones() << self.granule_shift
+    }
+
+    /// Where a block begins on its volume, in bytes.
+    #[inline]
+    pub fn start_of(self, key: BlockKey) -> u64 {
+        key.block().0 << self.block_shift
+    }
+
     /// Bytes of a block that lie within its volume.
-    pub(super) fn block_bytes(&self, context: &ShardContext<'_>, key: BlockKey) -> u32 {
+    pub fn bytes_within(self, context: &ShardContext<'_>, key: BlockKey) -> u32 {
         let size = context.front.volumes[usize::from(key.volume())].size;
-        let start = key.block().0 << self.block_shift;
-        size.saturating_sub(start).min(u64::from(self.block_size)) as u32
+        size.saturating_sub(self.start_of(key)).min(u64::from(self.block_size())) as u32
+    }
+
+    /// Those bytes as a range of the volume.
+    pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
+        let start = self.start_of(key);
+        (start, start + u64::from(self.bytes_within(context, key)))
+    }
+
+    /// The granules of a block that lie within its volume, in part at least.
+    pub fn within(self, context: &ShardContext<'_>, key: BlockKey) -> u16 {
+        let count = self.bytes_within(context, key).div_ceil(1 << self.granule_shift);
+        ((1_u32 << count) - 1) as u16
     }
 
     /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
-    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
+    pub fn beyond(self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
         let outside = granules & !self.within(context, key);
         (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
+    }
+
+    /// The segments of a record's payload in `frame`: its granules one after another, then, if
+    /// `padded` to whole pages of these bytes, what fills the last page.
+    pub fn payload(
+        self,
+        frame: Frame,
+        valid: u16,
+        padded: Option<u32>,
+    ) -> impl Iterator<Item = Segment> {
+        let bytes = self.bytes(valid);
+        let pad = padded.map_or(0, |page| bytes.next_multiple_of(page) - bytes);
+        let segment =
+            move |(offset, length)| Segment { place: Place::Slot { slot: frame, offset }, length };
+        self.runs(valid)
+            .map(segment)
+            .chain((pad > 0).then_some(Segment { place: Place::Void, length: pad }))
     }
 }

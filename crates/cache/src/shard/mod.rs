@@ -12,6 +12,7 @@
 //!
 //! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
 
+mod blocks;
 mod carry;
 mod clean;
 mod complete;
@@ -41,11 +42,12 @@ use crate::flash_replacement::FlashReplacement;
 use crate::frames::Frame;
 use crate::frames::Frames;
 use crate::front::Front;
-use crate::index::{EntryId, Index, NONE};
+use crate::index::{EntryId, NONE};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::slab::{Fifo, Slab};
 use crate::stats::CacheStats;
 use crate::waiters::{Piece, Waiter};
+use blocks::Blocks;
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
@@ -93,8 +95,7 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Shard {
     number: u8,
-    index: Index,
-    frames: Frames,
+    blocks: Blocks,
     /// Frames for copies on their way.
     bounce: Frames,
     replacement: Replacement,
@@ -129,8 +130,6 @@ pub(crate) struct Shard {
     carry_unread: bool,
     /// Those of them that are being read.
     carry_reads: u32,
-    /// Blocks whose record says that newest data is lost.
-    lost: u32,
     /// Entries of the index that are there for blocks on flash.
     flash_entries: u32,
     /// From the choice of what is cleaned to the end of its job.
@@ -144,10 +143,6 @@ pub(crate) struct Shard {
     policy: WritePolicy,
     acknowledge: Acknowledge,
     partial: Partial,
-    block_size: u32,
-    block_shift: u32,
-    granule_shift: u32,
-    all: u16,
     has_flash: bool,
     log_failed: bool,
     /// Meanwhile: who would write past a record waits; those who do so.
@@ -217,11 +212,9 @@ impl Shard {
         let flash_replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
         let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
-        let granules = (config.block_size.bytes() / 512).min(16);
         Shard {
             number,
-            index: Index::new(entries, config.extent_shift - config.block_size.shift()),
-            frames: Frames::new(base(working), frames, 0),
+            blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             bounce: Frames::new(working + base(config.bounce_slots), bounce, 0),
             replacement: Replacement::new(frames, share(config.dram_blocks), &config.replacement),
             dram_blocks: share(config.dram_blocks),
@@ -242,7 +235,6 @@ impl Shard {
             carries: Vec::new(),
             carry_unread: false,
             carry_reads: 0,
-            lost: 0,
             flash_entries: entries - frames - 1,
             cleaning: false,
             held: Vec::new(),
@@ -251,10 +243,6 @@ impl Shard {
             policy: config.write_policy,
             acknowledge: config.acknowledge,
             partial: config.partial,
-            block_size: config.block_size.bytes() as u32,
-            block_shift: config.block_size.shift(),
-            granule_shift: config.block_size.shift() - granules.trailing_zeros(),
-            all: ((1_u32 << granules) - 1) as u16,
             has_flash: config.flash.is_some(),
             log_failed: false,
             holding: false,
@@ -276,7 +264,7 @@ impl Shard {
     }
 
     pub fn add_volume(&mut self) {
-        self.frames.add_volume();
+        self.blocks.add_volume();
         self.flushes.push(ShardFlush::default());
     }
 
@@ -299,8 +287,7 @@ impl Shard {
 
     /// Blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
-        let owners = self.frames.owners();
-        owners.filter(|&id| self.index[id].dirty != 0).count() as u64
+        self.blocks.dirty_in_memory()
     }
 
     pub fn dram_blocks(&self) -> u32 {
@@ -321,7 +308,7 @@ impl Shard {
     pub fn memory_bytes(&self) -> u64 {
         let flash = self.flash_replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
         let policy = self.replacement.metadata_bytes();
-        self.index.memory_bytes() + self.frames.memory_bytes() + policy + flash
+        self.blocks.memory_bytes() + policy + flash
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -336,7 +323,7 @@ impl Shard {
             .collect();
         let flash = self.flash_replacement.as_ref().map_or_else(String::new, |flash| {
             let entry = |id: EntryId| {
-                let e = &self.index[id];
+                let e = &self.blocks[id];
                 (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
             };
             let leaving: Vec<_> = flash.leaving().map(entry).collect();
@@ -346,8 +333,8 @@ impl Shard {
             "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, {} pieces wait, \
              job {:?}, under way {transfers:#?}",
             self.number,
-            self.index.len(),
-            self.frames.free_count(),
+            self.blocks.len(),
+            self.blocks.frames_free(),
             self.bounce.free_count(),
             self.replacement.len(),
             self.dram_blocks,
@@ -358,12 +345,12 @@ impl Shard {
 
     /// Starts loading what an access to `key` will look at first.
     pub fn prefetch(&self, key: BlockKey) {
-        self.index.prefetch(key);
+        self.blocks.prefetch(key);
     }
 
     /// Starts loading what an access to `key` will look at next.
     pub fn prefetch_entry(&self, key: BlockKey) {
-        self.index.prefetch_entry(key);
+        self.blocks.prefetch_entry(key);
     }
 
     /// Starts loading what the end of a transfer will look at, first or (`near`) next.
@@ -375,17 +362,17 @@ impl Shard {
 
     /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
     pub fn has_nothing_near(&self, key: BlockKey) -> bool {
-        self.index.is_extent_empty(key)
+        self.blocks.is_extent_empty(key)
+    }
+
+    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
+    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
+        self.blocks.granules().beyond(context, key, granules)
     }
 
     /// What is held of a block.
     pub fn held(&self, key: BlockKey) -> Held {
-        match self.index.find(key) {
-            None => Held::Nothing,
-            // (What is lost on flash cannot be read, whatever it was.)
-            Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
-            Some(_) => Held::Data,
-        }
+        self.blocks.held(key)
     }
 
     /// Whether there is a place for another piece that has to wait.
@@ -469,7 +456,7 @@ impl Shard {
                 context.stats.waits_room += 1;
                 if let Some(log) = context.log.as_deref_mut() {
                     log.close_batch();
-                    if self.index.is_full() {
+                    if self.blocks.is_full() {
                         log.reclaim();
                     }
                 }
@@ -524,7 +511,8 @@ impl Shard {
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
         let r = &context.front.requests[piece.request];
-        let at = (piece.block << self.block_shift) + u64::from(piece.start) - r.offset;
+        let at = (piece.block << self.blocks.granules().block_shift()) + u64::from(piece.start)
+            - r.offset;
         Place::Request { request: r.id, offset: at as u32 }
     }
 
@@ -534,11 +522,6 @@ impl Shard {
 
     // ---- entries, frames, regions ----
 
-    /// An entry for `key`, new if need be.
-    fn entry(&mut self, key: BlockKey) -> Option<EntryId> {
-        self.index.find(key).or_else(|| self.index.insert(key))
-    }
-
     /// Makes sure that the entry has a frame, for `piece`; false when there is none to be had.
     fn ensure_frame(
         &mut self,
@@ -546,10 +529,10 @@ impl Shard {
         id: EntryId,
         piece: &mut Piece,
     ) -> bool {
-        if self.index[id].frame().is_some() {
+        if self.blocks[id].frame().is_some() {
             return true;
         }
-        let taken = match self.frames.take(id) {
+        let taken = match self.blocks.take_frame(id) {
             Some(frame) => Some(frame),
             None => {
                 // Nothing is on its way out, so nobody else would make room either.
@@ -557,19 +540,19 @@ impl Shard {
                 if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
                     self.push_out(context);
                 }
-                self.frames.take(id)
+                self.blocks.take_frame(id)
             }
         };
         let Some(frame) = taken else { return false };
         self.forget_residence(id);
-        let (key, size) = (self.index[id].key(), self.block_size);
+        let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
         self.make_room(context, Some(key));
-        self.index[id].set_frame(Some(frame));
+        self.blocks[id].set_frame(Some(frame));
         self.enter(id, frame);
         // (A block that left before it could be used comes in again, for the same access.)
         self.told += u64::from(!core::mem::replace(&mut piece.told, true));
         self.update_residence(id, true);
-        let bytes = self.block_bytes(context, key);
+        let bytes = self.blocks.granules().bytes_within(context, key);
         if bytes < size {
             // The part past the volume's end is zeroes, so that payloads are well defined.
             let to = Place::Slot { slot: frame, offset: bytes };
@@ -580,9 +563,9 @@ impl Shard {
 
     /// The policy hears of a block that comes in.
     fn enter(&mut self, id: EntryId, frame: Frame) {
-        let key = self.index[id].key();
+        let key = self.blocks[id].key();
         let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
-        self.replacement.insert(self.frames.local(frame), key.0, hint);
+        self.replacement.insert(self.blocks.local(frame), key.0, hint);
     }
 
     /// A client's access found the block, perhaps on its way out. The policy hears of it unless the same
@@ -598,24 +581,24 @@ impl Shard {
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         if !core::mem::replace(&mut piece.told, true) || again {
             self.told += 1;
-            self.replacement.on_access(self.frames.local(frame));
+            self.replacement.on_access(self.blocks.local(frame));
         }
     }
 
     /// A block that is leaving, and is wanted again, stays.
     fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
-        if self.index[id].has(crate::index::LEAVING) {
-            self.index[id].clear(crate::index::LEAVING);
+        if self.blocks[id].has(crate::index::LEAVING) {
+            self.blocks[id].clear(crate::index::LEAVING);
             context.stats.rescued += 1;
             self.forget_residence(id);
             self.make_room(context, None);
-            self.replacement.restore(self.frames.local(frame));
+            self.replacement.restore(self.blocks.local(frame));
             self.update_residence(id, true);
         }
     }
 
     fn release_frame(&mut self, id: EntryId) {
-        let e = &mut self.index[id];
+        let e = &mut self.blocks[id];
         let frame = e.frame().expect("a frame to release");
         assert!(e.dirty == 0, "a dirty frame released");
         let (leaving, listed) = (e.has(crate::index::LEAVING), e.has(crate::index::IN_DIRTY_LIST));
@@ -624,20 +607,20 @@ impl Shard {
         e.valid = 0;
         e.clear(crate::index::LEAVING);
         if !leaving {
-            self.replacement.remove(self.frames.local(frame));
+            self.replacement.remove(self.blocks.local(frame));
         }
-        self.frames.release(frame);
+        self.blocks.free_frame(frame);
         self.update_residence(id, false);
         self.room = true;
     }
 
     /// Forgets an entry that holds nothing any more.
     fn forget_if_empty(&mut self, id: EntryId) {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
         if !holds && (!e.has(crate::index::DOUBTFUL) || self.goes_past(e.key())) {
             self.forget_residence(id);
-            self.index.remove(id);
+            self.blocks.remove(id);
             self.room = true;
         }
     }

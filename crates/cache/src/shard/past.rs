@@ -41,7 +41,7 @@ impl Shard {
 
     /// Whether the block is dirty, or a start could find a record of it.
     fn is_bound(&self, id: EntryId) -> bool {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         e.position().is_some() || e.dirty != 0 || e.has(DOUBTFUL)
     }
 
@@ -56,16 +56,16 @@ impl Shard {
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
         let appends = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
-        self.index
+        self.blocks
             .find(key)
-            .is_some_and(|id| self.is_bound(id) || self.index[id].transfer().is_some_and(appends))
+            .is_some_and(|id| self.is_bound(id) || self.blocks[id].transfer().is_some_and(appends))
     }
 
     /// Whether a write may go past a log that has no room: flash holds nothing of the block, and its store
     /// works.
     pub(super) fn may_go_past(&self, key: BlockKey) -> bool {
-        let free = |id| self.index[id].transfer().is_none() && !self.is_bound(id);
-        self.failing & volume_bit(key) == 0 && self.index.find(key).is_none_or(free)
+        let free = |id| self.blocks[id].transfer().is_none() && !self.is_bound(id);
+        self.failing & volume_bit(key) == 0 && self.blocks.find(key).is_none_or(free)
     }
 
     /// A write that the log cannot take goes to the backing store if the block has no record.
@@ -76,14 +76,14 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let Some(id) = self.index.find(key) else {
+        let Some(id) = self.blocks.find(key) else {
             if let Some(step) = self.write_absent(context, key, piece) {
                 return step;
             }
             context.stats.written_past += 1;
             return self.range(context, key, piece, op != Op::Write);
         };
-        match self.index[id].transfer() {
+        match self.blocks[id].transfer() {
             Some(t) => Step::Wait(t),
             None if self.is_bound(id) => self.await_void(),
             None => {
@@ -107,10 +107,10 @@ impl Shard {
         context: &mut ShardContext<'_>,
         id: EntryId,
     ) -> Option<Step> {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         if self.goes_past(e.key()) {
             self.forget_record(context, id);
-            let dirty = self.index[id].dirty != 0;
+            let dirty = self.blocks[id].dirty != 0;
             return dirty.then(|| Step::Wait(self.destage(context, id)));
         }
         if self.log_failed && self.is_bound(id) {
@@ -121,9 +121,9 @@ impl Shard {
 
     /// The block's record is void.
     pub(super) fn forget_record(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        self.index[id].clear(DOUBTFUL);
-        if self.index[id].position().is_some() {
-            assert!(self.index[id].flash_dirty == 0, "a dirty record is void");
+        self.blocks[id].clear(DOUBTFUL);
+        if self.blocks[id].position().is_some() {
+            assert!(self.blocks[id].flash_dirty == 0, "a dirty record is void");
             self.set_record(context, id, None);
         }
     }
@@ -137,16 +137,16 @@ impl Shard {
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.index.capacity().min(from.saturating_add(count));
+        let end = self.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
-            let e = &self.index[id];
+            let e = &self.blocks[id];
             if !e.is_vacant() && self.goes_past(e.key()) && e.transfer().is_none() {
                 self.forget_record(context, id);
                 self.forget_if_empty(id);
             }
         }
         self.room = true;
-        (end < self.index.capacity()).then_some(end)
+        (end < self.blocks.capacity()).then_some(end)
     }
 
     /// Writes whose data were in a transfer to the log, which has failed, wait until records are void.

@@ -25,14 +25,14 @@ impl Shard {
     /// there is to it.
     #[inline]
     pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
-        let id = self.index.find(key)?;
-        let e = &self.index[id];
+        let id = self.blocks.find(key)?;
+        let e = &self.blocks[id];
         let frame = e.frame()?;
-        if self.masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
+        if self.blocks.granules().masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
         self.told += 1;
-        self.replacement.on_access(self.frames.local(frame));
+        self.replacement.on_access(self.blocks.local(frame));
         Some(frame)
     }
 
@@ -42,12 +42,12 @@ impl Shard {
         key: BlockKey,
         piece: &mut Piece,
     ) -> Step {
-        let (wanted, _) = self.masks(piece.start, piece.length);
-        let Some(id) = self.index.find(key) else {
+        let (wanted, _) = self.blocks.granules().masks(piece.start, piece.length);
+        let Some(id) = self.blocks.find(key) else {
             self.count(context, piece, Found::Nowhere, false);
             return self.read_absent(context, key, piece);
         };
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         if let (Some(frame), 0) = (e.frame(), wanted & !e.valid) {
             let from = Place::Slot { slot: frame, offset: piece.start };
             let to = self.request_place(context, piece);
@@ -87,11 +87,11 @@ impl Shard {
             return self.read_around(context, key, piece);
         }
         let stuck = self.is_stuck(context) || self.is_jammed(context);
-        if stuck && (self.frames.free_count() == 0 || self.index.is_full()) {
+        if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
             // Dirty blocks that cannot leave hold everything: reads go past the cache.
             return self.read_around(context, key, piece);
         }
-        let Some(id) = self.index.insert(key) else { return Step::NoRoom };
+        let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
         let step = self.fetch(context, id, piece);
         self.forget_if_empty(id);
         step
@@ -107,7 +107,7 @@ impl Shard {
         if !self.may_be_loose() {
             return Step::NoRoom;
         }
-        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let place = self.request_place(context, piece);
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
@@ -131,22 +131,21 @@ impl Shard {
         id: EntryId,
         piece: &mut Piece,
     ) -> Step {
-        if self.index[id].flash_valid & !self.index[id].valid != 0 {
+        if self.blocks[id].flash_valid & !self.blocks[id].valid != 0 {
             return self.read_flash(context, id, piece);
         }
         if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let (key, frame) = (e.key(), e.frame().expect("just ensured"));
-        let start = key.block().0 << self.block_shift;
-        let length = self.block_bytes(context, key);
-        let range = (start, start + u64::from(length));
+        let range = self.blocks.granules().range_within(context, key);
+        let (start, length) = (range.0, (range.1 - range.0) as u32);
         if e.valid == 0 {
             let place = Place::Slot { slot: frame, offset: 0 };
             let segment = Some(Segment { place, length });
             let t = self.run(context, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
-            self.index[id].set_transfer(Some(t));
+            self.blocks[id].set_transfer(Some(t));
             return Step::Wait(t);
         }
         let Some(bounce) = self.take_bounce() else { return Step::NoRoom };
@@ -171,14 +170,14 @@ impl Shard {
         if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let bounce = if e.valid == 0 {
             None
         } else {
             let Some(frame) = self.take_bounce() else { return Step::NoRoom };
             Some(frame)
         };
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
         let t = self.start_on(id, Kind::FlashRead { position }, (0, 0));
@@ -195,14 +194,14 @@ impl Shard {
         target: crate::frames::Frame,
     ) {
         let log = context.log.as_deref().expect("a record needs a log");
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let page = log.geometry().page_size;
         let offset = log.byte_offset(e.position().expect("a record to read"));
-        let bytes = e.flash_valid.count_ones() << self.granule_shift;
+        let bytes = self.blocks.granules().bytes(e.flash_valid);
         let length = bytes.next_multiple_of(page);
         let token = self.token(t);
         let effect = Effect::Read { token, device: forebay_effect::Device::Flash, offset, length };
-        let segments = self.payload_segments(target, e.flash_valid, true, page);
+        let segments = self.blocks.granules().payload(target, e.flash_valid, Some(page));
         context.effects.push_with(effect, segments);
     }
 

@@ -4,7 +4,6 @@ use forebay_flash::Position;
 use forebay_flash::sabotage::Bug;
 
 use super::{Shard, ShardContext};
-use crate::front::Front;
 use crate::index::{EntryId, NONE};
 
 impl Shard {
@@ -15,8 +14,8 @@ impl Shard {
         id: EntryId,
         to: Option<(Position, u32, u16, u16)>,
     ) {
-        let was_dirty = self.index[id].is_dirty();
-        if let Some(old) = self.index[id].position() {
+        let was_dirty = self.blocks[id].is_dirty();
+        if let Some(old) = self.blocks[id].position() {
             let log = context.log.as_deref().expect("a record needs a log");
             let region = log.region_of(old);
             self.unlist(id, region);
@@ -37,30 +36,18 @@ impl Shard {
                 None => {}
             }
         }
-        let e = &mut self.index[id];
-        self.lost -= u32::from(e.lost_on_flash() != 0);
-        e.clear(crate::index::DESTAGED | crate::index::UNREADABLE);
-        match to {
-            None => {
-                e.set_position(None);
-                (e.flash_valid, e.flash_dirty, e.prev, e.next) = (0, 0, NONE, NONE);
-            }
-            Some((position, checksum, valid, dirty)) => {
-                e.set_position(Some(position));
-                e.checksum = checksum;
-                (e.flash_valid, e.flash_dirty) = (valid, dirty);
-                let log = context.log.as_deref().expect("a record needs a log");
-                let region = log.region_of(position);
-                self.list(id, region);
-                self.count_record(context, id, region, true);
-                if dirty & !valid != 0 {
-                    self.lost += 1;
-                    let key = self.index[id].key();
-                    self.name_unreadable(key);
-                }
+        self.blocks.set_record(id, to);
+        if let Some((position, ..)) = to {
+            let log = context.log.as_deref().expect("a record needs a log");
+            let region = log.region_of(position);
+            self.list(id, region);
+            self.count_record(context, id, region, true);
+            let e = &self.blocks[id];
+            if e.lost_on_flash() != 0 {
+                self.name_unreadable(e.key());
             }
         }
-        self.count_dirty(id, was_dirty, context.front);
+        self.blocks.count_dirty(id, was_dirty, context.front);
         self.update_residence(id, to.is_some());
     }
 
@@ -72,7 +59,7 @@ impl Shard {
         region: u32,
         comes: bool,
     ) {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         if e.flash_dirty == 0 {
             return;
         }
@@ -91,35 +78,21 @@ impl Shard {
     /// Puts the entry into a region's list.
     pub(super) fn list(&mut self, id: EntryId, region: u32) {
         let head = core::mem::replace(&mut self.regions[region as usize], id);
-        (self.index[id].prev, self.index[id].next) = (NONE, head);
+        (self.blocks[id].prev, self.blocks[id].next) = (NONE, head);
         if head != NONE {
-            self.index[head].prev = id;
+            self.blocks[head].prev = id;
         }
     }
 
     /// Takes the entry out of a region's list.
     pub(super) fn unlist(&mut self, id: EntryId, region: u32) {
-        let (prev, next) = (self.index[id].prev, self.index[id].next);
+        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
         match prev {
             NONE => self.regions[region as usize] = next,
-            p => self.index[p].next = next,
+            p => self.blocks[p].next = next,
         }
         if next != NONE {
-            self.index[next].prev = prev;
-        }
-    }
-
-    /// Keeps the volume's gauge of dirty blocks after a change to the entry.
-    pub(super) fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
-        let e = &self.index[id];
-        let stats = &mut front.volumes[usize::from(e.key().volume())].stats;
-        match (was, e.is_dirty()) {
-            (false, true) => {
-                stats.dirty_blocks += 1;
-                stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
-            }
-            (true, false) => stats.dirty_blocks -= 1,
-            _ => {}
+            self.blocks[next].prev = prev;
         }
     }
 }

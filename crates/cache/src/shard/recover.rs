@@ -30,7 +30,7 @@ impl Shard {
         checksum: u32,
         (valid, dirty): (u16, u16),
     ) {
-        match self.entry(key) {
+        match self.blocks.find_or_insert(key) {
             Some(id) => {
                 self.spilled.remove(&key);
                 self.set_record(context, id, Some((position, checksum, valid, dirty)));
@@ -44,15 +44,15 @@ impl Shard {
 
     /// What the newest record of a block so far, if there is one, says is dirty.
     pub fn recovered_dirty(&self, key: BlockKey) -> u16 {
-        let dirty = |id| self.index[id].flash_dirty;
-        self.spilled.get(&key).map_or_else(|| self.index.find(key).map_or(0, dirty), |s| s.dirty)
+        let dirty = |id| self.blocks[id].flash_dirty;
+        self.spilled.get(&key).map_or_else(|| self.blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 
     /// A tombstone found by recovery.
     pub fn recovered_tombstone(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
-        if let Some(id) = self.index.find(key) {
-            if self.index[id].position().is_some() {
+        if let Some(id) = self.blocks.find(key) {
+            if self.blocks[id].position().is_some() {
                 self.set_record(context, id, None);
             }
             self.forget_if_empty(id);
@@ -74,7 +74,7 @@ impl Shard {
                 if (s.dirty != 0) != dirty {
                     return true;
                 }
-                match self.entry(key) {
+                match self.blocks.find_or_insert(key) {
                     Some(id) => {
                         let to = (s.position, s.checksum, s.valid, s.dirty);
                         self.set_record(context, id, Some(to));
@@ -92,7 +92,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, context};
+    use crate::cache::{Cache, around};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use forebay_flash::{Geometry, Record};
 
@@ -121,22 +121,22 @@ mod tests {
     fn find(cache: &mut Cache, block: u64, page: u32) {
         let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(0, block), Position(first + page));
-        cache.shards[0].recovered(&mut context!(cache), key, position, 0, (1, 0));
+        cache.shards[0].recovered(&mut around!(cache), key, position, 0, (1, 0));
     }
 
     /// Recovery ends; the page of the block's record.
     fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
-        let homeless = cache.shards[0].place_spilled(&mut context!(cache), &mut left);
+        let homeless = cache.shards[0].place_spilled(&mut around!(cache), &mut left);
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
         let shard = &cache.shards[0];
-        let id = shard.index.find(BlockKey::new(0, block))?;
-        shard.index[id].position().map(|position| position.0 - first)
+        let id = shard.blocks.find(BlockKey::new(0, block))?;
+        shard.blocks[id].position().map(|position| position.0 - first)
     }
 
     fn forget(cache: &mut Cache, block: u64) {
-        cache.shards[0].recovered_tombstone(&mut context!(cache), BlockKey::new(0, block));
+        cache.shards[0].recovered_tombstone(&mut around!(cache), BlockKey::new(0, block));
     }
 
     #[test]

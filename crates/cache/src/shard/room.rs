@@ -61,7 +61,7 @@ impl Shard {
     }
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
-        self.index.is_full() || context.log.as_deref().is_some_and(Log::is_short)
+        self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
     }
 
     /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
@@ -97,7 +97,7 @@ impl Shard {
 
     /// Whether pieces wait for an index entry.
     pub fn waits_for_an_entry(&self) -> bool {
-        !self.starved.is_empty() && self.index.is_full()
+        !self.starved.is_empty() && self.blocks.is_full()
     }
 
     /// No transfer is under way that could make room, and flash takes no more.

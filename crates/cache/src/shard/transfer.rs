@@ -1,6 +1,6 @@
 //! Transfers: device operations under way, and runs of blocks that share one.
 
-use forebay_effect::{Effect, Place, Segment};
+use forebay_effect::{Effect, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
@@ -153,10 +153,10 @@ impl Shard {
 
     /// Starts a transfer of one entry; the entry is busy from now on.
     pub(super) fn start_on(&mut self, id: EntryId, kind: Kind, range: (u64, u64)) -> u32 {
-        let key = self.index[id].key();
+        let key = self.blocks[id].key();
         let t = self.start(kind, key, range);
-        debug_assert!(self.index[id].transfer().is_none(), "two transfers on one block");
-        self.index[id].set_transfer(Some(t));
+        debug_assert!(self.blocks[id].transfer().is_none(), "two transfers on one block");
+        self.blocks[id].set_transfer(Some(t));
         t
     }
 
@@ -218,20 +218,20 @@ impl Shard {
     ) -> u32 {
         let Some(open) = self.runs.open(Way::Past) else { return 0 };
         let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
-        if !self.index.is_extent_empty(key) && !careless {
+        if !self.blocks.is_extent_empty(key) && !careless {
             return 0;
         }
         let next = self.ranges.get(self.range_place(key.0));
         let free = next.map_or(u64::MAX, |&t| self.transfers[t].key.0 - key.0);
         let t = &mut self.transfers[open];
-        let start = key.block().0 << self.block_shift;
+        let start = self.blocks.granules().start_of(key);
         let follows = t.key.0 + u64::from(t.count) == key.0 && t.end == start;
         match &mut t.kind {
             Kind::Range { request: r, pieces, zero: true } if *r == request && follows => {
                 let more = blocks.min(RUN_BLOCKS_MAX - t.count).min(free.min(1 << 31) as u32);
                 *pieces += more;
                 t.count += more;
-                t.end += u64::from(more) << self.block_shift;
+                t.end += u64::from(more) << self.blocks.granules().block_shift();
                 let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
                 stats.write_hits.miss += u64::from(more);
                 more
@@ -278,24 +278,5 @@ impl Shard {
     /// Takes a bounce frame, if there is one.
     pub(super) fn take_bounce(&mut self) -> Option<Frame> {
         self.bounce.take(crate::index::NONE)
-    }
-
-    /// The segments of a record's payload in `frame`: its granules one after another, then
-    /// what fills the last page.
-    pub(super) fn payload_segments(
-        &self,
-        frame: Frame,
-        valid: u16,
-        padded: bool,
-        page: u32,
-    ) -> impl Iterator<Item = Segment> + use<> {
-        let bytes = valid.count_ones() << self.granule_shift;
-        let pad = if padded { bytes.next_multiple_of(page) - bytes } else { 0 };
-        self.granule_runs(valid)
-            .map(move |(offset, length)| Segment {
-                place: Place::Slot { slot: frame, offset },
-                length,
-            })
-            .chain((pad > 0).then_some(Segment { place: Place::Void, length: pad }))
     }
 }

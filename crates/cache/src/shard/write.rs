@@ -14,7 +14,7 @@ use forebay_flash::sabotage::Bug;
 use super::read::Found;
 use super::transfer::{Kind, Way};
 use super::{Acknowledge, Partial, Shard, ShardContext, Step};
-use crate::index::{EntryId, IN_DIRTY_LIST};
+use crate::index::EntryId;
 use crate::volume::Past;
 use crate::waiters::Piece;
 
@@ -30,14 +30,14 @@ impl Shard {
         if self.log_failed || self.is_jammed(context) && self.may_go_past(key) {
             return self.write_past(context, key, piece, op);
         }
-        let (touched, covered) = self.masks(piece.start, piece.length);
-        let id = match self.index.find(key) {
+        let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
+        let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                let Some(id) = self.index.insert(key) else { return Step::NoRoom };
+                let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
                 id
             }
         };
@@ -55,7 +55,7 @@ impl Shard {
         touched: u16,
         covered: u16,
     ) -> Step {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         self.count_write(context, piece, id);
         let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
         let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
@@ -81,14 +81,16 @@ impl Shard {
             return self.read_flash(context, id, piece);
         }
         let partial_edges = touched & missing != 0;
-        if partial_edges || (self.partial == Partial::Fill && self.all & missing != 0) {
+        if partial_edges
+            || (self.partial == Partial::Fill && self.blocks.granules().all() & missing != 0)
+        {
             context.stats.read_modify_writes += u64::from(partial_edges);
             return self.fetch(context, id, piece);
         }
         if !self.ensure_frame(context, id, piece) {
             return Step::NoRoom;
         }
-        let frame = self.index[id].frame().expect("just ensured");
+        let frame = self.blocks[id].frame().expect("just ensured");
         let to = Place::Slot { slot: frame, offset: piece.start };
         if op == Op::Write {
             let from = self.request_place(context, piece);
@@ -96,24 +98,19 @@ impl Shard {
         } else if !context.front.sabotage.is(Bug::TrimLeavesOldData) {
             context.effects.push(Effect::Zero { to, length: piece.length });
         }
-        let whole = covered == self.all;
+        let whole = covered == self.blocks.granules().all();
         match op {
-            Op::Write => self.index.set_zeroed(id, false),
-            _ if whole => self.index.set_zeroed(id, true),
+            Op::Write => self.blocks.set_zeroed(id, false),
+            _ if whole => self.blocks.set_zeroed(id, true),
             // What was zeroes stays so.
             _ => {}
         }
-        let was_dirty = self.index[id].is_dirty();
-        let e = &mut self.index[id];
+        let was_dirty = self.blocks[id].is_dirty();
+        let e = &mut self.blocks[id];
         e.valid |= touched;
         e.dirty |= touched;
-        let listed = e.has(IN_DIRTY_LIST);
-        e.set(IN_DIRTY_LIST);
-        self.count_dirty(id, was_dirty, context.front);
-        if !listed {
-            let volume = usize::from(self.index[id].key().volume());
-            self.frames.push_dirty(frame, volume);
-        }
+        self.blocks.count_dirty(id, was_dirty, context.front);
+        self.blocks.list_dirty(id);
         self.used(context, id, frame, piece);
         if fua || (self.has_flash && self.acknowledge == Acknowledge::Flash) {
             return match self.persist(context, id, true) {
@@ -125,7 +122,7 @@ impl Shard {
     }
 
     fn count_write(&self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
-        let e = &self.index[id];
+        let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
         let late = on_flash && !piece.counted && self.is_past_its_time(id);
         context.stats.flash_rescued += u64::from(late);
@@ -148,7 +145,7 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let id = match self.index.find(key) {
+        let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
                 if let Some(step) = self.write_absent(context, key, piece) {
@@ -157,12 +154,12 @@ impl Shard {
                 if !self.policy.allocate_on_write {
                     return self.range(context, key, piece, false);
                 }
-                let Some(id) = self.index.insert(key) else { return Step::NoRoom };
+                let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
                 id
             }
         };
         self.count_write(context, piece, id);
-        let step = match self.index[id].transfer() {
+        let step = match self.blocks[id].transfer() {
             Some(t) => {
                 match self.transfers[t].kind {
                     Kind::Fetch | Kind::FlashRead { .. } => context.stats.write_met_fetch += 1,
@@ -184,7 +181,7 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let key = self.index[id].key();
+        let key = self.blocks[id].key();
         if let Some(step) = self.wait_to_pass(context, key) {
             return step;
         }
@@ -199,21 +196,21 @@ impl Shard {
             if !self.ensure_frame(context, id, piece) {
                 return Step::NoRoom;
             }
-            let frame = self.index[id].frame().expect("just ensured");
+            let frame = self.blocks[id].frame().expect("just ensured");
             self.used(context, id, frame, piece);
         }
-        self.index.set_zeroed(id, false);
-        let (touched, _) = self.masks(piece.start, piece.length);
+        self.blocks.set_zeroed(id, false);
+        let (touched, _) = self.blocks.granules().masks(piece.start, piece.length);
         if !keep || op != Op::Write {
             // What the cache holds of the range is outdated from now on, whatever happens.
-            let e = &mut self.index[id];
+            let e = &mut self.blocks[id];
             assert!(e.dirty & touched == 0, "direct write over dirty granules");
             e.valid &= !touched;
             if e.valid == 0 && e.frame().is_some() {
                 self.release_frame(id);
             }
         }
-        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
         if op != Op::Write {
@@ -241,7 +238,7 @@ impl Shard {
         if before != Some(t) {
             context.front.volumes[usize::from(key.volume())].direct_begins();
         }
-        self.index[id].set_transfer(Some(t));
+        self.blocks[id].set_transfer(Some(t));
         Step::Joined
     }
 
@@ -278,7 +275,7 @@ impl Shard {
         id: EntryId,
         poison: bool,
     ) -> Step {
-        assert!(self.index[id].flash_dirty == 0, "direct write over a dirty record");
+        assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
         if self.log_failed {
             // The record cannot be disowned any more: the backing store must not move on.
             return Step::Done(Err(forebay_effect::IoError::Device));
@@ -286,7 +283,7 @@ impl Shard {
         if poison && !self.may_be_loose() {
             return Step::NoRoom;
         }
-        let key = self.index[id].key();
+        let key = self.blocks[id].key();
         let t = self.start_on(id, Kind::Activate { poison }, (0, 0));
         let ticket = self.ticket(t);
         context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
@@ -303,8 +300,8 @@ impl Shard {
         op: Op,
     ) -> Step {
         let past = context.front.sabotage.is(Bug::DestageOverDirectWrite);
-        let past = |id| past && self.index[id].frame().is_none();
-        if self.index.find(key).is_some_and(|id| !past(id)) {
+        let past = |id| past && self.blocks[id].frame().is_none();
+        if self.blocks.find(key).is_some_and(|id| !past(id)) {
             if self.writes_back(key) {
                 return self.write_back(context, key, piece, op);
             }
@@ -344,7 +341,7 @@ impl Shard {
         if !self.may_be_loose() {
             return Step::NoRoom;
         }
-        let start = (key.block().0 << self.block_shift) + u64::from(piece.start);
+        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
         let place = self.request_place(context, piece);

@@ -1,0 +1,268 @@
+//! The blocks of a shard: which are cached, in which frame, and what of them is dirty.
+//!
+//! What must hold of a block at any time is said at [`Entry`]. Here are the counts and lists over
+//! all of them: a frame is in the dirty list of its volume exactly while its entry says so
+//! ([`IN_DIRTY_LIST`]), and the volumes' gauges of dirty blocks move with the masks.
+
+use core::ops;
+
+use forebay_flash::{BlockKey, Position};
+
+use super::granules::Granules;
+use crate::allocation::Held;
+use crate::config::CacheConfig;
+use crate::frames::{Frame, Frames};
+use crate::front::Front;
+use crate::index::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, Index, NONE, UNREADABLE};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    index: Index,
+    frames: Frames,
+    granules: Granules,
+    /// Blocks whose record says that newest data is lost.
+    lost: u32,
+}
+
+impl ops::Index<EntryId> for Blocks {
+    type Output = Entry;
+    #[inline]
+    fn index(&self, id: EntryId) -> &Entry {
+        &self.index[id]
+    }
+}
+
+impl ops::IndexMut<EntryId> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, id: EntryId) -> &mut Entry {
+        &mut self.index[id]
+    }
+}
+
+impl Blocks {
+    /// Room for `entries` blocks, of which those in DRAM have `frames`.
+    pub fn new(config: &CacheConfig, entries: u32, frames: Frames) -> Blocks {
+        Blocks {
+            index: Index::new(entries, config.extent_shift - config.block_size.shift()),
+            frames,
+            granules: Granules::new(config.block_size),
+            lost: 0,
+        }
+    }
+
+    pub fn add_volume(&mut self) {
+        self.frames.add_volume();
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.frames.memory_bytes()
+    }
+
+    /// Sizes of blocks and of their parts.
+    #[inline]
+    pub fn granules(&self) -> Granules {
+        self.granules
+    }
+
+    // ---- entries ----
+
+    /// Blocks that are known.
+    pub fn len(&self) -> u32 {
+        self.index.len()
+    }
+
+    /// Whether no further block fits.
+    pub fn is_full(&self) -> bool {
+        self.index.is_full()
+    }
+
+    /// The numbers of entries, vacant ones too, are below this.
+    pub fn capacity(&self) -> u32 {
+        self.index.capacity()
+    }
+
+    /// The entry of a block.
+    #[inline]
+    pub fn find(&self, key: BlockKey) -> Option<EntryId> {
+        self.index.find(key)
+    }
+
+    /// The entry of a block that has one.
+    pub fn entry_of(&self, key: BlockKey) -> EntryId {
+        self.index.find(key).expect("a busy block has an entry")
+    }
+
+    /// The entry of a block, if its newest record is at `position`.
+    pub fn find_at(&self, key: BlockKey, position: Position) -> Option<EntryId> {
+        self.index.find(key).filter(|&id| self.index[id].position() == Some(position))
+    }
+
+    /// Adds a block that is not known; `None` when no further one fits.
+    pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
+        self.index.insert(key)
+    }
+
+    /// The entry of a block, new if need be.
+    pub fn find_or_insert(&mut self, key: BlockKey) -> Option<EntryId> {
+        self.index.find(key).or_else(|| self.index.insert(key))
+    }
+
+    /// Forgets a block that has no frame, no record and no transfer.
+    pub fn remove(&mut self, id: EntryId) {
+        self.index.remove(id);
+    }
+
+    /// Whether it is certain that no block of the extent of `key` is known.
+    pub fn is_extent_empty(&self, key: BlockKey) -> bool {
+        self.index.is_extent_empty(key)
+    }
+
+    /// What is held of a block.
+    pub fn held(&self, key: BlockKey) -> Held {
+        match self.index.find(key) {
+            None => Held::Nothing,
+            // (What is lost on flash cannot be read, whatever it was.)
+            Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
+            Some(_) => Held::Data,
+        }
+    }
+
+    /// There is a newer version of the block: whether that is zeroes as a whole.
+    pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
+        self.index.set_zeroed(id, zeroed);
+    }
+
+    /// Starts loading what [`find`](Self::find) will look at first.
+    pub fn prefetch(&self, key: BlockKey) {
+        self.index.prefetch(key);
+    }
+
+    /// Starts loading what [`find`](Self::find) will look at next.
+    pub fn prefetch_entry(&self, key: BlockKey) {
+        self.index.prefetch_entry(key);
+    }
+
+    /// Starts loading what forgetting `id` and then the next of its list will look at.
+    pub fn prefetch_chain(&self, id: EntryId) {
+        self.index.prefetch_chain(id);
+    }
+
+    // ---- frames ----
+
+    /// Frames that no block has.
+    pub fn frames_free(&self) -> usize {
+        self.frames.free_count()
+    }
+
+    /// Takes a free frame for a block.
+    pub fn take_frame(&mut self, id: EntryId) -> Option<Frame> {
+        self.frames.take(id)
+    }
+
+    /// Nobody has the frame any more.
+    pub fn free_frame(&mut self, frame: Frame) {
+        self.frames.release(frame);
+    }
+
+    /// The number of a frame within this shard.
+    #[inline]
+    pub fn local(&self, frame: Frame) -> u32 {
+        self.frames.local(frame)
+    }
+
+    /// The block that has a frame, by the frame's number within this shard.
+    #[inline]
+    pub fn owner(&self, local: u32) -> EntryId {
+        self.frames.owner(local)
+    }
+
+    /// Starts loading the entry of the block that has a frame.
+    pub fn prefetch_owner(&self, local: u32) {
+        self.index.prefetch_id(self.frames.owner(local));
+    }
+
+    // ---- what is dirty ----
+
+    /// Blocks with dirty data in DRAM.
+    pub fn dirty_in_memory(&self) -> u64 {
+        self.frames.owners().filter(|&id| self.index[id].dirty != 0).count() as u64
+    }
+
+    /// Keeps the volume's gauge of dirty blocks after a change to the entry.
+    pub fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
+        let e = &self.index[id];
+        let stats = &mut front.volumes[usize::from(e.key().volume())].stats;
+        match (was, e.is_dirty()) {
+            (false, true) => {
+                stats.dirty_blocks += 1;
+                stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
+            }
+            (true, false) => stats.dirty_blocks -= 1,
+            _ => {}
+        }
+    }
+
+    /// The block is the newest of its volume's dirty list, if it is in none so far.
+    pub fn list_dirty(&mut self, id: EntryId) {
+        let e = &mut self.index[id];
+        if !e.has(IN_DIRTY_LIST) {
+            e.set(IN_DIRTY_LIST);
+            let frame = e.frame().expect("dirty granules are in a frame");
+            self.frames.push_dirty(frame, usize::from(e.key().volume()));
+        }
+    }
+
+    /// Takes the block out of its volume's dirty list, if it is there.
+    pub fn unlist_dirty(&mut self, id: EntryId) {
+        let e = &mut self.index[id];
+        if e.has(IN_DIRTY_LIST) {
+            e.clear(IN_DIRTY_LIST);
+            let frame = e.frame().expect("dirty granules are in a frame");
+            self.frames.remove_dirty(frame, usize::from(e.key().volume()));
+        }
+    }
+
+    /// What was to make the block clean did not: it is in the dirty list if it is dirty.
+    pub fn relist_dirty(&mut self, id: EntryId) {
+        if self.index[id].dirty != 0 {
+            self.list_dirty(id);
+        }
+    }
+
+    /// The block longest in the volume's dirty list, and since when.
+    pub fn oldest_dirty(&self, volume: usize) -> Option<(EntryId, u64)> {
+        self.frames.oldest_dirty(volume)
+    }
+
+    /// The count of dirtyings so far: what became dirty until now has at most this number.
+    pub fn dirtyings(&self) -> u64 {
+        self.frames.dirtyings()
+    }
+
+    // ---- records ----
+
+    /// Blocks whose record says that newest data is lost.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// The block's newest record from now on: position, checksum, masks of what is valid and dirty.
+    pub fn set_record(&mut self, id: EntryId, to: Option<(Position, u32, u16, u16)>) {
+        let e = &mut self.index[id];
+        self.lost -= u32::from(e.lost_on_flash() != 0);
+        e.clear(DESTAGED | UNREADABLE);
+        match to {
+            None => {
+                e.set_position(None);
+                (e.flash_valid, e.flash_dirty, e.prev, e.next) = (0, 0, NONE, NONE);
+            }
+            Some((position, checksum, valid, dirty)) => {
+                e.set_position(Some(position));
+                e.checksum = checksum;
+                (e.flash_valid, e.flash_dirty) = (valid, dirty);
+                self.lost += u32::from(dirty & !valid != 0);
+            }
+        }
+    }
+}
