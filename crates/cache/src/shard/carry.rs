@@ -79,7 +79,7 @@ impl Shard {
     pub fn carry_batch(&self, geometry: &Geometry) -> usize {
         let most =
             geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
-        (most.max(1) as usize).min(CARRY_BATCH).min(self.bounce.count())
+        (most.max(1) as usize).min(CARRY_BATCH).min(self.transfers.bounces())
     }
 
     /// Whether a dirty record of the region could not be read.
@@ -131,7 +131,7 @@ impl Shard {
         let enough = self.carries.len() >= together.max(1) || self.carry_unread;
         // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
         // needs places that it takes itself.)
-        let cramped = !self.carries.is_empty() && !self.may_be_loose();
+        let cramped = !self.carries.is_empty() && !self.transfers.may_be_loose();
         if self.carry_reads == 0 && (enough || cramped) {
             log.close_carried();
         }
@@ -154,7 +154,11 @@ impl Shard {
 
     fn may_carry(&self, context: &ShardContext<'_>, id: EntryId) -> bool {
         let e = &self.blocks[id];
-        let place = if is_lost(e) { self.may_be_loose() } else { self.bounce.free_count() > 0 };
+        let place = if is_lost(e) {
+            self.transfers.may_be_loose()
+        } else {
+            self.transfers.bounces_free() > 0
+        };
         place && !self.carries.contains(&e.key()) && self.comes_before(context, id, None)
     }
 
@@ -167,17 +171,17 @@ impl Shard {
             false => Kind::CarryRead { position },
         };
         let t = match e.transfer() {
-            None => self.start_on(id, kind, (0, 0)),
-            Some(_) => self.start(kind, key, (0, 0)),
+            None => self.transfers.start_on(&mut self.blocks, id, kind, (0, 0)),
+            Some(_) => self.transfers.start(kind, key, (0, 0)),
         };
         self.carries.push(key);
         if lost {
             return self.hand_on(context, t, Frame(u32::MAX));
         }
-        let bounce = self.take_bounce().expect("a bounce frame was counted on");
+        let bounce = self.transfers.take_bounce().expect("a bounce frame was counted on");
         self.transfers[t].bounce = Some(bounce);
         self.carry_reads += 1;
-        self.issue_flash_read(context, id, t, bounce);
+        self.transfers.read_record(&self.blocks, context, (id, t), bounce);
     }
 
     /// Gives the log what is carried on.
@@ -185,7 +189,7 @@ impl Shard {
         let Kind::Carry { valid, dirty, .. } = self.transfers[t].kind else {
             unreachable!("a record is carried on")
         };
-        let (ticket, key) = (self.ticket(t), self.transfers[t].key);
+        let (ticket, key) = (self.transfers.ticket(t), self.transfers[t].key);
         let log = context.log.as_deref_mut().expect("a record needs a log");
         log.carry(Append { ticket, key, valid, dirty, slot: frame, urgent: true });
     }
@@ -238,7 +242,7 @@ impl Shard {
             self.set_record(context, id, Some(to));
         }
         self.finish(context, t, |_, _, _| {});
-        self.close_runs(context);
+        self.transfers.close_runs(context);
         moved
     }
 }

@@ -10,11 +10,6 @@ use crate::frames::Frame;
 use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 
 impl Shard {
-    /// The name under which the log answers to transfer `t`.
-    pub(super) fn ticket(&self, t: u32) -> u64 {
-        u64::from(self.number) << 32 | u64::from(t)
-    }
-
     /// A device effect of this shard ended.
     pub fn handle_completion(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         let kind = self.transfers[t].kind;
@@ -50,9 +45,7 @@ impl Shard {
             }
             Kind::Range { request, pieces, .. } => {
                 self.count_direct(context, t);
-                let place = self.range_place(self.transfers[t].key.0);
-                let ended = self.ranges.remove(place);
-                debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
+                self.transfers.release_range(t);
                 self.finish(context, t, |_, _, _| {});
                 context.front.pieces_done(request, pieces, result);
             }
@@ -64,7 +57,7 @@ impl Shard {
                 unreachable!("{kind:?} is answered by the log")
             }
         }
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 
     /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
@@ -93,16 +86,13 @@ impl Shard {
                 self.blocks[id].set_transfer(None);
             }
         }
-        let Transfer { mut waiters, bounce, .. } = self.remove_transfer(t);
+        let mut waiters = self.transfers.remove(t).waiters;
         self.room = true;
-        if let Some(frame) = bounce {
-            self.bounce.release(frame);
-        }
         // The transfer that a write was found to wait for.
         let mut next = None;
-        while let Some(w) = self.waiters.pop_front(&mut waiters) {
+        while let Some(w) = self.waiting.pop_front(&mut waiters) {
             let writes = count == 1 && {
-                let request = self.waiters[w].piece.request;
+                let request = self.waiting.piece(w).request;
                 context.front.requests[request].op.modifies()
             };
             if !writes {
@@ -113,9 +103,7 @@ impl Shard {
             if let Some(t) = next.filter(|&t| under_way(self) == Some(t)) {
                 // Those behind it wait for the same: many may write to one block.
                 context.stats.waits_block += 1;
-                let mut fifo = self.transfers[t].waiters;
-                self.waiters.push_back(&mut fifo, w);
-                self.transfers[t].waiters = fifo;
+                self.waiting.push_back(&mut self.transfers[t].waiters, w);
                 continue;
             }
             self.try_again(context, w);
@@ -182,19 +170,12 @@ impl Shard {
 
     /// The request that was the first to wait for a transfer hears that it has failed.
     fn fail_first(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
-        let mut waiters = self.transfers[t].waiters;
-        let mut others = crate::slab::Fifo::EMPTY;
         let mut culprit = None;
-        while let Some(w) = self.waiters.pop_front(&mut waiters) {
-            let request = self.waiters[w].piece.request;
-            if *culprit.get_or_insert(request) == request {
-                self.waiters.remove(w);
-                context.front.pieces_done(request, 1, Err(error));
-            } else {
-                self.waiters.push_back(&mut others, w);
-            }
-        }
-        self.transfers[t].waiters = others;
+        self.waiting.extract(
+            &mut self.transfers[t].waiters,
+            |w| *culprit.get_or_insert(w.piece.request) == w.piece.request,
+            |piece| context.front.pieces_done(piece.request, 1, Err(error)),
+        );
     }
 
     fn fetched(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
@@ -239,7 +220,7 @@ impl Shard {
         let seed = log.payload_seed(key, position);
         let frame = self.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
         let segments = self.blocks.granules().payload(frame, e.flash_valid, None);
-        let effect = Effect::Checksum { token: self.token(t), seed };
+        let effect = Effect::Checksum { token: self.transfers.token(t), seed };
         context.effects.push_with(effect, segments);
     }
 
@@ -251,7 +232,7 @@ impl Shard {
         let good = self.blocks[id].checksum == value || believed;
         let end = if good { Ok(true) } else { Err(IoError::Corrupt) };
         self.flash_read_ended(context, t, end);
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 
     /// A read from flash ended: `Ok(true)` good, `Ok(false)` overtaken by reclaim.
@@ -347,7 +328,7 @@ impl Shard {
             shard.set_record(context, id, to);
         });
         self.evict_from_flash(context);
-        self.close_runs(context);
+        self.transfers.close_runs(context);
         moved
     }
 
@@ -356,7 +337,7 @@ impl Shard {
         context.stats.transfer_errors += 1;
         self.log_failed = true;
         if self.holding {
-            self.park_applied(t);
+            self.waiting.park_applied(&mut self.transfers[t].waiters);
         } else {
             self.finish_applied(context, t, Err(error));
         }
@@ -365,7 +346,7 @@ impl Shard {
             shard.flush_covered(id, false);
             shard.blocks.relist_dirty(id);
         });
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 
     /// The log has no room for a record, and its store fails: it was not written, and stays dirty, or
@@ -377,22 +358,16 @@ impl Shard {
             shard.flush_covered(id, false);
             shard.blocks.relist_dirty(id);
         });
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 
     /// The pieces whose data is in what a transfer has moved are done.
     fn finish_applied(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
-        let mut waiters = self.transfers[t].waiters;
-        let mut others = crate::slab::Fifo::EMPTY;
-        while let Some(w) = self.waiters.pop_front(&mut waiters) {
-            if self.waiters[w].applied {
-                let piece = self.waiters.remove(w).piece;
-                context.front.pieces_done(piece.request, 1, result);
-            } else {
-                self.waiters.push_back(&mut others, w);
-            }
-        }
-        self.transfers[t].waiters = others;
+        self.waiting.extract(
+            &mut self.transfers[t].waiters,
+            |w| w.applied,
+            |piece| context.front.pieces_done(piece.request, 1, result),
+        );
     }
 
     /// The extent of a block is durably marked: its record may be outdated.
@@ -405,7 +380,7 @@ impl Shard {
             } else {
                 self.finish_failed(context, t, e);
             }
-            return self.close_runs(context);
+            return self.transfers.close_runs(context);
         }
         let key = self.transfers[t].key;
         let poison = matches!(self.transfers[t].kind, Kind::Activate { poison: true });
@@ -429,7 +404,7 @@ impl Shard {
         if let Some(id) = self.blocks.find(key) {
             self.blocks[id].clear(MARKED);
         }
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 
     // ---- to the backing store ----
@@ -438,7 +413,7 @@ impl Shard {
         if result.is_ok() && matches!(self.transfers[t].kind, Kind::Destage { rest } if rest != 0) {
             let id = self.blocks.find(self.transfers[t].key).expect("a busy block has an entry");
             let frame = self.blocks[id].frame().expect("a frame is being destaged");
-            self.destage_step(context, t, frame);
+            self.transfers.destage_step(&self.blocks, context, t, frame);
             return;
         }
         self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };

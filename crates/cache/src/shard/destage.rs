@@ -11,6 +11,7 @@ use forebay_flash::{BlockKey, Position};
 
 use super::clean::{Job, volume_bit};
 use super::transfer::Kind;
+use super::transfers::backing;
 use super::{Shard, ShardContext};
 use crate::frames::Frame;
 use crate::index::{EntryId, WANTS_APPEND};
@@ -103,9 +104,9 @@ impl Shard {
         match self.frame_of_record(id, appending) {
             Some(frame) => {
                 let t = self.start_record(context, id, appending, Some(frame));
-                self.destage_step(context, t, frame);
+                self.transfers.destage_step(&self.blocks, context, t, frame);
             }
-            None if self.bounce.free_count() == 0 => return 0,
+            None if self.transfers.bounces_free() == 0 => return 0,
             None => {
                 let t = self.start_record(context, id, appending, None);
                 self.read_record(context, id, t);
@@ -133,7 +134,7 @@ impl Shard {
                 break;
             }
             let frame = self.frame_of_record(id, appending);
-            if frame.is_none() && reads == self.bounce.free_count() {
+            if frame.is_none() && reads == self.transfers.bounces_free() {
                 if job.in_flight > 0 {
                     // More will be free; a stretch is not cut short for that.
                     members.clear();
@@ -194,13 +195,17 @@ impl Shard {
             Some(from) => Kind::DestageRecord { rest, from, position },
             None => Kind::DestageRead { position },
         };
-        if appending { self.start(kind, key, range) } else { self.start_on(id, kind, range) }
+        if appending {
+            self.transfers.start(kind, key, range)
+        } else {
+            self.transfers.start_on(&mut self.blocks, id, kind, range)
+        }
     }
 
     fn read_record(&mut self, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
-        let bounce = self.take_bounce().expect("a bounce frame was counted on");
+        let bounce = self.transfers.take_bounce().expect("a bounce frame was counted on");
         self.transfers[t].bounce = Some(bounce);
-        self.issue_flash_read(context, id, t, bounce);
+        self.transfers.read_record(&self.blocks, context, (id, t), bounce);
     }
 
     /// The record is in its bounce frame: on to the backing store.
@@ -213,7 +218,7 @@ impl Shard {
         self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
         match self.transfers[t].stretch {
             NONE => {
-                self.destage_step(context, t, from);
+                self.transfers.destage_step(&self.blocks, context, t, from);
             }
             stretch => self.stretch_read(context, stretch),
         }
@@ -284,7 +289,7 @@ impl Shard {
                 job.in_flight += 1;
             }
         }
-        self.destage_step(context, t, frame);
+        self.transfers.destage_step(&self.blocks, context, t, frame);
         if stretch != NONE {
             self.stretch_read(context, stretch);
         }
@@ -350,7 +355,7 @@ impl Shard {
         }
         let after = core::mem::replace(&mut self.transfers[last].next, NONE);
         let t = &self.transfers[first];
-        let (token, device) = (self.token(first), Self::backing(t.key.volume()));
+        let (token, device) = (self.transfers.token(first), backing(t.key.volume()));
         let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
         let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
@@ -369,7 +374,7 @@ impl Shard {
         from: Frame,
         result: forebay_effect::Outcome,
     ) {
-        if result.is_ok() && self.destage_step(context, t, from) {
+        if result.is_ok() && self.transfers.destage_step(&self.blocks, context, t, from) {
             return;
         }
         if let (Some(job), Err(error)) = (&mut self.job, result) {

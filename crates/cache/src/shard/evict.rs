@@ -1,14 +1,13 @@
 //! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
 //! policy names it; physically its frame stays until the data is where it must be.
 
-use forebay_effect::{Effect, Place, Segment};
+use forebay_effect::{Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 use forebay_replacement::Policy;
 
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
-use crate::frames::Frame;
 use crate::index::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 
 /// How a shard's part of a flush stands.
@@ -159,10 +158,11 @@ impl Shard {
         let e = &self.blocks[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let frame = e.frame().expect("a frame to append");
-        let t = self.start_on(id, Kind::Append { valid, dirty }, (0, 0));
+        let t =
+            self.transfers.start_on(&mut self.blocks, id, Kind::Append { valid, dirty }, (0, 0));
         self.blocks.unlist_dirty(id);
         self.blocks[id].clear(WANTS_APPEND);
-        let ticket = self.ticket(t);
+        let ticket = self.transfers.ticket(t);
         let log = context.log.as_deref_mut().expect("a shard with flash has a log");
         log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
@@ -186,52 +186,15 @@ impl Shard {
             let kind = Kind::Destage { rest: 0 };
             let place = Place::Slot { slot: frame, offset: 0 };
             let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
-            let t = self.run(context, key, range, kind, segment, |k| {
+            let t = self.transfers.run(context, key, range, kind, segment, |k| {
                 matches!(k, Kind::Destage { rest: 0 })
             });
             self.blocks[id].set_transfer(Some(t));
             return t;
         }
-        let t = self.start_on(id, Kind::Destage { rest: dirty }, range);
-        self.destage_step(context, t, frame);
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Destage { rest: dirty }, range);
+        self.transfers.destage_step(&self.blocks, context, t, frame);
         t
-    }
-
-    /// Writes the next run of granules of a destage that goes piece by piece; false when none
-    /// is left.
-    pub(super) fn destage_step(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        t: u32,
-        frame: Frame,
-    ) -> bool {
-        let (start, end) = (self.transfers[t].start, self.transfers[t].end);
-        let rest = match &mut self.transfers[t].kind {
-            Kind::Destage { rest } | Kind::DestageRecord { rest, .. } => rest,
-            other => unreachable!("{other:?} has no steps"),
-        };
-        // Granules past the end of the volume are not written.
-        let shift = self.blocks.granules().granule_shift();
-        let within = ((end - start).div_ceil(1 << shift) as u32).min(16);
-        *rest &= ((1_u32 << within) - 1) as u16;
-        let mask = *rest;
-        let run = (mask != 0).then(|| {
-            let from = mask.trailing_zeros();
-            let count = (mask >> from).trailing_ones();
-            *rest &= !((((1_u32 << count) - 1) << from) as u16);
-            (from << shift, count << shift)
-        });
-        let Some((offset, length)) = run else { return false };
-        // The volume may end within the last granule.
-        let length = length.min((end - start) as u32 - offset);
-        let key = self.transfers[t].key;
-        let (token, device) = (self.token(t), Self::backing(key.volume()));
-        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
-        stats.backing_write_bytes += u64::from(length);
-        let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
-        let place = Place::Slot { slot: frame, offset };
-        context.effects.push_slice(effect, &[Segment { place, length }]);
-        true
     }
 
     // ---- flush ----
@@ -276,7 +239,7 @@ impl Shard {
                 self.destage(context, id);
             }
         }
-        self.close_runs(context);
+        self.transfers.close_runs(context);
         let left = self.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
         let flush = &mut self.flushes[volume];
         if left <= flush.until {

@@ -26,12 +26,14 @@ mod records;
 mod recover;
 mod room;
 mod transfer;
+mod transfers;
+mod waiting;
 mod write;
 
 use std::collections::BTreeMap;
 
 use forebay_block::{Op, Volume};
-use forebay_effect::{Device, Effect, EffectQueue, IoError, Owner, Place, Segment, Token};
+use forebay_effect::{Effect, EffectQueue, IoError, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 use forebay_replacement::{Hint, Policy, Replacement};
@@ -44,9 +46,9 @@ use crate::frames::Frames;
 use crate::front::Front;
 use crate::index::{EntryId, NONE};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::slab::{Fifo, Slab};
+use crate::slab::Slab;
 use crate::stats::CacheStats;
-use crate::waiters::{Piece, Waiter};
+use crate::waiters::Piece;
 use blocks::Blocks;
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
@@ -55,7 +57,9 @@ pub(crate) use evict::FlushState;
 pub(crate) use flash_tier::MoveState;
 use flash_tier::Moves;
 use recover::Spilled;
-use transfer::{Kind, Runs, Transfer};
+use transfer::Kind;
+use transfers::Transfers;
+use waiting::Waiting;
 
 /// What a shard needs of its surroundings during one call.
 pub(crate) struct ShardContext<'a> {
@@ -96,24 +100,14 @@ enum Step {
 pub(crate) struct Shard {
     number: u8,
     blocks: Blocks,
-    /// Frames for copies on their way.
-    bounce: Frames,
     replacement: Replacement,
     dram_blocks: u32,
-    transfers: Slab<Transfer>,
-    /// Transfers under way that need no frame, and how many there may be.
-    loose: u32,
+    transfers: Transfers,
+    waiting: Waiting,
     /// Accesses that `replacement` has been told of.
     told: u64,
-    loose_max: u32,
-    waiters: Slab<Waiter>,
-    /// Pieces that wait for room.
-    starved: Fifo,
-    /// Something became free since the starved were last tried.
+    /// Something became free since those that wait for room were last tried.
     room: bool,
-    runs: Runs,
-    /// Transfers that hold a range of blocks without entries, by block; usually none.
-    ranges: Vec<u32>,
     /// Head of the list of entries whose record lies in each region.
     regions: Vec<u32>,
     /// By region: how many of them are dirty.
@@ -145,9 +139,8 @@ pub(crate) struct Shard {
     partial: Partial,
     has_flash: bool,
     log_failed: bool,
-    /// Meanwhile: who would write past a record waits; those who do so.
+    /// Meanwhile: who would write past a record waits.
     holding: bool,
-    parked: Fifo,
     /// Volumes (bits) that go past flash for good, and whether all do.
     past: u64,
     all_past: bool,
@@ -215,18 +208,17 @@ impl Shard {
         Shard {
             number,
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            bounce: Frames::new(working + base(config.bounce_slots), bounce, 0),
             replacement: Replacement::new(frames, share(config.dram_blocks), &config.replacement),
             dram_blocks: share(config.dram_blocks),
-            transfers: Slab::new(frames + bounce + config.transfers_spare),
+            transfers: Transfers::new(
+                number,
+                frames,
+                Frames::new(working + base(config.bounce_slots), bounce, 0),
+                config.transfers_spare,
+            ),
+            waiting: Waiting::new(config.waiters_max),
             told: 0,
-            loose: 0,
-            loose_max: config.transfers_spare,
-            waiters: Slab::new(config.waiters_max),
-            starved: Fifo::EMPTY,
             room: false,
-            runs: Runs::new(),
-            ranges: Vec::with_capacity(64),
             regions: vec![NONE; regions as usize],
             regions_dirty: vec![0; regions as usize],
             job: None,
@@ -246,7 +238,6 @@ impl Shard {
             has_flash: config.flash.is_some(),
             log_failed: false,
             holding: false,
-            parked: Fifo::EMPTY,
             past: 0,
             all_past: false,
             jam: false,
@@ -275,9 +266,7 @@ impl Shard {
     /// Whether a record that is called dirty is on its way to the log.
     pub fn appends_dirty(&self) -> bool {
         let dirty = |t| matches!(t, Kind::Append { dirty, .. } if dirty != 0);
-        (0..self.transfers.capacity() as u32)
-            .filter_map(|t| self.transfers.get(t))
-            .any(|t| dirty(t.kind))
+        self.transfers.iter().any(|t| dirty(t.kind))
     }
 
     /// Nothing goes to the log any more: who waits for room hears of that.
@@ -313,14 +302,12 @@ impl Shard {
 
     /// Whether nothing is under way and nothing waits.
     pub fn is_idle(&self) -> bool {
-        self.transfers.in_use() == 0 && self.waiters.in_use() == 0
+        self.transfers.in_use() == 0 && self.waiting.in_use() == 0
     }
 
     pub fn describe(&self) -> String {
-        let transfers: Vec<_> = (0..self.transfers.capacity() as u32)
-            .filter_map(|t| self.transfers.get(t))
-            .map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count))
-            .collect();
+        let transfers: Vec<_> =
+            self.transfers.iter().map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count)).collect();
         let flash = self.flash_replacement.as_ref().map_or_else(String::new, |flash| {
             let entry = |id: EntryId| {
                 let e = &self.blocks[id];
@@ -335,10 +322,10 @@ impl Shard {
             self.number,
             self.blocks.len(),
             self.blocks.frames_free(),
-            self.bounce.free_count(),
+            self.transfers.bounces_free(),
             self.replacement.len(),
             self.dram_blocks,
-            self.waiters.in_use(),
+            self.waiting.in_use(),
             self.job
         )
     }
@@ -375,15 +362,32 @@ impl Shard {
         self.blocks.held(key)
     }
 
+    /// Gives the runs being collected to the driver.
+    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
+        self.transfers.close_runs(context);
+    }
+
+    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
+    /// of `blocks` whole blocks as are known to be neither cached nor in another range; says how many.
+    pub fn zero_further(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        request: u32,
+        blocks: u32,
+    ) -> u32 {
+        self.transfers.zero_further(&self.blocks, context, key, request, blocks)
+    }
+
     /// Whether there is a place for another piece that has to wait.
     #[inline]
     pub fn has_place(&self) -> bool {
-        !self.waiters.is_full()
+        !self.waiting.is_full()
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
     pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
-        if self.waiters.is_full() {
+        if self.waiting.is_full() {
             return Access::Full;
         }
         let mut piece = piece;
@@ -393,7 +397,7 @@ impl Shard {
 
     /// Evaluates a waiter anew; false when it went back to the starved.
     pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
-        let mut piece = self.waiters[waiter].piece;
+        let mut piece = self.waiting.piece(waiter);
         let step = self.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
         if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
@@ -414,7 +418,7 @@ impl Shard {
         let list = match step {
             Step::Done(_) | Step::Joined => {
                 if let Some(w) = waiter {
-                    self.waiters.remove(w);
+                    self.waiting.remove(w);
                 }
                 return match step {
                     Step::Done(result) => Access::Done(result),
@@ -432,22 +436,15 @@ impl Shard {
             }
             Step::Parked => {
                 context.stats.waits_void += 1;
-                let w = match waiter {
-                    Some(w) => {
-                        self.waiters[w].piece = piece;
-                        self.waiters[w].applied = false;
-                        w
-                    }
-                    None => self.waiters.insert(Waiter { piece, applied: false, next: NONE }),
-                };
-                self.park(w);
+                let w = self.waiting.note(waiter, piece, false);
+                self.waiting.park(w);
                 return Access::Pending;
             }
             Step::NoRoom => {
                 if self.is_stuck(context) && !self.holding {
                     // Nothing is on its way out and nothing can leave: say so, do not hang.
                     if let Some(w) = waiter {
-                        self.waiters.remove(w);
+                        self.waiting.remove(w);
                     }
                     // The next one tries again.
                     self.destages_failed = 0;
@@ -463,26 +460,13 @@ impl Shard {
                 None
             }
         };
-        let w = match waiter {
-            Some(w) => {
-                self.waiters[w].piece = piece;
-                self.waiters[w].applied = applied;
-                w
-            }
-            None => self.waiters.insert(Waiter { piece, applied, next: NONE }),
-        };
+        let w = self.waiting.note(waiter, piece, applied);
         match list {
-            Some(t) => {
-                let mut fifo = self.transfers[t].waiters;
-                self.waiters.push_back(&mut fifo, w);
-                self.transfers[t].waiters = fifo;
-            }
+            Some(t) => self.waiting.push_back(&mut self.transfers[t].waiters, w),
             None => {
-                let mut fifo = self.starved;
                 // What was free before did not help it.
-                self.room &= !fifo.is_empty();
-                self.waiters.push_back(&mut fifo, w);
-                self.starved = fifo;
+                self.room &= self.waiting.is_any_starved();
+                self.waiting.starve(w);
             }
         }
         Access::Pending
@@ -514,10 +498,6 @@ impl Shard {
         let at = (piece.block << self.blocks.granules().block_shift()) + u64::from(piece.start)
             - r.offset;
         Place::Request { request: r.id, offset: at as u32 }
-    }
-
-    fn token(&self, transfer: u32) -> Token {
-        Token { owner: Owner::Shard(self.number), index: transfer }
     }
 
     // ---- entries, frames, regions ----
@@ -623,9 +603,5 @@ impl Shard {
             self.blocks.remove(id);
             self.room = true;
         }
-    }
-
-    fn backing(volume: u16) -> Device {
-        Device::Backing(Volume(volume.into()))
     }
 }

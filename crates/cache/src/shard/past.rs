@@ -9,7 +9,6 @@ use super::clean::volume_bit;
 use super::transfer::Kind;
 use super::{Shard, ShardContext, Step};
 use crate::index::{DOUBTFUL, EntryId};
-use crate::slab::Fifo;
 use crate::waiters::Piece;
 
 impl Shard {
@@ -48,7 +47,7 @@ impl Shard {
     /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
     /// does not see them.
     pub fn is_logging(&self) -> bool {
-        (0..self.transfers.capacity() as u32).filter_map(|t| self.transfers.get(t)).any(|t| {
+        self.transfers.iter().any(|t| {
             matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
         })
     }
@@ -149,32 +148,12 @@ impl Shard {
         (end < self.blocks.capacity()).then_some(end)
     }
 
-    /// Writes whose data were in a transfer to the log, which has failed, wait until records are void.
-    pub(super) fn park_applied(&mut self, t: u32) {
-        let mut waiters = core::mem::replace(&mut self.transfers[t].waiters, Fifo::EMPTY);
-        let mut others = Fifo::EMPTY;
-        while let Some(w) = self.waiters.pop_front(&mut waiters) {
-            if core::mem::replace(&mut self.waiters[w].applied, false) {
-                self.park(w);
-            } else {
-                self.waiters.push_back(&mut others, w);
-            }
-        }
-        self.transfers[t].waiters = others;
-    }
-
-    pub(super) fn park(&mut self, waiter: u32) {
-        let mut parked = self.parked;
-        self.waiters.push_back(&mut parked, waiter);
-        self.parked = parked;
-    }
-
     /// Evaluates the writes that waited for records to be void.
     pub fn release_parked(&mut self, context: &mut ShardContext<'_>) {
-        let mut parked = core::mem::replace(&mut self.parked, Fifo::EMPTY);
-        while let Some(w) = self.waiters.pop_front(&mut parked) {
+        let mut parked = self.waiting.take_parked();
+        while let Some(w) = self.waiting.pop_front(&mut parked) {
             self.try_again(context, w);
         }
-        self.close_runs(context);
+        self.transfers.close_runs(context);
     }
 }

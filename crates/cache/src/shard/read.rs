@@ -5,6 +5,7 @@ use forebay_flash::BlockKey;
 use forebay_replacement::Policy;
 
 use super::transfer::Kind;
+use super::transfers::backing;
 use super::{Shard, ShardContext, Step};
 use crate::frames::Frame;
 use crate::index::{EntryId, LEAVING};
@@ -79,7 +80,7 @@ impl Shard {
         key: BlockKey,
         piece: &mut Piece,
     ) -> Step {
-        if let Some(t) = self.waiting_range(key) {
+        if let Some(t) = self.transfers.waiting_range(key) {
             context.stats.waits_range += 1;
             return Step::Wait(t);
         }
@@ -104,7 +105,7 @@ impl Shard {
         key: BlockKey,
         piece: &Piece,
     ) -> Step {
-        if !self.may_be_loose() {
+        if !self.transfers.may_be_loose() {
             return Step::NoRoom;
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
@@ -113,7 +114,7 @@ impl Shard {
         let request = piece.request;
         let kind = Kind::DirectRead { request, pieces: 1 };
         let range = (start, start + u64::from(piece.length));
-        self.run(context, key, range, kind, Some(segment), |k| match k {
+        self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectRead { request: r, pieces } if *r == request => {
                 *pieces += 1;
                 true
@@ -144,16 +145,18 @@ impl Shard {
         if e.valid == 0 {
             let place = Place::Slot { slot: frame, offset: 0 };
             let segment = Some(Segment { place, length });
-            let t = self.run(context, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
+            let t = self
+                .transfers
+                .run(context, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
             self.blocks[id].set_transfer(Some(t));
             return Step::Wait(t);
         }
-        let Some(bounce) = self.take_bounce() else { return Step::NoRoom };
-        let t = self.start_on(id, Kind::Fetch, range);
+        let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
         let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
         stats.backing_read_bytes += u64::from(length);
-        let (token, device) = (self.token(t), Self::backing(key.volume()));
+        let (token, device) = (self.transfers.token(t), backing(key.volume()));
         let place = Place::Slot { slot: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
         context.effects.push_slice(effect, &[Segment { place, length }]);
@@ -174,35 +177,16 @@ impl Shard {
         let bounce = if e.valid == 0 {
             None
         } else {
-            let Some(frame) = self.take_bounce() else { return Step::NoRoom };
+            let Some(frame) = self.transfers.take_bounce() else { return Step::NoRoom };
             Some(frame)
         };
         let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
-        let t = self.start_on(id, Kind::FlashRead { position }, (0, 0));
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::FlashRead { position }, (0, 0));
         self.transfers[t].bounce = bounce;
-        self.issue_flash_read(context, id, t, target);
+        self.transfers.read_record(&self.blocks, context, (id, t), target);
         Step::Wait(t)
-    }
-
-    pub(super) fn issue_flash_read(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        t: u32,
-        target: crate::frames::Frame,
-    ) {
-        let log = context.log.as_deref().expect("a record needs a log");
-        let e = &self.blocks[id];
-        let page = log.geometry().page_size;
-        let offset = log.byte_offset(e.position().expect("a record to read"));
-        let bytes = self.blocks.granules().bytes(e.flash_valid);
-        let length = bytes.next_multiple_of(page);
-        let token = self.token(t);
-        let effect = Effect::Read { token, device: forebay_effect::Device::Flash, offset, length };
-        let segments = self.blocks.granules().payload(target, e.flash_valid, Some(page));
-        context.effects.push_with(effect, segments);
     }
 
     /// An access to a block under transfer counts by where the transfer finds it.

@@ -11,30 +11,25 @@ impl Shard {
     /// Whether there are waiting pieces for which there may now be room.
     #[inline]
     pub fn may_serve(&self) -> bool {
-        self.room && !self.starved.is_empty()
+        self.room && self.waiting.is_any_starved()
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
     pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
-        if !core::mem::take(&mut self.room) || self.starved.is_empty() {
+        if !core::mem::take(&mut self.room) || !self.waiting.is_any_starved() {
             return false;
         }
-        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
-        while let Some(w) = self.waiters.pop_front(&mut starved) {
+        let mut starved = self.waiting.take_starved();
+        while let Some(w) = self.waiting.pop_front(&mut starved) {
             if !self.try_again(context, w) {
                 // Still no room: it keeps its place before the rest.
-                let mut rest = starved;
-                let mut own = core::mem::replace(&mut self.starved, Fifo::EMPTY);
-                // `own` holds just this waiter, pushed last.
-                let last = self.waiters.pop_front(&mut own).expect("the starved piece");
-                self.waiters.push_front(&mut rest, last);
-                self.starved = rest;
+                self.waiting.starve_behind(starved);
                 // What its attempt took and gave back is no room for it.
                 self.room = false;
                 break;
             }
         }
-        self.close_runs(context);
+        self.transfers.close_runs(context);
         true
     }
 
@@ -69,35 +64,35 @@ impl Shard {
         if !self.is_hopeless(context) {
             return;
         }
-        let mut starved = core::mem::replace(&mut self.starved, Fifo::EMPTY);
+        let mut starved = self.waiting.take_starved();
         let mut others = Fifo::EMPTY;
-        while let Some(w) = self.waiters.pop_front(&mut starved) {
-            let request = self.waiters[w].piece.request;
+        while let Some(w) = self.waiting.pop_front(&mut starved) {
+            let request = self.waiting.piece(w).request;
             let r = &context.front.requests[request];
             if r.op.modifies() {
                 let volume = usize::from(r.volume);
                 if !self.try_again(context, w) {
                     // (It went back to the starved, of whom there are no others now.)
-                    self.starved = Fifo::EMPTY;
+                    self.waiting.take_starved();
                     if context.front.volumes[volume].past == Past::Opening {
                         // It may, when that is noted.
-                        self.waiters.push_back(&mut others, w);
+                        self.waiting.push_back(&mut others, w);
                         continue;
                     }
-                    self.waiters.remove(w);
+                    self.waiting.remove(w);
                     context.front.pieces_done(request, 1, Err(IoError::Device));
                 }
             } else {
-                self.waiters.push_back(&mut others, w);
+                self.waiting.push_back(&mut others, w);
             }
         }
-        self.starved = others;
-        self.close_runs(context);
+        self.waiting.put_back_starved(others);
+        self.transfers.close_runs(context);
     }
 
     /// Whether pieces wait for an index entry.
     pub fn waits_for_an_entry(&self) -> bool {
-        !self.starved.is_empty() && self.blocks.is_full()
+        self.waiting.is_any_starved() && self.blocks.is_full()
     }
 
     /// No transfer is under way that could make room, and flash takes no more.

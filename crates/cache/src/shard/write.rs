@@ -13,6 +13,7 @@ use forebay_flash::sabotage::Bug;
 
 use super::read::Found;
 use super::transfer::{Kind, Way};
+use super::transfers::backing;
 use super::{Acknowledge, Partial, Shard, ShardContext, Step};
 use crate::index::EntryId;
 use crate::volume::Past;
@@ -189,7 +190,7 @@ impl Shard {
             return step;
         }
         let keep = self.policy.allocate_on_write;
-        if !(keep && op == Op::Write || self.may_be_loose()) {
+        if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
             return Step::NoRoom;
         }
         if keep && op == Op::Write {
@@ -214,21 +215,22 @@ impl Shard {
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
         if op != Op::Write {
-            let t = self.start_on(id, Kind::DirectZero { request }, range);
+            let t =
+                self.transfers.start_on(&mut self.blocks, id, Kind::DirectZero { request }, range);
             let volume = &mut context.front.volumes[usize::from(key.volume())];
             volume.direct_begins();
             let stats = &mut volume.stats;
             stats.backing_zero_bytes += u64::from(piece.length);
             let punch = context.front.may_punch(request);
-            let (token, device) = (self.token(t), Self::backing(key.volume()));
+            let (token, device) = (self.transfers.token(t), backing(key.volume()));
             let (offset, length) = (start, u64::from(piece.length));
             context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
             return Step::Joined;
         }
         let segment = Segment { place: self.request_place(context, piece), length: piece.length };
-        let before = self.runs.open(Way::Past);
+        let before = self.transfers.open_run(Way::Past);
         let kind = Kind::DirectWrite { request, pieces: 1, keep };
-        let t = self.run(context, key, range, kind, Some(segment), |k| match k {
+        let t = self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
                 *pieces += 1;
                 true
@@ -280,12 +282,12 @@ impl Shard {
             // The record cannot be disowned any more: the backing store must not move on.
             return Step::Done(Err(forebay_effect::IoError::Device));
         }
-        if poison && !self.may_be_loose() {
+        if poison && !self.transfers.may_be_loose() {
             return Step::NoRoom;
         }
         let key = self.blocks[id].key();
-        let t = self.start_on(id, Kind::Activate { poison }, (0, 0));
-        let ticket = self.ticket(t);
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Activate { poison }, (0, 0));
+        let ticket = self.transfers.ticket(t);
         context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
         Step::Wait(t)
     }
@@ -321,7 +323,7 @@ impl Shard {
         piece: &mut Piece,
     ) -> Option<Step> {
         self.count(context, piece, Found::Nowhere, true);
-        let t = self.waiting_range(key)?;
+        let t = self.transfers.waiting_range(key)?;
         context.stats.waits_range += 1;
         Some(Step::Wait(t))
     }
@@ -338,7 +340,7 @@ impl Shard {
         if let Some(step) = self.wait_to_pass(context, key) {
             return step;
         }
-        if !self.may_be_loose() {
+        if !self.transfers.may_be_loose() {
             return Step::NoRoom;
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
@@ -346,9 +348,9 @@ impl Shard {
         let request = piece.request;
         let place = self.request_place(context, piece);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
-        let before = self.runs.open(Way::Past);
+        let before = self.transfers.open_run(Way::Past);
         let kind = Kind::Range { request, pieces: 1, zero };
-        let t = self.run(context, key, range, kind, segment, |k| match k {
+        let t = self.transfers.run(context, key, range, kind, segment, |k| match k {
             Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
                 *pieces += 1;
                 true
@@ -356,8 +358,7 @@ impl Shard {
             _ => false,
         });
         if before != Some(t) {
-            let place = self.range_place(key.0);
-            self.ranges.insert(place, t);
+            self.transfers.hold_range(t);
             context.front.volumes[usize::from(key.volume())].direct_begins();
             context.stats.range_zeroes += u64::from(zero);
         }

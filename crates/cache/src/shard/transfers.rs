@@ -1,0 +1,373 @@
+//! The transfers under way, and runs of blocks that share one.
+//!
+//! A transfer has a place from its start to its end, and there is always one to be had for a block that
+//! has to leave memory: as many as there are frames and bounce frames, and beside them a number of
+//! their own for those that need neither (*loose* ones).
+
+use core::ops;
+
+use forebay_block::Volume;
+use forebay_effect::{Device, Effect, Owner, Place, Segment, Token};
+use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
+
+use super::ShardContext;
+use super::blocks::Blocks;
+use super::transfer::{Kind, Transfer, Way};
+use crate::frames::{Frame, Frames};
+use crate::index::{self, EntryId};
+use crate::slab::{Fifo, NONE, Slab};
+
+/// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
+/// bytes are.
+#[derive(Debug)]
+struct Runs([(Option<u32>, Vec<Segment>); 3]);
+
+impl Runs {
+    pub fn new() -> Self {
+        Runs(core::array::from_fn(|_| (None, Vec::with_capacity(2 * RUN_BLOCKS_MAX as usize))))
+    }
+
+    /// The transfer of the open run that goes this way.
+    pub fn open(&self, way: Way) -> Option<u32> {
+        self.0[way as usize].0
+    }
+}
+
+/// Longest run, in blocks.
+const RUN_BLOCKS_MAX: u32 = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    shard: u8,
+    under_way: Slab<Transfer>,
+    /// Those of them that need no frame, and how many there may be.
+    loose: u32,
+    loose_max: u32,
+    /// Frames for copies on their way.
+    bounce: Frames,
+    runs: Runs,
+    /// Transfers that hold a range of blocks without entries, by block; usually none.
+    ranges: Vec<u32>,
+}
+
+impl ops::Index<u32> for Transfers {
+    type Output = Transfer;
+    #[inline]
+    fn index(&self, t: u32) -> &Transfer {
+        &self.under_way[t]
+    }
+}
+
+impl ops::IndexMut<u32> for Transfers {
+    #[inline]
+    fn index_mut(&mut self, t: u32) -> &mut Transfer {
+        &mut self.under_way[t]
+    }
+}
+
+/// The backing store of a volume.
+pub(super) fn backing(volume: u16) -> Device {
+    Device::Backing(Volume(volume.into()))
+}
+
+impl Transfers {
+    /// Places for a transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
+    pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
+        Transfers {
+            shard,
+            under_way: Slab::new(frames + bounce.count() as u32 + loose_max),
+            loose: 0,
+            loose_max,
+            bounce,
+            runs: Runs::new(),
+            ranges: Vec::with_capacity(64),
+        }
+    }
+
+    // ---- start and end ----
+
+    pub fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> u32 {
+        self.loose += u32::from(kind.is_loose());
+        self.under_way.insert(Transfer {
+            kind,
+            key,
+            count: 1,
+            start: range.0,
+            end: range.1,
+            waiters: Fifo::EMPTY,
+            bounce: None,
+            stretch: NONE,
+            next: NONE,
+        })
+    }
+
+    /// Starts a transfer of one entry; the entry is busy from now on.
+    pub fn start_on(
+        &mut self,
+        blocks: &mut Blocks,
+        id: EntryId,
+        kind: Kind,
+        range: (u64, u64),
+    ) -> u32 {
+        let t = self.start(kind, blocks[id].key(), range);
+        debug_assert!(blocks[id].transfer().is_none(), "two transfers on one block");
+        blocks[id].set_transfer(Some(t));
+        t
+    }
+
+    /// Whether another transfer may be started that has no frame.
+    pub fn may_be_loose(&self) -> bool {
+        self.loose < self.loose_max
+    }
+
+    /// Ends a transfer. Its bounce frame is free.
+    pub fn remove(&mut self, t: u32) -> Transfer {
+        let transfer = self.under_way.remove(t);
+        self.loose -= u32::from(transfer.kind.is_loose());
+        if let Some(frame) = transfer.bounce {
+            self.bounce.release(frame);
+        }
+        transfer
+    }
+
+    /// Number of transfers under way.
+    pub fn in_use(&self) -> usize {
+        self.under_way.in_use()
+    }
+
+    /// A transfer, if it is under way.
+    pub fn get(&self, t: u32) -> Option<&Transfer> {
+        self.under_way.get(t)
+    }
+
+    /// All transfers under way.
+    pub fn iter(&self) -> impl Iterator<Item = &Transfer> {
+        (0..self.under_way.capacity() as u32).filter_map(|t| self.under_way.get(t))
+    }
+
+    /// The name under which drivers answer to a transfer.
+    pub fn token(&self, t: u32) -> Token {
+        Token { owner: Owner::Shard(self.shard), index: t }
+    }
+
+    /// The name under which the log answers to a transfer.
+    pub fn ticket(&self, t: u32) -> u64 {
+        u64::from(self.shard) << 32 | u64::from(t)
+    }
+
+    // ---- bounce frames ----
+
+    /// Takes a bounce frame, if there is one.
+    pub fn take_bounce(&mut self) -> Option<Frame> {
+        self.bounce.take(index::NONE)
+    }
+
+    /// Bounce frames that no transfer has.
+    pub fn bounces_free(&self) -> usize {
+        self.bounce.free_count()
+    }
+
+    /// Bounce frames there are.
+    pub fn bounces(&self) -> usize {
+        self.bounce.count()
+    }
+
+    // ---- single transfers ----
+
+    /// Has the driver read the block's record into a frame.
+    pub fn read_record(
+        &self,
+        blocks: &Blocks,
+        context: &mut ShardContext<'_>,
+        (id, t): (EntryId, u32),
+        into: Frame,
+    ) {
+        let log = context.log.as_deref().expect("a record needs a log");
+        let e = &blocks[id];
+        let page = log.geometry().page_size;
+        let offset = log.byte_offset(e.position().expect("a record to read"));
+        let granules = blocks.granules();
+        let length = granules.bytes(e.flash_valid).next_multiple_of(page);
+        let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
+        let segments = granules.payload(into, e.flash_valid, Some(page));
+        context.effects.push_with(effect, segments);
+    }
+
+    /// Writes the next run of granules of a destage that goes piece by piece; false when none
+    /// is left.
+    pub fn destage_step(
+        &mut self,
+        blocks: &Blocks,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        frame: Frame,
+    ) -> bool {
+        let (start, end) = (self[t].start, self[t].end);
+        let rest = match &mut self[t].kind {
+            Kind::Destage { rest } | Kind::DestageRecord { rest, .. } => rest,
+            other => unreachable!("{other:?} has no steps"),
+        };
+        // Granules past the end of the volume are not written.
+        let shift = blocks.granules().granule_shift();
+        let within = ((end - start).div_ceil(1 << shift) as u32).min(16);
+        *rest &= ((1_u32 << within) - 1) as u16;
+        let mask = *rest;
+        let run = (mask != 0).then(|| {
+            let from = mask.trailing_zeros();
+            let count = (mask >> from).trailing_ones();
+            *rest &= !((((1_u32 << count) - 1) << from) as u16);
+            (from << shift, count << shift)
+        });
+        let Some((offset, length)) = run else { return false };
+        // The volume may end within the last granule.
+        let length = length.min((end - start) as u32 - offset);
+        let key = self[t].key;
+        let (token, device) = (self.token(t), backing(key.volume()));
+        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+        stats.backing_write_bytes += u64::from(length);
+        let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
+        let place = Place::Slot { slot: frame, offset };
+        context.effects.push_slice(effect, &[Segment { place, length }]);
+        true
+    }
+
+    // ---- runs ----
+
+    /// The transfer of the open run that goes this way.
+    pub fn open_run(&self, way: Way) -> Option<u32> {
+        self.runs.open(way)
+    }
+
+    /// Joins the block to the open run that goes its way if `alike` says its kind fits and the
+    /// bytes follow on; otherwise opens a new one.
+    pub fn run(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        range: (u64, u64),
+        kind: Kind,
+        segment: Option<Segment>,
+        alike: impl Fn(&mut Kind) -> bool,
+    ) -> u32 {
+        let way = kind.way();
+        if let Some(transfer) = self.runs.open(way) {
+            let t = &mut self[transfer];
+            let follows = t.key.volume() == key.volume()
+                && t.key.block().0 + u64::from(t.count) == key.block().0
+                && t.end == range.0
+                && t.count < RUN_BLOCKS_MAX;
+            if follows && alike(&mut t.kind) {
+                t.count += 1;
+                t.end = range.1;
+                self.runs.0[way as usize].1.extend(segment);
+                return transfer;
+            }
+        }
+        self.close_run(context, way);
+        let transfer = self.start(kind, key, range);
+        let (open, segments) = &mut self.runs.0[way as usize];
+        *open = Some(transfer);
+        segments.extend(segment);
+        transfer
+    }
+
+    // ---- ranges ----
+
+    /// The transfer of a range that holds a block. Ranges have no block in common: whoever wants
+    /// a block of one waits.
+    pub fn waiting_range(&self, key: BlockKey) -> Option<u32> {
+        let after = self.range_place(key.0 + 1);
+        let t = *self.ranges.get(after.wrapping_sub(1))?;
+        self[t].covers(key).then_some(t)
+    }
+
+    /// A transfer holds a range from now on.
+    pub fn hold_range(&mut self, t: u32) {
+        let place = self.range_place(self[t].key.0);
+        self.ranges.insert(place, t);
+    }
+
+    /// A transfer that holds a range is about to end.
+    pub fn release_range(&mut self, t: u32) {
+        let place = self.range_place(self[t].key.0);
+        let ended = self.ranges.remove(place);
+        debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
+    }
+
+    /// Where the first range stands that begins at a key or behind it.
+    fn range_place(&self, key: u64) -> usize {
+        self.ranges.partition_point(|&t| self[t].key.0 < key)
+    }
+
+    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
+    /// of `count` whole blocks as are known to have neither an entry nor a range of their own.
+    /// They lie in one extent. Says how many: each of them would have joined the run.
+    pub fn zero_further(
+        &mut self,
+        blocks: &Blocks,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        request: u32,
+        count: u32,
+    ) -> u32 {
+        let Some(open) = self.runs.open(Way::Past) else { return 0 };
+        let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
+        if !blocks.is_extent_empty(key) && !careless {
+            return 0;
+        }
+        let next = self.ranges.get(self.range_place(key.0));
+        let free = next.map_or(u64::MAX, |&t| self[t].key.0 - key.0);
+        let t = &mut self[open];
+        let start = blocks.granules().start_of(key);
+        let follows = t.key.0 + u64::from(t.count) == key.0 && t.end == start;
+        match &mut t.kind {
+            Kind::Range { request: r, pieces, zero: true } if *r == request && follows => {
+                let more = count.min(RUN_BLOCKS_MAX - t.count).min(free.min(1 << 31) as u32);
+                *pieces += more;
+                t.count += more;
+                t.end += u64::from(more) << blocks.granules().block_shift();
+                let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+                stats.write_hits.miss += u64::from(more);
+                more
+            }
+            _ => 0,
+        }
+    }
+
+    /// Gives the runs being collected to the driver.
+    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
+        for way in [Way::In, Way::Past, Way::Out] {
+            self.close_run(context, way);
+        }
+    }
+
+    fn close_run(&mut self, context: &mut ShardContext<'_>, way: Way) {
+        let Some(run) = self.runs.0[way as usize].0.take() else { return };
+        let t = &self[run];
+        let (token, device) = (self.token(run), backing(t.key.volume()));
+        let (offset, length) = (t.start, t.end - t.start);
+        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
+        let effect = match t.kind {
+            Kind::Fetch | Kind::DirectRead { .. } => {
+                stats.backing_read_bytes += length;
+                Effect::Read { token, device, offset, length: length as u32 }
+            }
+            Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {
+                stats.backing_write_bytes += length;
+                Effect::Write { token, device, offset, length: length as u32 }
+            }
+            Kind::Range { request, .. } => {
+                stats.backing_zero_bytes += length;
+                let punch = context.front.may_punch(request);
+                context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
+                return;
+            }
+            other => unreachable!("no run of {other:?}"),
+        };
+        let segments = &mut self.runs.0[way as usize].1;
+        context.effects.push_slice(effect, segments);
+        segments.clear();
+    }
+}

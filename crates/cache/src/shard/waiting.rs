@@ -1,0 +1,136 @@
+//! Pieces of requests that wait: for a transfer (in that transfer's list), for room, or until records
+//! are void. A piece waits in one of them at a time.
+
+use core::mem;
+
+use crate::slab::{Fifo, NONE, Slab};
+use crate::waiters::{Piece, Waiter};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    waiters: Slab<Waiter>,
+    /// Those that wait for room.
+    starved: Fifo,
+    /// Those that wait until records are void.
+    parked: Fifo,
+}
+
+impl Waiting {
+    /// Places for so many pieces.
+    pub fn new(waiters_max: u32) -> Waiting {
+        Waiting { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
+    }
+
+    /// Whether there is no place for another piece.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.waiters.is_full()
+    }
+
+    /// Number of pieces that wait.
+    pub fn in_use(&self) -> usize {
+        self.waiters.in_use()
+    }
+
+    pub fn piece(&self, w: u32) -> Piece {
+        self.waiters[w].piece
+    }
+
+    /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it in a list.
+    /// `applied`: it is done when the transfer is.
+    pub fn note(&mut self, w: Option<u32>, piece: Piece, applied: bool) -> u32 {
+        match w {
+            Some(w) => {
+                (self.waiters[w].piece, self.waiters[w].applied) = (piece, applied);
+                w
+            }
+            None => self.waiters.insert(Waiter { piece, applied, next: NONE }),
+        }
+    }
+
+    /// The piece, which is in no list, waits no more.
+    pub fn remove(&mut self, w: u32) -> Piece {
+        self.waiters.remove(w).piece
+    }
+
+    // ---- lists ----
+
+    pub fn push_back(&mut self, list: &mut Fifo, w: u32) {
+        self.waiters.push_back(list, w);
+    }
+
+    pub fn pop_front(&mut self, list: &mut Fifo) -> Option<u32> {
+        self.waiters.pop_front(list)
+    }
+
+    /// Takes out of a list the waiters that `which` says, in their order; `each` gets their pieces.
+    pub fn extract(
+        &mut self,
+        list: &mut Fifo,
+        mut which: impl FnMut(&Waiter) -> bool,
+        mut each: impl FnMut(Piece),
+    ) {
+        let mut all = mem::replace(list, Fifo::EMPTY);
+        while let Some(w) = self.waiters.pop_front(&mut all) {
+            if which(&self.waiters[w]) {
+                each(self.remove(w));
+            } else {
+                self.waiters.push_back(list, w);
+            }
+        }
+    }
+
+    // ---- for room ----
+
+    pub fn is_any_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// The waiter waits for room.
+    pub fn starve(&mut self, w: u32) {
+        self.waiters.push_back(&mut self.starved, w);
+    }
+
+    /// Those that wait for room, to be tried again.
+    pub fn take_starved(&mut self) -> Fifo {
+        mem::replace(&mut self.starved, Fifo::EMPTY)
+    }
+
+    /// The first of them was tried in vain: it, the only one that waits for room now, keeps its place
+    /// before the rest.
+    pub fn starve_behind(&mut self, mut rest: Fifo) {
+        let last = self.waiters.pop_front(&mut self.starved).expect("the starved piece");
+        self.waiters.push_front(&mut rest, last);
+        self.starved = rest;
+    }
+
+    /// These wait for room, and nobody else.
+    pub fn put_back_starved(&mut self, starved: Fifo) {
+        self.starved = starved;
+    }
+
+    // ---- until records are void ----
+
+    /// The waiter waits until records are void.
+    pub fn park(&mut self, w: u32) {
+        self.waiters.push_back(&mut self.parked, w);
+    }
+
+    /// Those whose data is in a transfer to the log, which has failed, wait until records are void.
+    pub fn park_applied(&mut self, list: &mut Fifo) {
+        let mut all = mem::replace(list, Fifo::EMPTY);
+        while let Some(w) = self.waiters.pop_front(&mut all) {
+            if mem::replace(&mut self.waiters[w].applied, false) {
+                self.park(w);
+            } else {
+                self.waiters.push_back(list, w);
+            }
+        }
+    }
+
+    /// Those that wait until records are void, to be tried again.
+    pub fn take_parked(&mut self) -> Fifo {
+        mem::replace(&mut self.parked, Fifo::EMPTY)
+    }
+}
