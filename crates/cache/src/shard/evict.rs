@@ -4,7 +4,6 @@
 use forebay_effect::{Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
-use forebay_replacement::Policy;
 
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
@@ -31,7 +30,7 @@ impl Shard {
     /// a new one.
     pub(super) fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         for _ in 0..VICTIMS_MAX {
-            if self.replacement.len() < self.dram_blocks {
+            if self.dram.has_room() {
                 return;
             }
             self.evict_one(context, incoming);
@@ -44,16 +43,16 @@ impl Shard {
             if self.blocks.frames_free() > 0 || self.transfers.in_use() > 0 {
                 return;
             }
-            if !self.replacement.is_empty() {
+            if !self.dram.is_empty() {
                 self.evict_one(context, None);
             }
         }
     }
 
     fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
-        let local = self.replacement.evict(incoming.map(|key| key.0)).expect("not empty");
+        let local = self.dram.evict(incoming);
         let id = self.blocks.owner(local);
-        if let Some(next) = self.replacement.likely_victim(None) {
+        if let Some(next) = self.dram.next_victim() {
             self.blocks.prefetch_owner(next);
         }
         self.blocks[id].set(LEAVING);
@@ -107,13 +106,11 @@ impl Shard {
         context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
     }
 
-    /// The block cannot leave: it counts as resident again, as one that has just come in, so that another
-    /// one gives way next. (With the place that it had it would be in everybody's way.)
+    /// The block cannot leave: it counts as resident again.
     pub(super) fn readmit(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a leaving block has a frame");
         self.blocks[id].clear(LEAVING);
-        self.replacement.remove(self.blocks.local(frame));
-        self.enter(id, frame);
+        self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
         self.update_residence(id, true);
     }
 

@@ -17,6 +17,7 @@ mod carry;
 mod clean;
 mod complete;
 mod destage;
+mod dram;
 mod evict;
 mod flash_tier;
 mod granules;
@@ -32,11 +33,10 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use forebay_block::{Op, Volume};
+use forebay_block::Op;
 use forebay_effect::{Effect, EffectQueue, IoError, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
-use forebay_replacement::{Hint, Policy, Replacement};
 
 use crate::allocation::Held;
 use crate::config::CacheConfig;
@@ -53,6 +53,7 @@ use blocks::Blocks;
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
+use dram::Dram;
 pub(crate) use evict::FlushState;
 pub(crate) use flash_tier::MoveState;
 use flash_tier::Moves;
@@ -100,12 +101,9 @@ enum Step {
 pub(crate) struct Shard {
     number: u8,
     blocks: Blocks,
-    replacement: Replacement,
-    dram_blocks: u32,
+    dram: Dram,
     transfers: Transfers,
     waiting: Waiting,
-    /// Accesses that `replacement` has been told of.
-    told: u64,
     /// Something became free since those that wait for room were last tried.
     room: bool,
     /// Head of the list of entries whose record lies in each region.
@@ -208,8 +206,7 @@ impl Shard {
         Shard {
             number,
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            replacement: Replacement::new(frames, share(config.dram_blocks), &config.replacement),
-            dram_blocks: share(config.dram_blocks),
+            dram: Dram::new(frames, share(config.dram_blocks), &config.replacement),
             transfers: Transfers::new(
                 number,
                 frames,
@@ -217,7 +214,6 @@ impl Shard {
                 config.transfers_spare,
             ),
             waiting: Waiting::new(config.waiters_max),
-            told: 0,
             room: false,
             regions: vec![NONE; regions as usize],
             regions_dirty: vec![0; regions as usize],
@@ -280,24 +276,23 @@ impl Shard {
     }
 
     pub fn dram_blocks(&self) -> u32 {
-        self.dram_blocks
+        self.dram.capacity()
     }
 
     /// Takes its share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
-        self.dram_blocks = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
-        self.replacement.set_capacity(self.dram_blocks);
+        let own = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
+        self.dram.set_capacity(own);
     }
 
     /// Accesses that the replacement policy of memory has been told of.
     pub fn told(&self) -> u64 {
-        self.told
+        self.dram.told()
     }
 
     pub fn memory_bytes(&self) -> u64 {
         let flash = self.flash_replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
-        let policy = self.replacement.metadata_bytes();
-        self.blocks.memory_bytes() + policy + flash
+        self.blocks.memory_bytes() + self.dram.memory_bytes() + flash
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -323,8 +318,8 @@ impl Shard {
             self.blocks.len(),
             self.blocks.frames_free(),
             self.transfers.bounces_free(),
-            self.replacement.len(),
-            self.dram_blocks,
+            self.dram.len(),
+            self.dram.capacity(),
             self.waiting.in_use(),
             self.job
         )
@@ -528,9 +523,7 @@ impl Shard {
         let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
-        self.enter(id, frame);
-        // (A block that left before it could be used comes in again, for the same access.)
-        self.told += u64::from(!core::mem::replace(&mut piece.told, true));
+        self.dram.enter_for(self.blocks.local(frame), key, piece);
         self.update_residence(id, true);
         let bytes = self.blocks.granules().bytes_within(context, key);
         if bytes < size {
@@ -541,15 +534,7 @@ impl Shard {
         true
     }
 
-    /// The policy hears of a block that comes in.
-    fn enter(&mut self, id: EntryId, frame: Frame) {
-        let key = self.blocks[id].key();
-        let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
-        self.replacement.insert(self.blocks.local(frame), key.0, hint);
-    }
-
-    /// A client's access found the block, perhaps on its way out. The policy hears of it unless the same
-    /// access has brought the block in.
+    /// A client's access found the block, perhaps on its way out.
     fn used(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -559,10 +544,7 @@ impl Shard {
     ) {
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
-        if !core::mem::replace(&mut piece.told, true) || again {
-            self.told += 1;
-            self.replacement.on_access(self.blocks.local(frame));
-        }
+        self.dram.used(self.blocks.local(frame), piece, again);
     }
 
     /// A block that is leaving, and is wanted again, stays.
@@ -572,7 +554,7 @@ impl Shard {
             context.stats.rescued += 1;
             self.forget_residence(id);
             self.make_room(context, None);
-            self.replacement.restore(self.blocks.local(frame));
+            self.dram.restore(self.blocks.local(frame));
             self.update_residence(id, true);
         }
     }
@@ -587,7 +569,7 @@ impl Shard {
         e.valid = 0;
         e.clear(crate::index::LEAVING);
         if !leaving {
-            self.replacement.remove(self.blocks.local(frame));
+            self.dram.remove(self.blocks.local(frame));
         }
         self.blocks.free_frame(frame);
         self.update_residence(id, false);

@@ -2,7 +2,6 @@
 
 use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
-use forebay_replacement::Policy;
 
 use super::transfer::Kind;
 use super::transfers::backing;
@@ -32,8 +31,7 @@ impl Shard {
         if self.blocks.granules().masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
-        self.told += 1;
-        self.replacement.on_access(self.blocks.local(frame));
+        self.dram.hit(self.blocks.local(frame));
         Some(frame)
     }
 

@@ -1,0 +1,123 @@
+//! The blocks in DRAM by the accounting of their replacement policy, which names them by the numbers of
+//! their frames within the shard.
+//!
+//! A block is gone by this accounting as soon as the policy names it as a victim; its frame stays
+//! until the data is where it must be ([`LEAVING`](crate::index::LEAVING)). Of each client's access to a
+//! block the policy is told once, by the insertion of what the access brings in or as an access to what
+//! it finds.
+
+use core::mem;
+
+use forebay_block::Volume;
+use forebay_flash::BlockKey;
+use forebay_replacement::{Hint, Parameters, Policy, Replacement};
+
+use crate::waiters::Piece;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Dram {
+    replacement: Replacement,
+    /// Blocks to hold.
+    capacity: u32,
+    /// Accesses that the policy has been told of.
+    told: u64,
+}
+
+impl Dram {
+    pub fn new(frames: u32, capacity: u32, parameters: &Parameters) -> Dram {
+        Dram { replacement: Replacement::new(frames, capacity, parameters), capacity, told: 0 }
+    }
+
+    /// Blocks to hold.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub fn set_capacity(&mut self, blocks: u32) {
+        self.capacity = blocks;
+        self.replacement.set_capacity(blocks);
+    }
+
+    /// Blocks that count.
+    pub fn len(&self) -> u32 {
+        self.replacement.len()
+    }
+
+    /// Whether one more may count.
+    pub fn has_room(&self) -> bool {
+        self.replacement.len() < self.capacity
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.replacement.is_empty()
+    }
+
+    /// Accesses that the policy has been told of.
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.replacement.metadata_bytes()
+    }
+
+    // ---- accesses ----
+
+    /// An access finds its block, and the policy has not been told of it.
+    #[inline]
+    pub fn hit(&mut self, frame: u32) {
+        self.told += 1;
+        self.replacement.on_access(frame);
+    }
+
+    /// A piece finds its block. The policy hears of it unless the same access has brought the block in
+    /// or (`again`: even if) it was told before.
+    pub fn used(&mut self, frame: u32, piece: &mut Piece, again: bool) {
+        if !mem::replace(&mut piece.told, true) || again {
+            self.hit(frame);
+        }
+    }
+
+    /// A block comes in for a piece.
+    pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece) {
+        self.enter(frame, key);
+        // (A block that left before it could be used comes in again, for the same access.)
+        self.told += u64::from(!mem::replace(&mut piece.told, true));
+    }
+
+    /// A block comes in.
+    pub fn enter(&mut self, frame: u32, key: BlockKey) {
+        let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
+        self.replacement.insert(frame, key.0, hint);
+    }
+
+    // ---- victims ----
+
+    /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more.
+    pub fn evict(&mut self, incoming: Option<BlockKey>) -> u32 {
+        self.replacement.evict(incoming.map(|key| key.0)).expect("not empty")
+    }
+
+    /// Who would probably give way next.
+    pub fn next_victim(&self) -> Option<u32> {
+        self.replacement.likely_victim(None)
+    }
+
+    /// A victim that has not left is wanted again: it has the place that it had.
+    pub fn restore(&mut self, frame: u32) {
+        self.replacement.restore(frame);
+    }
+
+    /// A victim that cannot leave counts as one that has just come in, so that another one gives way
+    /// next. (With the place that it had it would be in everybody's way.)
+    pub fn readmit(&mut self, frame: u32, key: BlockKey) {
+        self.replacement.remove(frame);
+        self.enter(frame, key);
+    }
+
+    /// The block is not in DRAM any more, and was no victim.
+    pub fn remove(&mut self, frame: u32) {
+        self.replacement.remove(frame);
+    }
+}
