@@ -136,6 +136,10 @@ impl Entry {
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
     }
+    /// Whether the block is dirty, or a start could find a record of it.
+    pub fn is_bound(&self) -> bool {
+        self.position != NONE || self.dirty != 0 || self.has(DOUBTFUL)
+    }
     /// Whether the block holds anything that the backing store may lack.
     pub fn is_dirty(&self) -> bool {
         self.dirty | self.flash_dirty != 0

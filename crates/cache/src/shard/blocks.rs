@@ -15,6 +15,16 @@ use crate::frames::{Frame, Frames};
 use crate::front::Front;
 use crate::index::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, Index, NONE, UNREADABLE};
 
+/// A record on flash, as far as its block's entry says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlashRecord {
+    pub position: Position,
+    pub checksum: u32,
+    /// Granules that it holds, and those that the backing store may lack.
+    pub valid: u16,
+    pub dirty: u16,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Blocks {
@@ -247,8 +257,8 @@ impl Blocks {
         self.lost
     }
 
-    /// The block's newest record from now on: position, checksum, masks of what is valid and dirty.
-    pub fn set_record(&mut self, id: EntryId, to: Option<(Position, u32, u16, u16)>) {
+    /// The block's newest record from now on.
+    pub fn set_record(&mut self, id: EntryId, to: Option<FlashRecord>) {
         let e = &mut self.index[id];
         self.lost -= u32::from(e.lost_on_flash() != 0);
         e.clear(DESTAGED | UNREADABLE);
@@ -257,7 +267,7 @@ impl Blocks {
                 e.set_position(None);
                 (e.flash_valid, e.flash_dirty, e.prev, e.next) = (0, 0, NONE, NONE);
             }
-            Some((position, checksum, valid, dirty)) => {
+            Some(FlashRecord { position, checksum, valid, dirty }) => {
                 e.set_position(Some(position));
                 e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);

@@ -11,8 +11,9 @@
 use forebay_effect::IoError;
 use forebay_flash::{Append, Geometry, Position};
 
-use super::clean::volume_bit;
+use super::blocks::FlashRecord;
 use super::transfer::Kind;
+use super::volume_bit;
 use super::{Shard, ShardContext};
 use crate::frames::Frame;
 use crate::index::{Entry, EntryId, UNREADABLE};
@@ -54,7 +55,7 @@ impl Shard {
         let mut owed = Owed::default();
         let mut records: u64 = 0;
         let block = geometry.block_pages();
-        for e in self.region_entries_of(region).map(|id| &self.blocks[id]) {
+        for e in self.flash.blocks_of(&self.blocks, region).map(|id| &self.blocks[id]) {
             if e.flash_dirty == 0 {
                 continue;
             }
@@ -71,7 +72,7 @@ impl Shard {
         }
         // With the headers of batches, and what may be left at the end of a region.
         owed.pages += records.div_ceil(self.carry_batch(geometry) as u64) + 2;
-        let most = self.flash_entries / LOST_SHARE;
+        let most = self.flash.entries() / LOST_SHARE;
         (owed.lost == 0 || self.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
     }
 
@@ -85,8 +86,7 @@ impl Shard {
     /// Whether a dirty record of the region could not be read.
     pub fn region_is_unreadable(&self, region: u32) -> bool {
         let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
-        self.region_is_dirty(region)
-            && self.region_entries_of(region).any(|id| dirty(&self.blocks[id]))
+        self.flash.region_has_dirty(&self.blocks, region, dirty)
     }
 
     /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
@@ -94,7 +94,7 @@ impl Shard {
     pub fn carry_begin(&mut self, region: u32, failing: u64) {
         let mut left = core::mem::take(&mut self.scratch);
         left.clear();
-        for id in self.region_entries_of(region) {
+        for id in self.flash.blocks_of(&self.blocks, region) {
             let e = &self.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
@@ -109,7 +109,7 @@ impl Shard {
 
     /// Pushes that on.
     pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
-        if self.log_failed {
+        if self.flash.log_failed() {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.scratch);
@@ -216,7 +216,7 @@ impl Shard {
         }
         if end.is_err() {
             self.carry_unread = true;
-            self.note_unreadable(key);
+            self.flash.note_unreadable(&mut self.blocks, key);
         }
         self.carries.retain(|&carried| carried != key);
         self.finish(context, t, |_, _, _| {});
@@ -229,17 +229,17 @@ impl Shard {
         context: &mut ShardContext<'_>,
         t: u32,
         from: Position,
-        to: (Position, u32, u16, u16),
+        to: FlashRecord,
     ) -> Option<(u32, u32)> {
         let key = self.transfers[t].key;
         self.carries.retain(|&carried| carried != key);
         let id = self.blocks.find_at(key, from);
         let log = context.log.as_deref().expect("a record needs a log");
-        let moved = id.map(|_| (log.region_of(from), log.region_of(to.0)));
+        let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
         if let Some(id) = id {
-            context.stats.carried_lost += u64::from(to.2 == 0);
-            context.stats.carried += u64::from(to.2 != 0);
-            self.set_record(context, id, Some(to));
+            context.stats.carried_lost += u64::from(to.valid == 0);
+            context.stats.carried += u64::from(to.valid != 0);
+            self.flash.set_record(&mut self.blocks, context, id, Some(to));
         }
         self.finish(context, t, |_, _, _| {});
         self.transfers.close_runs(context);

@@ -10,11 +10,12 @@
 //! before its data is durable elsewhere.
 
 use forebay_effect::IoError;
+use forebay_flash::Position;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
 
-use super::{Shard, ShardContext};
-use crate::index::{DESTAGED, EntryId, NONE, UNREADABLE};
+use super::regions::Regions;
+use super::{Shard, ShardContext, volume_bit};
+use crate::index::{DESTAGED, EntryId, UNREADABLE};
 
 /// What is cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,18 +64,13 @@ pub(crate) enum JobState {
     Written { volumes: u64, error: Option<IoError>, unreadable: bool, failed: u64 },
 }
 
-/// The volume's bit among those of a job.
-pub(super) fn volume_bit(key: BlockKey) -> u64 {
-    1 << key.volume().min(63)
-}
-
 impl Shard {
     /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
     /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
     pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.scratch.clear();
-        self.cleaning = true;
+        self.flash.hold_cells();
         match target {
             Target::Region(_) if !dirty => {}
             Target::Region(region) => self.collect(region, skipped),
@@ -104,33 +100,31 @@ impl Shard {
     /// Collects the dirty records of those who give way on flash, by address.
     fn collect_coldest(&mut self) {
         self.scratch.clear();
-        let Some(flash) = &mut self.flash_replacement else { return };
-        flash.destage_wanted = false;
-        let index = &self.blocks;
-        let ids = flash.leaving().chain(flash.coldest().take(COLDEST_MAX));
-        let dirty = ids.filter(|&id| index[id].owed() != 0);
-        self.scratch.extend(dirty.filter_map(|id| Some((index[id].key(), index[id].position()?))));
+        let blocks = &self.blocks;
+        let ids = self.flash.take_coldest(COLDEST_MAX);
+        let dirty = ids.filter(|&id| blocks[id].owed() != 0);
+        self.scratch
+            .extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
         self.scratch.sort_unstable();
     }
 
     /// Collects the region's dirty records that still have to be written, by address.
     fn collect(&mut self, region: u32, skipped: u64) {
-        let mut id = self.regions[region as usize];
-        while id != NONE {
+        let mut next = self.flash.first_of(region);
+        while let Some(id) = next {
+            next = Regions::next(&self.blocks, id);
             if skipped & volume_bit(self.blocks[id].key()) != 0 {
-                id = self.blocks[id].next;
                 continue;
             }
             if self.blocks[id].has(UNREADABLE) {
                 self.blocks[id].clear(UNREADABLE);
-                self.update_residence(id, false);
+                self.flash.update_residence(&self.blocks, id, false);
             }
             let e = &self.blocks[id];
             if e.owed() != 0 && !e.has(DESTAGED) {
                 let position = e.position().expect("an entry of a region has a record");
                 self.scratch.push((e.key(), position));
             }
-            id = e.next;
         }
         self.scratch.sort_unstable();
     }
@@ -176,7 +170,7 @@ impl Shard {
     /// What was chosen will not be cleaned.
     pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
         self.scratch.clear();
-        self.release_held(context);
+        self.flash.release_cells(context);
     }
 
     /// Only what was chosen can have been destaged.
@@ -190,8 +184,8 @@ impl Shard {
                 self.settle_destaged(context, id, failed & volume_bit(key) == 0);
             }
         }
-        self.release_held(context);
-        self.leave_flash_all(context);
+        self.flash.release_cells(context);
+        self.flash.leave_all(&self.blocks, &self.transfers, context);
     }
 
     fn settle_destaged(&mut self, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
@@ -205,48 +199,12 @@ impl Shard {
                     let log = context.log.as_deref().expect("a record needs a log");
                     let position = self.blocks[id].position().expect("a record was destaged");
                     let region = log.region_of(position);
-                    self.count_record(context, id, region, false);
+                    self.flash.count_record(&self.blocks, context, id, region, false);
                 }
                 self.blocks[id].flash_dirty = left;
                 self.blocks.count_dirty(id, was, context.front);
-                self.update_residence(id, false);
+                self.flash.update_residence(&self.blocks, id, false);
             }
-        }
-    }
-
-    /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
-    /// cleaning has met, without those that were written anew since.
-    ///
-    /// [`UNREADABLE_MAX`]: super::UNREADABLE_MAX
-    pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
-        self.unreadable.iter().copied().filter(|&key| self.is_unreadable(key))
-    }
-
-    pub(super) fn note_unreadable(&mut self, key: BlockKey) {
-        if let Some(id) = self.blocks.find(key) {
-            self.blocks[id].set(UNREADABLE);
-            self.update_residence(id, false);
-        }
-        self.name_unreadable(key);
-    }
-
-    fn is_unreadable(&self, key: BlockKey) -> bool {
-        let still = |e: &crate::index::Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
-        self.blocks.find(key).is_some_and(|id| still(&self.blocks[id]))
-    }
-
-    /// The block is one of those that operators hear of.
-    pub(super) fn name_unreadable(&mut self, key: BlockKey) {
-        if self.unreadable.contains(&key) {
-            return;
-        }
-        if self.unreadable.len() == super::UNREADABLE_MAX {
-            let mut unreadable = core::mem::take(&mut self.unreadable);
-            unreadable.retain(|&key| self.is_unreadable(key));
-            self.unreadable = unreadable;
-        }
-        if self.unreadable.len() < super::UNREADABLE_MAX {
-            self.unreadable.push(key);
         }
     }
 
@@ -255,17 +213,7 @@ impl Shard {
     pub fn region_freed(&mut self, context: &mut ShardContext<'_>, region: u32) {
         self.room |=
             self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
-        loop {
-            let id = self.regions[region as usize];
-            if id == NONE {
-                return;
-            }
-            assert!(self.blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
-            self.blocks.prefetch_chain(self.blocks[id].next);
-            self.set_record(context, id, None);
-            context.stats.reclaim_dropped += u64::from(self.blocks[id].frame().is_none());
-            self.forget_if_empty(id);
-        }
+        self.room |= self.flash.region_freed(&mut self.blocks, context, region);
     }
 
     /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
@@ -288,7 +236,7 @@ impl Shard {
                 self.release_frame(id);
             }
             if self.blocks[id].position().is_some() {
-                self.set_record(context, id, None);
+                self.flash.set_record(&mut self.blocks, context, id, None);
             }
             context.stats.dropped += 1;
             self.forget_if_empty(id);
@@ -299,7 +247,7 @@ impl Shard {
     /// Whether any record in the region is dirty, if only because something is lost: who destages hears
     /// of that, and of what takes its place meanwhile.
     pub fn region_is_dirty(&self, region: u32) -> bool {
-        self.regions_dirty[region as usize] > 0
+        self.flash.region_is_dirty(region)
     }
 
     /// The same of volumes other than these (bits), and what can be destaged.
@@ -307,14 +255,6 @@ impl Shard {
         let other = |e: &crate::index::Entry| {
             e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
         };
-        self.region_is_dirty(region)
-            && self.region_entries_of(region).any(|id| other(&self.blocks[id]))
-    }
-
-    /// The entries whose records lie in the region.
-    pub(super) fn region_entries_of(&self, region: u32) -> impl Iterator<Item = EntryId> + '_ {
-        let some = |id: EntryId| (id != NONE).then_some(id);
-        let first = some(self.regions[region as usize]);
-        core::iter::successors(first, move |&id| some(self.blocks[id].next))
+        self.flash.region_has_dirty(&self.blocks, region, other)
     }
 }

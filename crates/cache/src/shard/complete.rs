@@ -4,6 +4,7 @@ use forebay_effect::{Effect, IoError, Outcome, Place};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
+use super::blocks::FlashRecord;
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
 use crate::frames::Frame;
@@ -113,7 +114,7 @@ impl Shard {
             if let Some(id) = self.blocks.find(BlockKey(key.0 + i)) {
                 self.settle(context, id);
             }
-            self.settle_on_flash(context, BlockKey(key.0 + i));
+            self.flash.settle(&self.blocks, &self.transfers, context, BlockKey(key.0 + i));
         }
     }
 
@@ -127,7 +128,7 @@ impl Shard {
             self.blocks[id].clear(WANTS_APPEND);
             if self.blocks[id].dirty == 0 {
                 self.flush_covered(id, true);
-            } else if self.logs(self.blocks[id].key()) {
+            } else if self.flash.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
                     self.flush_covered(id, false);
                     self.blocks.relist_dirty(id);
@@ -143,17 +144,6 @@ impl Shard {
         } else {
             self.forget_if_empty(id);
         }
-    }
-
-    /// What a block off memory owes on flash, and the room that it may have taken there.
-    fn settle_on_flash(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
-        if self.flash_replacement.is_none() {
-            return;
-        }
-        if let Some(id) = self.blocks.find(key) {
-            self.leave_flash(context, id);
-        }
-        self.evict_from_flash(context);
     }
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
@@ -283,8 +273,8 @@ impl Shard {
                     self.finish(context, t, |shard, context, id| {
                         // (Its region may have been freed meanwhile.)
                         if shard.blocks[id].position().is_some() {
-                            shard.disown(context, id);
-                            shard.update_residence(id, false);
+                            shard.flash.disown(&shard.blocks, context, id);
+                            shard.flash.update_residence(&shard.blocks, id, false);
                         }
                     });
                 } else {
@@ -309,7 +299,7 @@ impl Shard {
         let (valid, dirty) = match self.transfers[t].kind {
             Kind::Append { valid, dirty } => (valid, dirty),
             Kind::Carry { position: from, valid, dirty } => {
-                let to = (position, checksum, valid, dirty);
+                let to = FlashRecord { position, checksum, valid, dirty };
                 return self.carried(context, t, from, to);
             }
             other => unreachable!("{other:?} is not answered by the log"),
@@ -324,10 +314,10 @@ impl Shard {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
-            let to = Some((position, checksum, valid, dirty));
-            shard.set_record(context, id, to);
+            let to = Some(FlashRecord { position, checksum, valid, dirty });
+            shard.flash.set_record(&mut shard.blocks, context, id, to);
         });
-        self.evict_from_flash(context);
+        self.flash.evict(&self.blocks, &self.transfers, context);
         self.transfers.close_runs(context);
         moved
     }
@@ -335,8 +325,8 @@ impl Shard {
     /// The log could not write a record. Nothing is lost: the frame keeps it.
     pub fn append_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
         context.stats.transfer_errors += 1;
-        self.log_failed = true;
-        if self.holding {
+        self.flash.fail_log();
+        if self.flash.is_holding() {
             self.waiting.park_applied(&mut self.transfers[t].waiters);
         } else {
             self.finish_applied(context, t, Err(error));
@@ -374,8 +364,8 @@ impl Shard {
     pub fn activated(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
-            self.log_failed = true;
-            if self.holding {
+            self.flash.fail_log();
+            if self.flash.is_holding() {
                 self.finish(context, t, |_, _, _| {});
             } else {
                 self.finish_failed(context, t, e);
@@ -396,8 +386,8 @@ impl Shard {
             } else if shard.blocks[id].position().is_some() {
                 context.stats.poisoned += 1;
                 log.poison(key);
-                shard.disown(context, id);
-                shard.set_record(context, id, None);
+                shard.flash.disown(&shard.blocks, context, id);
+                shard.flash.set_record(&mut shard.blocks, context, id, None);
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks anew.
@@ -419,7 +409,7 @@ impl Shard {
         self.destages_failed = if result.is_ok() { 0 } else { self.destages_failed + 1 };
         self.count_direct(context, t);
         self.finish_applied(context, t, result);
-        if let (Err(error), true) = (result, self.goes_past(self.transfers[t].key)) {
+        if let (Err(error), true) = (result, self.flash.goes_past(self.transfers[t].key)) {
             // It would only have the same written again, and again.
             self.fail_first(context, t, error);
         }

@@ -9,9 +9,10 @@ use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::clean::{Job, volume_bit};
+use super::clean::Job;
 use super::transfer::Kind;
 use super::transfers::backing;
+use super::volume_bit;
 use super::{Shard, ShardContext};
 use crate::frames::Frame;
 use crate::index::{EntryId, WANTS_APPEND};
@@ -244,7 +245,7 @@ impl Shard {
         {
             let e = &self.blocks[id];
             let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
-            if newer && self.logs(key) {
+            if newer && self.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
                 self.blocks[id].set(WANTS_APPEND);
@@ -253,7 +254,7 @@ impl Shard {
             }
         }
         if !overtaken {
-            self.note_unreadable(key);
+            self.flash.note_unreadable(&mut self.blocks, key);
         }
         if let Some(job) = &mut self.job {
             job.unreadable |= !overtaken;
@@ -409,7 +410,7 @@ impl Shard {
                         let was = self.blocks[id].is_dirty();
                         let log = context.log.as_deref().expect("a record needs a log");
                         let region = log.region_of(position);
-                        self.count_record(context, id, region, false);
+                        self.flash.count_record(&self.blocks, context, id, region, false);
                         self.blocks[id].flash_dirty = 0;
                         self.blocks.count_dirty(id, was, context.front);
                     }

@@ -56,13 +56,13 @@ impl Shard {
             self.blocks.prefetch_owner(next);
         }
         self.blocks[id].set(LEAVING);
-        if self.has_flash && !self.log_failed {
-            self.update_residence(id, true);
+        if self.flash.is_good() {
+            self.flash.update_residence(&self.blocks, id, true);
         }
         if self.blocks[id].transfer().is_none() {
             self.try_leave(context, id);
         }
-        self.evict_from_flash(context);
+        self.flash.evict(&self.blocks, &self.transfers, context);
     }
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.
@@ -75,13 +75,13 @@ impl Shard {
             }
             return;
         }
-        let recorded = e.position().is_some() && !self.is_unmapping(id);
+        let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
         if recorded && e.valid & !e.flash_valid == 0 {
             context.stats.left_on_flash += 1;
             self.release_frame(id);
             return;
         }
-        if self.has_flash && !self.log_failed && e.valid != 0 && !self.is_jammed(context) {
+        if self.flash.is_good() && e.valid != 0 && !self.flash.is_jammed(&self.blocks, context) {
             if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
                 // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
@@ -111,7 +111,7 @@ impl Shard {
         let frame = self.blocks[id].frame().expect("a leaving block has a frame");
         self.blocks[id].clear(LEAVING);
         self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
-        self.update_residence(id, true);
+        self.flash.update_residence(&self.blocks, id, true);
     }
 
     /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
@@ -122,7 +122,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.logs(self.blocks[id].key()) {
+        if self.flash.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
             Some(self.destage(context, id))
@@ -137,7 +137,7 @@ impl Shard {
         id: EntryId,
         urgent: bool,
     ) -> Option<u32> {
-        if self.log_failed || self.is_hopeless(context) {
+        if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
             return None;
         }
         let e = &self.blocks[id];
@@ -169,9 +169,9 @@ impl Shard {
 
     /// Writes the frame's dirty granules to the backing store (no flash tier, or past it).
     pub(super) fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
-        if self.has_flash {
+        if self.flash.exists() {
             // (It would be older than the store.)
-            self.forget_record(context, id);
+            self.flash.forget_record(&mut self.blocks, context, id);
         }
         let e = &self.blocks[id];
         let (key, dirty) = (e.key(), e.dirty);
@@ -224,7 +224,7 @@ impl Shard {
                 self.blocks.unlist_dirty(id);
                 self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
                 self.flushes[volume].waiting += 1;
-            } else if self.logs(self.blocks[id].key()) {
+            } else if self.flash.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
                     self.flushes[volume].failed = true;
                     self.flushes[volume].until = 0;

@@ -1,323 +1,358 @@
-//! Layout slots: replacement on flash. A block that gives way is destaged if it is dirty, then
-//! forgotten on flash; when that is durable its cell is free. What forgets it need not be waited
-//! for by anybody but the next block that wants the cell.
+//! What a shard has on flash: whether flash takes records, where those of its blocks lie, and, in the
+//! layout slots, which blocks count there and give way (`evict.rs`).
+
+mod evict;
+mod moves;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Mapping, Position};
+use forebay_flash::{BlockKey, Log, Position};
 
-use super::clean::volume_bit;
-use super::transfer::Kind;
-use super::{Shard, ShardContext};
-use crate::flash_replacement::{FlashReplacement, Residence};
-use crate::index::{EntryId, LEAVING, NONE, UNREADABLE};
+use super::blocks::{Blocks, FlashRecord};
+use super::regions::Regions;
+use super::{ShardContext, UNREADABLE_MAX, volume_bit};
+use crate::config::FlashConfig;
+use crate::flash_replacement::FlashReplacement;
+use crate::index::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+pub(crate) use moves::MoveState;
+use moves::Moves;
 
-/// Mappings of a region that is reclaimed, on their way.
+/// See the module.
 #[derive(Debug)]
-pub(crate) struct Moves {
-    region: u32,
-    in_flight: u32,
-    failed: bool,
+pub(super) struct FlashTier {
+    shard: u8,
+    exists: bool,
+    /// Entries of the index that are there for blocks on flash.
+    entries: u32,
+    log_failed: bool,
+    /// Meanwhile: who would write past a record waits.
+    holding: bool,
+    /// Volumes (bits) that go past flash for good, and whether all do.
+    past: u64,
+    all_past: bool,
+    /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
+    /// not.
+    jam: bool,
+    /// That has been waited for long enough: while it lasts nothing is appended.
+    hopeless: bool,
+    /// Volumes (bits) whose store fails.
+    failing: u64,
+    regions: Regions,
+    /// Blocks whose dirty record could not be read, the first of them.
+    unreadable: Vec<BlockKey>,
+    /// Layout slots: who gives way.
+    replacement: Option<FlashReplacement>,
+    /// From the choice of what is cleaned to the end of that.
+    holding_cells: bool,
+    /// Cells superseded during that: a read may still look at them, and a record that was chosen is
+    /// known by its cell, which must not be another record's of the same block meanwhile.
+    held_cells: Vec<Position>,
+    /// Mappings on their way out of a region.
+    moves: Option<Moves>,
+    leaving_scratch: Vec<EntryId>,
 }
 
-/// How they stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MoveState {
-    Busy,
-    /// Some were handed to the log just now.
-    More,
-    Done,
-    /// The log takes no more.
-    Failed,
+impl FlashTier {
+    /// `entries`: those of the index that are there for blocks on flash.
+    pub fn new(
+        shard: u8,
+        config: Option<&FlashConfig>,
+        entries: u32,
+        replacement: Option<FlashReplacement>,
+    ) -> FlashTier {
+        FlashTier {
+            shard,
+            exists: config.is_some(),
+            entries,
+            log_failed: false,
+            holding: false,
+            past: 0,
+            all_past: false,
+            jam: false,
+            hopeless: false,
+            failing: 0,
+            regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
+            unreadable: Vec::with_capacity(UNREADABLE_MAX),
+            replacement,
+            holding_cells: false,
+            held_cells: Vec::new(),
+            moves: None,
+            leaving_scratch: Vec::new(),
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes)
+    }
+
+    /// Entries of the index that are there for blocks on flash.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// How replacement on flash stands; nothing in other layouts.
+    pub fn describe(&self, blocks: &Blocks) -> String {
+        self.replacement.as_ref().map_or_else(String::new, |flash| {
+            let entry = |id: EntryId| {
+                let e = &blocks[id];
+                (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
+            };
+            let leaving: Vec<_> = flash.leaving().map(entry).collect();
+            format!("\nflash: {flash}, of those who leave {leaving:?}")
+        })
+    }
+
+    // ---- whether flash takes records ----
+
+    /// Whether there is flash.
+    #[inline]
+    pub fn exists(&self) -> bool {
+        self.exists
+    }
+
+    pub fn log_failed(&self) -> bool {
+        self.log_failed
+    }
+
+    /// Nothing goes to the log any more.
+    pub fn fail_log(&mut self) {
+        self.log_failed = true;
+    }
+
+    /// Whether there is flash, with a log that has not failed.
+    pub fn is_good(&self) -> bool {
+        self.exists && !self.log_failed
+    }
+
+    /// Whether writes of blocks with a record wait, since the log has failed.
+    pub fn is_holding(&self) -> bool {
+        self.holding
+    }
+
+    pub fn set_holding(&mut self, holding: bool) {
+        self.holding = holding;
+    }
+
+    /// These volumes (bits) go past flash; `all`: there are no others.
+    pub fn set_past(&mut self, past: u64, all: bool) {
+        (self.past, self.all_past) = (past, all);
+    }
+
+    /// Whether all volumes go past flash.
+    pub fn is_all_past(&self) -> bool {
+        self.all_past
+    }
+
+    /// Whether the block's volume goes past flash.
+    #[inline]
+    pub fn goes_past(&self, key: BlockKey) -> bool {
+        self.past & volume_bit(key) != 0
+    }
+
+    /// Whether the volume's new data goes to the log.
+    #[inline]
+    pub fn logs(&self, key: BlockKey) -> bool {
+        self.exists && !self.goes_past(key)
+    }
+
+    /// Only stores that fail can make room (or not any more): who waited may go past flash; if that is
+    /// `hopeless`, who cannot is told. Whether that is news.
+    pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
+        let before = (self.jam, self.hopeless);
+        (self.jam, self.hopeless) = (jam, hopeless);
+        before != (jam, hopeless)
+    }
+
+    /// Whether the log, or the index, has no room, and only stores can make any that fail.
+    pub fn is_jammed(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
+        self.jam && is_short(blocks, context)
+    }
+
+    /// Whether that has been waited for long enough.
+    pub fn is_hopeless(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
+        self.hopeless && is_short(blocks, context)
+    }
+
+    /// Whether a write may go past a log that has no room: flash holds nothing of the block, and its store
+    /// works.
+    pub fn may_go_past(&self, blocks: &Blocks, key: BlockKey) -> bool {
+        let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
+        self.failing & volume_bit(key) == 0 && blocks.find(key).is_none_or(free)
+    }
+
+    // ---- records ----
+
+    /// The block has another newest record (or none any more).
+    pub fn set_record(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        to: Option<FlashRecord>,
+    ) {
+        let was_dirty = blocks[id].is_dirty();
+        if let Some(old) = blocks[id].position() {
+            let log = context.log.as_deref().expect("a record needs a log");
+            let region = log.region_of(old);
+            self.regions.unlist(blocks, id, region);
+            self.count_record(blocks, context, id, region, false);
+            match &mut self.replacement {
+                // (Of a record that is being forgotten, the log knows itself.)
+                Some(flash) if !flash.is_unmapping(id) => {
+                    let careless = context.front.sabotage.is(Bug::ChosenCellsUsedAgain);
+                    match self.holding_cells && !careless {
+                        true => self.held_cells.push(old),
+                        false => {
+                            let log = context.log.as_deref_mut().expect("a record needs a log");
+                            log.release_cell(old);
+                        }
+                    }
+                }
+                Some(flash) => flash.set_unmapping(id, false),
+                None => {}
+            }
+        }
+        blocks.set_record(id, to);
+        if let Some(record) = to {
+            let log = context.log.as_deref().expect("a record needs a log");
+            let region = log.region_of(record.position);
+            self.regions.list(blocks, id, region);
+            self.count_record(blocks, context, id, region, true);
+            let e = &blocks[id];
+            if e.lost_on_flash() != 0 {
+                self.name_unreadable(blocks, e.key());
+            }
+        }
+        blocks.count_dirty(id, was_dirty, context.front);
+        self.update_residence(blocks, id, to.is_some());
+    }
+
+    /// A record of this region comes or goes: keeps account of it if it is dirty.
+    pub fn count_record(
+        &mut self,
+        blocks: &Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        region: u32,
+        comes: bool,
+    ) {
+        let e = &blocks[id];
+        if e.flash_dirty == 0 {
+            return;
+        }
+        self.regions.count_dirty(region, comes);
+        let volume = usize::from(e.key().volume());
+        let owed = &mut context.front.volumes[volume].owed;
+        *owed = if comes { *owed + 1 } else { *owed - 1 };
+        let owed = *owed;
+        context.front.stores.note_dirty(volume, owed);
+    }
+
+    /// The block's record is void.
+    pub fn forget_record(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+    ) {
+        blocks[id].clear(DOUBTFUL);
+        if blocks[id].position().is_some() {
+            assert!(blocks[id].flash_dirty == 0, "a dirty record is void");
+            self.set_record(blocks, context, id, None);
+        }
+    }
+
+    /// Forgets an entry that holds nothing any more; whether it did.
+    pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
+        let e = &blocks[id];
+        let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
+        let forget = !holds && (!e.has(DOUBTFUL) || self.goes_past(e.key()));
+        if forget {
+            self.forget_residence(blocks, id);
+            blocks.remove(id);
+        }
+        forget
+    }
+
+    /// The region is free: nothing may refer to it any more. Whether that made room in the index.
+    pub fn region_freed(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        region: u32,
+    ) -> bool {
+        let mut forgotten = false;
+        while let Some(id) = self.regions.first(region) {
+            assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
+            blocks.prefetch_chain(blocks[id].next);
+            self.set_record(blocks, context, id, None);
+            context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
+            forgotten |= self.forget_if_empty(blocks, id);
+        }
+        forgotten
+    }
+
+    /// The first of the blocks whose records lie in the region.
+    pub fn first_of(&self, region: u32) -> Option<EntryId> {
+        self.regions.first(region)
+    }
+
+    /// The blocks whose records lie in the region.
+    pub fn blocks_of(&self, blocks: &Blocks, region: u32) -> impl Iterator<Item = EntryId> {
+        self.regions.blocks_of(blocks, region)
+    }
+
+    /// Whether any record in the region is dirty, if only because something is lost: who destages hears
+    /// of that, and of what takes its place meanwhile.
+    pub fn region_is_dirty(&self, region: u32) -> bool {
+        self.regions.dirty(region) > 0
+    }
+
+    /// Whether some record in the region is dirty and `which` is so of its block.
+    pub fn region_has_dirty(
+        &self,
+        blocks: &Blocks,
+        region: u32,
+        which: impl Fn(&Entry) -> bool,
+    ) -> bool {
+        self.region_is_dirty(region) && self.blocks_of(blocks, region).any(|id| which(&blocks[id]))
+    }
+
+    // ---- records that cannot be read ----
+
+    /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
+    /// cleaning has met, without those that were written anew since.
+    pub fn unreadable(&self, blocks: &Blocks) -> impl Iterator<Item = BlockKey> {
+        self.unreadable.iter().copied().filter(|&key| is_unreadable(blocks, key))
+    }
+
+    /// The block's record could not be read.
+    pub fn note_unreadable(&mut self, blocks: &mut Blocks, key: BlockKey) {
+        if let Some(id) = blocks.find(key) {
+            blocks[id].set(UNREADABLE);
+            self.update_residence(blocks, id, false);
+        }
+        self.name_unreadable(blocks, key);
+    }
+
+    /// The block is one of those that operators are told of.
+    fn name_unreadable(&mut self, blocks: &Blocks, key: BlockKey) {
+        if self.unreadable.contains(&key) {
+            return;
+        }
+        if self.unreadable.len() == UNREADABLE_MAX {
+            self.unreadable.retain(|&key| is_unreadable(blocks, key));
+        }
+        if self.unreadable.len() < UNREADABLE_MAX {
+            self.unreadable.push(key);
+        }
+    }
 }
 
-impl Shard {
-    /// The block's state has changed: it stands where that puts it. `anew` if it is to stay even
-    /// though it had given way.
-    pub(super) fn update_residence(&mut self, id: EntryId, anew: bool) {
-        let Some(flash) = &mut self.flash_replacement else { return };
-        let e = &self.blocks[id];
-        let key = e.key();
-        let on_its_way = e.frame().is_some() && e.has(LEAVING);
-        let resident = e.frame().is_some() && !e.has(LEAVING);
-        let record = e.position().is_some() && !flash.is_unmapping(id);
-        let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
-        let to = if !record && !on_its_way {
-            Residence::Uncounted
-        } else if e.has(UNREADABLE) || fails {
-            Residence::Pinned
-        } else if flash.residence(id) == Residence::Leaving && !anew {
-            Residence::Leaving
-        } else if !resident {
-            Residence::FlashOnly
-        } else if e.flash_dirty == 0 {
-            Residence::CleanCopy
-        } else {
-            Residence::DirtyCopy
-        };
-        flash.put(id, key, to);
-    }
-
-    /// The block is about to be in memory: it must not be what gives way to that.
-    pub(super) fn forget_residence(&mut self, id: EntryId) {
-        if let Some(flash) = &mut self.flash_replacement {
-            flash.put(id, self.blocks[id].key(), Residence::Uncounted);
-        }
-    }
-
-    /// Blocks in memory whose dirty record is kept; 0 in other layouts.
-    pub fn dirty_copies(&self) -> u64 {
-        self.flash_replacement.as_ref().map_or(0, |flash| u64::from(flash.dirty_copies()))
-    }
-
-    pub(super) fn is_unmapping(&self, id: EntryId) -> bool {
-        self.flash_replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
-    }
-
-    /// Whether flash still has the block though by the accounting it is gone.
-    pub(super) fn is_past_its_time(&self, id: EntryId) -> bool {
-        let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
-        let e = &self.blocks[id];
-        e.frame().is_none()
-            && self.flash_replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
-    }
-
-    /// Lets blocks give way until flash holds no more than its size.
-    pub(super) fn evict_from_flash(&mut self, context: &mut ShardContext<'_>) {
-        while let Some(flash) = &mut self.flash_replacement
-            && flash.excess() > 0
-            && let Some(id) = flash.evict()
-        {
-            context.stats.flash_evictions += 1;
-            self.leave_flash(context, id);
-        }
-    }
-
-    /// Takes the next step off flash for a block that gives way.
-    pub(super) fn leave_flash(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        let Some(flash) = &mut self.flash_replacement else { return };
-        let e = &self.blocks[id];
-        let Some(position) = e.position() else { return };
-        if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
-            return;
-        }
-        // (A log that is being stopped takes no records any more, but those it has taken may
-        // wait for this cell.)
-        if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
-            return;
-        }
-        if e.flash_dirty != 0 {
-            flash.destage_wanted = true;
-            return;
-        }
-        let reading = |t: u32| matches!(self.transfers[t].kind, Kind::FlashRead { .. });
-        if e.transfer().is_some_and(reading) {
-            // It goes on when that ends.
-            return;
-        }
-        let log = context.log.as_deref_mut().expect("a record needs a log");
-        if log.unmap(e.key(), position) {
-            flash.set_unmapping(id, true);
-            self.update_residence(id, false);
-        }
-    }
-
-    /// All who leave go on as far as they can.
-    pub(super) fn leave_flash_all(&mut self, context: &mut ShardContext<'_>) {
-        let Some(flash) = &self.flash_replacement else { return };
-        let mut leaving = core::mem::take(&mut self.leaving_scratch);
-        leaving.clear();
-        leaving.extend(flash.leaving());
-        for &id in &leaving {
-            self.leave_flash(context, id);
-        }
-        self.leaving_scratch = leaving;
-    }
-
-    /// Recovery has given all records.
-    pub fn flash_ready(&mut self, context: &mut ShardContext<'_>) {
-        self.evict_from_flash(context);
-    }
-
-    /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
-    pub fn is_exhausted(&self) -> bool {
-        self.failing == 0
-            && self.flash_replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
-    }
-
-    /// The stores of these volumes (bits) fail: what is dirty of them does not give way.
-    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, volumes: u64) {
-        let changed = self.failing ^ volumes;
-        self.failing = volumes;
-        if changed == 0 || self.flash_replacement.is_none() {
-            return;
-        }
-        for id in 0..self.blocks.capacity() {
-            let e = &self.blocks[id];
-            let named = |e: &crate::index::Entry| changed & volume_bit(e.key()) != 0;
-            if !e.is_vacant() && e.flash_dirty != 0 && named(e) {
-                self.update_residence(id, true);
-            }
-        }
-        self.evict_from_flash(context);
-    }
-
-    /// Whether the cleaner should bring the coldest blocks to their backing stores.
-    pub fn owes_cleaning(&self) -> bool {
-        self.flash_replacement.as_ref().is_some_and(|s| s.destage_wanted)
-    }
-
-    /// A record is durably forgotten.
-    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
-        let Some(id) = self.blocks.find(key) else { return };
-        if self.blocks[id].position() == Some(position) && self.is_unmapping(id) {
-            self.set_record(context, id, None);
-            self.forget_if_empty(id);
-        }
-    }
-
-    /// The record is no good any more, from now on: its cell is to be free when that is durable.
-    pub(super) fn disown(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        let Some(flash) = &mut self.flash_replacement else { return };
-        if !flash.is_unmapping(id) {
-            let e = &self.blocks[id];
-            let position = e.position().expect("a record to disown");
-            let log = context.log.as_deref_mut().expect("a record needs a log");
-            let taken = log.unmap(e.key(), position);
-            assert!(taken, "a block being appended has another transfer");
-            flash.set_unmapping(id, true);
-        }
-    }
-
-    /// The cleaning is over: cells that were kept for it are free.
-    pub(super) fn release_held(&mut self, context: &mut ShardContext<'_>) {
-        self.cleaning = false;
-        for position in self.held.drain(..) {
-            context.log.as_deref_mut().expect("a record needs a log").release_cell(position);
-        }
-    }
-
-    // ---- moves ----
-
-    /// Number of mappings in a region.
-    pub fn region_entries(&self, region: u32) -> u64 {
-        self.region_entries_of(region).count() as u64
-    }
-
-    /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, context: &mut ShardContext<'_>, region: u32) {
-        self.moves = Some(Moves { region, in_flight: 0, failed: false });
-        self.move_some(context);
-    }
-
-    /// Hands to the log what it takes; false if some must wait for a newer record.
-    fn move_some(&mut self, context: &mut ShardContext<'_>) -> bool {
-        let Some(mut moves) = self.moves.take() else { return true };
-        let log = context.log.as_deref_mut().expect("a region needs a log");
-        let mut all = true;
-        let mut id = self.regions[moves.region as usize];
-        if context.front.sabotage.is(Bug::MappingLeftBehind) && id != NONE {
-            id = self.blocks[id].next;
-        }
-        while id != NONE {
-            let e = &self.blocks[id];
-            let next = e.next;
-            if !self.flash_replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
-                let mapping = Mapping {
-                    ticket: u64::from(self.number),
-                    key: e.key(),
-                    position: e.position().expect("an entry of a region has a record"),
-                    valid: e.flash_valid,
-                    dirty: e.flash_dirty,
-                    checksum: e.checksum,
-                };
-                let taken = log.remap(mapping);
-                all &= taken;
-                moves.in_flight += u32::from(taken);
-            }
-            id = next;
-        }
-        self.moves = Some(moves);
-        all
-    }
-
-    /// Pushes the moves on.
-    pub fn move_step(&mut self, context: &mut ShardContext<'_>) -> MoveState {
-        let Some(moves) = &self.moves else { return MoveState::Done };
-        if moves.in_flight > 0 {
-            return MoveState::Busy;
-        }
-        if moves.failed {
-            self.moves = None;
-            return MoveState::Failed;
-        }
-        let left = |s: &Self, region: u32| {
-            let mut id = s.regions[region as usize];
-            while id != NONE && s.is_unmapping(id) {
-                id = s.blocks[id].next;
-            }
-            id != NONE
-        };
-        let careless = context.front.sabotage.is(Bug::MappingLeftBehind);
-        if careless || !left(self, moves.region) {
-            self.moves = None;
-            return MoveState::Done;
-        }
-        // A newer record was being written when the others moved.
-        self.move_some(context);
-        let moves = self.moves.as_ref().expect("put back");
-        if moves.in_flight > 0 { MoveState::More } else { MoveState::Busy }
-    }
-
-    /// A mapping stands in another region.
-    pub fn moved(&mut self, key: BlockKey, position: Position, (from, to): (u32, u32), good: bool) {
-        if let Some(moves) = &mut self.moves {
-            moves.in_flight -= 1;
-            moves.failed |= !good;
-        }
-        let here = self.blocks.find_at(key, position);
-        if let (true, Some(id)) = (good, here) {
-            self.unlist(id, from);
-            self.list(id, to);
-            let dirty = u32::from(self.blocks[id].flash_dirty != 0);
-            self.regions_dirty[from as usize] -= dirty;
-            self.regions_dirty[to as usize] += dirty;
-        }
-    }
+fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
+    let still = |e: &Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
+    blocks.find(key).is_some_and(|id| still(&blocks[id]))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::{Cache, around};
-    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
-    use forebay_flash::Geometry;
-
-    #[test]
-    fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
-        // Method: a record is being forgotten that took the place of another. The answer for that
-        // one comes late, and must not count for this: it is not durable yet that this is gone.
-        let bytes = 64 << 20;
-        let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
-        let geometry = geometry.expect("a device of that size");
-        let flash = FlashConfig {
-            geometry,
-            entries_max: 8,
-            blocks: 4,
-            regions_reserved: 1,
-            recovery_chunk_pages: 1,
-        };
-        let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
-        let mut cache = Cache::new(config);
-        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
-        let first = geometry.first_cell_page() as u32;
-        let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
-        let shard = &mut cache.shards[0];
-        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
-        let id = shard.blocks.find(key).expect("it has just been found");
-        shard.flash_replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
-        shard.unmapped(&mut around!(cache), key, older);
-        assert_eq!(shard.blocks[id].position(), Some(newer));
-        shard.unmapped(&mut around!(cache), key, newer);
-        assert_eq!(shard.blocks.find(key), None);
-    }
+fn is_short(blocks: &Blocks, context: &ShardContext<'_>) -> bool {
+    blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
 }

@@ -23,15 +23,13 @@ mod flash_tier;
 mod granules;
 mod past;
 mod read;
-mod records;
 mod recover;
+mod regions;
 mod room;
 mod transfer;
 mod transfers;
 mod waiting;
 mod write;
-
-use std::collections::BTreeMap;
 
 use forebay_block::Op;
 use forebay_effect::{Effect, EffectQueue, IoError, Place, Segment};
@@ -44,20 +42,20 @@ use crate::flash_replacement::FlashReplacement;
 use crate::frames::Frame;
 use crate::frames::Frames;
 use crate::front::Front;
-use crate::index::{EntryId, NONE};
+use crate::index::EntryId;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::slab::Slab;
 use crate::stats::CacheStats;
 use crate::waiters::Piece;
-use blocks::Blocks;
+use blocks::{Blocks, FlashRecord};
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
 use dram::Dram;
 pub(crate) use evict::FlushState;
+use flash_tier::FlashTier;
 pub(crate) use flash_tier::MoveState;
-use flash_tier::Moves;
-use recover::Spilled;
+use recover::Recovery;
 use transfer::Kind;
 use transfers::Transfers;
 use waiting::Waiting;
@@ -96,6 +94,11 @@ enum Step {
     Parked,
 }
 
+/// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.
+fn volume_bit(key: BlockKey) -> u64 {
+    1 << key.volume().min(63)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -106,58 +109,26 @@ pub(crate) struct Shard {
     waiting: Waiting,
     /// Something became free since those that wait for room were last tried.
     room: bool,
-    /// Head of the list of entries whose record lies in each region.
-    regions: Vec<u32>,
-    /// By region: how many of them are dirty.
-    regions_dirty: Vec<u32>,
+    flash: FlashTier,
     /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
     job: Option<Job>,
-    /// Layout slots: replacement on flash.
-    flash_replacement: Option<FlashReplacement>,
-    /// Mappings on their way out of a region.
-    moves: Option<Moves>,
     /// Blocks whose record is being carried on.
     carries: Vec<BlockKey>,
     /// One of them could not be read.
     carry_unread: bool,
     /// Those of them that are being read.
     carry_reads: u32,
-    /// Entries of the index that are there for blocks on flash.
-    flash_entries: u32,
-    /// From the choice of what is cleaned to the end of its job.
-    cleaning: bool,
-    /// Cells superseded during that: a read may still look at them, and a record that was chosen is
-    /// known by its cell, which must not be another record's of the same block meanwhile.
-    held: Vec<Position>,
-    leaving_scratch: Vec<EntryId>,
     /// By volume: dirty blocks that the flush under way covers, and transfers it waits for.
     flushes: Vec<ShardFlush>,
     policy: WritePolicy,
     acknowledge: Acknowledge,
     partial: Partial,
-    has_flash: bool,
-    log_failed: bool,
-    /// Meanwhile: who would write past a record waits.
-    holding: bool,
-    /// Volumes (bits) that go past flash for good, and whether all do.
-    past: u64,
-    all_past: bool,
-    /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
-    /// not.
-    jam: bool,
-    /// That has been waited for long enough: while it lasts nothing is appended.
-    hopeless: bool,
-    /// Those whose store fails.
-    failing: u64,
-    /// Blocks whose dirty record could not be read, the first of them.
-    unreadable: Vec<BlockKey>,
     /// Failed destages in a row, without a flash tier.
     destages_failed: u32,
     destage_depth: u32,
     /// The records that the job under way is about, by address.
     scratch: Vec<(BlockKey, Position)>,
-    /// At a start: records for which the index has had no room so far.
-    spilled: BTreeMap<BlockKey, Spilled>,
+    recovery: Recovery,
     stretches: Slab<Stretch>,
     stretch_scratch: Vec<(EntryId, bool, Option<Frame>)>,
     segments_scratch: Vec<Segment>,
@@ -201,7 +172,6 @@ impl Shard {
         };
         let entries = entries + frames + 1;
         let flash_replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
-        let regions = config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         Shard {
             number,
@@ -215,35 +185,24 @@ impl Shard {
             ),
             waiting: Waiting::new(config.waiters_max),
             room: false,
-            regions: vec![NONE; regions as usize],
-            regions_dirty: vec![0; regions as usize],
+            flash: FlashTier::new(
+                number,
+                config.flash.as_ref(),
+                entries - frames - 1,
+                flash_replacement,
+            ),
             job: None,
-            flash_replacement,
-            moves: None,
             carries: Vec::new(),
             carry_unread: false,
             carry_reads: 0,
-            flash_entries: entries - frames - 1,
-            cleaning: false,
-            held: Vec::new(),
-            leaving_scratch: Vec::new(),
             flushes: Vec::new(),
             policy: config.write_policy,
             acknowledge: config.acknowledge,
             partial: config.partial,
-            has_flash: config.flash.is_some(),
-            log_failed: false,
-            holding: false,
-            past: 0,
-            all_past: false,
-            jam: false,
-            hopeless: false,
-            failing: 0,
-            unreadable: Vec::with_capacity(UNREADABLE_MAX),
             destages_failed: 0,
             destage_depth: config.destage_depth.min(bounce),
             scratch: Vec::with_capacity(region_blocks as usize),
-            spilled: BTreeMap::new(),
+            recovery: Recovery::default(),
             stretches: Slab::new(config.destage_depth),
             stretch_scratch: Vec::with_capacity(64),
             segments_scratch: Vec::with_capacity(64),
@@ -267,7 +226,8 @@ impl Shard {
 
     /// Nothing goes to the log any more: who waits for room hears of that.
     pub fn log_gave_up(&mut self) {
-        (self.log_failed, self.room) = (true, true);
+        self.flash.fail_log();
+        self.room = true;
     }
 
     /// Blocks with dirty data in DRAM.
@@ -291,8 +251,103 @@ impl Shard {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        let flash = self.flash_replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
-        self.blocks.memory_bytes() + self.dram.memory_bytes() + flash
+        self.blocks.memory_bytes() + self.dram.memory_bytes() + self.flash.memory_bytes()
+    }
+
+    // ---- flash ----
+
+    /// A record found by recovery.
+    pub fn recovered(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        position: Position,
+        checksum: u32,
+        (valid, dirty): (u16, u16),
+    ) {
+        let record = FlashRecord { position, checksum, valid, dirty };
+        self.recovery.record((&mut self.blocks, &mut self.flash), context, key, record);
+    }
+
+    /// What the newest record of a block so far, if there is one, says is dirty.
+    pub fn recovered_dirty(&self, key: BlockKey) -> u16 {
+        self.recovery.dirty(&self.blocks, key)
+    }
+
+    /// A tombstone found by recovery.
+    pub fn recovered_tombstone(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
+        let tiers = (&mut self.blocks, &mut self.flash);
+        self.room |= self.recovery.tombstone(tiers, context, key);
+    }
+
+    /// Recovery has given all it found. Adds to `left` the blocks whose clean records find no place in
+    /// the index; gives the number of dirty ones that do not.
+    pub fn place_spilled(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        left: &mut Vec<BlockKey>,
+    ) -> u64 {
+        self.recovery.place_spilled((&mut self.blocks, &mut self.flash), context, left)
+    }
+
+    /// Recovery has given all records, and they have their places.
+    pub fn flash_ready(&mut self, context: &mut ShardContext<'_>) {
+        self.flash.evict(&self.blocks, &self.transfers, context);
+    }
+
+    /// Blocks in memory whose dirty record is kept; 0 in other layouts than slots.
+    pub fn dirty_copies(&self) -> u64 {
+        self.flash.dirty_copies()
+    }
+
+    /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
+    pub fn is_exhausted(&self) -> bool {
+        self.flash.is_exhausted()
+    }
+
+    /// Whether the cleaner should bring the coldest blocks to their backing stores.
+    pub fn owes_cleaning(&self) -> bool {
+        self.flash.wants_destage()
+    }
+
+    /// The stores of these volumes (bits) fail: what is dirty of them does not give way on flash.
+    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, volumes: u64) {
+        self.flash.set_failing(&self.blocks, &self.transfers, context, volumes);
+    }
+
+    /// A record is durably forgotten.
+    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
+        let Some(id) = self.blocks.find_at(key, position) else { return };
+        if self.flash.is_unmapping(id) {
+            self.flash.set_record(&mut self.blocks, context, id, None);
+            self.forget_if_empty(id);
+        }
+    }
+
+    /// Number of mappings in a region.
+    pub fn region_entries(&self, region: u32) -> u64 {
+        self.flash.blocks_of(&self.blocks, region).count() as u64
+    }
+
+    /// Begins to move a region's mappings.
+    pub fn move_begin(&mut self, context: &mut ShardContext<'_>, region: u32) {
+        self.flash.move_begin(&self.blocks, context, region);
+    }
+
+    /// Pushes the moves on.
+    pub fn move_step(&mut self, context: &mut ShardContext<'_>) -> MoveState {
+        self.flash.move_step(&self.blocks, context)
+    }
+
+    /// A mapping stands in another region.
+    pub fn moved(&mut self, key: BlockKey, position: Position, regions: (u32, u32), good: bool) {
+        self.flash.moved(&mut self.blocks, key, position, regions, good);
+    }
+
+    /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
+    /// cleaning has met, without those that were written anew since.
+    pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
+        self.flash.unreadable(&self.blocks)
     }
 
     /// Whether nothing is under way and nothing waits.
@@ -303,14 +358,7 @@ impl Shard {
     pub fn describe(&self) -> String {
         let transfers: Vec<_> =
             self.transfers.iter().map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count)).collect();
-        let flash = self.flash_replacement.as_ref().map_or_else(String::new, |flash| {
-            let entry = |id: EntryId| {
-                let e = &self.blocks[id];
-                (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
-            };
-            let leaving: Vec<_> = flash.leaving().map(entry).collect();
-            format!("\nflash: {flash}, of those who leave {leaving:?}")
-        });
+        let flash = self.flash.describe(&self.blocks);
         format!(
             "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, {} pieces wait, \
              job {:?}, under way {transfers:#?}",
@@ -436,7 +484,7 @@ impl Shard {
                 return Access::Pending;
             }
             Step::NoRoom => {
-                if self.is_stuck(context) && !self.holding {
+                if self.is_stuck(context) && !self.flash.is_holding() {
                     // Nothing is on its way out and nothing can leave: say so, do not hang.
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
@@ -482,7 +530,7 @@ impl Shard {
         };
         // A block that had given way on flash may count again: another gives way at once, since
         // what has just been started may wait for its cell.
-        self.evict_from_flash(context);
+        self.flash.evict(&self.blocks, &self.transfers, context);
         step
     }
 
@@ -519,12 +567,12 @@ impl Shard {
             }
         };
         let Some(frame) = taken else { return false };
-        self.forget_residence(id);
+        self.flash.forget_residence(&self.blocks, id);
         let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
         self.dram.enter_for(self.blocks.local(frame), key, piece);
-        self.update_residence(id, true);
+        self.flash.update_residence(&self.blocks, id, true);
         let bytes = self.blocks.granules().bytes_within(context, key);
         if bytes < size {
             // The part past the volume's end is zeroes, so that payloads are well defined.
@@ -552,10 +600,10 @@ impl Shard {
         if self.blocks[id].has(crate::index::LEAVING) {
             self.blocks[id].clear(crate::index::LEAVING);
             context.stats.rescued += 1;
-            self.forget_residence(id);
+            self.flash.forget_residence(&self.blocks, id);
             self.make_room(context, None);
             self.dram.restore(self.blocks.local(frame));
-            self.update_residence(id, true);
+            self.flash.update_residence(&self.blocks, id, true);
         }
     }
 
@@ -572,18 +620,12 @@ impl Shard {
             self.dram.remove(self.blocks.local(frame));
         }
         self.blocks.free_frame(frame);
-        self.update_residence(id, false);
+        self.flash.update_residence(&self.blocks, id, false);
         self.room = true;
     }
 
     /// Forgets an entry that holds nothing any more.
     fn forget_if_empty(&mut self, id: EntryId) {
-        let e = &self.blocks[id];
-        let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        if !holds && (!e.has(crate::index::DOUBTFUL) || self.goes_past(e.key())) {
-            self.forget_residence(id);
-            self.blocks.remove(id);
-            self.room = true;
-        }
+        self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
     }
 }

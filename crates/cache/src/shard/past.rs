@@ -5,43 +5,27 @@ use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use super::clean::volume_bit;
 use super::transfer::Kind;
 use super::{Shard, ShardContext, Step};
-use crate::index::{DOUBTFUL, EntryId};
+use crate::index::EntryId;
 use crate::waiters::Piece;
 
 impl Shard {
     /// From now on writes of blocks with a record wait; if not `holding`, they fail.
     pub fn set_holding(&mut self, holding: bool) {
-        self.holding = holding;
+        self.flash.set_holding(holding);
         self.room |= !holding;
     }
 
     /// These volumes (bits) go past flash; `all`: there are no others.
     pub fn set_past(&mut self, past: u64, all: bool) {
-        (self.past, self.all_past, self.room) = (past, all, true);
-    }
-
-    /// Whether the block's volume goes past flash.
-    pub(super) fn goes_past(&self, key: BlockKey) -> bool {
-        self.past & volume_bit(key) != 0
-    }
-
-    /// Whether the volume's new data goes to the log.
-    pub(super) fn logs(&self, key: BlockKey) -> bool {
-        self.has_flash && !self.goes_past(key)
+        self.flash.set_past(past, all);
+        self.room = true;
     }
 
     /// Whether writes to the volume end in the cache.
     pub(super) fn writes_back(&self, key: BlockKey) -> bool {
-        self.policy.write_back && !self.goes_past(key)
-    }
-
-    /// Whether the block is dirty, or a start could find a record of it.
-    fn is_bound(&self, id: EntryId) -> bool {
-        let e = &self.blocks[id];
-        e.position().is_some() || e.dirty != 0 || e.has(DOUBTFUL)
+        self.policy.write_back && !self.flash.goes_past(key)
     }
 
     /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
@@ -55,16 +39,9 @@ impl Shard {
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
         let appends = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
-        self.blocks
-            .find(key)
-            .is_some_and(|id| self.is_bound(id) || self.blocks[id].transfer().is_some_and(appends))
-    }
-
-    /// Whether a write may go past a log that has no room: flash holds nothing of the block, and its store
-    /// works.
-    pub(super) fn may_go_past(&self, key: BlockKey) -> bool {
-        let free = |id| self.blocks[id].transfer().is_none() && !self.is_bound(id);
-        self.failing & volume_bit(key) == 0 && self.blocks.find(key).is_none_or(free)
+        self.blocks.find(key).is_some_and(|id| {
+            self.blocks[id].is_bound() || self.blocks[id].transfer().is_some_and(appends)
+        })
     }
 
     /// A write that the log cannot take goes to the backing store if the block has no record.
@@ -84,7 +61,7 @@ impl Shard {
         };
         match self.blocks[id].transfer() {
             Some(t) => Step::Wait(t),
-            None if self.is_bound(id) => self.await_void(),
+            None if self.blocks[id].is_bound() => self.await_void(),
             None => {
                 context.stats.written_past += 1;
                 self.write_direct(context, key, piece, op)
@@ -94,7 +71,7 @@ impl Shard {
 
     /// The write waits until records are void; if they cannot be declared so, it fails.
     pub(super) fn await_void(&self) -> Step {
-        match self.holding {
+        match self.flash.is_holding() {
             true => Step::Parked,
             false => Step::Done(Err(IoError::Device)),
         }
@@ -107,24 +84,15 @@ impl Shard {
         id: EntryId,
     ) -> Option<Step> {
         let e = &self.blocks[id];
-        if self.goes_past(e.key()) {
-            self.forget_record(context, id);
+        if self.flash.goes_past(e.key()) {
+            self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty != 0;
             return dirty.then(|| Step::Wait(self.destage(context, id)));
         }
-        if self.log_failed && self.is_bound(id) {
+        if self.flash.log_failed() && self.blocks[id].is_bound() {
             return Some(self.await_void());
         }
         e.position().is_some().then(|| self.activate(context, id, true))
-    }
-
-    /// The block's record is void.
-    pub(super) fn forget_record(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        self.blocks[id].clear(DOUBTFUL);
-        if self.blocks[id].position().is_some() {
-            assert!(self.blocks[id].flash_dirty == 0, "a dirty record is void");
-            self.set_record(context, id, None);
-        }
     }
 
     /// Forgets records of volumes that go past flash, looking at `count` entries from `from` on; where
@@ -139,8 +107,8 @@ impl Shard {
         let end = self.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
             let e = &self.blocks[id];
-            if !e.is_vacant() && self.goes_past(e.key()) && e.transfer().is_none() {
-                self.forget_record(context, id);
+            if !e.is_vacant() && self.flash.goes_past(e.key()) && e.transfer().is_none() {
+                self.flash.forget_record(&mut self.blocks, context, id);
                 self.forget_if_empty(id);
             }
         }

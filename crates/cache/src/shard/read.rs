@@ -66,7 +66,7 @@ impl Shard {
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
-        let late = on_flash && !piece.counted && self.is_past_its_time(id);
+        let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         self.count(context, piece, found, false);
         if on_flash { self.read_flash(context, id, piece) } else { self.fetch(context, id, piece) }
@@ -85,7 +85,7 @@ impl Shard {
         if !self.policy.allocate_on_read {
             return self.read_around(context, key, piece);
         }
-        let stuck = self.is_stuck(context) || self.is_jammed(context);
+        let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
         if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
             // Dirty blocks that cannot leave hold everything: reads go past the cache.
             return self.read_around(context, key, piece);

@@ -7,62 +7,68 @@
 //! fewer entries, or shares them out among other shards, than the one before may some be left
 //! then: clean ones are disowned, dirty ones are a reason not to start.
 
-use forebay_flash::{BlockKey, Position};
+use std::collections::BTreeMap;
 
-use super::{Shard, ShardContext};
+use forebay_flash::BlockKey;
 
-/// A record that is not in the index.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spilled {
-    position: Position,
-    checksum: u32,
-    valid: u16,
-    dirty: u16,
+use super::ShardContext;
+use super::blocks::{Blocks, FlashRecord};
+use super::flash_tier::FlashTier;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    /// Records for which the index has had no room so far.
+    spilled: BTreeMap<BlockKey, FlashRecord>,
 }
 
-impl Shard {
+impl Recovery {
     /// A record found by recovery.
-    pub fn recovered(
+    pub fn record(
         &mut self,
+        (blocks, flash): (&mut Blocks, &mut FlashTier),
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        position: Position,
-        checksum: u32,
-        (valid, dirty): (u16, u16),
+        record: FlashRecord,
     ) {
-        match self.blocks.find_or_insert(key) {
+        match blocks.find_or_insert(key) {
             Some(id) => {
                 self.spilled.remove(&key);
-                self.set_record(context, id, Some((position, checksum, valid, dirty)));
+                flash.set_record(blocks, context, id, Some(record));
             }
             None => {
                 context.stats.recovered_spilled += 1;
-                self.spilled.insert(key, Spilled { position, checksum, valid, dirty });
+                self.spilled.insert(key, record);
             }
         }
     }
 
     /// What the newest record of a block so far, if there is one, says is dirty.
-    pub fn recovered_dirty(&self, key: BlockKey) -> u16 {
-        let dirty = |id| self.blocks[id].flash_dirty;
-        self.spilled.get(&key).map_or_else(|| self.blocks.find(key).map_or(0, dirty), |s| s.dirty)
+    pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> u16 {
+        let dirty = |id| blocks[id].flash_dirty;
+        self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 
-    /// A tombstone found by recovery.
-    pub fn recovered_tombstone(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
+    /// A tombstone found by recovery. Whether an entry of the index is free by that.
+    pub fn tombstone(
+        &mut self,
+        (blocks, flash): (&mut Blocks, &mut FlashTier),
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+    ) -> bool {
         self.spilled.remove(&key);
-        if let Some(id) = self.blocks.find(key) {
-            if self.blocks[id].position().is_some() {
-                self.set_record(context, id, None);
-            }
-            self.forget_if_empty(id);
+        let Some(id) = blocks.find(key) else { return false };
+        if blocks[id].position().is_some() {
+            flash.set_record(blocks, context, id, None);
         }
+        flash.forget_if_empty(blocks, id)
     }
 
     /// Recovery has given all it found: what was spilled takes the places that are free now. Adds to
     /// `left` the blocks whose clean records find none; gives the number of dirty ones that do not.
     pub fn place_spilled(
         &mut self,
+        (blocks, flash): (&mut Blocks, &mut FlashTier),
         context: &mut ShardContext<'_>,
         left: &mut Vec<BlockKey>,
     ) -> u64 {
@@ -74,11 +80,8 @@ impl Shard {
                 if (s.dirty != 0) != dirty {
                     return true;
                 }
-                match self.blocks.find_or_insert(key) {
-                    Some(id) => {
-                        let to = (s.position, s.checksum, s.valid, s.dirty);
-                        self.set_record(context, id, Some(to));
-                    }
+                match blocks.find_or_insert(key) {
+                    Some(id) => flash.set_record(blocks, context, id, Some(*s)),
                     None if dirty => homeless += 1,
                     None => left.push(key),
                 }
@@ -91,9 +94,11 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use forebay_flash::{BlockKey, Position};
+
     use crate::cache::{Cache, around};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::shard::ShardContext;
     use forebay_flash::{Geometry, Record};
 
     /// A cache over flash whose index holds four blocks.

@@ -1,7 +1,6 @@
 //! Pieces that wait for room, and how that ends if there is none for long.
 
 use forebay_effect::IoError;
-use forebay_flash::Log;
 
 use super::{DESTAGES_FAILED_MAX, Shard, ShardContext};
 use crate::slab::Fifo;
@@ -38,30 +37,14 @@ impl Shard {
         self.room = true;
     }
 
-    /// Only stores that fail can make room (or not any more): who waited may go past flash; if that is
-    /// `hopeless`, who cannot is told.
+    /// Only stores that fail can make room (or not any more), which may be `hopeless`.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
-        self.room |= (self.jam, self.hopeless) != (jam, hopeless);
-        (self.jam, self.hopeless) = (jam, hopeless);
-    }
-
-    /// Whether the log, or the index, has no room, and only stores can make any that fail.
-    pub(super) fn is_jammed(&self, context: &ShardContext<'_>) -> bool {
-        self.jam && self.is_short(context)
-    }
-
-    /// Whether that has been waited for long enough.
-    pub(super) fn is_hopeless(&self, context: &ShardContext<'_>) -> bool {
-        self.hopeless && self.is_short(context)
-    }
-
-    fn is_short(&self, context: &ShardContext<'_>) -> bool {
-        self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
+        self.room |= self.flash.set_jam(jam, hopeless);
     }
 
     /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
     pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
-        if !self.is_hopeless(context) {
+        if !self.flash.is_hopeless(&self.blocks, context) {
             return;
         }
         let mut starved = self.waiting.take_starved();
@@ -97,9 +80,9 @@ impl Shard {
 
     /// No transfer is under way that could make room, and flash takes no more.
     pub(super) fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
-        let cannot_leave = self.log_failed && !self.all_past
+        let cannot_leave = self.flash.log_failed() && !self.flash.is_all_past()
             || self.destages_failed >= DESTAGES_FAILED_MAX
-            || self.is_hopeless(context);
+            || self.flash.is_hopeless(&self.blocks, context);
         cannot_leave && self.transfers.in_use() == 0
     }
 }

@@ -28,7 +28,10 @@ impl Shard {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if self.log_failed || self.is_jammed(context) && self.may_go_past(key) {
+        if self.flash.log_failed()
+            || self.flash.is_jammed(&self.blocks, context)
+                && self.flash.may_go_past(&self.blocks, key)
+        {
             return self.write_past(context, key, piece, op);
         }
         let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
@@ -113,7 +116,7 @@ impl Shard {
         self.blocks.count_dirty(id, was_dirty, context.front);
         self.blocks.list_dirty(id);
         self.used(context, id, frame, piece);
-        if fua || (self.has_flash && self.acknowledge == Acknowledge::Flash) {
+        if fua || (self.flash.exists() && self.acknowledge == Acknowledge::Flash) {
             return match self.persist(context, id, true) {
                 Some(t) => Step::Applied(t),
                 None => Step::Done(Err(forebay_effect::IoError::Device)),
@@ -125,7 +128,7 @@ impl Shard {
     fn count_write(&self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
-        let late = on_flash && !piece.counted && self.is_past_its_time(id);
+        let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         let found = match e.transfer() {
             // It is dropped, wherever it is.
@@ -252,13 +255,13 @@ impl Shard {
         match (*past, context.log.as_deref_mut()) {
             (Past::Open, _) | (_, None) => None,
             // It can take no note. (Of a store that is the whole truth it need not.)
-            _ if self.log_failed && !self.policy.write_back => None,
-            _ if self.goes_past(key) => None,
+            _ if self.flash.log_failed() && !self.policy.write_back => None,
+            _ if self.flash.goes_past(key) => None,
             // The superblock that voids what flash holds says that, too.
-            _ if self.log_failed && self.holding => Some(Step::Parked),
+            _ if self.flash.log_failed() && self.flash.is_holding() => Some(Step::Parked),
             // (It cannot be noted: the log has failed, or was given up. Clients go on; a store that is rolled
             // back after that, too, is the second fault.)
-            _ if self.log_failed => None,
+            _ if self.flash.log_failed() => None,
             (Past::Opening, _) => Some(Step::NoRoom),
             (Past::Closed, Some(log)) => {
                 *past = Past::Opening;
@@ -278,7 +281,7 @@ impl Shard {
         poison: bool,
     ) -> Step {
         assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
-        if self.log_failed {
+        if self.flash.log_failed() {
             // The record cannot be disowned any more: the backing store must not move on.
             return Step::Done(Err(forebay_effect::IoError::Device));
         }

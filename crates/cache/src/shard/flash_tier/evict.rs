@@ -1,0 +1,258 @@
+//! Layout slots: which blocks count on flash, and the steps of those that give way. Such a block is
+//! destaged if it is dirty, then forgotten on flash; when that is durable its cell is free. What
+//! forgets it need not be waited for by anybody but the next block that wants the cell.
+
+use super::FlashTier;
+use crate::flash_replacement::{FlashReplacement, Residence};
+use crate::index::{EntryId, LEAVING, UNREADABLE};
+use crate::shard::blocks::Blocks;
+use crate::shard::transfer::Kind;
+use crate::shard::transfers::Transfers;
+use crate::shard::{ShardContext, volume_bit};
+use forebay_flash::BlockKey;
+
+impl FlashTier {
+    // ---- who counts, and who gives way ----
+
+    /// The block's state has changed: it counts where that puts it. `anew` if it is to stay even
+    /// though it had given way.
+    pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, anew: bool) {
+        let Some(flash) = &mut self.replacement else { return };
+        let e = &blocks[id];
+        let on_its_way = e.frame().is_some() && e.has(LEAVING);
+        let resident = e.frame().is_some() && !e.has(LEAVING);
+        let record = e.position().is_some() && !flash.is_unmapping(id);
+        let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
+        let to = if !record && !on_its_way {
+            Residence::Uncounted
+        } else if e.has(UNREADABLE) || fails {
+            Residence::Pinned
+        } else if flash.residence(id) == Residence::Leaving && !anew {
+            Residence::Leaving
+        } else if !resident {
+            Residence::FlashOnly
+        } else if e.flash_dirty == 0 {
+            Residence::CleanCopy
+        } else {
+            Residence::DirtyCopy
+        };
+        flash.put(id, e.key(), to);
+    }
+
+    /// The block is about to be in memory: it must not be what gives way to that.
+    pub fn forget_residence(&mut self, blocks: &Blocks, id: EntryId) {
+        if let Some(flash) = &mut self.replacement {
+            flash.put(id, blocks[id].key(), Residence::Uncounted);
+        }
+    }
+
+    /// Blocks in memory whose dirty record is kept; 0 in other layouts.
+    pub fn dirty_copies(&self) -> u64 {
+        self.replacement.as_ref().map_or(0, |flash| u64::from(flash.dirty_copies()))
+    }
+
+    /// Whether the block's record is being forgotten on flash.
+    pub fn is_unmapping(&self, id: EntryId) -> bool {
+        self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
+    }
+
+    /// Whether flash still has the block though by the accounting it is gone.
+    pub fn is_past_its_time(&self, blocks: &Blocks, id: EntryId) -> bool {
+        let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
+        blocks[id].frame().is_none()
+            && self.replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
+    }
+
+    /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
+    pub fn is_exhausted(&self) -> bool {
+        self.failing == 0 && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
+    }
+
+    /// Whether the cleaner should bring the coldest blocks to their backing stores.
+    pub fn wants_destage(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|s| s.destage_wanted)
+    }
+
+    /// Those who give way on flash, and the first `most` of those who would next: a cleaning brings what
+    /// is dirty of them to the backing stores.
+    pub fn take_coldest(&mut self, most: usize) -> impl Iterator<Item = EntryId> {
+        if let Some(flash) = &mut self.replacement {
+            flash.destage_wanted = false;
+        }
+        let flash = self.replacement.as_ref();
+        flash.into_iter().flat_map(move |flash| flash.leaving().chain(flash.coldest().take(most)))
+    }
+
+    /// Lets blocks give way until flash holds no more than its size.
+    pub fn evict(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+    ) {
+        while let Some(flash) = &mut self.replacement
+            && flash.excess() > 0
+            && let Some(id) = flash.evict()
+        {
+            context.stats.flash_evictions += 1;
+            self.leave(blocks, transfers, context, id);
+        }
+    }
+
+    /// Takes the next step off flash for a block that gives way.
+    fn leave(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+    ) {
+        let Some(flash) = &mut self.replacement else { return };
+        let e = &blocks[id];
+        let Some(position) = e.position() else { return };
+        if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
+            return;
+        }
+        // (A log that is being stopped takes no records any more, but those it has taken may
+        // wait for this cell.)
+        if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
+            return;
+        }
+        if e.flash_dirty != 0 {
+            flash.destage_wanted = true;
+            return;
+        }
+        let reading = |t: u32| matches!(transfers[t].kind, Kind::FlashRead { .. });
+        if e.transfer().is_some_and(reading) {
+            // It goes on when that ends.
+            return;
+        }
+        let log = context.log.as_deref_mut().expect("a record needs a log");
+        if log.unmap(e.key(), position) {
+            flash.set_unmapping(id, true);
+            self.update_residence(blocks, id, false);
+        }
+    }
+
+    /// All who leave go on as far as they can.
+    pub fn leave_all(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+    ) {
+        let Some(flash) = &self.replacement else { return };
+        let mut leaving = core::mem::take(&mut self.leaving_scratch);
+        leaving.clear();
+        leaving.extend(flash.leaving());
+        for &id in &leaving {
+            self.leave(blocks, transfers, context, id);
+        }
+        self.leaving_scratch = leaving;
+    }
+
+    /// A transfer of the block has ended: what it owes on flash off memory, and the room that it may have
+    /// taken there.
+    pub fn settle(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+    ) {
+        if self.replacement.is_none() {
+            return;
+        }
+        if let Some(id) = blocks.find(key) {
+            self.leave(blocks, transfers, context, id);
+        }
+        self.evict(blocks, transfers, context);
+    }
+
+    /// The stores of these volumes (bits) fail: what is dirty of them does not give way.
+    pub fn set_failing(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+        volumes: u64,
+    ) {
+        let changed = core::mem::replace(&mut self.failing, volumes) ^ volumes;
+        if changed == 0 || self.replacement.is_none() {
+            return;
+        }
+        for id in 0..blocks.capacity() {
+            let e = &blocks[id];
+            if !e.is_vacant() && e.flash_dirty != 0 && changed & volume_bit(e.key()) != 0 {
+                self.update_residence(blocks, id, true);
+            }
+        }
+        self.evict(blocks, transfers, context);
+    }
+
+    // ---- cells ----
+
+    /// The record is no good any more, from now on: its cell is to be free when that is durable.
+    pub fn disown(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>, id: EntryId) {
+        let Some(flash) = &mut self.replacement else { return };
+        if !flash.is_unmapping(id) {
+            let e = &blocks[id];
+            let position = e.position().expect("a record to disown");
+            let log = context.log.as_deref_mut().expect("a record needs a log");
+            let taken = log.unmap(e.key(), position);
+            assert!(taken, "a block being appended has another transfer");
+            flash.set_unmapping(id, true);
+        }
+    }
+
+    /// A cleaning begins: cells that are superseded are kept for it.
+    pub fn hold_cells(&mut self) {
+        self.holding_cells = true;
+    }
+
+    /// The cleaning is over: cells that were kept for it are free.
+    pub fn release_cells(&mut self, context: &mut ShardContext<'_>) {
+        self.holding_cells = false;
+        for position in self.held_cells.drain(..) {
+            context.log.as_deref_mut().expect("a record needs a log").release_cell(position);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cache::{Cache, around};
+    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::shard::ShardContext;
+    use forebay_flash::Geometry;
+    use forebay_flash::{BlockKey, Position};
+
+    #[test]
+    fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
+        // Method: a record is being forgotten that took the place of another. The answer for that
+        // one comes late, and must not count for this: it is not durable yet that this is gone.
+        let bytes = 64 << 20;
+        let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
+        let geometry = geometry.expect("a device of that size");
+        let flash = FlashConfig {
+            geometry,
+            entries_max: 8,
+            blocks: 4,
+            regions_reserved: 1,
+            recovery_chunk_pages: 1,
+        };
+        let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
+        let mut cache = Cache::new(config);
+        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
+        let first = geometry.first_cell_page() as u32;
+        let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
+        let shard = &mut cache.shards[0];
+        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
+        let id = shard.blocks.find(key).expect("it has just been found");
+        shard.flash.replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
+        shard.unmapped(&mut around!(cache), key, older);
+        assert_eq!(shard.blocks[id].position(), Some(newer));
+        shard.unmapped(&mut around!(cache), key, newer);
+        assert_eq!(shard.blocks.find(key), None);
+    }
+}
