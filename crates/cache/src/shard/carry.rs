@@ -55,7 +55,9 @@ impl Shard {
         let mut owed = Owed::default();
         let mut records: u64 = 0;
         let block = geometry.block_pages();
-        for e in self.flash.blocks_of(&self.blocks, region).map(|id| &self.blocks[id]) {
+        for e in
+            self.tiers.flash.blocks_of(&self.tiers.blocks, region).map(|id| &self.tiers.blocks[id])
+        {
             if e.flash_dirty == 0 {
                 continue;
             }
@@ -72,21 +74,21 @@ impl Shard {
         }
         // With the headers of batches, and what may be left at the end of a region.
         owed.pages += records.div_ceil(self.carry_batch(geometry) as u64) + 2;
-        let most = self.flash.entries() / LOST_SHARE;
-        (owed.lost == 0 || self.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
+        let most = self.tiers.flash.entries() / LOST_SHARE;
+        (owed.lost == 0 || self.tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
     }
 
     /// Records that are carried on together at least, unless fewer are left.
     pub fn carry_batch(&self, geometry: &Geometry) -> usize {
         let most =
             geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
-        (most.max(1) as usize).min(CARRY_BATCH).min(self.transfers.bounces())
+        (most.max(1) as usize).min(CARRY_BATCH).min(self.tiers.transfers.bounces())
     }
 
     /// Whether a dirty record of the region could not be read.
     pub fn region_is_unreadable(&self, region: u32) -> bool {
         let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
-        self.flash.region_has_dirty(&self.blocks, region, dirty)
+        self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, dirty)
     }
 
     /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
@@ -94,8 +96,8 @@ impl Shard {
     pub fn carry_begin(&mut self, region: u32, failing: u64) {
         let mut left = core::mem::take(&mut self.scratch);
         left.clear();
-        for id in self.flash.blocks_of(&self.blocks, region) {
-            let e = &self.blocks[id];
+        for id in self.tiers.flash.blocks_of(&self.tiers.blocks, region) {
+            let e = &self.tiers.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
                 let fails = failing & volume_bit(e.key()) != 0;
@@ -109,12 +111,12 @@ impl Shard {
 
     /// Pushes that on.
     pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
-        if self.flash.log_failed() {
+        if self.tiers.flash.log_failed() {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.scratch);
         left.retain(|&(key, position)| {
-            let id = self.blocks.find_at(key, position);
+            let id = self.tiers.blocks.find_at(key, position);
             let may = |s: &Self, id: &EntryId| !s.carry_unread && s.may_carry(context, *id);
             if let Some(id) = id.filter(|id| may(self, id)) {
                 self.carry(context, id, position);
@@ -131,7 +133,7 @@ impl Shard {
         let enough = self.carries.len() >= together.max(1) || self.carry_unread;
         // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
         // needs places that it takes itself.)
-        let cramped = !self.carries.is_empty() && !self.transfers.may_be_loose();
+        let cramped = !self.carries.is_empty() && !self.tiers.transfers.may_be_loose();
         if self.carry_reads == 0 && (enough || cramped) {
             log.close_carried();
         }
@@ -144,26 +146,27 @@ impl Shard {
     /// must not: the entry would come later and void it. Nor need it, since the newer record replaces
     /// the old one when the batch is written.
     fn comes_before(&self, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         e.transfer() == own
             || e.transfer().is_none_or(|t| {
                 let log = context.log.as_deref().expect("a record needs a log");
-                matches!(self.transfers[t].kind, Kind::Append { .. }) && log.is_waiting(e.key())
+                matches!(self.tiers.transfers[t].kind, Kind::Append { .. })
+                    && log.is_waiting(e.key())
             })
     }
 
     fn may_carry(&self, context: &ShardContext<'_>, id: EntryId) -> bool {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         let place = if is_lost(e) {
-            self.transfers.may_be_loose()
+            self.tiers.transfers.may_be_loose()
         } else {
-            self.transfers.bounces_free() > 0
+            self.tiers.transfers.bounces_free() > 0
         };
         place && !self.carries.contains(&e.key()) && self.comes_before(context, id, None)
     }
 
     fn carry(&mut self, context: &mut ShardContext<'_>, id: EntryId, position: Position) {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
         let lost = is_lost(e);
         let kind = match lost {
@@ -171,25 +174,25 @@ impl Shard {
             false => Kind::CarryRead { position },
         };
         let t = match e.transfer() {
-            None => self.transfers.start_on(&mut self.blocks, id, kind, (0, 0)),
-            Some(_) => self.transfers.start(kind, key, (0, 0)),
+            None => self.tiers.transfers.start_on(&mut self.tiers.blocks, id, kind, (0, 0)),
+            Some(_) => self.tiers.transfers.start(kind, key, (0, 0)),
         };
         self.carries.push(key);
         if lost {
             return self.hand_on(context, t, Frame(u32::MAX));
         }
-        let bounce = self.transfers.take_bounce().expect("a bounce frame was counted on");
-        self.transfers[t].bounce = Some(bounce);
+        let bounce = self.tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+        self.tiers.transfers[t].bounce = Some(bounce);
         self.carry_reads += 1;
-        self.transfers.read_record(&self.blocks, context, (id, t), bounce);
+        self.tiers.transfers.read_record(&self.tiers.blocks, context, (id, t), bounce);
     }
 
     /// Gives the log what is carried on.
     fn hand_on(&mut self, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
-        let Kind::Carry { valid, dirty, .. } = self.transfers[t].kind else {
+        let Kind::Carry { valid, dirty, .. } = self.tiers.transfers[t].kind else {
             unreachable!("a record is carried on")
         };
-        let (ticket, key) = (self.transfers.ticket(t), self.transfers[t].key);
+        let (ticket, key) = (self.tiers.transfers.ticket(t), self.tiers.transfers[t].key);
         let log = context.log.as_deref_mut().expect("a record needs a log");
         log.carry(Append { ticket, key, valid, dirty, slot: frame, urgent: true });
     }
@@ -204,19 +207,19 @@ impl Shard {
         end: Result<bool, IoError>,
     ) {
         self.carry_reads -= 1;
-        let key = self.transfers[t].key;
+        let key = self.tiers.transfers[t].key;
         // (While it was read, a newer record may have come into a batch.)
-        let id = self.blocks.find(key).filter(|&id| self.comes_before(context, id, Some(t)));
+        let id = self.tiers.blocks.find(key).filter(|&id| self.comes_before(context, id, Some(t)));
         if let (Ok(true), Some(id)) = (end, id) {
-            let e = &self.blocks[id];
+            let e = &self.tiers.blocks[id];
             let (valid, dirty) = (e.flash_valid, e.flash_dirty);
-            self.transfers[t].kind = Kind::Carry { position, valid, dirty };
-            let frame = self.transfers[t].bounce.expect("a record was read");
+            self.tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
+            let frame = self.tiers.transfers[t].bounce.expect("a record was read");
             return self.hand_on(context, t, frame);
         }
         if end.is_err() {
             self.carry_unread = true;
-            self.flash.note_unreadable(&mut self.blocks, key);
+            self.tiers.flash.note_unreadable(&mut self.tiers.blocks, key);
         }
         self.carries.retain(|&carried| carried != key);
         self.finish(context, t, |_, _, _| {});
@@ -231,18 +234,18 @@ impl Shard {
         from: Position,
         to: FlashRecord,
     ) -> Option<(u32, u32)> {
-        let key = self.transfers[t].key;
+        let key = self.tiers.transfers[t].key;
         self.carries.retain(|&carried| carried != key);
-        let id = self.blocks.find_at(key, from);
+        let id = self.tiers.blocks.find_at(key, from);
         let log = context.log.as_deref().expect("a record needs a log");
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
         if let Some(id) = id {
             context.stats.carried_lost += u64::from(to.valid == 0);
             context.stats.carried += u64::from(to.valid != 0);
-            self.flash.set_record(&mut self.blocks, context, id, Some(to));
+            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, Some(to));
         }
         self.finish(context, t, |_, _, _| {});
-        self.transfers.close_runs(context);
+        self.tiers.transfers.close_runs(context);
         moved
     }
 }

@@ -11,7 +11,6 @@
 
 use forebay_effect::IoError;
 use forebay_flash::Position;
-use forebay_flash::sabotage::Bug;
 
 use super::regions::Regions;
 use super::{Shard, ShardContext, volume_bit};
@@ -70,7 +69,7 @@ impl Shard {
     pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.scratch.clear();
-        self.flash.hold_cells();
+        self.tiers.flash.hold_cells();
         match target {
             Target::Region(_) if !dirty => {}
             Target::Region(region) => self.collect(region, skipped),
@@ -100,8 +99,8 @@ impl Shard {
     /// Collects the dirty records of those who give way on flash, by address.
     fn collect_coldest(&mut self) {
         self.scratch.clear();
-        let blocks = &self.blocks;
-        let ids = self.flash.take_coldest(COLDEST_MAX);
+        let blocks = &self.tiers.blocks;
+        let ids = self.tiers.flash.take_coldest(COLDEST_MAX);
         let dirty = ids.filter(|&id| blocks[id].owed() != 0);
         self.scratch
             .extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
@@ -110,17 +109,17 @@ impl Shard {
 
     /// Collects the region's dirty records that still have to be written, by address.
     fn collect(&mut self, region: u32, skipped: u64) {
-        let mut next = self.flash.first_of(region);
+        let mut next = self.tiers.flash.first_of(region);
         while let Some(id) = next {
-            next = Regions::next(&self.blocks, id);
-            if skipped & volume_bit(self.blocks[id].key()) != 0 {
+            next = Regions::next(&self.tiers.blocks, id);
+            if skipped & volume_bit(self.tiers.blocks[id].key()) != 0 {
                 continue;
             }
-            if self.blocks[id].has(UNREADABLE) {
-                self.blocks[id].clear(UNREADABLE);
-                self.flash.update_residence(&self.blocks, id, false);
+            if self.tiers.blocks[id].has(UNREADABLE) {
+                self.tiers.blocks[id].clear(UNREADABLE);
+                self.tiers.flash.update_residence(&self.tiers.blocks, id, false);
             }
-            let e = &self.blocks[id];
+            let e = &self.tiers.blocks[id];
             if e.owed() != 0 && !e.has(DESTAGED) {
                 let position = e.position().expect("an entry of a region has a record");
                 self.scratch.push((e.key(), position));
@@ -140,7 +139,7 @@ impl Shard {
             // Blocks were busy with something else; their ends call again.
             (job.cursor, job.again) = (0, false);
             let rest = self.scratch.iter().any(|&(key, position)| {
-                self.blocks.find(key).is_some_and(|id| self.is_owed(&job, id, position))
+                self.tiers.blocks.find(key).is_some_and(|id| self.is_owed(&job, id, position))
             });
             if rest { JobState::Busy } else { job.written() }
         } else if drained {
@@ -154,7 +153,7 @@ impl Shard {
 
     /// Whether the record that was chosen is still the newest, and dirty, and can be written.
     pub(super) fn is_owed(&self, job: &Job, id: EntryId, position: Position) -> bool {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes & volume_bit(e.key()) != 0;
         e.owed() != 0 && !tried && e.position() == Some(position)
     }
@@ -170,91 +169,41 @@ impl Shard {
     /// What was chosen will not be cleaned.
     pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
         self.scratch.clear();
-        self.flash.release_cells(context);
+        self.tiers.flash.release_cells(context);
     }
 
     /// Only what was chosen can have been destaged.
     fn clean_settle(&mut self, context: &mut ShardContext<'_>, failed: u64) {
         for n in 0..self.scratch.len() {
             if let Some(&(ahead, _)) = self.scratch.get(n + 8) {
-                self.blocks.prefetch(ahead);
+                self.tiers.blocks.prefetch(ahead);
             }
             let key = self.scratch[n].0;
-            if let Some(id) = self.blocks.find(key) {
+            if let Some(id) = self.tiers.blocks.find(key) {
                 self.settle_destaged(context, id, failed & volume_bit(key) == 0);
             }
         }
-        self.flash.release_cells(context);
-        self.flash.leave_all(&self.blocks, &self.transfers, context);
+        self.tiers.flash.release_cells(context);
+        self.tiers.flash.leave_all(&self.tiers.blocks, &self.tiers.transfers, context);
     }
 
     fn settle_destaged(&mut self, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
-        if self.blocks[id].has(DESTAGED) {
-            self.blocks[id].clear(DESTAGED);
+        if self.tiers.blocks[id].has(DESTAGED) {
+            self.tiers.blocks[id].clear(DESTAGED);
             if synced {
-                let was = self.blocks[id].is_dirty();
+                let was = self.tiers.blocks[id].is_dirty();
                 // (What is lost stays owed.)
-                let left = self.blocks[id].lost_on_flash();
-                if left == 0 && self.blocks[id].flash_dirty != 0 {
+                let left = self.tiers.blocks[id].lost_on_flash();
+                if left == 0 && self.tiers.blocks[id].flash_dirty != 0 {
                     let log = context.log.as_deref().expect("a record needs a log");
-                    let position = self.blocks[id].position().expect("a record was destaged");
+                    let position = self.tiers.blocks[id].position().expect("a record was destaged");
                     let region = log.region_of(position);
-                    self.flash.count_record(&self.blocks, context, id, region, false);
+                    self.tiers.flash.count_record(&self.tiers.blocks, context, id, region, false);
                 }
-                self.blocks[id].flash_dirty = left;
-                self.blocks.count_dirty(id, was, context.front);
-                self.flash.update_residence(&self.blocks, id, false);
+                self.tiers.blocks[id].flash_dirty = left;
+                self.tiers.blocks.count_dirty(id, was, context.front);
+                self.tiers.flash.update_residence(&self.tiers.blocks, id, false);
             }
         }
-    }
-
-    /// The region is free: nothing may refer to it any more. Who waits for an entry of the index
-    /// tries again, whether or not it had any of this shard: if not, the next region is asked for.
-    pub fn region_freed(&mut self, context: &mut ShardContext<'_>, region: u32) {
-        self.room |=
-            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
-        self.room |= self.flash.region_freed(&mut self.blocks, context, region);
-    }
-
-    /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
-    /// entries from `from` on; where to go on, or `None` at the end.
-    pub fn drop_clean(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        volumes: u64,
-        from: EntryId,
-        count: u32,
-    ) -> Option<EntryId> {
-        let end = self.blocks.capacity().min(from.saturating_add(count));
-        for id in from..end {
-            let e = &self.blocks[id];
-            if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
-                continue;
-            }
-            assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");
-            if e.frame().is_some() {
-                self.release_frame(id);
-            }
-            if self.blocks[id].position().is_some() {
-                self.flash.set_record(&mut self.blocks, context, id, None);
-            }
-            context.stats.dropped += 1;
-            self.forget_if_empty(id);
-        }
-        (end < self.blocks.capacity()).then_some(end)
-    }
-
-    /// Whether any record in the region is dirty, if only because something is lost: who destages hears
-    /// of that, and of what takes its place meanwhile.
-    pub fn region_is_dirty(&self, region: u32) -> bool {
-        self.flash.region_is_dirty(region)
-    }
-
-    /// The same of volumes other than these (bits), and what can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
-        let other = |e: &crate::index::Entry| {
-            e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
-        };
-        self.flash.region_has_dirty(&self.blocks, region, other)
     }
 }

@@ -57,7 +57,7 @@ impl Shard {
                 return true;
             }
         };
-        let taken = if self.blocks[id].owed() == self.blocks.granules().all() {
+        let taken = if self.tiers.blocks[id].owed() == self.tiers.blocks.granules().all() {
             self.destage_stretch(context, job)
         } else {
             self.destage_parts(context, id, appending)
@@ -76,10 +76,10 @@ impl Shard {
     /// can overtake: the newer version is destaged by a later job, and until then nobody reads
     /// these granules from the backing store, because the newer record holds them all.
     fn standing(&self, job: &Job, key: BlockKey, position: Position) -> Standing {
-        match self.blocks.find(key) {
-            Some(id) if self.is_owed(job, id, position) => match self.blocks[id].transfer() {
+        match self.tiers.blocks.find(key) {
+            Some(id) if self.is_owed(job, id, position) => match self.tiers.blocks[id].transfer() {
                 None => Standing::Ready { id, appending: false },
-                Some(t) if matches!(self.transfers[t].kind, Kind::Append { .. }) => {
+                Some(t) if matches!(self.tiers.transfers[t].kind, Kind::Append { .. }) => {
                     Standing::Ready { id, appending: true }
                 }
                 Some(_) => Standing::Busy,
@@ -90,7 +90,7 @@ impl Shard {
 
     /// The frame that holds the version of the block's record.
     fn frame_of_record(&self, id: EntryId, appending: bool) -> Option<Frame> {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
         e.frame().filter(|_| same)
     }
@@ -105,9 +105,9 @@ impl Shard {
         match self.frame_of_record(id, appending) {
             Some(frame) => {
                 let t = self.start_record(context, id, appending, Some(frame));
-                self.transfers.destage_step(&self.blocks, context, t, frame);
+                self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, frame);
             }
-            None if self.transfers.bounces_free() == 0 => return 0,
+            None if self.tiers.transfers.bounces_free() == 0 => return 0,
             None => {
                 let t = self.start_record(context, id, appending, None);
                 self.read_record(context, id, t);
@@ -122,7 +122,7 @@ impl Shard {
         let mut members = core::mem::take(&mut self.stretch_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX
-            .min((STRETCH_BYTES_MAX >> self.blocks.granules().block_shift()).max(1));
+            .min((STRETCH_BYTES_MAX >> self.tiers.blocks.granules().block_shift()).max(1));
         let first = self.scratch[job.cursor].0;
         let mut reads = 0;
         for (n, &(key, position)) in self.scratch[job.cursor..].iter().take(most).enumerate() {
@@ -131,11 +131,11 @@ impl Shard {
             let Standing::Ready { id, appending } = self.standing(job, key, position) else {
                 break;
             };
-            if !follows || self.blocks[id].owed() != self.blocks.granules().all() {
+            if !follows || self.tiers.blocks[id].owed() != self.tiers.blocks.granules().all() {
                 break;
             }
             let frame = self.frame_of_record(id, appending);
-            if frame.is_none() && reads == self.transfers.bounces_free() {
+            if frame.is_none() && reads == self.tiers.transfers.bounces_free() {
                 if job.in_flight > 0 {
                     // More will be free; a stretch is not cut short for that.
                     members.clear();
@@ -164,10 +164,10 @@ impl Shard {
         let mut last = NONE;
         for &(id, appending, frame) in members {
             let t = self.start_record(context, id, appending, frame);
-            self.transfers[t].stretch = stretch;
+            self.tiers.transfers[t].stretch = stretch;
             match last {
                 NONE => self.stretches[stretch].first = t,
-                last => self.transfers[last].next = t,
+                last => self.tiers.transfers[last].next = t,
             }
             last = t;
             if frame.is_none() {
@@ -187,39 +187,39 @@ impl Shard {
         appending: bool,
         frame: Option<Frame>,
     ) -> u32 {
-        let e = &self.blocks[id];
+        let e = &self.tiers.blocks[id];
         context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
         let (key, rest) = (e.key(), e.owed());
         let position = e.position().expect("a record to destage");
-        let range = self.blocks.granules().range_within(context, key);
+        let range = self.tiers.blocks.granules().range_within(context, key);
         let kind = match frame {
             Some(from) => Kind::DestageRecord { rest, from, position },
             None => Kind::DestageRead { position },
         };
         if appending {
-            self.transfers.start(kind, key, range)
+            self.tiers.transfers.start(kind, key, range)
         } else {
-            self.transfers.start_on(&mut self.blocks, id, kind, range)
+            self.tiers.transfers.start_on(&mut self.tiers.blocks, id, kind, range)
         }
     }
 
     fn read_record(&mut self, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
-        let bounce = self.transfers.take_bounce().expect("a bounce frame was counted on");
-        self.transfers[t].bounce = Some(bounce);
-        self.transfers.read_record(&self.blocks, context, (id, t), bounce);
+        let bounce = self.tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+        self.tiers.transfers[t].bounce = Some(bounce);
+        self.tiers.transfers.read_record(&self.tiers.blocks, context, (id, t), bounce);
     }
 
     /// The record is in its bounce frame: on to the backing store.
     pub(super) fn record_read(&mut self, context: &mut ShardContext<'_>, t: u32) {
-        let key: BlockKey = self.transfers[t].key;
-        let id = self.blocks.entry_of(key);
-        let from: Frame = self.transfers[t].bounce.expect("a bounce frame was read into");
-        let e = &self.blocks[id];
+        let key: BlockKey = self.tiers.transfers[t].key;
+        let id = self.tiers.blocks.entry_of(key);
+        let from: Frame = self.tiers.transfers[t].bounce.expect("a bounce frame was read into");
+        let e = &self.tiers.blocks[id];
         let position = e.position().expect("the record was just verified");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
-        match self.transfers[t].stretch {
+        self.tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
+        match self.tiers.transfers[t].stretch {
             NONE => {
-                self.transfers.destage_step(&self.blocks, context, t, from);
+                self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, from);
             }
             stretch => self.stretch_read(context, stretch),
         }
@@ -233,33 +233,33 @@ impl Shard {
         t: u32,
         overtaken: bool,
     ) {
-        let key = self.transfers[t].key;
-        let Kind::DestageRead { position } = self.transfers[t].kind else {
+        let key = self.tiers.transfers[t].key;
+        let Kind::DestageRead { position } = self.tiers.transfers[t].kind else {
             unreachable!("a record is read")
         };
-        let entry = self.blocks.find(key);
-        let here = entry.filter(|&id| self.blocks[id].position() == Some(position));
+        let entry = self.tiers.blocks.find(key);
+        let here = entry.filter(|&id| self.tiers.blocks[id].position() == Some(position));
         let overtaken = overtaken || here.is_none();
         if let (false, Some(id)) = (overtaken, here)
-            && self.blocks[id].transfer() == Some(t)
+            && self.tiers.blocks[id].transfer() == Some(t)
         {
-            let e = &self.blocks[id];
+            let e = &self.tiers.blocks[id];
             let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
-            if newer && self.flash.logs(key) {
+            if newer && self.tiers.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
-                self.blocks[id].set(WANTS_APPEND);
+                self.tiers.blocks[id].set(WANTS_APPEND);
             } else if let (true, Some(frame)) = (there, e.frame()) {
                 return self.destage_from_frame(context, t, frame);
             }
         }
         if !overtaken {
-            self.flash.note_unreadable(&mut self.blocks, key);
+            self.tiers.flash.note_unreadable(&mut self.tiers.blocks, key);
         }
         if let Some(job) = &mut self.job {
             job.unreadable |= !overtaken;
         }
-        match self.transfers[t].stretch {
+        match self.tiers.transfers[t].stretch {
             NONE => {
                 self.write_ended();
                 self.end_record(context, t, overtaken);
@@ -275,22 +275,23 @@ impl Shard {
 
     /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
     fn destage_from_frame(&mut self, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
-        let key = self.transfers[t].key;
-        let id = self.blocks.entry_of(key);
-        let e = &self.blocks[id];
+        let key = self.tiers.transfers[t].key;
+        let id = self.tiers.blocks.entry_of(key);
+        let e = &self.tiers.blocks[id];
         let position = e.position().expect("the record is here");
-        self.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
+        self.tiers.transfers[t].kind =
+            Kind::DestageRecord { rest: e.owed(), from: frame, position };
         context.stats.destaged_past_loss += 1;
-        let stretch = core::mem::replace(&mut self.transfers[t].stretch, NONE);
+        let stretch = core::mem::replace(&mut self.tiers.transfers[t].stretch, NONE);
         if stretch != NONE {
             self.leave_stretch(stretch, t);
-            self.transfers[t].next = NONE;
+            self.tiers.transfers[t].next = NONE;
             context.stats.destage_gaps += 1;
             if let Some(job) = &mut self.job {
                 job.in_flight += 1;
             }
         }
-        self.transfers.destage_step(&self.blocks, context, t, frame);
+        self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, frame);
         if stretch != NONE {
             self.stretch_read(context, stretch);
         }
@@ -306,16 +307,16 @@ impl Shard {
 
     /// Takes a transfer out of its stretch.
     fn leave_stretch(&mut self, stretch: u32, t: u32) {
-        let next = self.transfers[t].next;
+        let next = self.tiers.transfers[t].next;
         if self.stretches[stretch].first == t {
             self.stretches[stretch].first = next;
             return;
         }
         let mut before = self.stretches[stretch].first;
-        while self.transfers[before].next != t {
-            before = self.transfers[before].next;
+        while self.tiers.transfers[before].next != t {
+            before = self.tiers.transfers[before].next;
         }
-        self.transfers[before].next = next;
+        self.tiers.transfers[before].next = next;
     }
 
     /// Everything is there: one write for each part without a gap.
@@ -340,7 +341,7 @@ impl Shard {
         segments.clear();
         let mut last = first;
         loop {
-            let t = &mut self.transfers[last];
+            let t = &mut self.tiers.transfers[last];
             let Kind::DestageRecord { rest, from, .. } = &mut t.kind else {
                 unreachable!("a stretch of records that are there")
             };
@@ -349,14 +350,14 @@ impl Shard {
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
             let careless = context.front.sabotage.is(Bug::GapWrittenOver);
-            if next == NONE || (self.transfers[next].start != end && !careless) {
+            if next == NONE || (self.tiers.transfers[next].start != end && !careless) {
                 break;
             }
             last = next;
         }
-        let after = core::mem::replace(&mut self.transfers[last].next, NONE);
-        let t = &self.transfers[first];
-        let (token, device) = (self.transfers.token(first), backing(t.key.volume()));
+        let after = core::mem::replace(&mut self.tiers.transfers[last].next, NONE);
+        let t = &self.tiers.transfers[first];
+        let (token, device) = (self.tiers.transfers.token(first), backing(t.key.volume()));
         let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
         let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
@@ -375,17 +376,18 @@ impl Shard {
         from: Frame,
         result: forebay_effect::Outcome,
     ) {
-        if result.is_ok() && self.transfers.destage_step(&self.blocks, context, t, from) {
+        if result.is_ok() && self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, from)
+        {
             return;
         }
         if let (Some(job), Err(error)) = (&mut self.job, result) {
-            job.failed_volumes |= volume_bit(self.transfers[t].key);
+            job.failed_volumes |= volume_bit(self.tiers.transfers[t].key);
             job.error = Some(error);
         }
         self.write_ended();
         let mut t = t;
         while t != NONE {
-            let next = self.transfers[t].next;
+            let next = self.tiers.transfers[t].next;
             self.end_record(context, t, result.is_ok());
             t = next;
         }
@@ -399,20 +401,26 @@ impl Shard {
 
     /// The record is on the backing store, or is not needed there, or stays dirty.
     fn end_record(&mut self, context: &mut ShardContext<'_>, t: u32, written: bool) {
-        let (key, kind) = (self.transfers[t].key, self.transfers[t].kind);
+        let (key, kind) = (self.tiers.transfers[t].key, self.tiers.transfers[t].kind);
         if let (true, Kind::DestageRecord { position, .. }) = (written, kind) {
             context.stats.destaged += 1;
-            if let Some(id) = self.blocks.find(key) {
+            if let Some(id) = self.tiers.blocks.find(key) {
                 // Unless a newer record has taken its place: then nothing is owed for this one.
-                if self.blocks[id].position() == Some(position) {
-                    self.blocks[id].set(crate::index::DESTAGED);
+                if self.tiers.blocks[id].position() == Some(position) {
+                    self.tiers.blocks[id].set(crate::index::DESTAGED);
                     if context.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-                        let was = self.blocks[id].is_dirty();
+                        let was = self.tiers.blocks[id].is_dirty();
                         let log = context.log.as_deref().expect("a record needs a log");
                         let region = log.region_of(position);
-                        self.flash.count_record(&self.blocks, context, id, region, false);
-                        self.blocks[id].flash_dirty = 0;
-                        self.blocks.count_dirty(id, was, context.front);
+                        self.tiers.flash.count_record(
+                            &self.tiers.blocks,
+                            context,
+                            id,
+                            region,
+                            false,
+                        );
+                        self.tiers.blocks[id].flash_dirty = 0;
+                        self.tiers.blocks.count_dirty(id, was, context.front);
                     }
                 }
             }

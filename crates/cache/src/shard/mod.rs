@@ -18,46 +18,39 @@ mod clean;
 mod complete;
 mod destage;
 mod dram;
-mod evict;
 mod flash_tier;
+mod flush;
 mod granules;
-mod past;
-mod read;
+mod pieces;
 mod recover;
 mod regions;
-mod room;
+mod tiers;
 mod transfer;
 mod transfers;
 mod waiting;
-mod write;
 
-use forebay_block::Op;
-use forebay_effect::{Effect, EffectQueue, IoError, Place, Segment};
+use forebay_effect::{EffectQueue, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::flash_replacement::FlashReplacement;
 use crate::frames::Frame;
-use crate::frames::Frames;
 use crate::front::Front;
-use crate::index::EntryId;
-use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::index::{EntryId, UNREADABLE};
+use crate::policy::{Acknowledge, WritePolicy};
 use crate::slab::Slab;
 use crate::stats::CacheStats;
-use crate::waiters::Piece;
-use blocks::{Blocks, FlashRecord};
+use blocks::FlashRecord;
 pub(crate) use carry::{CarryState, Owed};
 pub(crate) use clean::{Job, JobState, Target};
 use destage::Stretch;
-use dram::Dram;
-pub(crate) use evict::FlushState;
-use flash_tier::FlashTier;
 pub(crate) use flash_tier::MoveState;
+pub(crate) use flush::FlushState;
+pub(crate) use pieces::Access;
 use recover::Recovery;
+use tiers::Tiers;
 use transfer::Kind;
-use transfers::Transfers;
 use waiting::Waiting;
 
 /// What a shard needs of its surroundings during one call.
@@ -66,32 +59,6 @@ pub(crate) struct ShardContext<'a> {
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
-}
-
-/// What became of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    /// Done, well or badly.
-    Done(Result<(), IoError>),
-    /// It waits, or a transfer answers for it.
-    Pending,
-    /// Nothing has happened: no room for a waiter. Try again later.
-    Full,
-}
-
-/// How an evaluation of a piece ended.
-enum Step {
-    Done(Result<(), IoError>),
-    /// Evaluate again when the transfer ends.
-    Wait(u32),
-    /// Done when the transfer (an append) ends well.
-    Applied(u32),
-    /// The transfer answers for the piece.
-    Joined,
-    /// Evaluate again when there is a frame, an index entry, or a transfer to be had.
-    NoRoom,
-    /// Evaluate again when records are void.
-    Parked,
 }
 
 /// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.
@@ -103,13 +70,8 @@ fn volume_bit(key: BlockKey) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Shard {
     number: u8,
-    blocks: Blocks,
-    dram: Dram,
-    transfers: Transfers,
+    tiers: Tiers,
     waiting: Waiting,
-    /// Something became free since those that wait for room were last tried.
-    room: bool,
-    flash: FlashTier,
     /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
     job: Option<Job>,
     /// Blocks whose record is being carried on.
@@ -118,13 +80,6 @@ pub(crate) struct Shard {
     carry_unread: bool,
     /// Those of them that are being read.
     carry_reads: u32,
-    /// By volume: dirty blocks that the flush under way covers, and transfers it waits for.
-    flushes: Vec<ShardFlush>,
-    policy: WritePolicy,
-    acknowledge: Acknowledge,
-    partial: Partial,
-    /// Failed destages in a row, without a flash tier.
-    destages_failed: u32,
     destage_depth: u32,
     /// The records that the job under way is about, by address.
     scratch: Vec<(BlockKey, Position)>,
@@ -137,121 +92,72 @@ pub(crate) struct Shard {
 /// Most blocks that are remembered as unreadable.
 pub(crate) const UNREADABLE_MAX: usize = 64;
 
-/// Failed destages in a row after which a request that needs room is told so.
-const DESTAGES_FAILED_MAX: u32 = 3;
-
-/// A shard's part in the flush of a volume.
-#[derive(Clone, Copy, Debug, Default)]
-struct ShardFlush {
-    active: bool,
-    /// What became dirty up to this number is covered.
-    until: u64,
-    /// Blocks to wait for.
-    waiting: u32,
-    failed: bool,
-}
-
 impl Shard {
     pub fn new(config: &CacheConfig, number: u8) -> Self {
-        let n = u32::from(config.shards);
-        let share = |total: u32| total / n + u32::from(u32::from(number) < total % n);
-        let base = |total: u32| {
-            (0..u32::from(number)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
-        };
-        let working = config.dram_blocks + config.spare_slots;
-        let (frames, bounce) = (share(working), share(config.bounce_slots));
-        assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
-        assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
-        assert!(bounce > 0, "each shard needs a bounce frame");
-        assert!(config.transfers_spare > 0, "blocks without a frame need a transfer");
-        let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
-        let entries = match in_slots {
-            // Any shard may have all cells beyond the accounting.
-            Some(f) => share(f.blocks) + (f.entries_max - f.blocks),
-            None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
-        };
-        let entries = entries + frames + 1;
-        let flash_replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
+        let tiers = Tiers::new(config, number);
         let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         Shard {
             number,
-            blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            dram: Dram::new(frames, share(config.dram_blocks), &config.replacement),
-            transfers: Transfers::new(
-                number,
-                frames,
-                Frames::new(working + base(config.bounce_slots), bounce, 0),
-                config.transfers_spare,
-            ),
             waiting: Waiting::new(config.waiters_max),
-            room: false,
-            flash: FlashTier::new(
-                number,
-                config.flash.as_ref(),
-                entries - frames - 1,
-                flash_replacement,
-            ),
             job: None,
             carries: Vec::new(),
             carry_unread: false,
             carry_reads: 0,
-            flushes: Vec::new(),
-            policy: config.write_policy,
-            acknowledge: config.acknowledge,
-            partial: config.partial,
-            destages_failed: 0,
-            destage_depth: config.destage_depth.min(bounce),
+            destage_depth: config.destage_depth.min(tiers.transfers.bounces() as u32),
             scratch: Vec::with_capacity(region_blocks as usize),
             recovery: Recovery::default(),
             stretches: Slab::new(config.destage_depth),
             stretch_scratch: Vec::with_capacity(64),
             segments_scratch: Vec::with_capacity(64),
+            tiers,
         }
     }
 
     pub fn add_volume(&mut self) {
-        self.blocks.add_volume();
-        self.flushes.push(ShardFlush::default());
+        self.tiers.blocks.add_volume();
+        self.tiers.flushes.add_volume();
     }
 
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        (self.policy, self.acknowledge) = (policy, acknowledge);
+        (self.tiers.policy, self.tiers.acknowledge) = (policy, acknowledge);
     }
 
     /// Whether a record that is called dirty is on its way to the log.
     pub fn appends_dirty(&self) -> bool {
         let dirty = |t| matches!(t, Kind::Append { dirty, .. } if dirty != 0);
-        self.transfers.iter().any(|t| dirty(t.kind))
+        self.tiers.transfers.iter().any(|t| dirty(t.kind))
     }
 
     /// Nothing goes to the log any more: who waits for room hears of that.
     pub fn log_gave_up(&mut self) {
-        self.flash.fail_log();
-        self.room = true;
+        self.tiers.flash.fail_log();
+        self.tiers.room = true;
     }
 
     /// Blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.blocks.dirty_in_memory()
+        self.tiers.blocks.dirty_in_memory()
     }
 
     pub fn dram_blocks(&self) -> u32 {
-        self.dram.capacity()
+        self.tiers.dram.capacity()
     }
 
     /// Takes its share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         let own = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
-        self.dram.set_capacity(own);
+        self.tiers.dram.set_capacity(own);
     }
 
     /// Accesses that the replacement policy of memory has been told of.
     pub fn told(&self) -> u64 {
-        self.dram.told()
+        self.tiers.dram.told()
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.blocks.memory_bytes() + self.dram.memory_bytes() + self.flash.memory_bytes()
+        self.tiers.blocks.memory_bytes()
+            + self.tiers.dram.memory_bytes()
+            + self.tiers.flash.memory_bytes()
     }
 
     // ---- flash ----
@@ -266,18 +172,18 @@ impl Shard {
         (valid, dirty): (u16, u16),
     ) {
         let record = FlashRecord { position, checksum, valid, dirty };
-        self.recovery.record((&mut self.blocks, &mut self.flash), context, key, record);
+        self.recovery.record((&mut self.tiers.blocks, &mut self.tiers.flash), context, key, record);
     }
 
     /// What the newest record of a block so far, if there is one, says is dirty.
     pub fn recovered_dirty(&self, key: BlockKey) -> u16 {
-        self.recovery.dirty(&self.blocks, key)
+        self.recovery.dirty(&self.tiers.blocks, key)
     }
 
     /// A tombstone found by recovery.
     pub fn recovered_tombstone(&mut self, context: &mut ShardContext<'_>, key: BlockKey) {
-        let tiers = (&mut self.blocks, &mut self.flash);
-        self.room |= self.recovery.tombstone(tiers, context, key);
+        let tiers = (&mut self.tiers.blocks, &mut self.tiers.flash);
+        self.tiers.room |= self.recovery.tombstone(tiers, context, key);
     }
 
     /// Recovery has given all it found. Adds to `left` the blocks whose clean records find no place in
@@ -287,127 +193,138 @@ impl Shard {
         context: &mut ShardContext<'_>,
         left: &mut Vec<BlockKey>,
     ) -> u64 {
-        self.recovery.place_spilled((&mut self.blocks, &mut self.flash), context, left)
+        self.recovery.place_spilled((&mut self.tiers.blocks, &mut self.tiers.flash), context, left)
     }
 
     /// Recovery has given all records, and they have their places.
     pub fn flash_ready(&mut self, context: &mut ShardContext<'_>) {
-        self.flash.evict(&self.blocks, &self.transfers, context);
+        self.tiers.flash.evict(&self.tiers.blocks, &self.tiers.transfers, context);
     }
 
     /// Blocks in memory whose dirty record is kept; 0 in other layouts than slots.
     pub fn dirty_copies(&self) -> u64 {
-        self.flash.dirty_copies()
+        self.tiers.flash.dirty_copies()
     }
 
     /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
     pub fn is_exhausted(&self) -> bool {
-        self.flash.is_exhausted()
+        self.tiers.flash.is_exhausted()
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
     pub fn owes_cleaning(&self) -> bool {
-        self.flash.wants_destage()
+        self.tiers.flash.wants_destage()
     }
 
     /// The stores of these volumes (bits) fail: what is dirty of them does not give way on flash.
     pub fn set_failing(&mut self, context: &mut ShardContext<'_>, volumes: u64) {
-        self.flash.set_failing(&self.blocks, &self.transfers, context, volumes);
+        self.tiers.flash.set_failing(&self.tiers.blocks, &self.tiers.transfers, context, volumes);
     }
 
     /// A record is durably forgotten.
     pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
-        let Some(id) = self.blocks.find_at(key, position) else { return };
-        if self.flash.is_unmapping(id) {
-            self.flash.set_record(&mut self.blocks, context, id, None);
-            self.forget_if_empty(id);
+        let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
+        if self.tiers.flash.is_unmapping(id) {
+            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
+            self.tiers.forget_if_empty(id);
         }
     }
 
     /// Number of mappings in a region.
     pub fn region_entries(&self, region: u32) -> u64 {
-        self.flash.blocks_of(&self.blocks, region).count() as u64
+        self.tiers.flash.blocks_of(&self.tiers.blocks, region).count() as u64
     }
 
     /// Begins to move a region's mappings.
     pub fn move_begin(&mut self, context: &mut ShardContext<'_>, region: u32) {
-        self.flash.move_begin(&self.blocks, context, region);
+        self.tiers.flash.move_begin(&self.tiers.blocks, context, region);
     }
 
     /// Pushes the moves on.
     pub fn move_step(&mut self, context: &mut ShardContext<'_>) -> MoveState {
-        self.flash.move_step(&self.blocks, context)
+        self.tiers.flash.move_step(&self.tiers.blocks, context)
     }
 
     /// A mapping stands in another region.
     pub fn moved(&mut self, key: BlockKey, position: Position, regions: (u32, u32), good: bool) {
-        self.flash.moved(&mut self.blocks, key, position, regions, good);
+        self.tiers.flash.moved(&mut self.tiers.blocks, key, position, regions, good);
     }
 
     /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
     /// cleaning has met, without those that were written anew since.
     pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
-        self.flash.unreadable(&self.blocks)
+        self.tiers.flash.unreadable(&self.tiers.blocks)
     }
 
     /// Whether nothing is under way and nothing waits.
     pub fn is_idle(&self) -> bool {
-        self.transfers.in_use() == 0 && self.waiting.in_use() == 0
+        self.tiers.transfers.in_use() == 0 && self.waiting.in_use() == 0
     }
 
     pub fn describe(&self) -> String {
-        let transfers: Vec<_> =
-            self.transfers.iter().map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count)).collect();
-        let flash = self.flash.describe(&self.blocks);
+        let transfers: Vec<_> = self
+            .tiers
+            .transfers
+            .iter()
+            .map(|t| format!("{:?} {}+{}", t.kind, t.key, t.count))
+            .collect();
+        let flash = self.tiers.flash.describe(&self.tiers.blocks);
         format!(
             "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, {} pieces wait, \
              job {:?}, under way {transfers:#?}",
             self.number,
-            self.blocks.len(),
-            self.blocks.frames_free(),
-            self.transfers.bounces_free(),
-            self.dram.len(),
-            self.dram.capacity(),
+            self.tiers.blocks.len(),
+            self.tiers.blocks.frames_free(),
+            self.tiers.transfers.bounces_free(),
+            self.tiers.dram.len(),
+            self.tiers.dram.capacity(),
             self.waiting.in_use(),
             self.job
         )
     }
 
+    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
+    /// there is to it.
+    #[inline]
+    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
+        self.tiers.read_hit(key, start, length)
+    }
+
     /// Starts loading what an access to `key` will look at first.
     pub fn prefetch(&self, key: BlockKey) {
-        self.blocks.prefetch(key);
+        self.tiers.blocks.prefetch(key);
     }
 
     /// Starts loading what an access to `key` will look at next.
     pub fn prefetch_entry(&self, key: BlockKey) {
-        self.blocks.prefetch_entry(key);
+        self.tiers.blocks.prefetch_entry(key);
     }
 
     /// Starts loading what the end of a transfer will look at, first or (`near`) next.
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
-        if let Some(transfer) = self.transfers.get(t) {
+        if let Some(transfer) = self.tiers.transfers.get(t) {
             if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
         }
     }
 
     /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
     pub fn has_nothing_near(&self, key: BlockKey) -> bool {
-        self.blocks.is_extent_empty(key)
+        self.tiers.blocks.is_extent_empty(key)
     }
 
     /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
     pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
-        self.blocks.granules().beyond(context, key, granules)
+        self.tiers.blocks.granules().beyond(context, key, granules)
     }
 
     /// What is held of a block.
     pub fn held(&self, key: BlockKey) -> Held {
-        self.blocks.held(key)
+        self.tiers.blocks.held(key)
     }
 
     /// Gives the runs being collected to the driver.
     pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
-        self.transfers.close_runs(context);
+        self.tiers.transfers.close_runs(context);
     }
 
     /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
@@ -419,7 +336,7 @@ impl Shard {
         request: u32,
         blocks: u32,
     ) -> u32 {
-        self.transfers.zero_further(&self.blocks, context, key, request, blocks)
+        self.tiers.transfers.zero_further(&self.tiers.blocks, context, key, request, blocks)
     }
 
     /// Whether there is a place for another piece that has to wait.
@@ -428,204 +345,105 @@ impl Shard {
         !self.waiting.is_full()
     }
 
-    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
-    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
-        if self.waiting.is_full() {
-            return Access::Full;
-        }
-        let mut piece = piece;
-        let step = self.evaluate(context, &mut piece);
-        self.settle_piece(context, piece, step, None)
+    // ---- flushes ----
+
+    /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
+    pub fn flush_begin(&mut self, volume: usize) {
+        let dirtyings = self.tiers.blocks.dirtyings();
+        self.tiers.flushes.begin(volume, dirtyings);
     }
 
-    /// Evaluates a waiter anew; false when it went back to the starved.
-    pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
-        let mut piece = self.waiting.piece(waiter);
-        let step = self.evaluate(context, &mut piece);
-        let starved = matches!(step, Step::NoRoom);
-        if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
-            context.front.pieces_done(piece.request, 1, result);
-            return true;
-        }
-        !starved
-    }
-
-    fn settle_piece(
+    /// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
+    /// covers has been handed to the log, or, without one, is on the backing store.
+    pub fn flush_step(
         &mut self,
         context: &mut ShardContext<'_>,
-        piece: Piece,
-        step: Step,
-        waiter: Option<u32>,
-    ) -> Access {
-        let applied = matches!(step, Step::Applied(_));
-        let list = match step {
-            Step::Done(_) | Step::Joined => {
-                if let Some(w) = waiter {
-                    self.waiting.remove(w);
-                }
-                return match step {
-                    Step::Done(result) => Access::Done(result),
-                    _ => Access::Pending,
-                };
-            }
-            Step::Wait(t) | Step::Applied(t) => {
-                context.stats.waits_block += u64::from(!applied);
-                let appending = matches!(self.transfers[t].kind, Kind::Append { .. });
-                if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
-                    // Somebody waits for a block that stands in an open batch.
-                    log.close_batch();
-                }
-                Some(t)
-            }
-            Step::Parked => {
-                context.stats.waits_void += 1;
-                let w = self.waiting.note(waiter, piece, false);
-                self.waiting.park(w);
-                return Access::Pending;
-            }
-            Step::NoRoom => {
-                if self.is_stuck(context) && !self.flash.is_holding() {
-                    // Nothing is on its way out and nothing can leave: say so, do not hang.
-                    if let Some(w) = waiter {
-                        self.waiting.remove(w);
-                    }
-                    // The next one tries again.
-                    self.destages_failed = 0;
-                    return Access::Done(Err(IoError::Device));
-                }
-                context.stats.waits_room += 1;
-                if let Some(log) = context.log.as_deref_mut() {
-                    log.close_batch();
-                    if self.blocks.is_full() {
-                        log.reclaim();
-                    }
-                }
-                None
-            }
-        };
-        let w = self.waiting.note(waiter, piece, applied);
-        match list {
-            Some(t) => self.waiting.push_back(&mut self.transfers[t].waiters, w),
-            None => {
-                // What was free before did not help it.
-                self.room &= self.waiting.is_any_starved();
-                self.waiting.starve(w);
-            }
-        }
-        Access::Pending
+        volume: usize,
+        budget: u32,
+    ) -> FlushState {
+        self.tiers.flush_step(context, volume, budget)
     }
 
-    fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> Step {
-        let (op, volume) = {
-            let r = &context.front.requests[piece.request];
-            (r.op, r.volume)
-        };
-        let key = BlockKey::new(volume, piece.block);
-        let step = match op {
-            Op::Read => self.read(context, key, piece),
-            Op::Write if self.writes_back(key) => self.write_back(context, key, piece, op),
-            Op::Write => self.write_direct(context, key, piece, op),
-            Op::Trim | Op::WriteZeroes => self.zero(context, key, piece, op),
-            Op::Flush => unreachable!("a flush has no pieces"),
-        };
-        // A block that had given way on flash may count again: another gives way at once, since
-        // what has just been started may wait for its cell.
-        self.flash.evict(&self.blocks, &self.transfers, context);
-        step
+    // ---- regions ----
+
+    /// The region is free: nothing may refer to it any more. Who waits for an entry of the index
+    /// tries again, whether or not it had any of this shard: if not, the next region is asked for.
+    pub fn region_freed(&mut self, context: &mut ShardContext<'_>, region: u32) {
+        self.tiers.room |=
+            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
+        self.tiers.room |= self.tiers.flash.region_freed(&mut self.tiers.blocks, context, region);
     }
 
-    // ---- places ----
-
-    fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
-        let r = &context.front.requests[piece.request];
-        let at = (piece.block << self.blocks.granules().block_shift()) + u64::from(piece.start)
-            - r.offset;
-        Place::Request { request: r.id, offset: at as u32 }
+    /// Whether any record in the region is dirty, if only because something is lost: who destages hears
+    /// of that, and of what takes its place meanwhile.
+    pub fn region_is_dirty(&self, region: u32) -> bool {
+        self.tiers.flash.region_is_dirty(region)
     }
 
-    // ---- entries, frames, regions ----
+    /// The same of volumes other than these (bits), and what can be destaged.
+    pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
+        let other = |e: &crate::index::Entry| {
+            e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
+        };
+        self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
+    }
 
-    /// Makes sure that the entry has a frame, for `piece`; false when there is none to be had.
-    fn ensure_frame(
+    // ---- all blocks, step by step ----
+
+    /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
+    /// entries from `from` on; where to go on, or `None` at the end.
+    pub fn drop_clean(
         &mut self,
         context: &mut ShardContext<'_>,
-        id: EntryId,
-        piece: &mut Piece,
-    ) -> bool {
-        if self.blocks[id].frame().is_some() {
-            return true;
-        }
-        let taken = match self.blocks.take_frame(id) {
-            Some(frame) => Some(frame),
-            None => {
-                // Nothing is on its way out, so nobody else would make room either.
-                // (What is clean can leave though the log takes nothing.)
-                if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
-                    self.push_out(context);
-                }
-                self.blocks.take_frame(id)
+        volumes: u64,
+        from: EntryId,
+        count: u32,
+    ) -> Option<EntryId> {
+        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
+        for id in from..end {
+            let e = &self.tiers.blocks[id];
+            if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
+                continue;
             }
-        };
-        let Some(frame) = taken else { return false };
-        self.flash.forget_residence(&self.blocks, id);
-        let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
-        self.make_room(context, Some(key));
-        self.blocks[id].set_frame(Some(frame));
-        self.dram.enter_for(self.blocks.local(frame), key, piece);
-        self.flash.update_residence(&self.blocks, id, true);
-        let bytes = self.blocks.granules().bytes_within(context, key);
-        if bytes < size {
-            // The part past the volume's end is zeroes, so that payloads are well defined.
-            let to = Place::Slot { slot: frame, offset: bytes };
-            context.effects.push(Effect::Zero { to, length: size - bytes });
+            assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");
+            if e.frame().is_some() {
+                self.tiers.release_frame(id);
+            }
+            if self.tiers.blocks[id].position().is_some() {
+                self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
+            }
+            context.stats.dropped += 1;
+            self.tiers.forget_if_empty(id);
         }
-        true
+        (end < self.tiers.blocks.capacity()).then_some(end)
     }
 
-    /// A client's access found the block, perhaps on its way out.
-    fn used(
+    /// Forgets records of volumes that go past flash, looking at `count` entries from `from` on; where
+    /// to go on, or `None` at the end. What is under way on a block keeps its record: it is forgotten when
+    /// the block is written.
+    pub fn drop_void(
         &mut self,
         context: &mut ShardContext<'_>,
-        id: EntryId,
-        frame: Frame,
-        piece: &mut Piece,
-    ) {
-        self.rescue(context, id, frame);
-        let again = context.front.sabotage.is(Bug::PolicyToldTwice);
-        self.dram.used(self.blocks.local(frame), piece, again);
-    }
-
-    /// A block that is leaving, and is wanted again, stays.
-    fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
-        if self.blocks[id].has(crate::index::LEAVING) {
-            self.blocks[id].clear(crate::index::LEAVING);
-            context.stats.rescued += 1;
-            self.flash.forget_residence(&self.blocks, id);
-            self.make_room(context, None);
-            self.dram.restore(self.blocks.local(frame));
-            self.flash.update_residence(&self.blocks, id, true);
+        from: EntryId,
+        count: u32,
+    ) -> Option<EntryId> {
+        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
+        for id in from..end {
+            let e = &self.tiers.blocks[id];
+            if !e.is_vacant() && self.tiers.flash.goes_past(e.key()) && e.transfer().is_none() {
+                self.tiers.flash.forget_record(&mut self.tiers.blocks, context, id);
+                self.tiers.forget_if_empty(id);
+            }
         }
+        self.tiers.room = true;
+        (end < self.tiers.blocks.capacity()).then_some(end)
     }
 
-    fn release_frame(&mut self, id: EntryId) {
-        let e = &mut self.blocks[id];
-        let frame = e.frame().expect("a frame to release");
-        assert!(e.dirty == 0, "a dirty frame released");
-        let (leaving, listed) = (e.has(crate::index::LEAVING), e.has(crate::index::IN_DIRTY_LIST));
-        debug_assert!(!listed);
-        e.set_frame(None);
-        e.valid = 0;
-        e.clear(crate::index::LEAVING);
-        if !leaving {
-            self.dram.remove(self.blocks.local(frame));
-        }
-        self.blocks.free_frame(frame);
-        self.flash.update_residence(&self.blocks, id, false);
-        self.room = true;
-    }
-
-    /// Forgets an entry that holds nothing any more.
-    fn forget_if_empty(&mut self, id: EntryId) {
-        self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
+    /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
+    /// does not see them.
+    pub fn is_logging(&self) -> bool {
+        self.tiers.transfers.iter().any(|t| {
+            matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
+        })
     }
 }

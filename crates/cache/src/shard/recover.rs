@@ -136,8 +136,8 @@ mod tests {
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
         let shard = &cache.shards[0];
-        let id = shard.blocks.find(BlockKey::new(0, block))?;
-        shard.blocks[id].position().map(|position| position.0 - first)
+        let id = shard.tiers.blocks.find(BlockKey::new(0, block))?;
+        shard.tiers.blocks[id].position().map(|position| position.0 - first)
     }
 
     fn forget(cache: &mut Cache, block: u64) {

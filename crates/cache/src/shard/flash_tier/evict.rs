@@ -248,11 +248,11 @@ mod tests {
         let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
         let shard = &mut cache.shards[0];
         shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
-        let id = shard.blocks.find(key).expect("it has just been found");
-        shard.flash.replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
+        let id = shard.tiers.blocks.find(key).expect("it has just been found");
+        shard.tiers.flash.replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
         shard.unmapped(&mut around!(cache), key, older);
-        assert_eq!(shard.blocks[id].position(), Some(newer));
+        assert_eq!(shard.tiers.blocks[id].position(), Some(newer));
         shard.unmapped(&mut around!(cache), key, newer);
-        assert_eq!(shard.blocks.find(key), None);
+        assert_eq!(shard.tiers.blocks.find(key), None);
     }
 }

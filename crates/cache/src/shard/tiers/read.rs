@@ -3,11 +3,12 @@
 use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::transfer::Kind;
-use super::transfers::backing;
-use super::{Shard, ShardContext, Step};
+use super::{Step, Tiers};
 use crate::frames::Frame;
 use crate::index::{EntryId, LEAVING};
+use crate::shard::ShardContext;
+use crate::shard::transfer::Kind;
+use crate::shard::transfers::backing;
 use crate::waiters::Piece;
 
 /// Where an access found its block, for the counters.
@@ -20,7 +21,7 @@ pub(super) enum Found {
     Nowhere,
 }
 
-impl Shard {
+impl Tiers {
     /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
     /// there is to it.
     #[inline]
@@ -35,7 +36,7 @@ impl Shard {
         Some(frame)
     }
 
-    pub(super) fn read(
+    pub fn read(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -124,7 +125,7 @@ impl Shard {
 
     /// A transfer that brings the rest of the block in from the backing store. What only the
     /// record holds comes first: the backing store may have an older version of it.
-    pub(super) fn fetch(
+    pub fn fetch(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -162,7 +163,7 @@ impl Shard {
     }
 
     /// A transfer that brings the block's record in from flash.
-    pub(super) fn read_flash(
+    pub fn read_flash(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,

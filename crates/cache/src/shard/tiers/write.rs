@@ -7,21 +7,23 @@
 //! durably marked as active, so that after a crash the record is not trusted.
 
 use forebay_block::{Flags, Op};
-use forebay_effect::{Effect, Place, Segment};
+use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use super::read::Found;
-use super::transfer::{Kind, Way};
-use super::transfers::backing;
-use super::{Acknowledge, Partial, Shard, ShardContext, Step};
+use super::{Step, Tiers};
 use crate::index::EntryId;
+use crate::policy::{Acknowledge, Partial};
+use crate::shard::ShardContext;
+use crate::shard::transfer::{Kind, Way};
+use crate::shard::transfers::backing;
 use crate::volume::Past;
 use crate::waiters::Piece;
 
-impl Shard {
+impl Tiers {
     /// A write (or a zeroing of a cached block) that ends in the cache.
-    pub(super) fn write_back(
+    pub fn write_back(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -76,7 +78,7 @@ impl Shard {
         let lost = e.lost();
         if touched & !covered & lost != 0 {
             // The rest of the granule cannot be had.
-            return Step::Done(Err(forebay_effect::IoError::Corrupt));
+            return Step::Done(Err(IoError::Corrupt));
         }
         let missing = !e.valid & !covered & !lost;
         let hides = context.front.sabotage.is(Bug::PartialHidesOlder);
@@ -119,7 +121,7 @@ impl Shard {
         if fua || (self.flash.exists() && self.acknowledge == Acknowledge::Flash) {
             return match self.persist(context, id, true) {
                 Some(t) => Step::Applied(t),
-                None => Step::Done(Err(forebay_effect::IoError::Device)),
+                None => Step::Done(Err(IoError::Device)),
             };
         }
         Step::Done(Ok(()))
@@ -142,7 +144,7 @@ impl Shard {
     }
 
     /// A write that is done when the backing store has it.
-    pub(super) fn write_direct(
+    pub fn write_direct(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -272,32 +274,9 @@ impl Shard {
         }
     }
 
-    /// Has the extent of a block with a record durably marked before a direct write outdates
-    /// the record.
-    pub(super) fn activate(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        poison: bool,
-    ) -> Step {
-        assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
-        if self.flash.log_failed() {
-            // The record cannot be disowned any more: the backing store must not move on.
-            return Step::Done(Err(forebay_effect::IoError::Device));
-        }
-        if poison && !self.transfers.may_be_loose() {
-            return Step::NoRoom;
-        }
-        let key = self.blocks[id].key();
-        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Activate { poison }, (0, 0));
-        let ticket = self.transfers.ticket(t);
-        context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
-        Step::Wait(t)
-    }
-
     /// Trim and write-zeroes. Cached blocks take zeroes as a new version (write-back) or are
     /// zeroed behind the cache; runs of blocks without an entry are zeroed as ranges.
-    pub(super) fn zero(
+    pub fn zero(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -319,7 +298,7 @@ impl Shard {
     }
 
     /// A write or zeroing finds no entry: counts that, and waits for a range that the block is in.
-    pub(super) fn write_absent(
+    pub fn write_absent(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -333,7 +312,7 @@ impl Shard {
 
     /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
     /// it ends, whoever wants the block waits for it.
-    pub(super) fn range(
+    pub fn range(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -366,5 +345,54 @@ impl Shard {
             context.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined
+    }
+
+    // ---- past flash ----
+
+    /// A write that the log cannot take goes to the backing store if the block has no record.
+    fn write_past(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+        op: Op,
+    ) -> Step {
+        let Some(id) = self.blocks.find(key) else {
+            if let Some(step) = self.write_absent(context, key, piece) {
+                return step;
+            }
+            context.stats.written_past += 1;
+            return self.range(context, key, piece, op != Op::Write);
+        };
+        match self.blocks[id].transfer() {
+            Some(t) => Step::Wait(t),
+            None if self.blocks[id].is_bound() => self.await_void(),
+            None => {
+                context.stats.written_past += 1;
+                self.write_direct(context, key, piece, op)
+            }
+        }
+    }
+
+    /// The write waits until records are void; if they cannot be declared so, it fails.
+    fn await_void(&self) -> Step {
+        match self.flash.is_holding() {
+            true => Step::Parked,
+            false => Step::Done(Err(IoError::Device)),
+        }
+    }
+
+    /// What has to happen before a direct write of the block, if anything.
+    fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<Step> {
+        let e = &self.blocks[id];
+        if self.flash.goes_past(e.key()) {
+            self.flash.forget_record(&mut self.blocks, context, id);
+            let dirty = self.blocks[id].dirty != 0;
+            return dirty.then(|| Step::Wait(self.destage(context, id)));
+        }
+        if self.flash.log_failed() && self.blocks[id].is_bound() {
+            return Some(self.await_void());
+        }
+        e.position().is_some().then(|| self.activate(context, id, true))
     }
 }

@@ -1,0 +1,217 @@
+//! Pieces of requests: each is evaluated, and if it has to wait it is evaluated anew when that ends, or
+//! when there may be room for it.
+
+use forebay_effect::IoError;
+use forebay_flash::BlockKey;
+
+use super::tiers::Step;
+use super::transfer::Kind;
+use super::{Shard, ShardContext};
+use crate::slab::Fifo;
+use crate::volume::Past;
+use crate::waiters::Piece;
+
+/// What became of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Done, well or badly.
+    Done(Result<(), IoError>),
+    /// It waits, or a transfer answers for it.
+    Pending,
+    /// Nothing has happened: no room for a waiter. Try again later.
+    Full,
+}
+
+impl Shard {
+    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
+    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
+        if self.waiting.is_full() {
+            return Access::Full;
+        }
+        let mut piece = piece;
+        let step = self.tiers.evaluate(context, &mut piece);
+        self.settle_piece(context, piece, step, None)
+    }
+
+    /// Evaluates a waiter anew; false when it went back to the starved.
+    pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
+        let mut piece = self.waiting.piece(waiter);
+        let step = self.tiers.evaluate(context, &mut piece);
+        let starved = matches!(step, Step::NoRoom);
+        if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
+            context.front.pieces_done(piece.request, 1, result);
+            return true;
+        }
+        !starved
+    }
+
+    fn settle_piece(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        piece: Piece,
+        step: Step,
+        waiter: Option<u32>,
+    ) -> Access {
+        let applied = matches!(step, Step::Applied(_));
+        let list = match step {
+            Step::Done(_) | Step::Joined => {
+                if let Some(w) = waiter {
+                    self.waiting.remove(w);
+                }
+                return match step {
+                    Step::Done(result) => Access::Done(result),
+                    _ => Access::Pending,
+                };
+            }
+            Step::Wait(t) | Step::Applied(t) => {
+                context.stats.waits_block += u64::from(!applied);
+                let appending = matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+                if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
+                    // Somebody waits for a block that stands in an open batch.
+                    log.close_batch();
+                }
+                Some(t)
+            }
+            Step::Parked => {
+                context.stats.waits_void += 1;
+                let w = self.waiting.note(waiter, piece, false);
+                self.waiting.park(w);
+                return Access::Pending;
+            }
+            Step::NoRoom => {
+                if self.tiers.is_stuck(context) && !self.tiers.flash.is_holding() {
+                    // Nothing is on its way out and nothing can leave: say so, do not hang.
+                    if let Some(w) = waiter {
+                        self.waiting.remove(w);
+                    }
+                    // The next one tries again.
+                    self.tiers.destages_failed = 0;
+                    return Access::Done(Err(IoError::Device));
+                }
+                context.stats.waits_room += 1;
+                if let Some(log) = context.log.as_deref_mut() {
+                    log.close_batch();
+                    if self.tiers.blocks.is_full() {
+                        log.reclaim();
+                    }
+                }
+                None
+            }
+        };
+        let w = self.waiting.note(waiter, piece, applied);
+        match list {
+            Some(t) => self.waiting.push_back(&mut self.tiers.transfers[t].waiters, w),
+            None => {
+                // What was free before did not help it.
+                self.tiers.room &= self.waiting.is_any_starved();
+                self.waiting.starve(w);
+            }
+        }
+        Access::Pending
+    }
+
+    // ---- for room ----
+
+    /// Whether there are waiting pieces for which there may now be room.
+    #[inline]
+    pub fn may_serve(&self) -> bool {
+        self.tiers.room && self.waiting.is_any_starved()
+    }
+
+    /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
+    pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
+        if !core::mem::take(&mut self.tiers.room) || !self.waiting.is_any_starved() {
+            return false;
+        }
+        let mut starved = self.waiting.take_starved();
+        while let Some(w) = self.waiting.pop_front(&mut starved) {
+            if !self.try_again(context, w) {
+                // Still no room: it keeps its place before the rest.
+                self.waiting.starve_behind(starved);
+                // What its attempt took and gave back is no room for it.
+                self.tiers.room = false;
+                break;
+            }
+        }
+        self.tiers.transfers.close_runs(context);
+        true
+    }
+
+    /// Who waits may try again.
+    pub fn call_starved(&mut self) {
+        self.tiers.room = true;
+    }
+
+    /// Only stores that fail can make room (or not any more), which may be `hopeless`.
+    pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
+        self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
+    }
+
+    /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
+    pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
+        if !self.tiers.flash.is_hopeless(&self.tiers.blocks, context) {
+            return;
+        }
+        let mut starved = self.waiting.take_starved();
+        let mut others = Fifo::EMPTY;
+        while let Some(w) = self.waiting.pop_front(&mut starved) {
+            let request = self.waiting.piece(w).request;
+            let r = &context.front.requests[request];
+            if r.op.modifies() {
+                let volume = usize::from(r.volume);
+                if !self.try_again(context, w) {
+                    // (It went back to the starved, of whom there are no others now.)
+                    self.waiting.take_starved();
+                    if context.front.volumes[volume].past == Past::Opening {
+                        // It may, when that is noted.
+                        self.waiting.push_back(&mut others, w);
+                        continue;
+                    }
+                    self.waiting.remove(w);
+                    context.front.pieces_done(request, 1, Err(IoError::Device));
+                }
+            } else {
+                self.waiting.push_back(&mut others, w);
+            }
+        }
+        self.waiting.put_back_starved(others);
+        self.tiers.transfers.close_runs(context);
+    }
+
+    /// Whether pieces wait for an index entry.
+    pub fn waits_for_an_entry(&self) -> bool {
+        self.waiting.is_any_starved() && self.tiers.blocks.is_full()
+    }
+
+    // ---- until records are void ----
+
+    /// From now on writes of blocks with a record wait; if not `holding`, they fail.
+    pub fn set_holding(&mut self, holding: bool) {
+        self.tiers.flash.set_holding(holding);
+        self.tiers.room |= !holding;
+    }
+
+    /// These volumes (bits) go past flash; `all`: there are no others.
+    pub fn set_past(&mut self, past: u64, all: bool) {
+        self.tiers.flash.set_past(past, all);
+        self.tiers.room = true;
+    }
+
+    /// Whether a write to the block waits for records to be void.
+    pub fn awaits_void(&self, key: BlockKey) -> bool {
+        let appends = |t: u32| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+        self.tiers.blocks.find(key).is_some_and(|id| {
+            self.tiers.blocks[id].is_bound()
+                || self.tiers.blocks[id].transfer().is_some_and(appends)
+        })
+    }
+
+    /// Evaluates the writes that waited for records to be void.
+    pub fn release_parked(&mut self, context: &mut ShardContext<'_>) {
+        let mut parked = self.waiting.take_parked();
+        while let Some(w) = self.waiting.pop_front(&mut parked) {
+            self.try_again(context, w);
+        }
+        self.tiers.transfers.close_runs(context);
+    }
+}

@@ -1,0 +1,504 @@
+//! The tiers of a shard, and how blocks move between them: into DRAM, out of it to flash or to the
+//! backing store. How an access ends is in `read.rs` and `write.rs`.
+//!
+//! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
+//! policy names it; physically its frame stays until the data is where it must be.
+
+mod read;
+mod write;
+
+use forebay_block::Op;
+use forebay_effect::{Effect, IoError, Place, Segment};
+use forebay_flash::sabotage::Bug;
+use forebay_flash::{Append, BlockKey};
+
+use super::ShardContext;
+use super::blocks::Blocks;
+use super::dram::Dram;
+use super::flash_tier::FlashTier;
+use super::flush::{FlushState, Flushes};
+use super::transfer::Kind;
+use super::transfers::Transfers;
+use crate::config::CacheConfig;
+use crate::flash_replacement::FlashReplacement;
+use crate::frames::{Frame, Frames};
+use crate::index::{EntryId, FLUSHING, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
+use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::waiters::Piece;
+
+/// Failed destages in a row after which a request that needs room is told so.
+const DESTAGES_FAILED_MAX: u32 = 3;
+
+/// A dirty block that cannot leave is put back; so many are tried before giving up.
+const VICTIMS_MAX: u32 = 8;
+
+/// How an evaluation of a piece ended.
+pub(super) enum Step {
+    Done(Result<(), IoError>),
+    /// Evaluate again when the transfer ends.
+    Wait(u32),
+    /// Done when the transfer (an append) ends well.
+    Applied(u32),
+    /// The transfer answers for the piece.
+    Joined,
+    /// Evaluate again when there is a frame, an index entry, or a transfer to be had.
+    NoRoom,
+    /// Evaluate again when records are void.
+    Parked,
+}
+
+/// See the module. The parts keep their own invariants; what is said of several of them holds between
+/// calls.
+#[derive(Debug)]
+pub(super) struct Tiers {
+    pub blocks: Blocks,
+    pub dram: Dram,
+    pub flash: FlashTier,
+    pub transfers: Transfers,
+    pub flushes: Flushes,
+    pub policy: WritePolicy,
+    pub acknowledge: Acknowledge,
+    pub partial: Partial,
+    /// Something became free since those that wait for room were last tried.
+    pub room: bool,
+    /// Failed destages in a row, without a flash tier.
+    pub destages_failed: u32,
+}
+
+impl Tiers {
+    /// Empty tiers.
+    ///
+    /// # Panics
+    /// If the configuration leaves this shard without a DRAM block, a spare or a bounce frame.
+    pub fn new(config: &CacheConfig, shard: u8) -> Tiers {
+        let n = u32::from(config.shards);
+        let share = |total: u32| total / n + u32::from(u32::from(shard) < total % n);
+        let base = |total: u32| {
+            (0..u32::from(shard)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
+        };
+        let working = config.dram_blocks + config.spare_slots;
+        let (frames, bounce) = (share(working), share(config.bounce_slots));
+        assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
+        assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
+        assert!(bounce > 0, "each shard needs a bounce frame");
+        assert!(config.transfers_spare > 0, "blocks without a frame need a transfer");
+        let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
+        let on_flash = match in_slots {
+            // Any shard may have all cells beyond the accounting.
+            Some(f) => share(f.blocks) + (f.entries_max - f.blocks),
+            None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
+        };
+        let entries = on_flash + frames + 1;
+        let replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
+        let bounce = Frames::new(working + base(config.bounce_slots), bounce, 0);
+        Tiers {
+            blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
+            dram: Dram::new(frames, share(config.dram_blocks), &config.replacement),
+            flash: FlashTier::new(shard, config.flash.as_ref(), on_flash, replacement),
+            transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
+            flushes: Flushes::default(),
+            policy: config.write_policy,
+            acknowledge: config.acknowledge,
+            partial: config.partial,
+            room: false,
+            destages_failed: 0,
+        }
+    }
+
+    /// How an access to one block ends, or what it waits for.
+    pub fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> Step {
+        let (op, volume) = {
+            let r = &context.front.requests[piece.request];
+            (r.op, r.volume)
+        };
+        let key = BlockKey::new(volume, piece.block);
+        let step = match op {
+            Op::Read => self.read(context, key, piece),
+            Op::Write if self.writes_back(key) => self.write_back(context, key, piece, op),
+            Op::Write => self.write_direct(context, key, piece, op),
+            Op::Trim | Op::WriteZeroes => self.zero(context, key, piece, op),
+            Op::Flush => unreachable!("a flush has no pieces"),
+        };
+        // A block that had given way on flash may count again: another gives way at once, since
+        // what has just been started may wait for its cell.
+        self.flash.evict(&self.blocks, &self.transfers, context);
+        step
+    }
+
+    /// Whether writes to the volume end in the cache.
+    fn writes_back(&self, key: BlockKey) -> bool {
+        self.policy.write_back && !self.flash.goes_past(key)
+    }
+
+    /// No transfer is under way that could make room, and flash takes no more.
+    pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
+        let cannot_leave = self.flash.log_failed() && !self.flash.is_all_past()
+            || self.destages_failed >= DESTAGES_FAILED_MAX
+            || self.flash.is_hopeless(&self.blocks, context);
+        cannot_leave && self.transfers.in_use() == 0
+    }
+
+    fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
+        let r = &context.front.requests[piece.request];
+        let at = (piece.block << self.blocks.granules().block_shift()) + u64::from(piece.start)
+            - r.offset;
+        Place::Request { request: r.id, offset: at as u32 }
+    }
+
+    // ---- into DRAM ----
+
+    /// Makes sure that the entry has a frame, for `piece`; false when there is none to be had.
+    fn ensure_frame(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+    ) -> bool {
+        if self.blocks[id].frame().is_some() {
+            return true;
+        }
+        let taken = match self.blocks.take_frame(id) {
+            Some(frame) => Some(frame),
+            None => {
+                // Nothing is on its way out, so nobody else would make room either.
+                // (What is clean can leave though the log takes nothing.)
+                if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
+                    self.push_out(context);
+                }
+                self.blocks.take_frame(id)
+            }
+        };
+        let Some(frame) = taken else { return false };
+        self.flash.forget_residence(&self.blocks, id);
+        let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
+        self.make_room(context, Some(key));
+        self.blocks[id].set_frame(Some(frame));
+        self.dram.enter_for(self.blocks.local(frame), key, piece);
+        self.flash.update_residence(&self.blocks, id, true);
+        let bytes = self.blocks.granules().bytes_within(context, key);
+        if bytes < size {
+            // The part past the volume's end is zeroes, so that payloads are well defined.
+            let to = Place::Slot { slot: frame, offset: bytes };
+            context.effects.push(Effect::Zero { to, length: size - bytes });
+        }
+        true
+    }
+
+    /// A client's access found the block, perhaps on its way out.
+    fn used(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        frame: Frame,
+        piece: &mut Piece,
+    ) {
+        self.rescue(context, id, frame);
+        let again = context.front.sabotage.is(Bug::PolicyToldTwice);
+        self.dram.used(self.blocks.local(frame), piece, again);
+    }
+
+    /// A block that is leaving, and is wanted again, stays.
+    pub fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+        if self.blocks[id].has(LEAVING) {
+            self.blocks[id].clear(LEAVING);
+            context.stats.rescued += 1;
+            self.flash.forget_residence(&self.blocks, id);
+            self.make_room(context, None);
+            self.dram.restore(self.blocks.local(frame));
+            self.flash.update_residence(&self.blocks, id, true);
+        }
+    }
+
+    pub fn release_frame(&mut self, id: EntryId) {
+        let e = &mut self.blocks[id];
+        let frame = e.frame().expect("a frame to release");
+        assert!(e.dirty == 0, "a dirty frame released");
+        let (leaving, listed) = (e.has(LEAVING), e.has(IN_DIRTY_LIST));
+        debug_assert!(!listed);
+        e.set_frame(None);
+        e.valid = 0;
+        e.clear(LEAVING);
+        if !leaving {
+            self.dram.remove(self.blocks.local(frame));
+        }
+        self.blocks.free_frame(frame);
+        self.flash.update_residence(&self.blocks, id, false);
+        self.room = true;
+    }
+
+    /// Forgets an entry that holds nothing any more.
+    pub fn forget_if_empty(&mut self, id: EntryId) {
+        self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
+    }
+
+    /// Copies into the frame those of `mask`'s granules that it lacks.
+    pub fn merge(&mut self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
+        context.stats.merges += 1;
+        let e = &self.blocks[id];
+        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
+        for (offset, length) in self.blocks.granules().runs(missing) {
+            let (from, to) =
+                (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
+            context.effects.push(Effect::Copy { from, to, length });
+        }
+    }
+
+    // ---- out of DRAM ----
+
+    /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is
+    /// a new one.
+    pub fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
+        for _ in 0..VICTIMS_MAX {
+            if self.dram.has_room() {
+                return;
+            }
+            self.evict_one(context, incoming);
+        }
+    }
+
+    /// Makes a block leave though the accounting has room: no frame is free.
+    pub fn push_out(&mut self, context: &mut ShardContext<'_>) {
+        for _ in 0..VICTIMS_MAX {
+            if self.blocks.frames_free() > 0 || self.transfers.in_use() > 0 {
+                return;
+            }
+            if !self.dram.is_empty() {
+                self.evict_one(context, None);
+            }
+        }
+    }
+
+    fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
+        let local = self.dram.evict(incoming);
+        let id = self.blocks.owner(local);
+        if let Some(next) = self.dram.next_victim() {
+            self.blocks.prefetch_owner(next);
+        }
+        self.blocks[id].set(LEAVING);
+        if self.flash.is_good() {
+            self.flash.update_residence(&self.blocks, id, true);
+        }
+        if self.blocks[id].transfer().is_none() {
+            self.try_leave(context, id);
+        }
+        self.flash.evict(&self.blocks, &self.transfers, context);
+    }
+
+    /// Takes the next step out of DRAM for a leaving block without a transfer.
+    pub fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        let e = &self.blocks[id];
+        debug_assert!(e.has(LEAVING) && e.transfer().is_none());
+        if e.dirty != 0 {
+            if self.persist(context, id, false).is_none() {
+                self.readmit(id);
+            }
+            return;
+        }
+        let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
+        if recorded && e.valid & !e.flash_valid == 0 {
+            context.stats.left_on_flash += 1;
+            self.release_frame(id);
+            return;
+        }
+        if self.flash.is_good() && e.valid != 0 && !self.flash.is_jammed(&self.blocks, context) {
+            if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
+                // The backing store may yet lose what this frame holds. In an extent marked as
+                // active the record is not trusted after a power cut.
+                if !e.has(MARKED) {
+                    self.activate(context, id, false);
+                    return;
+                }
+            }
+            self.blocks[id].clear(MARKED);
+            context.stats.demotions += 1;
+            if self.append(context, id, false).is_some() {
+                return;
+            }
+        }
+        context.stats.evictions += 1;
+        self.release_frame(id);
+        self.forget_if_empty(id);
+    }
+
+    /// Whether the backing store may yet lose what it holds of the block.
+    fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
+        context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
+    }
+
+    /// The block cannot leave: it counts as resident again.
+    pub fn readmit(&mut self, id: EntryId) {
+        let frame = self.blocks[id].frame().expect("a leaving block has a frame");
+        self.blocks[id].clear(LEAVING);
+        self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
+        self.flash.update_residence(&self.blocks, id, true);
+    }
+
+    /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
+    /// one the backing store. `None` when that is impossible (the log has failed).
+    pub fn persist(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.flash.logs(self.blocks[id].key()) {
+            self.append(context, id, urgent)
+        } else {
+            Some(self.destage(context, id))
+        }
+    }
+
+    /// Hands the frame to the log. The record carries all dirty granules, the older record's
+    /// included.
+    pub fn append(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
+            return None;
+        }
+        let e = &self.blocks[id];
+        let (key, valid, lost) = (e.key(), e.valid, e.lost());
+        let mut dirty = e.dirty | e.flash_dirty;
+        if self.policy.write_back && self.owes_sync(context, key) {
+            // What the backing store holds may be undone by a power cut (a zeroed range that is
+            // not durable yet). A record called clean would then disagree with it: call it dirty.
+            // (There is nothing behind the end of the volume.)
+            dirty = valid & self.blocks.granules().within(context, key) | lost;
+        }
+        if context.front.sabotage.is(Bug::PartialHidesOlder) {
+            dirty &= valid;
+        }
+        let e = &self.blocks[id];
+        assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
+        let frame = e.frame().expect("a frame to append");
+        let t =
+            self.transfers.start_on(&mut self.blocks, id, Kind::Append { valid, dirty }, (0, 0));
+        self.blocks.unlist_dirty(id);
+        self.blocks[id].clear(WANTS_APPEND);
+        let ticket = self.transfers.ticket(t);
+        let log = context.log.as_deref_mut().expect("a shard with flash has a log");
+        log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
+        // The sync that follows a flush covers what was handed to the log.
+        self.flushes.covered(&mut self.blocks, id, true);
+        Some(t)
+    }
+
+    /// Writes the frame's dirty granules to the backing store (no flash tier, or past it).
+    pub fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
+        if self.flash.exists() {
+            // (It would be older than the store.)
+            self.flash.forget_record(&mut self.blocks, context, id);
+        }
+        let e = &self.blocks[id];
+        let (key, dirty) = (e.key(), e.dirty);
+        let frame = e.frame().expect("a frame to destage");
+        // It stays in the dirty list until it is written, so that a flush knows to wait for it.
+        self.blocks[id].clear(WANTS_APPEND);
+        let range = self.blocks.granules().range_within(context, key);
+        if dirty == self.blocks.granules().all() {
+            let kind = Kind::Destage { rest: 0 };
+            let place = Place::Slot { slot: frame, offset: 0 };
+            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
+            let t = self.transfers.run(context, key, range, kind, segment, |k| {
+                matches!(k, Kind::Destage { rest: 0 })
+            });
+            self.blocks[id].set_transfer(Some(t));
+            return t;
+        }
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Destage { rest: dirty }, range);
+        self.transfers.destage_step(&self.blocks, context, t, frame);
+        t
+    }
+
+    /// Has the extent of a block with a record durably marked before a direct write outdates
+    /// the record.
+    pub fn activate(&mut self, context: &mut ShardContext<'_>, id: EntryId, poison: bool) -> Step {
+        assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
+        if self.flash.log_failed() {
+            // The record cannot be disowned any more: the backing store must not move on.
+            return Step::Done(Err(forebay_effect::IoError::Device));
+        }
+        if poison && !self.transfers.may_be_loose() {
+            return Step::NoRoom;
+        }
+        let key = self.blocks[id].key();
+        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Activate { poison }, (0, 0));
+        let ticket = self.transfers.ticket(t);
+        context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
+        Step::Wait(t)
+    }
+
+    /// The step that a block without a transfer still owes: to the log for a flush, out of
+    /// DRAM, out of the index.
+    pub fn settle(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        if self.blocks[id].transfer().is_some() {
+            return;
+        }
+        if self.blocks[id].has(WANTS_APPEND) {
+            self.blocks[id].clear(WANTS_APPEND);
+            if self.blocks[id].dirty == 0 {
+                self.flushes.covered(&mut self.blocks, id, true);
+            } else if self.flash.logs(self.blocks[id].key()) {
+                if self.append(context, id, true).is_none() {
+                    self.flushes.covered(&mut self.blocks, id, false);
+                    self.blocks.relist_dirty(id);
+                }
+                return;
+            } else {
+                self.persist(context, id, true);
+                return;
+            }
+        }
+        if self.blocks[id].has(LEAVING) {
+            self.try_leave(context, id);
+        } else {
+            self.forget_if_empty(id);
+        }
+    }
+
+    // ---- flush ----
+
+    /// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
+    /// covers has been handed to the log, or, without one, is on the backing store.
+    pub fn flush_step(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        volume: usize,
+        budget: u32,
+    ) -> FlushState {
+        if !self.flushes.is_active(volume) {
+            return FlushState::Idle;
+        }
+        for _ in 0..budget {
+            let Some((id, since)) = self.blocks.oldest_dirty(volume) else { break };
+            if !self.flushes.covers(volume, since) {
+                break;
+            }
+            if let Some(t) = self.blocks[id].transfer() {
+                // Destaged already, or appended when the transfer under way ends.
+                let destaging = matches!(self.transfers[t].kind, Kind::Destage { .. });
+                self.blocks.unlist_dirty(id);
+                self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+                self.flushes.wait_for_one(volume);
+            } else if self.flash.logs(self.blocks[id].key()) {
+                if self.append(context, id, true).is_none() {
+                    self.flushes.give_up(volume);
+                }
+            } else {
+                self.blocks[id].set(FLUSHING);
+                self.flushes.wait_for_one(volume);
+                self.blocks.unlist_dirty(id);
+                self.destage(context, id);
+            }
+        }
+        self.transfers.close_runs(context);
+        let left = self.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
+        if self.flushes.covers(volume, left) {
+            return FlushState::More;
+        }
+        self.flushes.end(volume)
+    }
+}
