@@ -63,6 +63,8 @@ pub(crate) struct Stores {
     pub stuck: u32,
     /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
     jam_since: Option<Nanos>,
+    /// It has lasted for long enough, and requests are told so.
+    hopeless: bool,
     /// Those (bits) that the next cleaning that meets their records is to try.
     probing: u64,
     /// Regions carried on in a row though nothing else was written to the log: that makes no room; and what
@@ -77,7 +79,7 @@ impl Stores {
     pub fn new() -> Stores {
         let share = u64::MAX;
         let (crowded, failing, suspended) = (0, 0, 0);
-        let (stuck, probing, held) = (0, 0, 0);
+        let (stuck, probing, held, hopeless) = (0, 0, 0, false);
         let (probe_at, jam_since, in_vain, entries) = (Nanos(0), None, 0, 0);
         Stores {
             share,
@@ -87,6 +89,7 @@ impl Stores {
             probe_at,
             stuck,
             jam_since,
+            hopeless,
             probing,
             in_vain,
             entries,
@@ -135,6 +138,11 @@ impl Cache {
         let suspended = self.front.stores.suspended >> volume.0 & 1 == 1;
         let state = self.front.volumes.get(volume.0 as usize)?;
         suspended.then_some(state.health.error)
+    }
+
+    /// Whether flash has had no room for so long, since stores fail, that requests which need some fail.
+    pub fn is_jammed(&self) -> bool {
+        self.front.stores.hopeless && !self.log_lost
     }
 
     /// Blocks that each volume may have dirty on flash; `None` if there is one volume only, or no flash.
@@ -333,7 +341,7 @@ impl Cache {
         }
         let failing = self.front.stores.failing;
         if failing == 0 {
-            self.front.stores.jam_since = None;
+            (self.front.stores.jam_since, self.front.stores.hopeless) = (None, false);
         }
         for shard in &mut self.shards {
             shard.set_failing(&mut around!(self), failing);
@@ -372,6 +380,7 @@ impl Cache {
             }
         }
         let (jam, hopeless) = (jam && suspended != 0, hopeless && suspended != 0);
+        self.front.stores.hopeless = hopeless;
         let tells = hopeless && self.somebody_waits();
         self.stats.jams += u64::from(tells);
         for shard in &mut self.shards {

@@ -285,14 +285,17 @@ fn who_waits_in_a_jam_is_told_when_the_jam_has_lasted_for_long_enough() {
         let (mut s, waits) = jammed(acknowledge);
         s.wait(50);
         assert_eq!(s.d.reply_to(waits), None);
+        assert!(!s.d.cache.is_jammed());
         s.wait(20);
         assert_eq!(s.d.reply_to(waits), Some(Err(IoError::Device)));
+        assert!(s.d.cache.is_jammed(), "an operator is to be told");
         // Whoever comes later, at once.
         s.write(2, 0);
         let late = s.request(2, Op::Flush, 0);
         assert_eq!(s.d.reply_to(late), Some(Err(IoError::Device)));
         s.dead = 0;
         s.wait(11);
+        assert!(!s.d.cache.is_jammed());
         s.write(2, 0);
         let good = s.request(2, Op::Flush, 0);
         s.wait(1);

@@ -1,19 +1,47 @@
 //! What operators should hear without asking.
 
+use std::time::{Duration, Instant};
+
 use forebay_block::Volume;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, VolumeDescription};
 use crate::status;
 
 /// Most unreadable blocks that a message names.
 const UNREADABLE_SHOWN: usize = 10;
 
+/// Pauses between messages of one kind: from the first to the last, each twice the one before.
+const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
+
 /// What [`Engine::troubles`] has told.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    errors: Vec<u64>,
+    errors: Vec<(u64, Repeats)>,
     suspended: Vec<bool>,
+    jammed: bool,
     lasting: Vec<String>,
+}
+
+/// How often something is said again that goes on: ever more rarely.
+#[derive(Clone, Copy, Debug, Default)]
+struct Repeats {
+    /// When it was last said, and how long that is to do.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Repeats {
+    /// Whether it is to be said now, that it goes on. Long silence makes it news again.
+    fn allow(&mut self, now: Instant) -> bool {
+        let [first, most] = PAUSES;
+        let pause = match self.last {
+            None => first,
+            Some((at, pause)) if now < at + pause => return false,
+            Some((at, pause)) if now > at + 4 * pause => first,
+            Some((_, pause)) => (2 * pause).min(most),
+        };
+        self.last = Some((now, pause));
+        true
+    }
 }
 
 impl Engine {
@@ -22,11 +50,13 @@ impl Engine {
     pub fn troubles(&self, told: &mut Told) -> Vec<String> {
         let core = self.shared.lock_anyway();
         let mut troubles = Vec::new();
-        told.errors.resize(self.volumes().len(), 0);
-        for (volume, told) in self.volumes().iter().zip(&mut told.errors) {
+        told.errors.resize(self.volumes().len(), (0, Repeats::default()));
+        for (volume, (told, repeats)) in self.volumes().iter().zip(&mut told.errors) {
             let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
             let failure = core.cache.last_backing_failure(volume.volume);
-            if let (Some(failure), true) = (failure, errors > *told) {
+            if let (Some(failure), true) = (failure, errors > *told)
+                && repeats.allow(Instant::now())
+            {
                 let (name, new) = (&volume.name, errors - *told);
                 troubles.push(format!(
                     "the backing store of volume {name} failed {new} operations: {failure}"
@@ -48,6 +78,20 @@ impl Engine {
                 });
                 *told = suspended.is_some();
             }
+        }
+        if core.cache.is_jammed() != told.jammed {
+            told.jammed = !told.jammed;
+            let fails = |v: &&VolumeDescription| core.cache.is_known_to_fail(v.volume);
+            let failing = self.volumes().iter().filter(fails).map(|v| v.name.as_str());
+            let failing = failing.collect::<Vec<_>>().join(", ");
+            troubles.push(match told.jammed {
+                true => format!(
+                    "flash has no room, and only stores that fail could make any (volumes {failing}): \
+                     writes of all volumes to blocks that it holds fail until one of them takes \
+                     something"
+                ),
+                false => "flash has room again for writes of all volumes".to_owned(),
+            });
         }
         let given_up = status::given_up(&core.cache, self.volumes());
         drop(core);
@@ -78,5 +122,28 @@ impl Engine {
             text += &format!(" and {} more", more.len());
         }
         Some(text + " cannot be read from flash, until it is written or trimmed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_said_ever_more_rarely_and_is_news_after_a_silence() {
+        let (start, mut repeats) = (Instant::now(), Repeats::default());
+        let mut said = Vec::new();
+        // A failure every second for a day.
+        for second in 0..86_400 {
+            if repeats.allow(start + Duration::from_secs(second)) {
+                said.push(second);
+            }
+        }
+        assert_eq!(said[..6], [0, 5, 15, 35, 75, 155]);
+        assert!(said.len() < 40, "{} messages a day", said.len());
+        assert!(said.windows(2).all(|pair| pair[1] - pair[0] <= 3600));
+        let later = start + Duration::from_secs(200_000);
+        assert!(repeats.allow(later), "at once");
+        assert!(repeats.allow(later + Duration::from_secs(5)));
     }
 }
