@@ -6,8 +6,10 @@
 
 use core::ops;
 
+use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
+use super::ShardContext;
 use super::granules::Granules;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
@@ -190,6 +192,18 @@ impl Blocks {
     /// Starts loading the entry of the block that has a frame.
     pub fn prefetch_owner(&self, local: u32) {
         self.index.prefetch_id(self.frames.owner(local));
+    }
+
+    /// Copies into the frame those of `mask`'s granules that it lacks.
+    pub fn merge(&self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
+        context.stats.merges += 1;
+        let e = &self.index[id];
+        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
+        for (offset, length) in self.granules.runs(missing) {
+            let (from, to) =
+                (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
+            context.effects.push(Effect::Copy { from, to, length });
+        }
     }
 
     // ---- what is dirty ----

@@ -5,10 +5,13 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
+use super::destager::{Unread, note_destaged};
 use super::tiers::Tiers;
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
+use crate::frames::Frame;
 use crate::index::{EntryId, FLUSHING, LEAVING, MARKED};
+use crate::slab::NONE;
 
 impl Shard {
     /// A device effect of this shard ended.
@@ -35,7 +38,7 @@ impl Shard {
                 Err(e) => self.flash_read_ended(context, t, Err(e)),
             },
             Kind::Destage { .. } => self.destaged(context, t, result),
-            Kind::DestageRecord { from, .. } => self.record_destage_step(context, t, from, result),
+            Kind::DestageRecord { from, .. } => self.record_written(context, t, from, result),
             Kind::DirectWrite { request, pieces, keep } => {
                 self.direct_written(context, t, (request, pieces, keep), result);
             }
@@ -126,7 +129,7 @@ impl Shard {
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
     fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
-        self.fail_first(context, t, error);
+        self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
         let fetched = self.tiers.transfers[t].kind == Kind::Fetch;
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
@@ -134,16 +137,6 @@ impl Shard {
                 tiers.release_frame(id);
             }
         });
-    }
-
-    /// The request that was the first to wait for a transfer hears that it has failed.
-    fn fail_first(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
-        let mut culprit = None;
-        self.waiting.extract(
-            &mut self.tiers.transfers[t].waiters,
-            |w| *culprit.get_or_insert(w.piece.request) == w.piece.request,
-            |piece| context.front.pieces_done(piece.request, 1, Err(error)),
-        );
     }
 
     fn fetched(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
@@ -157,7 +150,7 @@ impl Shard {
             // (What the backing store has of what is lost is an older version.)
             let had = all & !tiers.blocks[id].lost();
             if let Some(from) = bounce {
-                tiers.merge(context, id, from, had);
+                tiers.blocks.merge(context, id, from, had);
             }
             tiers.blocks[id].valid |= had;
         });
@@ -201,17 +194,20 @@ impl Shard {
         let destage = matches!(self.tiers.transfers[t].kind, Kind::DestageRead { .. });
         if let Kind::CarryRead { position } = self.tiers.transfers[t].kind {
             context.stats.flash_corrupt += u64::from(end == Err(IoError::Corrupt));
-            return self.carry_read(context, t, position, end);
+            if self.destager.carry_read(&mut self.tiers, context, t, position, end) {
+                self.finish(context, t, |_, _, _| {});
+            }
+            return;
         }
         match end {
-            Ok(true) if destage => self.record_read(context, t),
+            Ok(true) if destage => self.destager.record_read(&mut self.tiers, context, t),
             Ok(true) => {
                 context.stats.promotions += 1;
                 let bounce = self.tiers.transfers[t].bounce;
                 self.finish(context, t, |tiers, context, id| {
                     let mask = tiers.blocks[id].flash_valid;
                     if let Some(from) = bounce {
-                        tiers.merge(context, id, from, mask);
+                        tiers.blocks.merge(context, id, from, mask);
                     }
                     tiers.blocks[id].valid |= mask;
                 });
@@ -266,11 +262,14 @@ impl Shard {
             Kind::Append { valid, dirty } => (valid, dirty),
             Kind::Carry { position: from, valid, dirty } => {
                 let to = FlashRecord { position, checksum, valid, dirty };
-                return self.carried(context, t, from, to);
+                let moved = self.destager.carried(&mut self.tiers, context, t, from, to);
+                self.finish(context, t, |_, _, _| {});
+                self.tiers.transfers.close_runs(context);
+                return moved;
             }
             other => unreachable!("{other:?} is not answered by the log"),
         };
-        self.finish_applied(context, t, Ok(()));
+        self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Ok(()));
         self.finish(context, t, |tiers, context, id| {
             let was = tiers.blocks[id].is_dirty();
             tiers.blocks[id].dirty &= !dirty;
@@ -295,7 +294,7 @@ impl Shard {
         if self.tiers.flash.is_holding() {
             self.waiting.park_applied(&mut self.tiers.transfers[t].waiters);
         } else {
-            self.finish_applied(context, t, Err(error));
+            self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
             tiers.blocks[id].set(crate::index::DOUBTFUL);
@@ -309,21 +308,16 @@ impl Shard {
     /// leaves memory if it was clean.
     pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: u32) {
         context.stats.appends_refused += 1;
-        self.finish_applied(context, t, Err(IoError::Device));
+        self.waiting.end_applied(
+            &mut self.tiers.transfers[t].waiters,
+            context,
+            Err(IoError::Device),
+        );
         self.finish(context, t, |tiers, _, id| {
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });
         self.tiers.transfers.close_runs(context);
-    }
-
-    /// The pieces whose data is in what a transfer has moved are done.
-    fn finish_applied(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
-        self.waiting.extract(
-            &mut self.tiers.transfers[t].waiters,
-            |w| w.applied,
-            |piece| context.front.pieces_done(piece.request, 1, result),
-        );
     }
 
     /// The extent of a block is durably marked: its record may be outdated.
@@ -381,12 +375,12 @@ impl Shard {
         self.tiers.destages_failed =
             if result.is_ok() { 0 } else { self.tiers.destages_failed + 1 };
         self.count_direct(context, t);
-        self.finish_applied(context, t, result);
+        self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, result);
         if let (Err(error), true) =
             (result, self.tiers.flash.goes_past(self.tiers.transfers[t].key))
         {
             // It would only have the same written again, and again.
-            self.fail_first(context, t, error);
+            self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
         }
         self.finish(context, t, |tiers, context, id| {
             if result.is_ok() {
@@ -452,5 +446,47 @@ impl Shard {
             tiers.rescue(context, id, frame);
         });
         context.front.pieces_done(request, pieces, result);
+    }
+
+    // ---- records to the backing store ----
+
+    /// The read of a record that is to be destaged has ended without what was to be had.
+    fn record_unread(&mut self, context: &mut ShardContext<'_>, t: u32, overtaken: bool) {
+        let unread = self.destager.record_unread(&mut self.tiers, context, t, overtaken);
+        let Some(Unread { overtaken, stretch }) = unread else { return };
+        self.end_record(context, t, overtaken);
+        if stretch != NONE {
+            self.destager.stretch_read(&mut self.tiers, context, stretch);
+        }
+    }
+
+    /// A write to the backing store has ended: of a part of a record, or of one or more as a
+    /// whole.
+    fn record_written(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        from: Frame,
+        result: Outcome,
+    ) {
+        let Tiers { blocks, transfers, .. } = &mut self.tiers;
+        if result.is_ok() && transfers.destage_step(blocks, context, t, from) {
+            return;
+        }
+        self.destager.written(&self.tiers, t, result);
+        let mut t = t;
+        while t != NONE {
+            let next = self.tiers.transfers[t].next;
+            self.end_record(context, t, result.is_ok());
+            t = next;
+        }
+    }
+
+    /// The record is on the backing store, or is not needed there, or stays dirty.
+    fn end_record(&mut self, context: &mut ShardContext<'_>, t: u32, written: bool) {
+        if written {
+            note_destaged(&mut self.tiers, context, t);
+        }
+        self.finish(context, t, |_, _, _| {});
     }
 }

@@ -13,10 +13,8 @@
 //! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
 
 mod blocks;
-mod carry;
-mod clean;
 mod complete;
-mod destage;
+mod destager;
 mod dram;
 mod flash_tier;
 mod flush;
@@ -29,22 +27,18 @@ mod transfer;
 mod transfers;
 mod waiting;
 
-use forebay_effect::{EffectQueue, Segment};
+use forebay_effect::EffectQueue;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Geometry, Log, Position};
 
-use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::frames::Frame;
 use crate::front::Front;
 use crate::index::{EntryId, UNREADABLE};
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::slab::Slab;
 use crate::stats::CacheStats;
 use blocks::FlashRecord;
-pub(crate) use carry::{CarryState, Owed};
-pub(crate) use clean::{Job, JobState, Target};
-use destage::Stretch;
+pub(crate) use destager::{CarryState, JobState, Owed, Target};
+use destager::{Destager, carry};
 pub(crate) use flash_tier::MoveState;
 pub(crate) use flush::FlushState;
 pub(crate) use pieces::Access;
@@ -72,21 +66,8 @@ pub(crate) struct Shard {
     number: u8,
     tiers: Tiers,
     waiting: Waiting,
-    /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
-    job: Option<Job>,
-    /// Blocks whose record is being carried on.
-    carries: Vec<BlockKey>,
-    /// One of them could not be read.
-    carry_unread: bool,
-    /// Those of them that are being read.
-    carry_reads: u32,
-    destage_depth: u32,
-    /// The records that the job under way is about, by address.
-    scratch: Vec<(BlockKey, Position)>,
+    destager: Destager,
     recovery: Recovery,
-    stretches: Slab<Stretch>,
-    stretch_scratch: Vec<(EntryId, bool, Option<Frame>)>,
-    segments_scratch: Vec<Segment>,
 }
 
 /// Most blocks that are remembered as unreadable.
@@ -95,20 +76,11 @@ pub(crate) const UNREADABLE_MAX: usize = 64;
 impl Shard {
     pub fn new(config: &CacheConfig, number: u8) -> Self {
         let tiers = Tiers::new(config, number);
-        let region_blocks = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         Shard {
             number,
             waiting: Waiting::new(config.waiters_max),
-            job: None,
-            carries: Vec::new(),
-            carry_unread: false,
-            carry_reads: 0,
-            destage_depth: config.destage_depth.min(tiers.transfers.bounces() as u32),
-            scratch: Vec::with_capacity(region_blocks as usize),
+            destager: Destager::new(config, tiers.transfers.bounces()),
             recovery: Recovery::default(),
-            stretches: Slab::new(config.destage_depth),
-            stretch_scratch: Vec::with_capacity(64),
-            segments_scratch: Vec::with_capacity(64),
             tiers,
         }
     }
@@ -279,70 +251,69 @@ impl Shard {
             self.tiers.dram.len(),
             self.tiers.dram.capacity(),
             self.waiting.in_use(),
-            self.job
+            self.destager.job()
         )
     }
 
-    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
-    /// there is to it.
-    #[inline]
-    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
-        self.tiers.read_hit(key, start, length)
+    // ---- cleaning ----
+
+    /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
+    /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
+    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
+        self.tiers.flash.hold_cells();
+        self.destager.choose(&mut self.tiers, target, dirty, skipped);
     }
 
-    /// Starts loading what an access to `key` will look at first.
-    pub fn prefetch(&self, key: BlockKey) {
-        self.tiers.blocks.prefetch(key);
+    /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
+    pub fn clean_begin(&mut self, skipped: u64) {
+        self.destager.begin(skipped);
     }
 
-    /// Starts loading what an access to `key` will look at next.
-    pub fn prefetch_entry(&self, key: BlockKey) {
-        self.tiers.blocks.prefetch_entry(key);
+    /// The volumes (bits) of what was chosen.
+    pub fn chosen_volumes(&self) -> u64 {
+        self.destager.chosen_volumes()
     }
 
-    /// Starts loading what the end of a transfer will look at, first or (`near`) next.
-    pub fn prefetch_transfer(&self, t: u32, near: bool) {
-        if let Some(transfer) = self.tiers.transfers.get(t) {
-            if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
-        }
+    /// Pushes the job on.
+    pub fn clean_step(&mut self, context: &mut ShardContext<'_>) -> JobState {
+        self.destager.step(&mut self.tiers, context)
     }
 
-    /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
-    pub fn has_nothing_near(&self, key: BlockKey) -> bool {
-        self.tiers.blocks.is_extent_empty(key)
+    /// The volumes are synced (or not): what was destaged is clean (or to be done again).
+    /// `failed`: the volumes (bits) whose sync did not end well.
+    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) {
+        self.destager.end(&mut self.tiers, context, failed);
     }
 
-    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
-    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
-        self.tiers.blocks.granules().beyond(context, key, granules)
+    /// What was chosen will not be cleaned.
+    pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
+        self.destager.abandon(&mut self.tiers, context);
     }
 
-    /// What is held of a block.
-    pub fn held(&self, key: BlockKey) -> Held {
-        self.tiers.blocks.held(key)
+    /// What it comes to if all that is dirty in the region is carried on; `None` if that must not be.
+    pub fn carry_needs(&self, region: u32, carried: u64, geometry: &Geometry) -> Option<Owed> {
+        carry::needs(&self.tiers, region, carried, geometry)
     }
 
-    /// Gives the runs being collected to the driver.
-    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
-        self.tiers.transfers.close_runs(context);
+    /// Records that are carried on together at least, unless fewer are left.
+    pub fn carry_batch(&self, geometry: &Geometry) -> usize {
+        carry::batch(&self.tiers, geometry)
     }
 
-    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
-    /// of `blocks` whole blocks as are known to be neither cached nor in another range; says how many.
-    pub fn zero_further(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-        request: u32,
-        blocks: u32,
-    ) -> u32 {
-        self.tiers.transfers.zero_further(&self.tiers.blocks, context, key, request, blocks)
+    /// Whether a dirty record of the region could not be read.
+    pub fn region_is_unreadable(&self, region: u32) -> bool {
+        carry::is_unreadable(&self.tiers, region)
     }
 
-    /// Whether there is a place for another piece that has to wait.
-    #[inline]
-    pub fn has_place(&self) -> bool {
-        !self.waiting.is_full()
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// because it cannot be read.
+    pub fn carry_begin(&mut self, region: u32, failing: u64) {
+        self.destager.carry_begin(&self.tiers, region, failing);
+    }
+
+    /// Pushes that on.
+    pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
+        self.destager.carry_step(&mut self.tiers, context)
     }
 
     // ---- flushes ----

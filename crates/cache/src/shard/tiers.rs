@@ -231,18 +231,6 @@ impl Tiers {
         self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
     }
 
-    /// Copies into the frame those of `mask`'s granules that it lacks.
-    pub fn merge(&mut self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
-        context.stats.merges += 1;
-        let e = &self.blocks[id];
-        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
-        for (offset, length) in self.blocks.granules().runs(missing) {
-            let (from, to) =
-                (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
-            context.effects.push(Effect::Copy { from, to, length });
-        }
-    }
-
     // ---- out of DRAM ----
 
     /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is

@@ -3,6 +3,9 @@
 
 use core::mem;
 
+use forebay_effect::{IoError, Outcome};
+
+use super::ShardContext;
 use crate::slab::{Fifo, NONE, Slab};
 use crate::waiters::{Piece, Waiter};
 
@@ -64,17 +67,37 @@ impl Waiting {
         self.waiters.pop_front(list)
     }
 
-    /// Takes out of a list the waiters that `which` says, in their order; `each` gets their pieces.
-    pub fn extract(
+    /// The request that was the first to wait in this list, for a transfer that has failed, hears of
+    /// that.
+    pub fn fail_first(&mut self, list: &mut Fifo, context: &mut ShardContext<'_>, error: IoError) {
+        let mut culprit = None;
+        let caused_it = |w: &Waiter| *culprit.get_or_insert(w.piece.request) == w.piece.request;
+        self.end(list, context, caused_it, Err(error));
+    }
+
+    /// The pieces of this list whose data is in what a transfer has moved are done.
+    pub fn end_applied(
         &mut self,
         list: &mut Fifo,
+        context: &mut ShardContext<'_>,
+        result: Outcome,
+    ) {
+        self.end(list, context, |w| w.applied, result);
+    }
+
+    /// Those of a list that `which` says are done, in their order.
+    fn end(
+        &mut self,
+        list: &mut Fifo,
+        context: &mut ShardContext<'_>,
         mut which: impl FnMut(&Waiter) -> bool,
-        mut each: impl FnMut(Piece),
+        result: Outcome,
     ) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {
             if which(&self.waiters[w]) {
-                each(self.remove(w));
+                let piece = self.remove(w);
+                context.front.pieces_done(piece.request, 1, result);
             } else {
                 self.waiters.push_back(list, w);
             }

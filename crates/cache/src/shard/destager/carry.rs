@@ -1,0 +1,278 @@
+//! Carrying on: what is still owed of a region that is to be used again, and cannot be destaged.
+//!
+//! Records of volumes whose backing store takes nothing are read and written anew at the head of the
+//! log, so that the volumes of other stores find room.
+//!
+//! A dirty record that cannot be read was the only copy of its block's newest data. That this is lost
+//! must outlive its region: else the backing store's older version would come to light. So it is
+//! written down at the head of the log, in an entry without a payload, and that moves on in the same
+//! way whenever the log comes round, until somebody writes the block.
+
+use forebay_effect::IoError;
+use forebay_flash::{Append, BlockKey, Geometry, Position};
+
+use super::Destager;
+use crate::frames::Frame;
+use crate::index::{Entry, EntryId, UNREADABLE};
+use crate::shard::blocks::FlashRecord;
+use crate::shard::tiers::Tiers;
+use crate::shard::transfer::Kind;
+use crate::shard::{ShardContext, volume_bit};
+
+/// At most 1/4 of the blocks that flash can hold may be lost ones.
+const LOST_SHARE: u32 = 4;
+
+/// Records of a batch of what is carried on, where there are as many frames: batches are not so small that
+/// their headers fill what is kept free.
+const CARRY_BATCH: usize = 16;
+
+/// How carrying a region's records on stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CarryState {
+    /// Waiting for the log, or for transfers.
+    Busy,
+    /// The region holds nothing dirty any more.
+    Done,
+    /// A record could not be read.
+    Unreadable,
+    /// The log has failed.
+    Failed,
+}
+
+/// What carrying a region on comes to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Owed {
+    /// Blocks that would be lost, and are not yet.
+    pub lost: u64,
+    /// Pages of the log, at most.
+    pub pages: u64,
+}
+
+/// What is being carried on.
+#[derive(Debug, Default)]
+pub(super) struct Carrying {
+    blocks: Vec<BlockKey>,
+    /// One of them could not be read.
+    unread: bool,
+    /// Those of them that are being read.
+    reads: u32,
+}
+
+impl Destager {
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// because it cannot be read.
+    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: u64) {
+        let mut left = core::mem::take(&mut self.chosen);
+        left.clear();
+        for id in tiers.flash.blocks_of(&tiers.blocks, region) {
+            let e = &tiers.blocks[id];
+            if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
+                let hopeless = e.owed() == 0 || e.has(UNREADABLE);
+                let fails = failing & volume_bit(e.key()) != 0;
+                assert!(hopeless || fails, "data that can be read is given up for lost");
+                left.push((e.key(), position));
+            }
+        }
+        self.chosen = left;
+        self.carrying.unread = false;
+    }
+
+    /// Pushes that on.
+    pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
+        if tiers.flash.log_failed() {
+            return CarryState::Failed;
+        }
+        let mut left = core::mem::take(&mut self.chosen);
+        left.retain(|&(key, position)| {
+            let id = tiers.blocks.find_at(key, position);
+            if let Some(id) = id
+                && !self.carrying.unread
+                && self.may_carry(tiers, context, id)
+            {
+                self.carry(tiers, context, id, position);
+            }
+            id.is_some()
+        });
+        let state = match (left.is_empty(), self.carrying.unread) {
+            (true, _) => CarryState::Done,
+            (_, true) if self.carrying.blocks.is_empty() => CarryState::Unreadable,
+            _ => CarryState::Busy,
+        };
+        let log = context.log.as_deref_mut().expect("a record needs a log");
+        let together = batch(tiers, log.geometry()).min(left.len());
+        let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
+        // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
+        // needs places that it takes itself.)
+        let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
+        if self.carrying.reads == 0 && (enough || cramped) {
+            log.close_carried();
+        }
+        self.chosen = left;
+        state
+    }
+
+    fn may_carry(&self, tiers: &Tiers, context: &ShardContext<'_>, id: EntryId) -> bool {
+        let e = &tiers.blocks[id];
+        let place = if is_lost(e) {
+            tiers.transfers.may_be_loose()
+        } else {
+            tiers.transfers.bounces_free() > 0
+        };
+        place && !self.carrying.blocks.contains(&e.key()) && comes_before(tiers, context, id, None)
+    }
+
+    fn carry(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        position: Position,
+    ) {
+        let e = &tiers.blocks[id];
+        let (key, dirty) = (e.key(), e.flash_dirty);
+        let lost = is_lost(e);
+        let kind = match lost {
+            true => Kind::Carry { position, valid: 0, dirty },
+            false => Kind::CarryRead { position },
+        };
+        let t = match e.transfer() {
+            None => tiers.transfers.start_on(&mut tiers.blocks, id, kind, (0, 0)),
+            Some(_) => tiers.transfers.start(kind, key, (0, 0)),
+        };
+        self.carrying.blocks.push(key);
+        if lost {
+            return hand_on(tiers, context, t, Frame(u32::MAX));
+        }
+        let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+        tiers.transfers[t].bounce = Some(bounce);
+        self.carrying.reads += 1;
+        tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
+    }
+
+    /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` something newer has taken its
+    /// place. Whether that is the end of its transfer: else it goes on to the log.
+    pub fn carry_read(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        position: Position,
+        end: Result<bool, IoError>,
+    ) -> bool {
+        self.carrying.reads -= 1;
+        let key = tiers.transfers[t].key;
+        // (While it was read, a newer record may have come into a batch.)
+        let id = tiers.blocks.find(key).filter(|&id| comes_before(tiers, context, id, Some(t)));
+        if let (Ok(true), Some(id)) = (end, id) {
+            let e = &tiers.blocks[id];
+            let (valid, dirty) = (e.flash_valid, e.flash_dirty);
+            tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
+            let frame = tiers.transfers[t].bounce.expect("a record was read");
+            hand_on(tiers, context, t, frame);
+            return false;
+        }
+        if end.is_err() {
+            self.carrying.unread = true;
+            tiers.flash.note_unreadable(&mut tiers.blocks, key);
+        }
+        self.carrying.blocks.retain(|&carried| carried != key);
+        true
+    }
+
+    /// The log has it now, at another position, unless something newer has taken the record's place: the
+    /// regions of both.
+    pub fn carried(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        from: Position,
+        to: FlashRecord,
+    ) -> Option<(u32, u32)> {
+        let key = tiers.transfers[t].key;
+        self.carrying.blocks.retain(|&carried| carried != key);
+        let id = tiers.blocks.find_at(key, from);
+        let log = context.log.as_deref().expect("a record needs a log");
+        let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
+        if let Some(id) = id {
+            context.stats.carried_lost += u64::from(to.valid == 0);
+            context.stats.carried += u64::from(to.valid != 0);
+            tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
+        }
+        moved
+    }
+}
+
+/// What it comes to if all that is dirty in the region is carried on; `None` if that must not be:
+/// because a record is to be destaged, being of a volume that is none of `carried` (bits), or
+/// because too much is lost (that keeps its entry in the index, and others need some).
+pub(in crate::shard) fn needs(
+    tiers: &Tiers,
+    region: u32,
+    carried: u64,
+    geometry: &Geometry,
+) -> Option<Owed> {
+    let mut owed = Owed::default();
+    let mut records: u64 = 0;
+    let block = geometry.block_pages();
+    for e in tiers.flash.blocks_of(&tiers.blocks, region).map(|id| &tiers.blocks[id]) {
+        if e.flash_dirty == 0 {
+            continue;
+        }
+        if is_lost(e) {
+            // Each may come to stand in a batch of its own.
+            owed.pages += 1;
+            owed.lost += u64::from(e.owed() != 0 && e.lost_on_flash() == 0);
+        } else if carried & volume_bit(e.key()) != 0 {
+            owed.pages += u64::from(block);
+            records += 1;
+        } else {
+            return None;
+        }
+    }
+    // With the headers of batches, and what may be left at the end of a region.
+    owed.pages += records.div_ceil(batch(tiers, geometry) as u64) + 2;
+    let most = tiers.flash.entries() / LOST_SHARE;
+    (owed.lost == 0 || tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
+}
+
+/// Records that are carried on together at least, unless fewer are left.
+pub(in crate::shard) fn batch(tiers: &Tiers, geometry: &Geometry) -> usize {
+    let most =
+        geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
+    (most.max(1) as usize).min(CARRY_BATCH).min(tiers.transfers.bounces())
+}
+
+/// Whether a dirty record of the region could not be read.
+pub(in crate::shard) fn is_unreadable(tiers: &Tiers, region: u32) -> bool {
+    let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
+    tiers.flash.region_has_dirty(&tiers.blocks, region, dirty)
+}
+
+/// Whether the block's record can be carried on now, by a transfer of its `own`. While a newer record
+/// of the block waits for a batch, it can: what is carried comes first in the log. Once the newer
+/// record is in a batch, it must not: the entry would come later and void it. Nor need it, since the
+/// newer record replaces the old one when the batch is written.
+fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
+    let e = &tiers.blocks[id];
+    e.transfer() == own
+        || e.transfer().is_none_or(|t| {
+            let log = context.log.as_deref().expect("a record needs a log");
+            matches!(tiers.transfers[t].kind, Kind::Append { .. }) && log.is_waiting(e.key())
+        })
+}
+
+/// Gives the log what is carried on.
+fn hand_on(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
+    let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
+        unreachable!("a record is carried on")
+    };
+    let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
+    let log = context.log.as_deref_mut().expect("a record needs a log");
+    log.carry(Append { ticket, key, valid, dirty, slot: frame, urgent: true });
+}
+
+/// Whether what is carried on of the record is that it is lost.
+fn is_lost(e: &Entry) -> bool {
+    e.owed() == 0 || e.has(UNREADABLE)
+}

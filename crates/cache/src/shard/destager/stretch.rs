@@ -1,0 +1,409 @@
+//! The records that a job has chosen, on their way to the backing store.
+//!
+//! A record goes from its frame if that holds the same version, else by way of a bounce frame. The
+//! records of consecutive blocks that are dirty as a whole make a *stretch*: they are read side by
+//! side, and when the last is there the stretch is one write. A record that turns out to be
+//! overtaken or unreadable leaves a gap; what is left and right of it goes as writes of its own.
+
+use forebay_effect::{Effect, Place, Segment};
+use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Position};
+
+use super::{Destager, Job, is_owed};
+use crate::frames::Frame;
+use crate::index::{EntryId, WANTS_APPEND};
+use crate::shard::tiers::Tiers;
+use crate::shard::transfer::Kind;
+use crate::shard::transfers::backing;
+use crate::shard::{ShardContext, volume_bit};
+use crate::slab::NONE;
+
+/// Longest stretch, in blocks and in bytes.
+const STRETCH_BLOCKS_MAX: usize = 32;
+const STRETCH_BYTES_MAX: usize = 1 << 20;
+
+/// Records of consecutive blocks whose bytes are being collected. Their transfers are linked by
+/// block, through [`Transfer::next`](super::transfer::Transfer).
+#[derive(Debug)]
+pub(super) struct Stretch {
+    first: u32,
+    /// Reads of flash under way.
+    reading: u32,
+}
+
+/// One that is to be one: its block, whether that is being appended, and the frame that holds the
+/// record's version.
+pub(super) type Member = (EntryId, bool, Option<Frame>);
+
+/// What is left to do for a record that could not be used: its transfer ends, then its stretch has one
+/// read less.
+pub(in crate::shard) struct Unread {
+    pub overtaken: bool,
+    /// Or [`NONE`].
+    pub stretch: u32,
+}
+
+/// How a record that was chosen stands.
+enum Standing {
+    /// It is no longer the newest, or no longer dirty.
+    NotOwed,
+    /// Something else is under way on its block.
+    Busy,
+    /// Ready; `appending`: beside the append of a newer version.
+    Ready { id: EntryId, appending: bool },
+}
+
+impl Destager {
+    /// Starts to write the next records; false if that must wait for other transfers to end.
+    pub(super) fn next(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        job: &mut Job,
+    ) -> bool {
+        let Some(&(key, position)) = self.chosen.get(job.cursor) else { return false };
+        let (id, appending) = match standing(tiers, job, key, position) {
+            Standing::Ready { id, appending } => (id, appending),
+            Standing::NotOwed => {
+                job.cursor += 1;
+                return true;
+            }
+            Standing::Busy => {
+                job.again = true;
+                job.cursor += 1;
+                return true;
+            }
+        };
+        let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
+            self.destage_stretch(tiers, context, job)
+        } else {
+            self.destage_parts(tiers, context, id, appending)
+        };
+        if taken == 0 {
+            return false;
+        }
+        job.cursor += taken;
+        job.in_flight += 1;
+        job.volumes |= volume_bit(key);
+        true
+    }
+
+    /// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
+    fn destage_parts(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        appending: bool,
+    ) -> usize {
+        match frame_of_record(tiers, id, appending) {
+            Some(frame) => {
+                let t = self.start_record(tiers, context, id, appending, Some(frame));
+                tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+            }
+            None if tiers.transfers.bounces_free() == 0 => return 0,
+            None => {
+                let t = self.start_record(tiers, context, id, appending, None);
+                self.read_record(tiers, context, id, t);
+            }
+        }
+        1
+    }
+
+    /// Starts to write the record at the cursor and those that follow on it; the number of them,
+    /// 0 if that must wait for bounce frames.
+    fn destage_stretch(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        job: &Job,
+    ) -> usize {
+        let mut members = core::mem::take(&mut self.members_scratch);
+        members.clear();
+        let most = STRETCH_BLOCKS_MAX
+            .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
+        let first = self.chosen[job.cursor].0;
+        let mut reads = 0;
+        for (n, &(key, position)) in self.chosen[job.cursor..].iter().take(most).enumerate() {
+            let follows =
+                key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
+            let Standing::Ready { id, appending } = standing(tiers, job, key, position) else {
+                break;
+            };
+            if !follows || tiers.blocks[id].owed() != tiers.blocks.granules().all() {
+                break;
+            }
+            let frame = frame_of_record(tiers, id, appending);
+            if frame.is_none() && reads == tiers.transfers.bounces_free() {
+                if job.in_flight > 0 {
+                    // More will be free; a stretch is not cut short for that.
+                    members.clear();
+                }
+                break;
+            }
+            reads += usize::from(frame.is_none());
+            members.push((id, appending, frame));
+        }
+        if !members.is_empty() {
+            self.start_stretch(tiers, context, &members, reads as u32);
+        }
+        let taken = members.len();
+        context.stats.destaged_together += if taken > 1 { taken as u64 } else { 0 };
+        self.members_scratch = members;
+        taken
+    }
+
+    fn start_stretch(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        members: &[Member],
+        reading: u32,
+    ) {
+        let stretch = self.stretches.insert(Stretch { first: NONE, reading });
+        let mut last = NONE;
+        for &(id, appending, frame) in members {
+            let t = self.start_record(tiers, context, id, appending, frame);
+            tiers.transfers[t].stretch = stretch;
+            match last {
+                NONE => self.stretches[stretch].first = t,
+                last => tiers.transfers[last].next = t,
+            }
+            last = t;
+            if frame.is_none() {
+                self.read_record(tiers, context, id, t);
+            }
+        }
+        if reading == 0 {
+            self.write_stretch(tiers, context, stretch);
+        }
+    }
+
+    /// A transfer of the block's record, from a frame or by way of a bounce frame.
+    fn start_record(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        appending: bool,
+        frame: Option<Frame>,
+    ) -> u32 {
+        let e = &tiers.blocks[id];
+        context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
+        let (key, rest) = (e.key(), e.owed());
+        let position = e.position().expect("a record to destage");
+        let range = tiers.blocks.granules().range_within(context, key);
+        let kind = match frame {
+            Some(from) => Kind::DestageRecord { rest, from, position },
+            None => Kind::DestageRead { position },
+        };
+        if appending {
+            tiers.transfers.start(kind, key, range)
+        } else {
+            tiers.transfers.start_on(&mut tiers.blocks, id, kind, range)
+        }
+    }
+
+    fn read_record(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        t: u32,
+    ) {
+        let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+        tiers.transfers[t].bounce = Some(bounce);
+        tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
+    }
+
+    /// The record is in its bounce frame: on to the backing store.
+    pub fn record_read(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
+        let key: BlockKey = tiers.transfers[t].key;
+        let id = tiers.blocks.entry_of(key);
+        let from: Frame = tiers.transfers[t].bounce.expect("a bounce frame was read into");
+        let e = &tiers.blocks[id];
+        let position = e.position().expect("the record was just verified");
+        tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
+        match tiers.transfers[t].stretch {
+            NONE => {
+                tiers.transfers.destage_step(&tiers.blocks, context, t, from);
+            }
+            stretch => self.stretch_read(tiers, context, stretch),
+        }
+    }
+
+    /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
+    /// this one any more), or it cannot be read. What is left to do, unless it is written from memory.
+    pub fn record_unread(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        overtaken: bool,
+    ) -> Option<Unread> {
+        let key = tiers.transfers[t].key;
+        let Kind::DestageRead { position } = tiers.transfers[t].kind else {
+            unreachable!("a record is read")
+        };
+        let entry = tiers.blocks.find(key);
+        let here = entry.filter(|&id| tiers.blocks[id].position() == Some(position));
+        let overtaken = overtaken || here.is_none();
+        if let (false, Some(id)) = (overtaken, here)
+            && tiers.blocks[id].transfer() == Some(t)
+        {
+            let e = &tiers.blocks[id];
+            let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
+            if newer && tiers.flash.logs(key) {
+                // What is newer has to be on flash before it is on the backing store: the next start may find
+                // the record whole, and then it would count as clean. A newer one takes its place.
+                tiers.blocks[id].set(WANTS_APPEND);
+            } else if let (true, Some(frame)) = (there, e.frame()) {
+                self.destage_from_frame(tiers, context, t, frame);
+                return None;
+            }
+        }
+        if !overtaken {
+            tiers.flash.note_unreadable(&mut tiers.blocks, key);
+        }
+        if let Some(job) = &mut self.job {
+            job.unreadable |= !overtaken;
+        }
+        let stretch = tiers.transfers[t].stretch;
+        match stretch {
+            NONE => self.write_ended(),
+            stretch => {
+                self.leave_stretch(tiers, stretch, t);
+                context.stats.destage_gaps += 1;
+            }
+        }
+        Some(Unread { overtaken, stretch })
+    }
+
+    /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
+    fn destage_from_frame(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        t: u32,
+        frame: Frame,
+    ) {
+        let key = tiers.transfers[t].key;
+        let id = tiers.blocks.entry_of(key);
+        let e = &tiers.blocks[id];
+        let position = e.position().expect("the record is here");
+        tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
+        context.stats.destaged_past_loss += 1;
+        let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, NONE);
+        if stretch != NONE {
+            self.leave_stretch(tiers, stretch, t);
+            tiers.transfers[t].next = NONE;
+            context.stats.destage_gaps += 1;
+            if let Some(job) = &mut self.job {
+                job.in_flight += 1;
+            }
+        }
+        tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+        if stretch != NONE {
+            self.stretch_read(tiers, context, stretch);
+        }
+    }
+
+    /// One of the stretch's reads has ended.
+    pub fn stretch_read(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        stretch: u32,
+    ) {
+        self.stretches[stretch].reading -= 1;
+        if self.stretches[stretch].reading == 0 {
+            self.write_stretch(tiers, context, stretch);
+        }
+    }
+
+    /// Takes a transfer out of its stretch.
+    fn leave_stretch(&mut self, tiers: &mut Tiers, stretch: u32, t: u32) {
+        let next = tiers.transfers[t].next;
+        if self.stretches[stretch].first == t {
+            self.stretches[stretch].first = next;
+            return;
+        }
+        let mut before = self.stretches[stretch].first;
+        while tiers.transfers[before].next != t {
+            before = tiers.transfers[before].next;
+        }
+        tiers.transfers[before].next = next;
+    }
+
+    /// Everything is there: one write for each part without a gap.
+    fn write_stretch(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, stretch: u32) {
+        let mut first = self.stretches.remove(stretch).first;
+        // The stretch itself was counted as one.
+        let mut writes = 0;
+        while first != NONE {
+            first = self.write_part(tiers, context, first);
+            writes += 1;
+        }
+        match (writes, &mut self.job) {
+            (0, _) => self.write_ended(),
+            (more, Some(job)) => job.in_flight += more - 1,
+            _ => {}
+        }
+    }
+
+    /// Writes what follows on `first` without a gap; the transfer after that, or [`NONE`].
+    fn write_part(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, first: u32) -> u32 {
+        let mut segments = core::mem::take(&mut self.segments_scratch);
+        segments.clear();
+        let mut last = first;
+        loop {
+            let t = &mut tiers.transfers[last];
+            let Kind::DestageRecord { rest, from, .. } = &mut t.kind else {
+                unreachable!("a stretch of records that are there")
+            };
+            *rest = 0;
+            let place = Place::Slot { slot: *from, offset: 0 };
+            segments.push(Segment { place, length: (t.end - t.start) as u32 });
+            let (end, next) = (t.end, t.next);
+            let careless = context.front.sabotage.is(Bug::GapWrittenOver);
+            if next == NONE || (tiers.transfers[next].start != end && !careless) {
+                break;
+            }
+            last = next;
+        }
+        let after = core::mem::replace(&mut tiers.transfers[last].next, NONE);
+        let t = &tiers.transfers[first];
+        let (token, device) = (tiers.transfers.token(first), backing(t.key.volume()));
+        let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
+        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
+        stats.backing_write_bytes += u64::from(length);
+        let effect = Effect::Write { token, device, offset, length };
+        context.effects.push_slice(effect, &segments);
+        self.segments_scratch = segments;
+        after
+    }
+}
+
+/// A block whose newer version is being appended is not waited for: that append may itself
+/// wait for the region to become free. Its record is destaged *beside* the append. Nothing
+/// can overtake: the newer version is destaged by a later job, and until then nobody reads
+/// these granules from the backing store, because the newer record holds them all.
+fn standing(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> Standing {
+    match tiers.blocks.find(key) {
+        Some(id) if is_owed(tiers, job, id, position) => match tiers.blocks[id].transfer() {
+            None => Standing::Ready { id, appending: false },
+            Some(t) if matches!(tiers.transfers[t].kind, Kind::Append { .. }) => {
+                Standing::Ready { id, appending: true }
+            }
+            Some(_) => Standing::Busy,
+        },
+        _ => Standing::NotOwed,
+    }
+}
+
+/// The frame that holds the version of the block's record.
+fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame> {
+    let e = &tiers.blocks[id];
+    let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
+    e.frame().filter(|_| same)
+}
