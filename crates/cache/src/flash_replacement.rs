@@ -16,9 +16,9 @@
 //! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 
-use crate::index::{EntryId, NONE};
+use crate::index::EntryId;
 use forebay_flash::BlockKey;
-use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
+use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,14 +32,6 @@ pub(crate) enum Residence {
     Leaving,
 }
 
-/// Entries in the order in which they came.
-#[derive(Clone, Copy, Debug)]
-struct List {
-    oldest: EntryId,
-    newest: EntryId,
-    len: u32,
-}
-
 /// The accounting of one shard. Entries are named by their number in the index.
 #[derive(Debug)]
 pub(crate) struct FlashReplacement {
@@ -47,8 +39,8 @@ pub(crate) struct FlashReplacement {
     blocks: u32,
     policy: Replacement,
     residences: Vec<(Residence, bool)>,
-    /// Neighbours in a list: older, newer.
-    links: Vec<(EntryId, EntryId)>,
+    /// The lists below: who came last is in front, who came first gives way first.
+    links: Links,
     copies: List,
     dirty_copies: List,
     pinned: List,
@@ -57,8 +49,6 @@ pub(crate) struct FlashReplacement {
     pub destage_wanted: bool,
 }
 
-const EMPTY: List = List { oldest: NONE, newest: NONE, len: 0 };
-
 impl FlashReplacement {
     pub fn new(blocks: u32, entries: u32) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
@@ -66,17 +56,19 @@ impl FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, &Parameters::new(Kind::Lru)),
             residences: vec![(Residence::Uncounted, false); entries as usize],
-            links: vec![(NONE, NONE); entries as usize],
-            copies: EMPTY,
-            dirty_copies: EMPTY,
-            pinned: EMPTY,
-            leaving: EMPTY,
+            links: Links::new(entries),
+            copies: List::EMPTY,
+            dirty_copies: List::EMPTY,
+            pinned: List::EMPTY,
+            leaving: List::EMPTY,
             destage_wanted: false,
         }
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (self.residences.len() * (2 + 8)) as u64 + self.policy.metadata_bytes()
+        (self.residences.len() * 2) as u64
+            + self.links.memory_bytes()
+            + self.policy.metadata_bytes()
     }
 
     pub fn residence(&self, id: EntryId) -> Residence {
@@ -94,18 +86,19 @@ impl FlashReplacement {
 
     /// Blocks over the size.
     pub fn excess(&self) -> u32 {
-        let held = self.policy.len() + self.copies.len + self.dirty_copies.len + self.pinned.len;
+        let held =
+            self.policy.len() + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
         held.saturating_sub(self.blocks)
     }
 
     /// Dirty records of blocks in memory.
     pub fn dirty_copies(&self) -> u32 {
-        self.dirty_copies.len
+        self.dirty_copies.len()
     }
 
     /// Nobody can give way any more.
     pub fn is_exhausted(&self) -> bool {
-        self.pinned.len >= self.blocks
+        self.pinned.len() >= self.blocks
     }
 
     /// The entry of block `key` counts as `to` from now on, at the protected end.
@@ -128,13 +121,11 @@ impl FlashReplacement {
 
     /// Chooses who gives way, and lets it leave.
     pub fn evict(&mut self) -> Option<EntryId> {
-        let copy = (self.copies.oldest != NONE).then_some(self.copies.oldest);
-        let dirty = (self.dirty_copies.oldest != NONE).then_some(self.dirty_copies.oldest);
-        let (victim, from) = match (copy, dirty) {
-            (Some(copy), _) => (copy, Residence::CleanCopy),
-            (None, dirty) => match self.policy.evict(None) {
+        let (victim, from) = match self.copies.back() {
+            Some(copy) => (copy, Residence::CleanCopy),
+            None => match self.policy.evict(None) {
                 Some(victim) => (victim, Residence::FlashOnly),
-                None => (dirty?, Residence::DirtyCopy),
+                None => (self.dirty_copies.back()?, Residence::DirtyCopy),
             },
         };
         if from != Residence::FlashOnly {
@@ -147,10 +138,7 @@ impl FlashReplacement {
 
     /// Those who leave, in that order.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
-        let first = Some(self.leaving.oldest).filter(|&id| id != NONE);
-        core::iter::successors(first, |&id| {
-            Some(self.links[id as usize].1).filter(|&newer| newer != NONE)
-        })
+        self.links.from_back(&self.leaving)
     }
 
     /// Those who would give way next.
@@ -158,44 +146,25 @@ impl FlashReplacement {
         self.policy.likely_victims()
     }
 
-    fn list(&mut self, residence: Residence) -> &mut List {
-        match residence {
+    fn link(&mut self, id: EntryId, residence: Residence) {
+        let (links, list) = self.list(residence);
+        links.push_front(list, id);
+    }
+
+    fn unlink(&mut self, id: EntryId, residence: Residence) {
+        let (links, list) = self.list(residence);
+        links.remove(list, id);
+    }
+
+    fn list(&mut self, residence: Residence) -> (&mut Links, &mut List) {
+        let list = match residence {
             Residence::CleanCopy => &mut self.copies,
             Residence::DirtyCopy => &mut self.dirty_copies,
             Residence::Pinned => &mut self.pinned,
             Residence::Leaving => &mut self.leaving,
             Residence::Uncounted | Residence::FlashOnly => unreachable!("no list"),
-        }
-    }
-
-    fn link(&mut self, id: EntryId, residence: Residence) {
-        let list = self.list(residence);
-        let newest = core::mem::replace(&mut list.newest, id);
-        list.len += 1;
-        if newest == NONE {
-            list.oldest = id;
-        } else {
-            self.links[newest as usize].1 = id;
-        }
-        self.links[id as usize] = (newest, NONE);
-    }
-
-    fn unlink(&mut self, id: EntryId, residence: Residence) {
-        let (older, newer) = self.links[id as usize];
-        let list = self.list(residence);
-        list.len -= 1;
-        if older == NONE {
-            list.oldest = newer;
-        }
-        if newer == NONE {
-            list.newest = older;
-        }
-        if older != NONE {
-            self.links[older as usize].1 = newer;
-        }
-        if newer != NONE {
-            self.links[newer as usize].0 = older;
-        }
+        };
+        (&mut self.links, list)
     }
 }
 
@@ -216,10 +185,10 @@ impl core::fmt::Display for FlashReplacement {
             "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
              destage wanted: {destage_wanted}",
             policy.len(),
-            copies.len,
-            dirty_copies.len,
-            pinned.len,
-            leaving.len
+            copies.len(),
+            dirty_copies.len(),
+            pinned.len(),
+            leaving.len()
         )
     }
 }

@@ -1,14 +1,15 @@
 //! DRAM frames: which are free, whose the others are, and which are dirty since when.
 
+use forebay_replacement::{Links, List};
+
 use crate::index::{EntryId, NONE};
+
 /// A frame of DRAM, by the driver's number: what effects call a slot.
 pub(crate) use forebay_effect::Slot as Frame;
 
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
     entry: EntryId,
-    dirty_prev: u32,
-    dirty_next: u32,
     /// When the frame's block became dirty, in dirtyings of this shard.
     dirty_since: u64,
 }
@@ -19,19 +20,21 @@ pub(crate) struct Frames {
     base: u32,
     states: Vec<FrameState>,
     free: Vec<u32>,
-    /// Oldest and newest dirty frame of each volume.
-    dirty: Vec<(u32, u32)>,
+    /// The dirty frames of each volume, the newest in front.
+    dirty: Vec<List>,
+    links: Links,
     dirtyings: u64,
 }
 
 impl Frames {
     pub fn new(base: u32, count: u32, volumes: usize) -> Self {
-        let state = FrameState { entry: NONE, dirty_prev: NONE, dirty_next: NONE, dirty_since: 0 };
+        let state = FrameState { entry: NONE, dirty_since: 0 };
         Frames {
             base,
             states: vec![state; count as usize],
             free: (0..count).rev().collect(),
-            dirty: vec![(NONE, NONE); volumes],
+            dirty: vec![List::EMPTY; volumes],
+            links: Links::new(count),
             dirtyings: 0,
         }
     }
@@ -70,36 +73,19 @@ impl Frames {
     /// Appends a frame to its volume's dirty list.
     pub fn push_dirty(&mut self, frame: Frame, volume: usize) {
         let local = self.local(frame);
-        let (head, tail) = self.dirty[volume];
         self.dirtyings += 1;
-        let state = &mut self.states[local as usize];
-        (state.dirty_prev, state.dirty_next, state.dirty_since) = (tail, NONE, self.dirtyings);
-        match tail {
-            NONE => self.dirty[volume] = (local, local),
-            t => {
-                self.states[t as usize].dirty_next = local;
-                self.dirty[volume] = (head, local);
-            }
-        }
+        self.states[local as usize].dirty_since = self.dirtyings;
+        self.links.push_front(&mut self.dirty[volume], local);
     }
     pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
-        let FrameState { dirty_prev, dirty_next, .. } = self.states[self.local(frame) as usize];
-        match dirty_prev {
-            NONE => self.dirty[volume].0 = dirty_next,
-            p => self.states[p as usize].dirty_next = dirty_next,
-        }
-        match dirty_next {
-            NONE => self.dirty[volume].1 = dirty_prev,
-            n => self.states[n as usize].dirty_prev = dirty_prev,
-        }
+        let local = self.local(frame);
+        self.links.remove(&mut self.dirty[volume], local);
     }
     /// The entry longest in the volume's dirty list, and since when.
     pub fn oldest_dirty(&self, volume: usize) -> Option<(EntryId, u64)> {
-        let head = self.dirty[volume].0;
-        (head != NONE).then(|| {
-            let s = &self.states[head as usize];
-            (s.entry, s.dirty_since)
-        })
+        let oldest = self.dirty[volume].back()?;
+        let state = &self.states[oldest as usize];
+        Some((state.entry, state.dirty_since))
     }
     /// The count of dirtyings so far: what became dirty until now has at most this number.
     pub fn dirtyings(&self) -> u64 {
@@ -107,9 +93,10 @@ impl Frames {
     }
     /// Makes room for one more volume.
     pub fn add_volume(&mut self) {
-        self.dirty.push((NONE, NONE));
+        self.dirty.push(List::EMPTY);
     }
     pub fn memory_bytes(&self) -> u64 {
-        (self.states.len() * size_of::<FrameState>() + self.free.capacity() * 4) as u64
+        let states = self.states.len() * size_of::<FrameState>();
+        (states + self.free.capacity() * 4) as u64 + self.links.memory_bytes()
     }
 }

@@ -43,8 +43,8 @@ pub(in crate::shard) struct Unread {
     pub stretch: u32,
 }
 
-/// How a record that was chosen stands.
-enum Standing {
+/// What can be done with a record that was chosen.
+enum RecordState {
     /// It is no longer the newest, or no longer dirty.
     NotOwed,
     /// Something else is under way on its block.
@@ -62,13 +62,13 @@ impl Destager {
         job: &mut Job,
     ) -> bool {
         let Some(&(key, position)) = self.chosen.get(job.cursor) else { return false };
-        let (id, appending) = match standing(tiers, job, key, position) {
-            Standing::Ready { id, appending } => (id, appending),
-            Standing::NotOwed => {
+        let (id, appending) = match state_of(tiers, job, key, position) {
+            RecordState::Ready { id, appending } => (id, appending),
+            RecordState::NotOwed => {
                 job.cursor += 1;
                 return true;
             }
-            Standing::Busy => {
+            RecordState::Busy => {
                 job.again = true;
                 job.cursor += 1;
                 return true;
@@ -127,7 +127,7 @@ impl Destager {
         for (n, &(key, position)) in self.chosen[job.cursor..].iter().take(most).enumerate() {
             let follows =
                 key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
-            let Standing::Ready { id, appending } = standing(tiers, job, key, position) else {
+            let RecordState::Ready { id, appending } = state_of(tiers, job, key, position) else {
                 break;
             };
             if !follows || tiers.blocks[id].owed() != tiers.blocks.granules().all() {
@@ -388,16 +388,16 @@ impl Destager {
 /// wait for the region to become free. Its record is destaged *beside* the append. Nothing
 /// can overtake: the newer version is destaged by a later job, and until then nobody reads
 /// these granules from the backing store, because the newer record holds them all.
-fn standing(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> Standing {
+fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> RecordState {
     match tiers.blocks.find(key) {
         Some(id) if is_owed(tiers, job, id, position) => match tiers.blocks[id].transfer() {
-            None => Standing::Ready { id, appending: false },
+            None => RecordState::Ready { id, appending: false },
             Some(t) if matches!(tiers.transfers[t].kind, Kind::Append { .. }) => {
-                Standing::Ready { id, appending: true }
+                RecordState::Ready { id, appending: true }
             }
-            Some(_) => Standing::Busy,
+            Some(_) => RecordState::Busy,
         },
-        _ => Standing::NotOwed,
+        _ => RecordState::NotOwed,
     }
 }
 
