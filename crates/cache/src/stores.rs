@@ -6,7 +6,7 @@
 //! - Of several volumes each may have dirty as much as half of flash. Beyond that its writes wait
 //!   until some of it is destaged, which begins at three quarters of the share.
 //! - A store that has failed [`FAILURES_MAX`] times in a row is *known to fail*: who reclaims a region
-//!   does not try it but carries its records on to the head of the log (`shard/carry.rs`). From
+//!   does not try it but carries its records on to the head of the log (`shard/destager/carry.rs`). From
 //!   time to time a *probe* tries it again.
 //! - When writes have waited for a store that is known to fail for `give_up_after`, its volume is
 //!   *suspended*: they are told, and so is who comes later, until the store takes something again.

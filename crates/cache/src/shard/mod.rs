@@ -1,4 +1,8 @@
-//! A shard: the index, the DRAM frames and the state of each block.
+//! A shard: a part of the blocks, and the state of each of them.
+//!
+//! [`Tiers`] says where blocks are and moves them. What a piece of a request does is evaluated there, and
+//! ends in `pieces.rs`; a transfer ends in `complete.rs`. [`Destager`] brings what is dirty on flash to
+//! the backing stores. The parts of all these have private fields, and a file each.
 //!
 //! **One transfer a block.** At most one device operation is under way on a block at any time;
 //! whatever else touches the block then waits, unless it can be answered from granules that

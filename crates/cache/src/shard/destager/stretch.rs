@@ -23,7 +23,7 @@ const STRETCH_BLOCKS_MAX: usize = 32;
 const STRETCH_BYTES_MAX: usize = 1 << 20;
 
 /// Records of consecutive blocks whose bytes are being collected. Their transfers are linked by
-/// block, through [`Transfer::next`](super::transfer::Transfer).
+/// block, through [`Transfer::next`](crate::shard::transfer::Transfer).
 #[derive(Debug)]
 pub(super) struct Stretch {
     first: u32,
