@@ -372,8 +372,7 @@ impl Shard {
             self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, frame);
             return;
         }
-        self.tiers.destages_failed =
-            if result.is_ok() { 0 } else { self.tiers.destages_failed + 1 };
+        self.tiers.note_destage(result.is_ok());
         self.count_direct(context, t);
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, result);
         if let (Err(error), true) =

@@ -1,8 +1,11 @@
 //! Flushes of volumes, a shard's part of them: what is dirty in DRAM when one begins has to leave it, to
 //! the log or, without one, to the backing store.
 
+use super::ShardContext;
 use super::blocks::Blocks;
-use crate::index::{EntryId, FLUSHING};
+use super::tiers::Tiers;
+use super::transfer::Kind;
+use crate::index::{EntryId, FLUSHING, WANTS_APPEND};
 
 /// How a shard's part of a flush stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,4 +84,45 @@ impl Flushes {
         flush.active = false;
         FlushState::Done { failed: flush.failed }
     }
+}
+
+/// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
+/// covers has been handed to the log, or, without one, is on the backing store.
+pub(super) fn step(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    volume: usize,
+    budget: u32,
+) -> FlushState {
+    if !tiers.flushes.is_active(volume) {
+        return FlushState::Idle;
+    }
+    for _ in 0..budget {
+        let Some((id, since)) = tiers.blocks.oldest_dirty(volume) else { break };
+        if !tiers.flushes.covers(volume, since) {
+            break;
+        }
+        if let Some(t) = tiers.blocks[id].transfer() {
+            // Destaged already, or appended when the transfer under way ends.
+            let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
+            tiers.blocks.unlist_dirty(id);
+            tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+            tiers.flushes.wait_for_one(volume);
+        } else if tiers.flash.logs(tiers.blocks[id].key()) {
+            if tiers.append(context, id, true).is_none() {
+                tiers.flushes.give_up(volume);
+            }
+        } else {
+            tiers.blocks[id].set(FLUSHING);
+            tiers.flushes.wait_for_one(volume);
+            tiers.blocks.unlist_dirty(id);
+            tiers.destage(context, id);
+        }
+    }
+    tiers.transfers.close_runs(context);
+    let left = tiers.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
+    if tiers.flushes.covers(volume, left) {
+        return FlushState::More;
+    }
+    tiers.flushes.end(volume)
 }

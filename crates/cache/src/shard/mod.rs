@@ -95,7 +95,7 @@ impl Shard {
     }
 
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        (self.tiers.policy, self.tiers.acknowledge) = (policy, acknowledge);
+        self.tiers.set_policy(policy, acknowledge);
     }
 
     /// Whether a record that is called dirty is on its way to the log.
@@ -336,7 +336,7 @@ impl Shard {
         volume: usize,
         budget: u32,
     ) -> FlushState {
-        self.tiers.flush_step(context, volume, budget)
+        flush::step(&mut self.tiers, context, volume, budget)
     }
 
     // ---- regions ----

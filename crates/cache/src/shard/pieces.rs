@@ -148,8 +148,7 @@ impl Shard {
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
                     }
-                    // The next one tries again.
-                    self.tiers.destages_failed = 0;
+                    self.tiers.forget_failed_destages();
                     return Access::Done(Err(IoError::Device));
                 }
                 context.stats.waits_room += 1;

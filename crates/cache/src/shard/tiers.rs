@@ -16,13 +16,13 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
 use super::flash_tier::FlashTier;
-use super::flush::{FlushState, Flushes};
+use super::flush::Flushes;
 use super::transfer::Kind;
 use super::transfers::Transfers;
 use crate::config::CacheConfig;
 use crate::flash_replacement::FlashReplacement;
 use crate::frames::{Frame, Frames};
-use crate::index::{EntryId, FLUSHING, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
+use crate::index::{EntryId, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::waiters::Piece;
 
@@ -56,13 +56,13 @@ pub(super) struct Tiers {
     pub flash: FlashTier,
     pub transfers: Transfers,
     pub flushes: Flushes,
-    pub policy: WritePolicy,
-    pub acknowledge: Acknowledge,
-    pub partial: Partial,
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+    partial: Partial,
     /// Something became free since those that wait for room were last tried.
     pub room: bool,
     /// Failed destages in a row, without a flash tier.
-    pub destages_failed: u32,
+    destages_failed: u32,
 }
 
 impl Tiers {
@@ -103,6 +103,20 @@ impl Tiers {
             room: false,
             destages_failed: 0,
         }
+    }
+
+    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        (self.policy, self.acknowledge) = (policy, acknowledge);
+    }
+
+    /// A destage from DRAM has ended, well or not.
+    pub fn note_destage(&mut self, good: bool) {
+        self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
+    }
+
+    /// Who waited for room was told that destages fail: the next one tries again.
+    pub fn forget_failed_destages(&mut self) {
+        self.destages_failed = 0;
     }
 
     /// How an access to one block ends, or what it waits for.
@@ -235,7 +249,7 @@ impl Tiers {
 
     /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is
     /// a new one.
-    pub fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
+    fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         for _ in 0..VICTIMS_MAX {
             if self.dram.has_room() {
                 return;
@@ -245,7 +259,7 @@ impl Tiers {
     }
 
     /// Makes a block leave though the accounting has room: no frame is free.
-    pub fn push_out(&mut self, context: &mut ShardContext<'_>) {
+    fn push_out(&mut self, context: &mut ShardContext<'_>) {
         for _ in 0..VICTIMS_MAX {
             if self.blocks.frames_free() > 0 || self.transfers.in_use() > 0 {
                 return;
@@ -273,7 +287,7 @@ impl Tiers {
     }
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.
-    pub fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+    fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         let e = &self.blocks[id];
         debug_assert!(e.has(LEAVING) && e.transfer().is_none());
         if e.dirty != 0 {
@@ -323,7 +337,7 @@ impl Tiers {
 
     /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
     /// one the backing store. `None` when that is impossible (the log has failed).
-    pub fn persist(
+    fn persist(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -403,7 +417,7 @@ impl Tiers {
 
     /// Has the extent of a block with a record durably marked before a direct write outdates
     /// the record.
-    pub fn activate(&mut self, context: &mut ShardContext<'_>, id: EntryId, poison: bool) -> Step {
+    fn activate(&mut self, context: &mut ShardContext<'_>, id: EntryId, poison: bool) -> Step {
         assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
         if self.flash.log_failed() {
             // The record cannot be disowned any more: the backing store must not move on.
@@ -445,48 +459,5 @@ impl Tiers {
         } else {
             self.forget_if_empty(id);
         }
-    }
-
-    // ---- flush ----
-
-    /// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
-    /// covers has been handed to the log, or, without one, is on the backing store.
-    pub fn flush_step(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        volume: usize,
-        budget: u32,
-    ) -> FlushState {
-        if !self.flushes.is_active(volume) {
-            return FlushState::Idle;
-        }
-        for _ in 0..budget {
-            let Some((id, since)) = self.blocks.oldest_dirty(volume) else { break };
-            if !self.flushes.covers(volume, since) {
-                break;
-            }
-            if let Some(t) = self.blocks[id].transfer() {
-                // Destaged already, or appended when the transfer under way ends.
-                let destaging = matches!(self.transfers[t].kind, Kind::Destage { .. });
-                self.blocks.unlist_dirty(id);
-                self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
-                self.flushes.wait_for_one(volume);
-            } else if self.flash.logs(self.blocks[id].key()) {
-                if self.append(context, id, true).is_none() {
-                    self.flushes.give_up(volume);
-                }
-            } else {
-                self.blocks[id].set(FLUSHING);
-                self.flushes.wait_for_one(volume);
-                self.blocks.unlist_dirty(id);
-                self.destage(context, id);
-            }
-        }
-        self.transfers.close_runs(context);
-        let left = self.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
-        if self.flushes.covers(volume, left) {
-            return FlushState::More;
-        }
-        self.flushes.end(volume)
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Stretch {
     reading: u32,
 }
 
-/// One that is to be one: its block, whether that is being appended, and the frame that holds the
+/// One of a stretch: its block, whether that is being appended, and the frame that holds the
 /// record's version.
 pub(super) type Member = (EntryId, bool, Option<Frame>);
 
@@ -77,7 +77,7 @@ impl Destager {
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
             self.destage_stretch(tiers, context, job)
         } else {
-            self.destage_parts(tiers, context, id, appending)
+            destage_parts(tiers, context, id, appending)
         };
         if taken == 0 {
             return false;
@@ -86,28 +86,6 @@ impl Destager {
         job.in_flight += 1;
         job.volumes |= volume_bit(key);
         true
-    }
-
-    /// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
-    fn destage_parts(
-        &mut self,
-        tiers: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        appending: bool,
-    ) -> usize {
-        match frame_of_record(tiers, id, appending) {
-            Some(frame) => {
-                let t = self.start_record(tiers, context, id, appending, Some(frame));
-                tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
-            }
-            None if tiers.transfers.bounces_free() == 0 => return 0,
-            None => {
-                let t = self.start_record(tiers, context, id, appending, None);
-                self.read_record(tiers, context, id, t);
-            }
-        }
-        1
     }
 
     /// Starts to write the record at the cursor and those that follow on it; the number of them,
@@ -163,7 +141,7 @@ impl Destager {
         let stretch = self.stretches.insert(Stretch { first: NONE, reading });
         let mut last = NONE;
         for &(id, appending, frame) in members {
-            let t = self.start_record(tiers, context, id, appending, frame);
+            let t = start_record(tiers, context, id, appending, frame);
             tiers.transfers[t].stretch = stretch;
             match last {
                 NONE => self.stretches[stretch].first = t,
@@ -171,49 +149,12 @@ impl Destager {
             }
             last = t;
             if frame.is_none() {
-                self.read_record(tiers, context, id, t);
+                read_record(tiers, context, id, t);
             }
         }
         if reading == 0 {
             self.write_stretch(tiers, context, stretch);
         }
-    }
-
-    /// A transfer of the block's record, from a frame or by way of a bounce frame.
-    fn start_record(
-        &mut self,
-        tiers: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        appending: bool,
-        frame: Option<Frame>,
-    ) -> u32 {
-        let e = &tiers.blocks[id];
-        context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
-        let (key, rest) = (e.key(), e.owed());
-        let position = e.position().expect("a record to destage");
-        let range = tiers.blocks.granules().range_within(context, key);
-        let kind = match frame {
-            Some(from) => Kind::DestageRecord { rest, from, position },
-            None => Kind::DestageRead { position },
-        };
-        if appending {
-            tiers.transfers.start(kind, key, range)
-        } else {
-            tiers.transfers.start_on(&mut tiers.blocks, id, kind, range)
-        }
-    }
-
-    fn read_record(
-        &mut self,
-        tiers: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        t: u32,
-    ) {
-        let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
-        tiers.transfers[t].bounce = Some(bounce);
-        tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
     }
 
     /// The record is in its bounce frame: on to the backing store.
@@ -245,8 +186,7 @@ impl Destager {
         let Kind::DestageRead { position } = tiers.transfers[t].kind else {
             unreachable!("a record is read")
         };
-        let entry = tiers.blocks.find(key);
-        let here = entry.filter(|&id| tiers.blocks[id].position() == Some(position));
+        let here = tiers.blocks.find_at(key, position);
         let overtaken = overtaken || here.is_none();
         if let (false, Some(id)) = (overtaken, here)
             && tiers.blocks[id].transfer() == Some(t)
@@ -406,4 +346,56 @@ fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame>
     let e = &tiers.blocks[id];
     let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
     e.frame().filter(|_| same)
+}
+
+/// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
+fn destage_parts(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+    appending: bool,
+) -> usize {
+    match frame_of_record(tiers, id, appending) {
+        Some(frame) => {
+            let t = start_record(tiers, context, id, appending, Some(frame));
+            tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+        }
+        None if tiers.transfers.bounces_free() == 0 => return 0,
+        None => {
+            let t = start_record(tiers, context, id, appending, None);
+            read_record(tiers, context, id, t);
+        }
+    }
+    1
+}
+
+/// A transfer of the block's record, from a frame or by way of a bounce frame.
+fn start_record(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+    appending: bool,
+    frame: Option<Frame>,
+) -> u32 {
+    let e = &tiers.blocks[id];
+    context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
+    let (key, rest) = (e.key(), e.owed());
+    let position = e.position().expect("a record to destage");
+    let range = tiers.blocks.granules().range_within(context, key);
+    let kind = match frame {
+        Some(from) => Kind::DestageRecord { rest, from, position },
+        None => Kind::DestageRead { position },
+    };
+    if appending {
+        tiers.transfers.start(kind, key, range)
+    } else {
+        tiers.transfers.start_on(&mut tiers.blocks, id, kind, range)
+    }
+}
+
+/// Reads the record into a bounce frame.
+fn read_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
+    let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+    tiers.transfers[t].bounce = Some(bounce);
+    tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
 }
