@@ -38,6 +38,7 @@ pub(crate) struct Regions {
     /// Pages of a region behind which its directory lies.
     usable_pages: u32,
     first_page: u32,
+    /// Regions that are to be free, or to become so.
     reserve: u64,
     reclaims_max: u64,
     /// Oldest region that counts according to the durable superblock.
@@ -85,10 +86,10 @@ impl Regions {
             // Mappings move in circles if more is wanted free than there can be.
             reserve: match geometry.slots {
                 0 => {
-                    let wanted = options.reserve_regions + geometry.regions_kept();
-                    u64::from(wanted.min(geometry.regions - 2))
+                    let wanted = options.reserve_regions.max(1) + geometry.regions_kept();
+                    u64::from(wanted.min(geometry.regions - 1))
                 }
-                _ => 1,
+                _ => 2,
             },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
             tail: 0,
@@ -251,7 +252,7 @@ impl Regions {
     fn next_reclaim(&mut self, complete: u64, wanted: bool) -> Option<u32> {
         let outstanding = self.reclaiming - self.released;
         let coming = u64::from(self.free()) + (self.reclaiming - self.tail);
-        let short = wanted && coming <= self.reserve;
+        let short = wanted && coming < self.reserve;
         if outstanding >= self.reclaims_max || !(short || self.asked) {
             return None;
         }

@@ -427,6 +427,20 @@ fn default_geometries_fit_their_devices() {
     }
 }
 
+/// What is kept free (two regions, and those for what is carried on), half of the region being filled, the
+/// superblocks, and headers and directories of regions: a share of the device that holds no blocks.
+#[test]
+fn little_of_a_device_is_left_without_blocks() {
+    for (mib, percent) in [(32, 12), (64, 7), (128, 5), (256, 4), (1 << 10, 3), (64 << 10, 2)] {
+        let size = mib << 20;
+        let g = Geometry::for_device(size, 4096).unwrap();
+        let held = g.region_blocks(g.batch_entries_max) * 4096;
+        let used = f64::from(g.regions - 2 - g.regions_kept()) - 0.5;
+        let lost = 1.0 - used * held as f64 / size as f64;
+        assert!(lost * 100.0 < f64::from(percent), "{mib} MiB: {lost:.3} of it");
+    }
+}
+
 #[test]
 fn a_look_from_outside_finds_either_copy() {
     let mut rig = Rig::formatted(tiny(), options());
