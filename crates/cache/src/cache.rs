@@ -221,6 +221,15 @@ impl Cache {
         self.front.attach(volume)
     }
 
+    /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a
+    /// time and lets everything end before the next: copies are left out of the effects, and what a
+    /// read would only be fetched for, and found at once, is not asked for. What the cache decides and
+    /// counts is the same.
+    pub fn without_time(&mut self) {
+        self.front.instant = true;
+        self.effects.leave_out_bytes();
+    }
+
     /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.state == State::New, "started twice");
@@ -448,6 +457,14 @@ impl Cache {
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) {
         let (shard, key) = self.place_of(volume, offset);
         self.shards[shard].prefetch_entry(key);
+    }
+
+    /// Starts loading what the replacement policy will look at, or with `near` what that leads to. Best
+    /// after [`Cache::prefetch_entry`], twice.
+    #[inline]
+    pub fn prefetch_policy(&self, volume: Volume, offset: u64, near: bool) {
+        let (shard, key) = self.place_of(volume, offset);
+        self.shards[shard].prefetch_policy(key, near);
     }
 
     /// The shard and key of a byte, wherever it may be: nothing has checked it yet.

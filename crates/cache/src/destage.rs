@@ -133,7 +133,7 @@ impl Cache {
 
     /// Dirty blocks of all volumes.
     pub fn dirty_blocks(&self) -> u64 {
-        self.front.volumes.iter().map(|v| v.stats.dirty_blocks).sum()
+        self.front.dirty_blocks
     }
 
     /// Whether what a log that has failed holds can still be destaged.

@@ -65,6 +65,13 @@ impl Frames {
         self.states[local as usize].entry
     }
 
+    /// Starts loading the state of a frame into the processor's cache.
+    pub fn prefetch(&self, local: u32) {
+        if let Some(state) = self.states.get(local as usize) {
+            crate::index::prefetch(state);
+        }
+    }
+
     /// The entries that own frames.
     pub fn owners(&self) -> impl Iterator<Item = EntryId> + '_ {
         self.states.iter().map(|s| s.entry).filter(|&entry| entry != NONE)

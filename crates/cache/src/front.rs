@@ -91,6 +91,10 @@ pub(crate) struct Front {
     /// log2 of the bytes of an extent.
     extent_shift: u32,
     pub sabotage: Sabotage,
+    /// Blocks newer than the backing store, of all volumes.
+    pub dirty_blocks: u64,
+    /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
+    pub instant: bool,
 }
 
 impl Front {
@@ -114,6 +118,8 @@ impl Front {
             extent_shift: config.extent_shift,
             sabotage: Sabotage::default(),
             sync_failures: 0,
+            dirty_blocks: 0,
+            instant: false,
         }
     }
 

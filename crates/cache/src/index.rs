@@ -171,6 +171,11 @@ const COUNTS_MIN: u32 = 1024;
 
 const EMPTY: u32 = u32::MAX;
 
+/// A bucket tells how far it is from its home, up to so many buckets: so those behind one that is removed can
+/// be moved up without a look at their entries, which are all over memory.
+const NEAR: usize = 1 << NEAR_BITS;
+const NEAR_BITS: u32 = 4;
+
 /// Starts loading what `at` points to into the processor's cache.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
@@ -241,8 +246,10 @@ impl Index {
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
-    fn tag(&self, hash: u64) -> u32 {
-        (hash as u32).checked_shl(self.tag_shift).unwrap_or(0)
+    /// What a bucket says besides the entry: the lowest bits of its home, then bits of the hash.
+    fn tag(&self, hash: u64, home: usize) -> u32 {
+        let tag = (hash as u32) << NEAR_BITS | (home as u32 & (NEAR - 1) as u32);
+        tag.checked_shl(self.tag_shift).unwrap_or(0)
     }
     fn id_mask(&self) -> u32 {
         if self.tag_shift >= 32 { u32::MAX } else { (1 << self.tag_shift) - 1 }
@@ -282,8 +289,8 @@ impl Index {
     #[inline]
     fn candidates(&self, key: BlockKey) -> impl Iterator<Item = EntryId> + '_ {
         let hash = mix(key.0);
-        let (tag, mask) = (self.tag(hash), self.id_mask());
         let mut i = self.home(hash);
+        let (tag, mask) = (self.tag(hash, i), self.id_mask());
         core::iter::from_fn(move || {
             loop {
                 let bucket = self.buckets[i];
@@ -308,6 +315,11 @@ impl Index {
         if let Some(id) = self.candidates(key).next() {
             self.prefetch_id(id);
         }
+    }
+
+    /// The entry of `key`, or another one in rare cases; `None` if there is certainly none.
+    pub fn likely(&self, key: BlockKey) -> Option<EntryId> {
+        self.candidates(key).next()
     }
 
     /// Starts loading what forgetting `id` and then the next of its list will look at. Called for
@@ -344,8 +356,8 @@ impl Index {
         self.len += 1;
         self.set_zeroed(id, false);
         let hash = mix(key.0);
-        let bucket = self.tag(hash) | id;
         let mut i = self.home(hash);
+        let bucket = self.tag(hash, i) | id;
         while self.buckets[i] != EMPTY {
             i = if i + 1 == self.buckets.len() { 0 } else { i + 1 };
         }
@@ -369,6 +381,12 @@ impl Index {
             hole = (hole + 1) % buckets;
         }
         // Shift back whatever may move into the hole, so that no tombstones are needed.
+        let first = hole;
+        // No home is before the run of buckets that this one is in.
+        let before = self.buckets[..first].iter().rev().take(NEAR).take_while(|&&b| b != EMPTY);
+        let before = before.count();
+        // (It may go on at the end of the table.)
+        let before = if before == first { NEAR } else { before };
         let mut i = hole;
         loop {
             i = if i + 1 == buckets { 0 } else { i + 1 };
@@ -376,9 +394,13 @@ impl Index {
             if bucket == EMPTY {
                 break;
             }
-            let home = self.home(mix(self.entries[(bucket & mask) as usize].key));
-            let stays = if hole < i { home > hole && home <= i } else { home > hole || home <= i };
-            if !stays {
+            let from_home = if i > first && i - first + before < NEAR && self.tag_shift <= 28 {
+                i.wrapping_sub((bucket >> self.tag_shift) as usize) & (NEAR - 1)
+            } else {
+                let home = self.home(mix(self.entries[(bucket & mask) as usize].key));
+                (i + buckets - home) % buckets
+            };
+            if from_home >= (i + buckets - hole) % buckets {
                 self.buckets[hole] = bucket;
                 hole = i;
             }

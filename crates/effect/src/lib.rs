@@ -250,12 +250,21 @@ impl Effect {
 pub struct EffectQueue {
     effects: std::collections::VecDeque<(Effect, u32)>,
     segments: std::collections::VecDeque<Segment>,
+    without_bytes: bool,
 }
 
 impl EffectQueue {
+    /// From now on copies and zeroings of memory are left out: the driver has no bytes.
+    pub fn leave_out_bytes(&mut self) {
+        self.without_bytes = true;
+    }
+
     /// Queues an effect without memory operands.
     #[inline]
     pub fn push(&mut self, effect: Effect) {
+        if self.without_bytes && matches!(effect, Effect::Copy { .. } | Effect::Zero { .. }) {
+            return;
+        }
         self.effects.push_back((effect, 0));
     }
 

@@ -1,14 +1,14 @@
 //! Ghosts: the keys of blocks that left, in the order in which they left.
 //!
-//! Memory is fixed at construction, until more is reserved: 21 bytes an entry (hash 8, links 8, chain 4, list 1) and 4 for
-//! each bucket, of which there are as many as the next power of two, so 25 to 29 bytes. The hash
+//! Memory is fixed at construction, until more is reserved: 20 bytes an entry (hash 8, links 8, chain and list 4) and 4 for
+//! each bucket, of which there are as many as the next power of two, so 24 to 28 bytes. The hash
 //! is a bijection of the key and is kept whole: no key is mistaken for another.
 //!
 //! Several lists share the table, as ARC's two do. A list is cut to its size by its policy when
 //! the next block comes in; until then it may be longer, within [`SLACK`].
 
 use crate::hash::mix;
-use crate::links::{Links, List};
+use crate::links::{Links, List, prefetch};
 
 const NONE: u32 = u32::MAX;
 
@@ -25,17 +25,43 @@ pub(crate) struct Ghosts<const N: usize> {
     links: Links,
     lists: [List; N],
     free: List,
-    hashes: Box<[u64]>,
-    /// Next entry in the same bucket.
-    chain: Box<[u32]>,
-    list_of: Box<[u8]>,
+    ghosts: Box<[Ghost]>,
     buckets: Box<[u32]>,
+}
+
+/// What is looked at together lies together: each entry is somewhere else in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Ghost {
+    hash: u64,
+    /// The next entry in the same bucket, and in the lowest bits its list.
+    chain: u32,
+}
+
+/// Bits that tell a list; and "no entry" in a chain.
+const LIST_BITS: u32 = 1;
+const END: u32 = NONE >> LIST_BITS;
+
+impl Ghost {
+    fn next(self) -> u32 {
+        match self.chain >> LIST_BITS {
+            END => NONE,
+            next => next,
+        }
+    }
+    fn list(self) -> usize {
+        (self.chain & ((1 << LIST_BITS) - 1)) as usize
+    }
+    fn set_next(&mut self, next: u32) {
+        self.chain = next << LIST_BITS | self.list() as u32;
+    }
 }
 
 impl<const N: usize> Ghosts<N> {
     /// A table for at least `entries` ghosts in all lists together.
     pub fn new(entries: u32) -> Self {
-        let entries = entries.saturating_add(SLACK).min(NONE - 1);
+        const { assert!(N <= 1 << LIST_BITS) };
+        let entries = entries.saturating_add(SLACK).min(END);
         let mut links = Links::new(entries);
         let mut free = List::EMPTY;
         (0..entries).rev().for_each(|entry| links.push_front(&mut free, entry));
@@ -43,22 +69,20 @@ impl<const N: usize> Ghosts<N> {
             links,
             lists: [List::EMPTY; N],
             free,
-            hashes: vec![0; entries as usize].into(),
-            chain: vec![NONE; entries as usize].into(),
-            list_of: vec![0; entries as usize].into(),
+            ghosts: vec![Ghost { hash: 0, chain: NONE }; entries as usize].into(),
             buckets: vec![NONE; (entries as usize).next_power_of_two()].into(),
         }
     }
 
     /// Makes room for `entries` ghosts, if there is not. All ghosts stay, in their order.
     pub fn reserve(&mut self, entries: u32) {
-        if entries.saturating_add(SLACK) <= self.links.nodes() {
+        if entries.saturating_add(SLACK).min(END) <= self.links.nodes() {
             return;
         }
         let mut larger = Ghosts::new(entries);
         for list in 0..N {
             for entry in self.links.from_back(&self.lists[list]) {
-                larger.push_hash(list, self.hashes[entry as usize]);
+                larger.push_hash(list, self.ghosts[entry as usize].hash);
             }
         }
         *self = larger;
@@ -66,7 +90,7 @@ impl<const N: usize> Ghosts<N> {
 
     /// The list that holds the key, if one does.
     pub fn list_of(&self, key: u64) -> Option<usize> {
-        self.find(mix(key)).map(|entry| self.list_of[entry as usize].into())
+        self.find(mix(key)).map(|entry| self.ghosts[entry as usize].list())
     }
 
     pub fn len(&self, list: usize) -> u32 {
@@ -87,16 +111,15 @@ impl<const N: usize> Ghosts<N> {
         }
         let entry = self.links.pop_front(&mut self.free).expect("room was made");
         self.links.push_front(&mut self.lists[list], entry);
-        self.list_of[entry as usize] = list as u8;
-        self.hashes[entry as usize] = hash;
         let bucket = self.bucket(hash);
-        self.chain[entry as usize] = core::mem::replace(&mut self.buckets[bucket], entry);
+        let next = core::mem::replace(&mut self.buckets[bucket], entry);
+        self.ghosts[entry as usize] = Ghost { hash, chain: next << LIST_BITS | list as u32 };
     }
 
     /// Forgets the key; gives the list that held it.
     pub fn remove(&mut self, key: u64) -> Option<usize> {
         let entry = self.find(mix(key))?;
-        let list = self.list_of[entry as usize].into();
+        let list = self.ghosts[entry as usize].list();
         self.forget(entry);
         Some(list)
     }
@@ -110,30 +133,48 @@ impl<const N: usize> Ghosts<N> {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        let own = size_of_val(&*self.hashes) + size_of_val(&*self.chain);
-        let own = own + size_of_val(&*self.list_of) + size_of_val(&*self.buckets);
+        let own = size_of_val(&*self.ghosts) + size_of_val(&*self.buckets);
         self.links.memory_bytes() + own as u64
     }
 
     fn forget_oldest(&mut self, list: usize) {
-        if let Some(entry) = self.lists[list].back() {
-            self.forget(entry);
+        let Some(entry) = self.lists[list].back() else { return };
+        // The next ones to be forgotten, soon: where they are found, and before that who they are.
+        if let Some(next) = self.links.ahead(entry) {
+            prefetch(&self.buckets[self.bucket(self.ghosts[next as usize].hash)]);
+            if let Some(then) = self.links.ahead(next) {
+                prefetch(&self.ghosts[then as usize]);
+                self.links.prefetch(then, false);
+            }
+        }
+        self.forget(entry);
+    }
+
+    /// Starts loading what a search for the key will look at first.
+    pub fn prefetch(&self, key: u64) {
+        prefetch(&self.buckets[self.bucket(mix(key))]);
+    }
+
+    /// Starts loading what it will look at next.
+    pub fn prefetch_entry(&self, key: u64) {
+        let entry = self.buckets[self.bucket(mix(key))];
+        if let Some(ghost) = self.ghosts.get(entry as usize) {
+            prefetch(ghost);
         }
     }
 
     fn forget(&mut self, entry: u32) {
-        let next = self.chain[entry as usize];
-        let bucket = self.bucket(self.hashes[entry as usize]);
+        let ghost = self.ghosts[entry as usize];
+        let (next, list, bucket) = (ghost.next(), ghost.list(), self.bucket(ghost.hash));
         if self.buckets[bucket] == entry {
             self.buckets[bucket] = next;
         } else {
             let mut before = self.buckets[bucket];
-            while self.chain[before as usize] != entry {
-                before = self.chain[before as usize];
+            while self.ghosts[before as usize].next() != entry {
+                before = self.ghosts[before as usize].next();
             }
-            self.chain[before as usize] = next;
+            self.ghosts[before as usize].set_next(next);
         }
-        let list = usize::from(self.list_of[entry as usize]);
         self.links.remove(&mut self.lists[list], entry);
         self.links.push_front(&mut self.free, entry);
     }
@@ -144,8 +185,8 @@ impl<const N: usize> Ghosts<N> {
 
     fn find(&self, hash: u64) -> Option<u32> {
         let mut entry = self.buckets[self.bucket(hash)];
-        while entry != NONE && self.hashes[entry as usize] != hash {
-            entry = self.chain[entry as usize];
+        while entry != NONE && self.ghosts[entry as usize].hash != hash {
+            entry = self.ghosts[entry as usize].next();
         }
         (entry != NONE).then_some(entry)
     }

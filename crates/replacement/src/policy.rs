@@ -137,6 +137,19 @@ pub trait Policy: Sized {
     /// this method named. This is a guess, at a constant cost.
     fn likely_victim(&self, after: Option<u32>) -> Option<u32>;
 
+    /// Starts loading into the processor's cache what an access to a node, resident or not, will look
+    /// at; `near` when that is imminent, and what the first call asked for should be there.
+    #[inline]
+    fn prefetch(&self, node: u32, near: bool) {
+        let _ = (node, near);
+    }
+
+    /// The same for the key of a block that is not resident, and may come in.
+    #[inline]
+    fn prefetch_absent(&self, key: u64, near: bool) {
+        let _ = (key, near);
+    }
+
     /// Resident nodes from the one that is likely to give way first, each at most once. A hint for
     /// prefetching and for ordering destages, never a promise; it may end early.
     fn likely_victims(&self) -> LikelyVictims<'_, Self> {

@@ -145,6 +145,9 @@ impl Simulation {
             cache.attach(VolumeConfig { size_bytes, read_only });
         }
         let untimed = options.pacing == Pacing::Untimed;
+        if untimed {
+            cache.without_time();
+        }
         let tally = |v: &crate::scenario::SimulatedVolume| VolumeTally {
             name: v.name.clone(),
             size_bytes: v.size_bytes,
@@ -227,8 +230,10 @@ impl Simulation {
                 ahead[read % LOOK_AHEAD] = request;
                 read += 1;
             }
-            let near = &ahead[(taken + LOOK_AHEAD / 2) % LOOK_AHEAD];
-            self.cache.prefetch_entry(near.volume, near.offset);
+            let near = |n: usize| &ahead[(taken + LOOK_AHEAD / n) % LOOK_AHEAD];
+            self.cache.prefetch_entry(near(2).volume, near(2).offset);
+            self.cache.prefetch_policy(near(4).volume, near(4).offset, false);
+            self.cache.prefetch_policy(near(8).volume, near(8).offset, true);
             self.add(&ahead[taken % LOOK_AHEAD])?;
             taken += 1;
         }
@@ -363,6 +368,9 @@ impl Simulation {
             let totals = self.totals();
             self.series.close(since, totals);
         }
+        if self.hit(request, arrived, added) {
+            return Ok(());
+        }
         self.submit(request, arrived, added);
         if matches!(self.pacing, Pacing::Quiesced | Pacing::Untimed) {
             self.settle();
@@ -373,9 +381,25 @@ impl Simulation {
         Ok(())
     }
 
-    fn submit(&mut self, request: &Request, arrived: Nanos, added: bool) {
+    /// Has a read answered by the door that servers use for hits, if it is one: nothing is under way for
+    /// it, and nothing follows from it.
+    fn hit(&mut self, request: &Request, arrived: Nanos, added: bool) -> bool {
+        let Request { volume, op, offset, length, .. } = *request;
+        if op != Op::Read || self.cache.handle_hit(self.now, volume, offset, length).is_none() {
+            return false;
+        }
+        self.now.0 += in_proportion(self.memory.read, length as u32);
+        self.count_answer(self.state_of(request, arrived, added));
+        true
+    }
+
+    fn state_of(&self, request: &Request, arrived: Nanos, added: bool) -> InFlight {
         let (volume, op, number) = (request.volume.0, request.op, self.requests_taken - 1);
-        let state = InFlight { arrived, volume, op, added, number };
+        InFlight { arrived, volume, op, added, number }
+    }
+
+    fn submit(&mut self, request: &Request, arrived: Nanos, added: bool) {
+        let state = self.state_of(request, arrived, added);
         let number = match self.free.pop() {
             Some(number) => {
                 self.in_flight[number as usize] = state;
@@ -471,6 +495,10 @@ impl Simulation {
         let number = request.0 as u32;
         let state = self.in_flight[number as usize];
         self.free.push(number);
+        self.count_answer(state);
+    }
+
+    fn count_answer(&mut self, state: InFlight) {
         self.requests_answered += 1;
         self.last_answer = self.now;
         let volume = &mut self.volumes[state.volume as usize];

@@ -189,9 +189,23 @@ impl Blocks {
         self.frames.owner(local)
     }
 
-    /// Starts loading the entry of the block that has a frame.
-    pub fn prefetch_owner(&self, local: u32) {
-        self.index.prefetch_id(self.frames.owner(local));
+    /// Starts loading what the leaving of the block that has a frame will look at, `steps` ahead of that: 2
+    /// the frame, 1 the entry, 0 its place in the index.
+    pub fn prefetch_leaving(&self, local: u32, steps: u32) {
+        if steps >= 2 {
+            return self.frames.prefetch(local);
+        }
+        let id = self.frames.owner(local);
+        match steps {
+            _ if id == NONE => {}
+            0 => self.index.prefetch(self.index[id].key()),
+            _ => self.index.prefetch_id(id),
+        }
+    }
+
+    /// The entry of `key`, or another one in rare cases; `None` if there is certainly none.
+    pub fn likely(&self, key: BlockKey) -> Option<EntryId> {
+        self.index.likely(key)
     }
 
     /// Copies into the frame those of `mask`'s granules that it lacks.
@@ -221,8 +235,12 @@ impl Blocks {
             (false, true) => {
                 stats.dirty_blocks += 1;
                 stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
+                front.dirty_blocks += 1;
             }
-            (true, false) => stats.dirty_blocks -= 1,
+            (true, false) => {
+                stats.dirty_blocks -= 1;
+                front.dirty_blocks -= 1;
+            }
             _ => {}
         }
     }

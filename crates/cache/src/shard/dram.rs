@@ -99,9 +99,19 @@ impl Dram {
         self.replacement.evict(incoming.map(|key| key.0)).expect("not empty")
     }
 
-    /// Who would probably give way next.
-    pub fn next_victim(&self) -> Option<u32> {
-        self.replacement.likely_victim(None)
+    /// Who would probably give way next, or after another one.
+    pub fn next_victim(&self, after: Option<u32>) -> Option<u32> {
+        self.replacement.likely_victim(after)
+    }
+
+    /// Starts loading what the policy will look at for a frame; `near` when that is imminent.
+    pub fn prefetch(&self, frame: u32, near: bool) {
+        self.replacement.prefetch(frame, near);
+    }
+
+    /// The same for a block that is not there.
+    pub fn prefetch_absent(&self, key: BlockKey, near: bool) {
+        self.replacement.prefetch_absent(key.0, near);
     }
 
     /// A victim that has not left is wanted again: it has the place that it had.

@@ -259,6 +259,11 @@ impl Shard {
         )
     }
 
+    /// Starts loading what the replacement policy will look at; `near` when that is imminent.
+    pub fn prefetch_policy(&self, key: BlockKey, near: bool) {
+        self.tiers.prefetch_policy(key, near);
+    }
+
     // ---- cleaning ----
 
     /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing

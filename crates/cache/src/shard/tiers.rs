@@ -41,6 +41,8 @@ pub(super) enum Step {
     Applied(u32),
     /// The transfer answers for the piece.
     Joined,
+    /// Evaluate again: a transfer that would have been waited for has begun and ended.
+    Again,
     /// Evaluate again when there is a frame, an index entry, or a transfer to be had.
     NoRoom,
     /// Evaluate again when records are void.
@@ -127,7 +129,12 @@ impl Tiers {
         };
         let key = BlockKey::new(volume, piece.block);
         let step = match op {
-            Op::Read => self.read(context, key, piece),
+            Op::Read => loop {
+                match self.read(context, key, piece) {
+                    Step::Again => {}
+                    step => break step,
+                }
+            },
             Op::Write if self.writes_back(key) => self.write_back(context, key, piece, op),
             Op::Write => self.write_direct(context, key, piece, op),
             Op::Trim | Op::WriteZeroes => self.zero(context, key, piece, op),
@@ -273,9 +280,7 @@ impl Tiers {
     fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         let local = self.dram.evict(incoming);
         let id = self.blocks.owner(local);
-        if let Some(next) = self.dram.next_victim() {
-            self.blocks.prefetch_owner(next);
-        }
+        self.prefetch_victims();
         self.blocks[id].set(LEAVING);
         if self.flash.is_good() {
             self.flash.update_residence(&self.blocks, id, true);
@@ -284,6 +289,29 @@ impl Tiers {
             self.try_leave(context, id);
         }
         self.flash.evict(&self.blocks, &self.transfers, context);
+    }
+
+    /// Starts loading what the next victims' leaving will look at, each time a step further.
+    fn prefetch_victims(&self) {
+        let mut next = self.dram.next_victim(None);
+        for steps in 0..2 {
+            let Some(frame) = next else { return };
+            self.blocks.prefetch_leaving(frame, steps);
+            next = self.dram.next_victim(Some(frame));
+        }
+        let Some(last) = next.and_then(|frame| self.dram.next_victim(Some(frame))) else { return };
+        self.blocks.prefetch_leaving(last, 2);
+        self.dram.prefetch(last, false);
+    }
+
+    /// Starts loading what the replacement policy will look at; `near` when that is imminent.
+    pub fn prefetch_policy(&self, key: BlockKey, near: bool) {
+        let Some(id) = self.blocks.likely(key) else {
+            return self.dram.prefetch_absent(key, near);
+        };
+        if let Some(frame) = self.blocks[id].frame() {
+            self.dram.prefetch(self.blocks.local(frame), near);
+        }
     }
 
     /// Takes the next step out of DRAM for a leaving block without a transfer.

@@ -150,6 +150,14 @@ impl Policy for Arc {
         self.ghosts.reserve(capacity);
     }
 
+    fn prefetch(&self, node: u32, near: bool) {
+        self.links.prefetch(node, near);
+    }
+
+    fn prefetch_absent(&self, key: u64, near: bool) {
+        if near { self.ghosts.prefetch_entry(key) } else { self.ghosts.prefetch(key) }
+    }
+
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         let t1_first = self.t1_first(false);
         let (first, then) = if t1_first { (&self.t1, &self.t2) } else { (&self.t2, &self.t1) };

@@ -53,6 +53,10 @@ impl Policy for Lru {
 
     fn set_capacity(&mut self, _capacity: u32) {}
 
+    fn prefetch(&self, node: u32, near: bool) {
+        self.links.prefetch(node, near);
+    }
+
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         after.map_or(self.list.back(), |node| self.links.ahead(node))
     }

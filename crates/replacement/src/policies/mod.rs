@@ -104,6 +104,14 @@ macro_rules! registry {
             fn set_capacity(&mut self, capacity: u32) {
                 match self { $(Replacement::$policy(p) => p.set_capacity(capacity),)+ }
             }
+            #[inline]
+            fn prefetch_absent(&self, key: u64, near: bool) {
+                match self { $(Replacement::$policy(p) => p.prefetch_absent(key, near),)+ }
+            }
+            #[inline]
+            fn prefetch(&self, node: u32, near: bool) {
+                match self { $(Replacement::$policy(p) => p.prefetch(node, near),)+ }
+            }
             fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
                 match self { $(Replacement::$policy(p) => p.likely_victim(after),)+ }
             }

@@ -192,6 +192,10 @@ impl Policy for S3Fifo {
         self.ghosts.reserve(percent_of(capacity, self.ghost_percent));
     }
 
+    fn prefetch_absent(&self, key: u64, near: bool) {
+        if near { self.ghosts.prefetch_entry(key) } else { self.ghosts.prefetch(key) }
+    }
+
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         let main_first = self.main.len() > self.main_max() || self.small.is_empty();
         let (first, then) =

@@ -133,6 +133,14 @@ impl Policy for TwoQ {
         self.ghosts.reserve(percent_of(capacity, self.out_percent));
     }
 
+    fn prefetch(&self, node: u32, near: bool) {
+        self.links.prefetch(node, near);
+    }
+
+    fn prefetch_absent(&self, key: u64, near: bool) {
+        if near { self.ghosts.prefetch_entry(key) } else { self.ghosts.prefetch(key) }
+    }
+
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         let main_first = self.main_first();
         let (first, then) =

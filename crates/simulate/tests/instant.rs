@@ -1,0 +1,116 @@
+//! Goal: a run without time takes ways that are shorter (hits by the door for hits, fetches that end in the call
+//! that asks for them, effects that are left out), and counts exactly what the long ways count.
+//!
+//! Method: each run once untimed and once quiesced, where every operation is an effect with an end of its own
+//! and ends in the same order; then every counter of the cache, its volumes and its log is compared.
+//! Policies × write policies × layouts × random traces, and a real trace.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Random, request, scenario_with};
+use forebay_block::{Flags, Op, Request, Volume};
+use forebay_cache::ReplacementParameters;
+use forebay_config::ReplacementPolicy;
+use forebay_replacement::Kind;
+use forebay_simulate::{AssumeFlush, Options, Pacing, Scenario, Simulation};
+use forebay_trace::{Batch, OpenOptions, open};
+
+const WRITE_POLICIES: [&str; 4] = ["write-through", "write-back", "read-only", "write-only"];
+
+/// The flash tier: its size, and another line about it.
+const LAYOUTS: [(Option<&str>, &str); 3] = [
+    (None, ""),
+    (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'"),
+    (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'\nlayout = 'slots'"),
+];
+
+/// All that the cache counts, as text.
+fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String {
+    let assume_flush = AssumeFlush::EveryWrites(97);
+    let options = Options { pacing, assume_flush, ..Options::default() };
+    let mut simulation = Simulation::new(scenario, &options).unwrap();
+    simulation.add_all(requests.iter().copied()).unwrap();
+    simulation.settle_all().unwrap();
+    let cache = simulation.cache();
+    let counts = (
+        (cache.volume_stats(Volume(0)), cache.stats(), cache.log_stats()),
+        (cache.accesses_told(), cache.dirty_blocks(), cache.dirty_in_memory()),
+        (cache.dirty_copies(), cache.is_idle()),
+    );
+    format!("{counts:#?}")
+}
+
+/// Mostly single blocks, and some longer; now and then parts of blocks, trims, zeroings, FUA, flushes.
+fn random_trace(seed: u64, count: usize, blocks: u64) -> Vec<Request> {
+    let mut random = Random(seed);
+    let ln = (blocks as f64).ln();
+    let one = |_| {
+        let rank = ((random.unit() * ln).exp() as u64).min(blocks - 1);
+        let block = rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks;
+        let op = if random.next().is_multiple_of(3) { Op::Write } else { Op::Read };
+        let mut r = request(op, block, 1);
+        match random.next() % 64 {
+            0..6 => r.length = 4096 * (1 + random.next() % 24),
+            6..10 => (r.offset, r.length) = (r.offset + 512 * (random.next() % 8), 512),
+            10 => r.op = Op::Trim,
+            11 => (r.op, r.length) = (Op::WriteZeroes, 3 * 4096),
+            12 => (r.op, r.flags) = (Op::Write, Flags::FUA),
+            13 => r.op = Op::Flush,
+            _ => {}
+        }
+        r
+    };
+    (0..count).map(one).collect()
+}
+
+fn policies() -> impl Iterator<Item = Kind> {
+    let configured = |kind: &Kind| kind.name().parse::<ReplacementPolicy>().is_ok();
+    Kind::ALL.iter().copied().filter(configured)
+}
+
+fn compare(requests: &[Request], dram_blocks: u32, what: &str) {
+    for (flash, line) in LAYOUTS {
+        for write_policy in WRITE_POLICIES {
+            for kind in policies() {
+                let mut scenario = scenario_with(dram_blocks, flash, write_policy, line);
+                scenario.cache.replacement = ReplacementParameters::new(kind);
+                let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
+                    .map(|pacing| counted(&scenario, requests, pacing));
+                if long != short {
+                    let lines = long.lines().zip(short.lines()).filter(|(a, b)| a != b);
+                    let lines: Vec<_> = lines.collect();
+                    panic!("{kind}, {write_policy}, {line:?}, {what}: {lines:#?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn short_ways_count_what_the_long_ones_do_on_random_traces() {
+    for seed in 0..4 {
+        let dram_blocks = [64, 100, 300, 300][seed as usize];
+        compare(&random_trace(seed, 3000, 4000), dram_blocks, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn and_where_blocks_are_read_one_by_one() {
+    let mut requests = random_trace(9, 12_000, 3000);
+    requests.retain(|r| r.op == Op::Read && r.length == 4096);
+    compare(&requests, 200, "reads");
+}
+
+#[test]
+fn and_on_a_real_trace() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traces/sqlite-shop.parquet");
+    let mut reader = open(&path, &OpenOptions::default()).unwrap();
+    let (mut requests, mut batch) = (Vec::new(), Batch::default());
+    while reader.read_batch(&mut batch).unwrap() > 0 {
+        requests.extend(batch.requests());
+    }
+    requests.truncate(8_000);
+    compare(&requests, 200, "sqlite");
+}
