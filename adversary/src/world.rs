@@ -511,7 +511,7 @@ impl World {
         self.executor.scribble(0xDB);
         self.requests.clear();
         self.notices.clear();
-        if config.slots() != self.config.slots() {
+        if config.frames() != self.config.frames() {
             let old = std::mem::replace(
                 &mut self.executor,
                 Executor::new(MemoryDevices::new(0), arena(&config)),
@@ -531,7 +531,8 @@ impl World {
 fn arena(config: &CacheConfig) -> Arena {
     let bytes = config.block_size.bytes() as u32;
     // Spare frames, so that what reads are answered with is lent, and writes meet loans.
-    Arena::lending(config.slots(), bytes, HugePages::Never, LENT_MAX).expect("memory for the slots")
+    Arena::lending(config.frames(), bytes, HugePages::Never, LENT_MAX)
+        .expect("memory for the slots")
 }
 
 fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {

@@ -172,8 +172,8 @@ impl Case {
         let config = CacheConfig {
             block_size: BlockSize::KIB_4,
             dram_blocks: 1,
-            spare_slots: 1,
-            bounce_slots: 1,
+            spare_frames: 1,
+            bounce_frames: 1,
             write_policy: if write_back {
                 WritePolicy::WRITE_BACK
             } else {

@@ -316,7 +316,7 @@ impl Runner<'_> {
         let mut config = self.scenario.config.clone();
         (config.write_policy, config.acknowledge) = self.draw_policy();
         let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        let most = config.dram_blocks.min(config.spare_slots).min(config.bounce_slots).min(8);
+        let most = config.dram_blocks.min(config.spare_frames).min(config.bounce_frames).min(8);
         config.shards = self.share.shards;
         if !slots && self.reshares {
             match (self.choices.choose(4), &mut config.flash) {

@@ -158,7 +158,7 @@ impl Cache {
         assert!(!slots || config.shards == 1, "the layout slots has one shard");
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
         let log = config.flash.as_ref().map(|f| {
-            let mut options = Options { slots: config.slots(), ..Options::default() };
+            let mut options = Options { slots: config.frames(), ..Options::default() };
             options.reserve_regions = f.regions_reserved;
             options.recovery_chunk_pages = f.recovery_chunk_pages;
             Log::new(f.geometry, options)

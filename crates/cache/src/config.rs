@@ -13,10 +13,10 @@ pub struct CacheConfig {
     pub block_size: BlockSize,
     /// Blocks that DRAM holds by the accounting of the replacement policy.
     pub dram_blocks: u32,
-    /// Further slots for blocks on their way out; at least 1 a shard.
-    pub spare_slots: u32,
-    /// Slots for copies on their way between flash, backing store and DRAM; at least 1 a shard.
-    pub bounce_slots: u32,
+    /// Further frames for blocks on their way out; at least 1 a shard.
+    pub spare_frames: u32,
+    /// Frames for copies on their way between flash, backing store and DRAM; at least 1 a shard.
+    pub bounce_frames: u32,
     /// Where reads and writes go.
     pub write_policy: WritePolicy,
     /// When a write is answered under write-back.
@@ -34,7 +34,7 @@ pub struct CacheConfig {
     pub extent_shift: u32,
     /// Requests in flight at most; a driver holds back more.
     pub requests_max: u32,
-    /// Transfers that can be under way in a shard on blocks that have no slot; at least one.
+    /// Transfers that can be under way in a shard on blocks that have no frame; at least one.
     pub transfers_spare: u32,
     /// Pieces of requests (a block each) that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
@@ -95,8 +95,8 @@ impl CacheConfig {
         CacheConfig {
             block_size: BlockSize::KIB_4,
             dram_blocks,
-            spare_slots: (dram_blocks / 8).clamp(2, 1024),
-            bounce_slots: 128,
+            spare_frames: (dram_blocks / 8).clamp(2, 1024),
+            bounce_frames: 128,
             write_policy: WritePolicy::WRITE_BACK,
             acknowledge: Acknowledge::Dram,
             partial: Partial::Granule,
@@ -114,8 +114,8 @@ impl CacheConfig {
         }
     }
 
-    /// DRAM slots that the driver provides: numbers 0 to this, exclusive.
-    pub fn slots(&self) -> u32 {
-        self.dram_blocks + self.spare_slots + self.bounce_slots
+    /// DRAM frames that the driver provides: numbers 0 to this, exclusive.
+    pub fn frames(&self) -> u32 {
+        self.dram_blocks + self.spare_frames + self.bounce_frames
     }
 }

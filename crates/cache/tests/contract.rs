@@ -576,7 +576,7 @@ fn before_a_stop_nobody_waits_for_a_store_that_fails() {
 fn effects_name_whole_sectors_within_their_places() {
     // Every segment lies in a slot of the configured number and size.
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
-    let slots = config.slots();
+    let slots = config.frames();
     let mut d = Driver::new(config);
     for i in 0..200_u64 {
         let offset = (i * 37 % 60) * BLOCK + (i % 8) * 512;

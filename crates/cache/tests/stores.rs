@@ -186,7 +186,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
     let geometry = Geometry::for_device(bytes, 4096).expect("a device of that size");
     let config = CacheConfig {
         dram_blocks: 256,
-        spare_slots: 32,
+        spare_frames: 32,
         give_up_after: Nanos(60 * SECOND),
         flash: Some(FlashConfig {
             geometry,

@@ -508,7 +508,7 @@ pub(crate) mod tests {
     /// One that has started, over such a device.
     pub fn started() -> Core {
         let config = CacheConfig::dram_only(4);
-        let arena = Arena::new(config.slots(), 4096, HugePages::Never).unwrap();
+        let arena = Arena::new(config.frames(), 4096, HugePages::Never).unwrap();
         let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
         core.attach(VolumeConfig { size_bytes: SIZE, read_only: false });

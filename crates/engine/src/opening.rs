@@ -163,7 +163,7 @@ fn open_all(
             notices.push(EngineNotice::FlashSize { path, formatted, configured });
         }
     }
-    let wanted = u64::from(machine.slots()) * machine.block_size.bytes();
+    let wanted = u64::from(machine.frames()) * machine.block_size.bytes();
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
         notices.push(EngineNotice::Memory { wanted, available });
     }
@@ -221,8 +221,8 @@ fn open_all(
         }
     }
     let block_bytes = machine.block_size.bytes() as u32;
-    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.slots());
-    let arena = Arena::lending(machine.slots(), block_bytes, options.huge_pages, spare)?;
+    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
+    let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
     let tape = match &options.tape {
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,

@@ -12,7 +12,7 @@ use forebay_flash::{Geometry, GeometryError, Options};
 use forebay_replacement::ParameterError;
 
 /// Slots for copies under way, for each shard.
-const BOUNCE_SLOTS_PER_SHARD: u32 = 128;
+const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
 /// Blocks that the index of a cache has room for.
 const BLOCKS_MAX: u64 = (1 << 31) - 1;
 /// What gives the flash tier its size.
@@ -54,9 +54,9 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         (Some(flash), Some(bytes)) => Some(flash_config(flash, bytes, block_size)?),
         _ => None,
     };
-    let spare_slots = (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024);
+    let spare_frames = (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024);
     // Each shard has one entry more.
-    let memory = u64::from(dram_blocks) + u64::from(spare_slots) + u64::from(shards);
+    let memory = u64::from(dram_blocks) + u64::from(spare_frames) + u64::from(shards);
     check_blocks(memory, "cache.dram")?;
     let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
     check_blocks(memory + on_flash, FLASH)?;
@@ -69,8 +69,8 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     Ok(CacheConfig {
         block_size,
         dram_blocks,
-        spare_slots,
-        bounce_slots: BOUNCE_SLOTS_PER_SHARD * u32::from(shards),
+        spare_frames,
+        bounce_frames: BOUNCE_FRAMES_PER_SHARD * u32::from(shards),
         write_policy: write_policy(config.cache.write_policy)?,
         acknowledge: config.acknowledge().map_or(Acknowledge::Dram, acknowledged),
         partial: match config.cache.partial {

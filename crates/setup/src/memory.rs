@@ -13,7 +13,7 @@ const BYTES_IN_SLOTS: u64 = 66;
 
 /// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.
 pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
-    let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_slots);
+    let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_frames);
     let flash = cache.flash.as_ref().map_or(0, |flash| {
         let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
         u64::from(flash.entries_max) * each

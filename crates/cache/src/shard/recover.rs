@@ -113,7 +113,7 @@ mod tests {
         };
         let config = CacheConfig {
             dram_blocks: 1,
-            spare_slots: 1,
+            spare_frames: 1,
             flash: Some(flash),
             ..CacheConfig::dram_only(1)
         };

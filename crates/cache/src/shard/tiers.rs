@@ -78,8 +78,8 @@ impl Tiers {
         let base = |total: u32| {
             (0..u32::from(shard)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
         };
-        let working = config.dram_blocks + config.spare_slots;
-        let (frames, bounce) = (share(working), share(config.bounce_slots));
+        let working = config.dram_blocks + config.spare_frames;
+        let (frames, bounce) = (share(working), share(config.bounce_frames));
         assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
         assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
         assert!(bounce > 0, "each shard needs a bounce frame");
@@ -92,7 +92,7 @@ impl Tiers {
         };
         let entries = on_flash + frames + 1;
         let replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
-        let bounce = Frames::new(working + base(config.bounce_slots), bounce, 0);
+        let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             dram: Dram::new(frames, share(config.dram_blocks), &config.replacement),

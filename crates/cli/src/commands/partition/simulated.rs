@@ -36,7 +36,7 @@ const SPARE_CELLS_PER_BLOCK: u64 = 4;
 /// Such cells at least: a burst of writes to a small share is not to wait for them.
 const SPARE_CELLS_MIN: u64 = 192;
 /// Slots for blocks on their way from memory to flash, for each block of a batch.
-const SPARE_SLOTS_PER_BLOCK: u64 = 8;
+const SPARE_FRAMES_PER_BLOCK: u64 = 8;
 
 /// Simulates divisions, reading the traces anew each time.
 pub struct Simulator<'a> {
@@ -161,7 +161,7 @@ impl Simulator<'_> {
         scenario.flash = self.profiles.flash.clone();
         scenario.volumes.iter_mut().for_each(|v| v.backing = self.profiles.backing.clone());
         scenario.cache.dram_blocks = u32::try_from(dram)?;
-        scenario.cache.spare_slots = u32::try_from(SPARE_SLOTS_PER_BLOCK * batch)?;
+        scenario.cache.spare_frames = u32::try_from(SPARE_FRAMES_PER_BLOCK * batch)?;
         if let Some(tier) = &mut scenario.cache.flash {
             let flash = u32::try_from(flash)?;
             assert!(tier.blocks >= flash, "a device of that size holds more blocks");
