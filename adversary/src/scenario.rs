@@ -52,6 +52,8 @@ impl Scenario {
             ("drawn: one place to wait a shard", c.waiters_max == u32::from(c.shards)),
             ("drawn: few transfers", c.transfers_spare < 4),
             ("drawn: stores of 4 KiB logical blocks", self.logical[1] == 4096),
+            ("drawn: intervals of hit ratios", c.replacement.get("interval_ms") == Some(1)),
+            ("drawn: volumes of several priorities", self.volumes.iter().any(|v| v.priority > 1)),
             ("drawn: blocks below 4 KiB", block < 4096),
             ("drawn: blocks of 8 KiB", block == 8192),
             ("drawn: blocks of 16 KiB", block == 16384),
@@ -191,7 +193,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
                 0
             };
             let bytes = blocks * u64::from(block) - odd;
-            VolumeConfig { size_bytes: bytes, read_only: false }
+            // (Drawn only where it matters.)
+            let classes = replacement.get("classes").unwrap_or(1);
+            let priority = if classes > 1 { 1 + c.choose(3) as u8 } else { 1 };
+            VolumeConfig { priority, ..VolumeConfig::new(bytes) }
         })
         .collect();
     let hot = volumes.iter().map(|v| hot_blocks(v.size_bytes.div_ceil(block.into()))).collect();

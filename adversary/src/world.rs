@@ -470,6 +470,10 @@ impl World {
         self.accesses += (offset + length).div_ceil(block) - offset / block;
         let bytes = if matches!(op, Op::Read | Op::Write) { length as usize } else { 0 };
         fill(self.requests.open(id, bytes));
+        if self.config.replacement.get("interval_ms").is_some() {
+            // So that intervals end.
+            self.now = self.now.saturating_add(Nanos(300_000));
+        }
         self.cache.handle_request(self.now, id, Volume(volume), op, flags, offset, length);
         self.run();
         id

@@ -201,10 +201,7 @@ impl Case {
         };
         Scenario {
             config,
-            volumes: vec![VolumeConfig {
-                size_bytes: BLOCKS * u64::from(BLOCK_BYTES),
-                read_only: false,
-            }],
+            volumes: vec![VolumeConfig::new(BLOCKS * u64::from(BLOCK_BYTES))],
             flash_bytes: flash.then(|| geometry.device_bytes()),
             tear_bytes: 512,
             depth: 8,

@@ -97,6 +97,8 @@ pub struct Cache {
     pub(crate) cleaner: Cleaner,
     pub(crate) notices: Vec<Notice>,
     pub(crate) now: Nanos,
+    /// When an interval of hit ratios ends, for policies that have them.
+    pub(crate) interval_ends: Nanos,
     /// Volumes with a flush under way (bits).
     pub(crate) flushing: u64,
     /// A destage of everything under way.
@@ -178,6 +180,7 @@ impl Cache {
             },
             notices: Vec::new(),
             now: Nanos(0),
+            interval_ends: Nanos(u64::MAX),
             flushing: 0,
             destaging: None,
             destage_wanted: false,
@@ -211,12 +214,13 @@ impl Cache {
     /// Adds a volume; its number counts up from 0.
     ///
     /// # Panics
-    /// With more than [`VOLUMES_MAX`] volumes, or a size that is no multiple of 512.
+    /// With more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
         assert!(self.front.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
+        assert!(volume.priority > 0, "1 is the highest priority");
         for shard in &mut self.shards {
-            shard.add_volume();
+            shard.add_volume(volume.priority);
         }
         self.front.attach(volume)
     }
@@ -234,6 +238,7 @@ impl Cache {
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.state == State::New, "started twice");
         self.now = now;
+        self.start_intervals();
         self.divide_flash();
         match &mut self.log {
             None => {
@@ -271,7 +276,7 @@ impl Cache {
     ) {
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.now = self.now.max(now);
+        self.pass_time(now);
         if op == Op::Read
             && let Some((slot, at)) = self.read_hit(volume, offset, length)
         {
@@ -313,7 +318,7 @@ impl Cache {
         length: u64,
     ) -> Option<(Slot, u32)> {
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.now = self.now.max(now);
+        self.pass_time(now);
         self.read_hit(volume, offset, length)
     }
 
@@ -339,7 +344,7 @@ impl Cache {
 
     /// A device effect has ended.
     pub fn handle_completion(&mut self, now: Nanos, token: Token, result: Outcome) {
-        self.now = self.now.max(now);
+        self.pass_time(now);
         match token.owner {
             Owner::Shard(n) => {
                 let mut around = around!(self);
@@ -375,7 +380,7 @@ impl Cache {
 
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
+        self.pass_time(now);
         if self.cleaner.retry_at.is_some_and(|at| at <= self.now) {
             self.cleaner.retry_at = None;
         }

@@ -76,6 +76,15 @@ pub struct VolumeConfig {
     pub size_bytes: u64,
     /// Refuse writes.
     pub read_only: bool,
+    /// Its priority, for replacement policies that look at it; 1 is the highest.
+    pub priority: u8,
+}
+
+impl VolumeConfig {
+    /// A volume that can be written, of the highest priority.
+    pub fn new(size_bytes: u64) -> VolumeConfig {
+        VolumeConfig { size_bytes, read_only: false, priority: 1 }
+    }
 }
 
 impl CacheConfig {

@@ -308,7 +308,7 @@ mod tests {
         // A change holds what modifies from a stage on; the destage before that may have held some,
         // too.
         let mut cache = cache::Cache::new(CacheConfig::dram_only(4));
-        cache.attach(VolumeConfig { size_bytes: 1 << 16, read_only: false });
+        cache.attach(VolumeConfig::new(1 << 16));
         cache.start(Nanos(0), Open::RECOVER);
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         let switch = cache.switch.as_mut().expect("its destage waits for a sync");

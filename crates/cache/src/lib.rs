@@ -29,6 +29,7 @@ mod stamp;
 mod start;
 mod stats;
 mod stores;
+mod time;
 mod volume;
 mod waiters;
 

@@ -25,7 +25,7 @@ impl Driver {
 
     fn with_bytes(config: CacheConfig, size_bytes: u64) -> Driver {
         let mut cache = Cache::new(config);
-        cache.attach(VolumeConfig { size_bytes, read_only: false });
+        cache.attach(VolumeConfig::new(size_bytes));
         cache.start(Nanos(0), Open::Format { uuid: [1; 16], bindings: Vec::new() });
         let mut driver =
             Driver { cache, pending: Vec::new(), effects: Vec::new(), replies: Vec::new() };

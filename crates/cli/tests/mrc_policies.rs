@@ -16,8 +16,7 @@ fn json(args: &[&str]) -> Value {
 
 /// All policies that can be run, with commas between them.
 fn policies() -> Vec<&'static str> {
-    let hints = [Kind::HrLru, Kind::PriorityLru];
-    Kind::ALL.iter().filter(|kind| !hints.contains(kind)).map(|kind| kind.name()).collect()
+    Kind::ALL.iter().map(|kind| kind.name()).collect()
 }
 
 fn points<'a>(document: &'a Value, policy: &str) -> &'a Vec<Value> {
@@ -157,8 +156,6 @@ fn wrong_names_and_what_does_not_go_together_are_refused() {
     for (args, words) in [
         (&["--policy", "s3fifo"][..], "did you mean `s3-fifo`?"),
         (&["--policy", "belady"], "random, or opt"),
-        (&["--policy", "hr-lru"], "where in its queue a block begins"),
-        (&["--policy", "lru,priority-lru"], "where in its queue a block begins"),
         (&["--policy", "arc,lru,arc"], "arc twice"),
         (&["--policy", "lru", "--distance", "urd"], "cannot be used with"),
         (&["--policy", "lru", "--max-blocks", "1000"], "cannot be used with"),

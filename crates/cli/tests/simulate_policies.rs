@@ -129,7 +129,6 @@ fn wrong_names_are_refused_with_what_to_do() {
     for (names, words) in [
         ("s3fifo", "did you mean `s3-fifo`?"),
         ("lru,opt", "forebay mrc --policy opt"),
-        ("hr-lru", "not available in this version"),
         ("lru,arc,lru", "lru twice"),
     ] {
         let message = refusal("simulate", &[SQLITE, "--config", &path, "--policy", names]);

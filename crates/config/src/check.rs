@@ -26,6 +26,8 @@ const REGIONS_MIN: u64 = 4;
 const REQUEST_MEMORY_MIN: u64 = 136 << 20;
 /// Half of it has to hold a handshake with the longest options.
 const CONNECTION_MEMORY_MIN: u64 = 192 << 10;
+/// Priorities of volumes; 1 is the highest.
+const PRIORITIES: core::ops::RangeInclusive<u32> = 1..=255;
 /// What the NBD protocol allows for a name.
 const NAME_BYTES_MAX: usize = 4096;
 
@@ -251,8 +253,24 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(admission.hits >= 1, "admission.hits", "must be at least 1");
     let probability = fraction(admission.probability);
     problems.unless(probability, "admission.probability", "must be a fraction from 0 to 1");
-    if let Err((name, error)) = config.replacement.parameters() {
-        problems.add(format!("replacement.parameters.{name}"), error.to_string());
+    let classes = match config.replacement.parameters() {
+        Ok(parameters) => parameters.get("classes"),
+        Err((name, error)) => {
+            problems.add(format!("replacement.parameters.{name}"), error.to_string());
+            None
+        }
+    };
+    for (i, volume) in config.volume.iter().enumerate() {
+        let key = format!("volume.{i}.priority");
+        problems.unless(PRIORITIES.contains(&volume.priority), &key, "must be from 1 to 255");
+        if let Some(classes) = classes.filter(|&classes| volume.priority > classes) {
+            let message = format!(
+                "{} is no class: the replacement policy has {classes}; give it more by \
+                 `classes` in replacement.parameters",
+                volume.priority
+            );
+            problems.add(key, message);
+        }
     }
     let flush = &config.flush;
     for (key, value) in

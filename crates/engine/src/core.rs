@@ -511,7 +511,7 @@ pub(crate) mod tests {
         let arena = Arena::new(config.frames(), 4096, HugePages::Never).unwrap();
         let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
-        core.attach(VolumeConfig { size_bytes: SIZE, read_only: false });
+        core.attach(VolumeConfig::new(SIZE));
         core.start(Nanos(0), Open::RECOVER);
         core
     }

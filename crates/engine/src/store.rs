@@ -26,6 +26,8 @@ pub(crate) struct Store {
     pub name: String,
     pub path: PathBuf,
     pub read_only: bool,
+    /// Its priority; 1 is the highest.
+    pub priority: u8,
     /// Exported bytes.
     pub size_bytes: u64,
     /// Identifies the store to the flash tier.
@@ -89,6 +91,7 @@ impl Store {
         let mut store = Store {
             name: volume.name.clone(),
             read_only: volume.read_only,
+            priority: volume.priority as u8,
             size_bytes,
             uuid: [0; 16],
             target: Some(Backing::Local(target)),
@@ -125,6 +128,7 @@ impl Store {
         let mut store = Store {
             name: volume.name.clone(),
             read_only: volume.read_only || export.is_read_only(),
+            priority: volume.priority as u8,
             size_bytes,
             uuid: [0; 16],
             target: Some(remote),

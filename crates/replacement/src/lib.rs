@@ -52,6 +52,7 @@ mod parameters;
 mod policies;
 mod policy;
 mod position;
+mod positions;
 mod sketch;
 
 pub use chunks::ChunkHitRatios;
@@ -63,3 +64,4 @@ pub use policies::{
 };
 pub use policy::{About, Documented, Hint, LikelyVictims, Percent, Policy, Tier};
 pub use position::{PositionRule, Standing, position};
+pub use positions::Positions;

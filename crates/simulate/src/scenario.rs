@@ -32,6 +32,8 @@ pub struct SimulatedVolume {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Its priority, for replacement policies that look at it; 1 is the highest.
+    pub priority: u8,
     /// The store behind it.
     pub backing: Profile,
 }
@@ -135,6 +137,7 @@ impl Scenario {
                 name: volume.name.clone(),
                 size_bytes: size.unwrap_or_else(|| size_for(volume.bytes, &cache)),
                 read_only: configured.is_some_and(|c| c.read_only),
+                priority: configured.map_or(1, |c| c.priority as u8),
                 backing,
             });
         }

@@ -15,7 +15,7 @@ use crate::options::{AssumeFlush, Options, Pacing};
 use crate::result::{
     self, Assumed, Capacity, Events, Overload, SimulationResult, Throughput, VolumeResult,
 };
-use crate::scenario::{Scenario, whole_sectors};
+use crate::scenario::{Scenario, SimulatedVolume, whole_sectors};
 use crate::series::{Series, Totals};
 use crate::timing::{FlashDevice, Timing};
 
@@ -141,14 +141,14 @@ impl Simulation {
         forebay_setup::check_bookkeeping(&scenario.cache)?;
         let mut cache = Cache::new(scenario.cache.clone());
         for volume in &scenario.volumes {
-            let (size_bytes, read_only) = (volume.size_bytes, volume.read_only);
-            cache.attach(VolumeConfig { size_bytes, read_only });
+            let SimulatedVolume { size_bytes, read_only, priority, .. } = *volume;
+            cache.attach(VolumeConfig { size_bytes, read_only, priority });
         }
         let untimed = options.pacing == Pacing::Untimed;
         if untimed {
             cache.without_time();
         }
-        let tally = |v: &crate::scenario::SimulatedVolume| VolumeTally {
+        let tally = |v: &SimulatedVolume| VolumeTally {
             name: v.name.clone(),
             size_bytes: v.size_bytes,
             latency: LatencyRecorder::default(),

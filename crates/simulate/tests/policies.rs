@@ -2,7 +2,8 @@
 //! then it hits exactly as the policy alone, however differently the policies count.
 //!
 //! Method: each policy that a configuration can name, beside the same policy driven by a plain hash map; requests
-//! of one block each, one at a time and without latencies.
+//! of one block each, one at a time and without latencies. Policies with positions get them on both sides from
+//! hit ratios that change every two seconds; `positions.rs` has an oracle for these.
 
 mod common;
 
@@ -10,23 +11,42 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use common::{scenario, zipf};
-use forebay_block::{Op, Request};
+use forebay_block::{Nanos, Op, Request};
 use forebay_cache::ReplacementParameters;
 use forebay_config::ReplacementPolicy;
-use forebay_replacement::{Hint, Kind, Policy, Replacement};
+use forebay_replacement::{Hint, Kind, Policy, Positions, Replacement};
 use forebay_results::ReadWrite;
 use forebay_simulate::{Options, Pacing, simulate};
 use forebay_trace::{Batch, OpenOptions, open};
 
+/// The policy, its hit ratios of chunks of 1 MiB and two seconds.
+fn parameters(kind: Kind) -> ReplacementParameters {
+    let mut parameters = ReplacementParameters::new(kind);
+    for (name, value) in [("chunk_kib", 1024), ("interval_ms", 2000)] {
+        if parameters.get(name).is_some() {
+            parameters.set(name, value).unwrap();
+        }
+    }
+    parameters
+}
+
 /// Hits of the policy alone in a cache of so many blocks that takes in whatever it misses.
 fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
-    let mut policy = Replacement::new(capacity, capacity, &ReplacementParameters::new(kind));
+    let mut policy = Replacement::new(capacity, capacity, &parameters(kind));
+    let mut positions = Positions::new(&parameters(kind), capacity);
+    positions.iter_mut().for_each(|positions| positions.start(Nanos(0)));
     let (mut index, mut keys) = (HashMap::new(), vec![0; capacity as usize]);
     let mut free: Vec<u32> = (0..capacity).rev().collect();
     let mut hits = ReadWrite::default();
     for request in requests {
         // (As the cache names blocks: the policies hash them, and draw.)
         let key = (u64::from(request.volume.0) << 48) | (request.offset / 4096);
+        let mut hint = Hint::default();
+        if let Some(positions) = &mut positions {
+            positions.advance(request.time);
+            positions.access(request.volume, request.offset, index.contains_key(&key));
+            hint = positions.hint(request.volume, request.offset);
+        }
         if let Some(&node) = index.get(&key) {
             policy.on_access(node);
             let of = if request.op == Op::Read { &mut hits.read } else { &mut hits.write };
@@ -39,7 +59,7 @@ fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
             free.push(victim);
         }
         let node = free.pop().unwrap();
-        policy.insert(node, key, Hint::default());
+        policy.insert(node, key, hint);
         keys[node as usize] = key;
         index.insert(key, node);
     }
@@ -55,7 +75,7 @@ fn compare(requests: &[Request], what: &str, capacities: &[u32]) {
             let expected = alone(kind, capacity, requests);
             for write_policy in ["write-through", "write-back"] {
                 let mut scenario = scenario(capacity, None, write_policy);
-                scenario.cache.replacement = ReplacementParameters::new(kind);
+                scenario.cache.replacement = parameters(kind);
                 let options = Options { pacing: Pacing::Untimed, ..Options::default() };
                 let result = simulate(&scenario, requests.iter().copied(), &options).unwrap();
                 let hits = result.run.cache.unwrap().hits;
@@ -79,7 +99,8 @@ fn and_so_on_a_real_trace() {
         for r in batch.requests() {
             let blocks = r.offset / 4096..(r.offset + r.length).div_ceil(4096);
             if matches!(r.op, Op::Read | Op::Write) {
-                requests.extend(blocks.map(|block| common::request(r.op, block, 1)));
+                let one = |block| Request { time: r.time, ..common::request(r.op, block, 1) };
+                requests.extend(blocks.map(one));
             }
         }
     }

@@ -8,10 +8,11 @@
 
 use core::mem;
 
-use forebay_block::Volume;
+use forebay_block::{Nanos, Volume};
 use forebay_flash::BlockKey;
-use forebay_replacement::{Hint, Parameters, Policy, Replacement};
+use forebay_replacement::{Hint, Policy, Positions, Replacement};
 
+use crate::config::CacheConfig;
 use crate::waiters::Piece;
 
 /// See the module.
@@ -22,11 +23,26 @@ pub(super) struct Dram {
     capacity: u32,
     /// Accesses that the policy has been told of.
     told: u64,
+    /// Where blocks that come in begin, for policies in which that follows from hit ratios and priorities.
+    positions: Option<Positions>,
+    block_shift: u32,
 }
 
 impl Dram {
-    pub fn new(frames: u32, capacity: u32, parameters: &Parameters) -> Dram {
-        Dram { replacement: Replacement::new(frames, capacity, parameters), capacity, told: 0 }
+    pub fn new(config: &CacheConfig, frames: u32, capacity: u32) -> Dram {
+        Dram {
+            replacement: Replacement::new(frames, capacity, &config.replacement),
+            capacity,
+            told: 0,
+            positions: Positions::new(&config.replacement, capacity),
+            block_shift: config.block_size.shift(),
+        }
+    }
+
+    pub fn add_volume(&mut self, priority: u8) {
+        if let Some(positions) = &mut self.positions {
+            positions.add_volume(priority);
+        }
     }
 
     /// Blocks to hold.
@@ -59,36 +75,74 @@ impl Dram {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.replacement.metadata_bytes()
+        let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
+        self.replacement.metadata_bytes() + positions
+    }
+
+    // ---- intervals of hit ratios ----
+
+    /// The first begins.
+    pub fn start_intervals(&mut self, now: Nanos) {
+        if let Some(positions) = &mut self.positions {
+            positions.start(now);
+        }
+    }
+
+    /// One may be over.
+    pub fn end_interval(&mut self, now: Nanos) {
+        if let Some(positions) = &mut self.positions {
+            positions.advance(now);
+        }
+    }
+
+    /// When it is.
+    pub fn interval_ends(&self) -> Nanos {
+        self.positions.as_ref().map_or(Nanos(u64::MAX), Positions::ends)
     }
 
     // ---- accesses ----
 
     /// An access finds its block, and the policy has not been told of it.
     #[inline]
-    pub fn hit(&mut self, frame: u32) {
-        self.told += 1;
+    pub fn hit(&mut self, frame: u32, key: BlockKey) {
+        self.count(key, true);
         self.replacement.on_access(frame);
+    }
+
+    /// An access is counted, which found its block or did not.
+    #[inline]
+    fn count(&mut self, key: BlockKey, hit: bool) {
+        self.told += 1;
+        if let Some(positions) = &mut self.positions {
+            let offset = key.block().0 << self.block_shift;
+            positions.access(Volume(key.volume().into()), offset, hit);
+        }
     }
 
     /// A piece finds its block. The policy hears of it unless the same access has brought the block in
     /// or (`again`: even if) it was told before.
-    pub fn used(&mut self, frame: u32, piece: &mut Piece, again: bool) {
+    pub fn used(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, again: bool) {
         if !mem::replace(&mut piece.told, true) || again {
-            self.hit(frame);
+            self.hit(frame, key);
         }
     }
 
     /// A block comes in for a piece.
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece) {
-        self.enter(frame, key);
+        self.enter(frame, key, Positions::hint);
         // (A block that left before it could be used comes in again, for the same access.)
-        self.told += u64::from(!mem::replace(&mut piece.told, true));
+        if !mem::replace(&mut piece.told, true) {
+            self.count(key, false);
+        }
     }
 
-    /// A block comes in.
-    pub fn enter(&mut self, frame: u32, key: BlockKey) {
-        let hint = Hint { volume: Volume(key.volume().into()), ..Hint::default() };
+    /// A block comes in, at the position that the hint says, if there are positions.
+    fn enter(&mut self, frame: u32, key: BlockKey, hint: impl Fn(&Positions, Volume, u64) -> Hint) {
+        let (volume, offset) = (Volume(key.volume().into()), key.block().0 << self.block_shift);
+        let hint = match &self.positions {
+            None => Hint { volume, ..Hint::default() },
+            Some(positions) => hint(positions, volume, offset),
+        };
         self.replacement.insert(frame, key.0, hint);
     }
 
@@ -120,10 +174,10 @@ impl Dram {
     }
 
     /// A victim that cannot leave counts as one that has just come in, so that another one gives way
-    /// next. (With the place that it had it would be in everybody's way.)
+    /// next, wherever new blocks begin. (With the place that it had it would be in everybody's way.)
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
         self.replacement.remove(frame);
-        self.enter(frame, key);
+        self.enter(frame, key, Positions::hint_to_stay);
     }
 
     /// The block is not in DRAM any more, and was no victim.

@@ -31,6 +31,7 @@ mod transfer;
 mod transfers;
 mod waiting;
 
+use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Geometry, Log, Position};
@@ -89,8 +90,9 @@ impl Shard {
         }
     }
 
-    pub fn add_volume(&mut self) {
+    pub fn add_volume(&mut self, priority: u8) {
         self.tiers.blocks.add_volume();
+        self.tiers.dram.add_volume(priority);
         self.tiers.flushes.add_volume();
     }
 
@@ -262,6 +264,23 @@ impl Shard {
     /// Starts loading what the replacement policy will look at; `near` when that is imminent.
     pub fn prefetch_policy(&self, key: BlockKey, near: bool) {
         self.tiers.prefetch_policy(key, near);
+    }
+
+    // ---- intervals ----
+
+    /// The first interval of hit ratios begins.
+    pub fn start_intervals(&mut self, now: Nanos) {
+        self.tiers.dram.start_intervals(now);
+    }
+
+    /// An interval of hit ratios may be over.
+    pub fn end_interval(&mut self, now: Nanos) {
+        self.tiers.dram.end_interval(now);
+    }
+
+    /// When it is.
+    pub fn interval_ends(&self) -> Nanos {
+        self.tiers.dram.interval_ends()
     }
 
     // ---- cleaning ----

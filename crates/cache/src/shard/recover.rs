@@ -118,7 +118,7 @@ mod tests {
             ..CacheConfig::dram_only(1)
         };
         let mut cache = Cache::new(config);
-        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
+        cache.attach(VolumeConfig::new(1 << 20));
         cache
     }
 

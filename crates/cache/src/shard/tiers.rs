@@ -95,7 +95,7 @@ impl Tiers {
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            dram: Dram::new(frames, share(config.dram_blocks), &config.replacement),
+            dram: Dram::new(config, frames, share(config.dram_blocks)),
             flash: FlashTier::new(shard, config.flash.as_ref(), on_flash, replacement),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
@@ -215,7 +215,7 @@ impl Tiers {
     ) {
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
-        self.dram.used(self.blocks.local(frame), piece, again);
+        self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
     }
 
     /// A block that is leaving, and is wanted again, stays.

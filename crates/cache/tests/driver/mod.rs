@@ -35,7 +35,7 @@ impl Driver {
         let has_flash = config.flash.is_some();
         let mut cache = Cache::new(config);
         for _ in 0..volumes {
-            cache.attach(VolumeConfig { size_bytes, read_only: false });
+            cache.attach(VolumeConfig::new(size_bytes));
         }
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
         cache.start(Nanos(0), open);

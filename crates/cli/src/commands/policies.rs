@@ -1,6 +1,6 @@
 //! `forebay policies [NAME]...`.
 
-use forebay_replacement::{Kind, Parameters, Policy, Replacement};
+use forebay_replacement::{Kind, Parameters, Policy, Positions, Replacement};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -89,8 +89,11 @@ fn describe(kind: Kind) -> Described {
         unit: p.unit,
         meaning: p.meaning,
     };
-    let policy = Replacement::new(BLOCKS, BLOCKS, &Parameters::new(kind));
-    let bytes_per_block = policy.metadata_bytes() as f64 / f64::from(BLOCKS);
+    let parameters = Parameters::new(kind);
+    let policy = Replacement::new(BLOCKS, BLOCKS, &parameters);
+    let positions = Positions::new(&parameters, BLOCKS);
+    let bytes = policy.metadata_bytes() + positions.map_or(0, |p| p.memory_bytes());
+    let bytes_per_block = bytes as f64 / f64::from(BLOCKS);
     Described {
         name: kind.name(),
         available: is_available(kind),
@@ -130,7 +133,7 @@ fn text(document: &Document) -> String {
              not accepted yet is built and tested, but the cache does not run it.\n\
              tiers: what it can order: DRAM, flash in the layout `slots`. The layout `log` reclaims its\n\
              regions in the order in which they were written, whatever the policy.\n\
-             bytes/block: what it keeps for each block of the tier, ghosts and sketches included.\n";
+             bytes/block: what it keeps for each block of the tier, with ghosts, sketches and hit ratios.\n";
     text
 }
 

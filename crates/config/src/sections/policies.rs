@@ -27,9 +27,7 @@ const POLICIES: [Choice; Kind::ALL.len()] = {
     let mut n = 0;
     while n < choices.len() {
         let kind = Kind::ALL[n];
-        // (Nobody tells the cache yet where in the queue a block is to begin.)
-        let available = !matches!(kind, Kind::HrLru | Kind::PriorityLru);
-        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available };
+        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available: true };
         n += 1;
     }
     choices

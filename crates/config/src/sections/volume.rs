@@ -20,8 +20,9 @@ section! {
         read_only: bool = false;
         /// Volumes of one group keep one order of writes among them.
         group: Option<String> = unset, later;
-        /// Importance, 1 for the highest.
-        priority: u32 = 1, later;
+        /// Importance, 1 for the highest. The replacement policy `priority-lru` goes by it, and takes as
+        /// many classes as its parameter `classes` says.
+        priority: u32 = 1;
         /// How much of each tier the volume gets.
         partition: Option<Partition> = unset, later;
         /// How far the store may lag behind.

@@ -81,11 +81,14 @@ pub struct VolumeConfigRecord {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Its priority.
+    pub priority: u8,
 }
 
 impl From<VolumeConfig> for VolumeConfigRecord {
     fn from(v: VolumeConfig) -> Self {
-        VolumeConfigRecord { size_bytes: v.size_bytes, read_only: v.read_only }
+        let VolumeConfig { size_bytes, read_only, priority } = v;
+        VolumeConfigRecord { size_bytes, read_only, priority }
     }
 }
 
@@ -147,7 +150,7 @@ impl Record {
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Record::Attach(v) => {
-                out.write_all(&[1, v.read_only.into()])?;
+                out.write_all(&[1, v.read_only.into(), v.priority])?;
                 out.write_all(&v.size_bytes.to_le_bytes())
             }
             Record::Start(now, open) => {
@@ -228,8 +231,9 @@ impl Record {
         let token = |n| token(n).ok_or(bad("a token"));
         Ok(Some(match kind[0] {
             1 => {
-                let read_only = read_u8(input)? != 0;
-                Record::Attach(VolumeConfigRecord { read_only, size_bytes: read_u64(input)? })
+                let (read_only, priority) = (read_u8(input)? != 0, read_u8(input)?);
+                let size_bytes = read_u64(input)?;
+                Record::Attach(VolumeConfigRecord { size_bytes, read_only, priority })
             }
             2 => Record::Start(Nanos(read_u64(input)?), read_open(input, index)?),
             3 => {

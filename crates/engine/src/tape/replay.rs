@@ -80,7 +80,14 @@ impl<R: Read> Player<R> {
         let cache = &mut self.cache;
         match record {
             Record::Attach(v) => {
-                cache.attach(VolumeConfig { size_bytes: v.size_bytes, read_only: v.read_only });
+                if v.priority == 0 {
+                    return Err(TapeError::Damaged(self.index, "a priority"));
+                }
+                cache.attach(VolumeConfig {
+                    size_bytes: v.size_bytes,
+                    read_only: v.read_only,
+                    priority: v.priority,
+                });
             }
             Record::Start(now, open) => cache.start(now, open),
             Record::Request { now, id, volume, op, flags, offset, length } => {

@@ -1,10 +1,10 @@
 //! HR LRU (Hazan et al.): LRU, but a block enters at the position that the hit ratio of its chunk gives
-//! it. The position comes with the [`Hint`](crate::Hint); [`PositionRule::HitRatio`](crate::PositionRule) computes it from
+//! it. The position comes with the [`Hint`](crate::Hint); [`Positions`](crate::Positions) gives it, from
 //! these parameters. `sub_queues.rs` is the queue. The paper models the read cache only.
 //!
 //! Does badly where blocks of one chunk are used differently.
 
-use super::sub_queues::{MIN_POSITION, Positioned, SUB_QUEUES};
+use super::sub_queues::{CHUNK, INTERVAL, MIN_POSITION, Positioned, SUB_QUEUES};
 use crate::parameters::Parameter;
 use crate::policy::{About, Documented, Tier};
 
@@ -29,6 +29,6 @@ impl Documented for HrLru {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "does badly where blocks of one chunk are used differently",
         tiers: Tier::ALL,
-        parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR],
+        parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR, CHUNK, INTERVAL],
     };
 }

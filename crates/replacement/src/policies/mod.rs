@@ -10,7 +10,7 @@ mod priority_lru;
 mod random;
 mod s3_fifo;
 mod sieve;
-mod sub_queues;
+pub(crate) mod sub_queues;
 mod two_q;
 mod w_tinylfu;
 

@@ -1,10 +1,10 @@
 //! Priority LRU (Hazan et al.): LRU, but where a block enters follows from the priority of its volume and
 //! the hit ratio of its chunk. The position comes with the [`Hint`](crate::Hint);
-//! [`PositionRule::Priority`](crate::PositionRule) computes it from these parameters. `sub_queues.rs` is the queue.
+//! [`Positions`](crate::Positions) gives it, from these parameters. `sub_queues.rs` is the queue.
 //!
 //! Does badly for volumes of low priority, by intention: the hit ratio of all together may fall.
 
-use super::sub_queues::{MIN_POSITION, Positioned, SUB_QUEUES};
+use super::sub_queues::{CHUNK, INTERVAL, MIN_POSITION, Positioned, SUB_QUEUES};
 use crate::parameters::Parameter;
 use crate::policy::{About, Documented, Tier};
 
@@ -37,6 +37,6 @@ impl Documented for PriorityLru {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "lets volumes of low priority pay for those of high priority",
         tiers: Tier::ALL,
-        parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES],
+        parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES, CHUNK, INTERVAL],
     };
 }

@@ -30,6 +30,22 @@ pub(super) const MIN_POSITION: Parameter = Parameter {
     max: 100,
     meaning: "MinPosition: no block begins closer to the end that gives way",
 };
+pub(crate) const CHUNK: Parameter = Parameter {
+    name: "chunk_kib",
+    unit: "KiB",
+    default: 20 << 10,
+    min: 0,
+    max: u32::MAX,
+    meaning: "size of a chunk, which has one hit ratio; 0 for the whole volume",
+};
+pub(crate) const INTERVAL: Parameter = Parameter {
+    name: "interval_ms",
+    unit: "milliseconds",
+    default: 3_600_000,
+    min: 1,
+    max: u32::MAX,
+    meaning: "how often hit ratios are updated",
+};
 
 /// No node: an empty sub-queue.
 const NONE: u32 = u32::MAX;

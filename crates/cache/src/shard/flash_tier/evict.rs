@@ -243,7 +243,7 @@ mod tests {
         };
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
         let mut cache = Cache::new(config);
-        cache.attach(VolumeConfig { size_bytes: 1 << 20, read_only: false });
+        cache.attach(VolumeConfig::new(1 << 20));
         let first = geometry.first_cell_page() as u32;
         let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
         let shard = &mut cache.shards[0];

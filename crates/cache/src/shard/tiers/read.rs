@@ -34,7 +34,7 @@ impl Tiers {
         if self.blocks.granules().masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
             return None;
         }
-        self.dram.hit(self.blocks.local(frame));
+        self.dram.hit(self.blocks.local(frame), key);
         Some(frame)
     }
 

@@ -6,9 +6,9 @@ pub mod document;
 use std::collections::HashMap;
 use std::fmt;
 
-use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
 use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
-use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
+use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
 use forebay_trace::{Batch, SampleSpec, Sampler};
 
 use super::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, tell_too_small};
@@ -53,12 +53,7 @@ pub fn contender(name: &str) -> Result<Contender, String> {
         return Ok(Contender::Optimum);
     }
     let kind: Kind = name.parse().map_err(|error| format!("{error}, or opt"))?;
-    match kind {
-        Kind::HrLru | Kind::PriorityLru => Err(format!(
-            "`{kind}` has to be told where in its queue a block begins, which no trace says"
-        )),
-        _ => Ok(Contender::Policy(kind)),
-    }
+    Ok(Contender::Policy(kind))
 }
 
 /// Computes and prints the curves.
@@ -125,6 +120,10 @@ struct Workload {
     sampled_writes: u64,
     /// The key of each block.
     keys: Vec<u64>,
+    /// The blocks that the keys are of.
+    addresses: BlockKeys,
+    /// The time of each first access of a second.
+    seconds: Vec<(usize, Nanos)>,
     /// The same accesses, if the optimum is asked for.
     clairvoyant: Option<Clairvoyant>,
 }
@@ -145,9 +144,11 @@ impl Workload {
             accesses: Vec::new(),
             sampled_writes: 0,
             keys: Vec::new(),
+            addresses: BlockKeys::new(),
+            seconds: Vec::new(),
             clairvoyant: args.policies.contains(&Contender::Optimum).then(Clairvoyant::new),
         };
-        let mut numbers = Numbers { keys: BlockKeys::new(), numbers: HashMap::new() };
+        let mut numbers = HashMap::new();
         let (mut sample, mut without_data) = (Batch::default(), 0);
         let traces = read_trace_batches(&args.traces, ctx, |batch| {
             for request in batch.requests() {
@@ -181,14 +182,18 @@ impl Workload {
         Ok(workload)
     }
 
-    fn add(&mut self, request: &Request, numbers: &mut Numbers) -> Result<(), CliError> {
+    fn add(&mut self, request: &Request, numbers: &mut HashMap<u64, u32>) -> Result<(), CliError> {
         let Some((first, last)) = blocks(self.block_size, request) else { return Ok(()) };
         let op = if request.op == Op::Read { Op::Read } else { Op::Write };
+        let second = |time: Nanos| time.0 / 1_000_000_000;
+        if self.seconds.last().is_none_or(|last| second(last.1) < second(request.time)) {
+            self.seconds.push((self.accesses.len(), request.time));
+        }
         for block in first..=last {
             let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
-            let key = numbers.keys.key(addr)?;
+            let key = self.addresses.key(addr)?;
             let next = self.keys.len() as u32;
-            let number = *numbers.numbers.entry(key).or_insert(next);
+            let number = *numbers.entry(key).or_insert(next);
             if number == next {
                 if next == BLOCKS_MAX {
                     let error = CliError::failed("the trace has 2^31 blocks or more");
@@ -250,7 +255,10 @@ impl Workload {
         let capacity = ((size as f64 * self.rate).round() as u64).min(self.keys.len() as u64);
         match (contender, &self.clairvoyant) {
             (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
-            (Contender::Policy(kind), _) => self.run(kind, capacity as u32, counter, ctx),
+            (Contender::Policy(kind), _) => {
+                let positions = self.positions(kind, size);
+                self.run(kind, capacity as u32, positions, counter, ctx)
+            }
             (Contender::Optimum, clairvoyant) => {
                 let hits = clairvoyant.as_ref().map(|accesses| accesses.hits(capacity));
                 counter.inc(self.accesses.len() as u64);
@@ -259,23 +267,49 @@ impl Workload {
         }
     }
 
+    /// What tells a policy where new blocks begin. Volumes are of the highest priority, all.
+    fn positions(&self, kind: Kind, size: u64) -> Option<Positions> {
+        let blocks = size.min(u32::MAX.into()) as u32;
+        let mut positions = Positions::new(&Parameters::new(kind), blocks)?;
+        positions.start(Nanos(0));
+        Some(positions)
+    }
+
+    fn place(&self, block: usize) -> (Volume, u64) {
+        let address = self.addresses.addr(self.keys[block]).expect("the block has this key");
+        (address.volume, self.block_size.offset_of(address.block))
+    }
+
     /// Runs a policy: a cache that takes in each block it misses, read or written.
     fn run(
         &self,
         kind: Kind,
         capacity: u32,
+        mut positions: Option<Positions>,
         counter: &Counter,
         ctx: &Context,
     ) -> Result<ClairvoyantHits, CliError> {
+        let mut seconds = self.seconds.iter().peekable();
         let mut policy = Replacement::new(capacity, capacity, &Parameters::new(kind));
         let mut node_of = vec![NONE; self.keys.len()];
         let mut block_in = vec![0_u32; capacity as usize];
         let mut hits = ClairvoyantHits::default();
-        for accesses in self.accesses.chunks(CHECK_PERIOD) {
+        for (chunk, accesses) in self.accesses.chunks(CHECK_PERIOD).enumerate() {
             ctx.check()?;
-            for &access in accesses {
+            for (at, &access) in (chunk * CHECK_PERIOD..).zip(accesses) {
                 let block = (access >> 1) as usize;
-                if node_of[block] != NONE {
+                let (hit, mut hint) = (node_of[block] != NONE, Hint::default());
+                if let Some(positions) = &mut positions {
+                    if let Some((_, now)) = seconds.next_if(|&&(first, _)| first == at) {
+                        positions.advance(*now);
+                    }
+                    let (volume, offset) = self.place(block);
+                    positions.access(volume, offset, hit);
+                    if !hit {
+                        hint = positions.hint(volume, offset);
+                    }
+                }
+                if hit {
                     policy.on_access(node_of[block]);
                     hits.writes += u64::from(access & 1);
                     hits.reads += u64::from(access & 1 ^ 1);
@@ -289,7 +323,7 @@ impl Workload {
                     })?;
                     node_of[block_in[node as usize] as usize] = NONE;
                 }
-                policy.insert(node, key, Hint::default());
+                policy.insert(node, key, hint);
                 node_of[block] = node;
                 block_in[node as usize] = block as u32;
             }
@@ -316,12 +350,6 @@ impl Workload {
             write_miss_ratio: ratio(write_misses, self.writes),
         }
     }
-}
-
-/// The blocks by number, in the order in which they are first accessed.
-struct Numbers {
-    keys: BlockKeys,
-    numbers: HashMap<u64, u32>,
 }
 
 /// The first and the last block of a request; none if it accesses none.
