@@ -12,6 +12,7 @@ use forebay_block::Volume;
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, ReplacementKind, ReplacementParameters, WritePolicy,
 };
+use forebay_effect::IoError;
 
 const BLOCKS: u32 = 10;
 /// An interval, in the nanoseconds of the driver.
@@ -106,4 +107,21 @@ fn the_table_of_hit_ratios_is_part_of_the_memory_that_is_reported() {
     };
     let more = bytes(hr_lru()) - bytes(ReplacementParameters::new(ReplacementKind::Lru));
     assert!(more >= 2048 * 24, "{more}");
+}
+
+#[test]
+fn a_dirty_block_that_could_not_leave_is_not_the_next_to_be_asked() {
+    // Every block begins where it is the next to give way.
+    let replacement = hr_lru().with("min_position_percent", 0).unwrap();
+    let replacement = replacement.with("min_hit_ratio_percent", 0).unwrap();
+    let mut d = Driver::new(CacheConfig { replacement, ..CacheConfig::dram_only(4) });
+    (1..=3).for_each(|block| read(&mut d, block));
+    d.write(9);
+    d.read(5);
+    d.complete_first(is_write, Err(IoError::Device));
+    d.settle();
+    let before = d.cache.stats().evictions;
+    // Two leave, since one was to leave that has stayed; both are clean.
+    d.read(6);
+    assert_eq!((d.count(is_write), d.cache.stats().evictions - before), (0, 2));
 }

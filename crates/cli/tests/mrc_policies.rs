@@ -27,7 +27,8 @@ fn points<'a>(document: &'a Value, policy: &str) -> &'a Vec<Value> {
 
 fn synthetic(dir: &tempfile::TempDir, blocks: &str) -> String {
     let path = dir.path().join("zipf.parquet").to_str().unwrap().to_owned();
-    let spec = format!("zipf:blocks={blocks},requests=40k,write=0.3,theta=0.8");
+    // Over five hours, for policies that go by the hit ratios of an hour.
+    let spec = format!("zipf:blocks={blocks},requests=40k,write=0.3,theta=0.8,rate=2");
     assert!(forebay(&["-q", "trace", "synth", &spec, "-o", &path]).status.success());
     path
 }
