@@ -119,6 +119,11 @@ impl FlashReplacement {
         }
     }
 
+    /// Whether of the clean copies this one would give way next.
+    pub fn is_next_copy(&self, id: EntryId) -> bool {
+        self.copies.back() == Some(id)
+    }
+
     /// Chooses who gives way, and lets it leave.
     pub fn evict(&mut self) -> Option<EntryId> {
         let (victim, from) = match self.copies.back() {

@@ -51,6 +51,11 @@ impl FlashTier {
         self.replacement.as_ref().map_or(0, |flash| u64::from(flash.dirty_copies()))
     }
 
+    /// Whether the record would give way next, of the clean ones whose block is in memory.
+    pub fn is_next_copy(&self, id: EntryId) -> bool {
+        self.replacement.as_ref().is_some_and(|flash| flash.is_next_copy(id))
+    }
+
     /// Whether the block's record is being forgotten on flash.
     pub fn is_unmapping(&self, id: EntryId) -> bool {
         self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id))

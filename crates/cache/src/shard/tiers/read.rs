@@ -180,7 +180,9 @@ impl Tiers {
             return Step::NoRoom;
         }
         let e = &self.blocks[id];
-        if e.valid == 0 && self.is_instant(context, piece) && self.is_log_quiet(context) {
+        // (A record that gives way while it is read goes when that has ended.)
+        let stays = !self.flash.is_next_copy(id);
+        if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.promotions += 1;
             return self.came_at_once(context, id, self.blocks[id].flash_valid);
         }
