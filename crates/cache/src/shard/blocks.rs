@@ -85,6 +85,7 @@ impl Blocks {
     }
 
     /// Whether no further block fits.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.index.is_full()
     }
@@ -101,6 +102,7 @@ impl Blocks {
     }
 
     /// The entry of a block that has one.
+    #[inline]
     pub fn entry_of(&self, key: BlockKey) -> EntryId {
         self.index.find(key).expect("a busy block has an entry")
     }
@@ -111,6 +113,7 @@ impl Blocks {
     }
 
     /// Adds a block that is not known; `None` when no further one fits.
+    #[inline]
     pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
         self.index.insert(key)
     }
@@ -141,6 +144,7 @@ impl Blocks {
     }
 
     /// There is a newer version of the block: whether that is zeroes as a whole.
+    #[inline]
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         self.index.set_zeroed(id, zeroed);
     }
@@ -163,16 +167,19 @@ impl Blocks {
     // ---- frames ----
 
     /// Frames that no block has.
+    #[inline]
     pub fn frames_free(&self) -> usize {
         self.frames.free_count()
     }
 
     /// Takes a free frame for a block.
+    #[inline]
     pub fn take_frame(&mut self, id: EntryId) -> Option<Frame> {
         self.frames.take(id)
     }
 
     /// Nobody has the frame any more.
+    #[inline]
     pub fn free_frame(&mut self, frame: Frame) {
         self.frames.release(frame);
     }
@@ -228,6 +235,7 @@ impl Blocks {
     }
 
     /// Keeps the volume's gauge of dirty blocks after a change to the entry.
+    #[inline]
     pub fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
         let e = &self.index[id];
         let stats = &mut front.volumes[usize::from(e.key().volume())].stats;
@@ -246,6 +254,7 @@ impl Blocks {
     }
 
     /// The block is the newest of its volume's dirty list, if it is in none so far.
+    #[inline]
     pub fn list_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
         if !e.has(IN_DIRTY_LIST) {
@@ -256,6 +265,7 @@ impl Blocks {
     }
 
     /// Takes the block out of its volume's dirty list, if it is there.
+    #[inline]
     pub fn unlist_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
         if e.has(IN_DIRTY_LIST) {
@@ -266,6 +276,7 @@ impl Blocks {
     }
 
     /// What was to make the block clean did not: it is in the dirty list if it is dirty.
+    #[inline]
     pub fn relist_dirty(&mut self, id: EntryId) {
         if self.index[id].dirty != 0 {
             self.list_dirty(id);

@@ -61,6 +61,7 @@ impl Dram {
     }
 
     /// Whether one more may count.
+    #[inline]
     pub fn has_room(&self) -> bool {
         self.replacement.len() < self.capacity
     }
@@ -121,6 +122,7 @@ impl Dram {
 
     /// A piece finds its block. The policy hears of it unless the same access has brought the block in
     /// or (`again`: even if) it was told before.
+    #[inline]
     pub fn used(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, again: bool) {
         if !mem::replace(&mut piece.told, true) || again {
             self.hit(frame, key);
@@ -128,6 +130,7 @@ impl Dram {
     }
 
     /// A block comes in for a piece.
+    #[inline]
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece) {
         self.enter(frame, key, Positions::hint);
         // (A block that left before it could be used comes in again, for the same access.)
@@ -137,6 +140,7 @@ impl Dram {
     }
 
     /// A block comes in, at the position that the hint says, if there are positions.
+    #[inline]
     fn enter(&mut self, frame: u32, key: BlockKey, hint: impl Fn(&Positions, Volume, u64) -> Hint) {
         let (volume, offset) = (Volume(key.volume().into()), key.block().0 << self.block_shift);
         let hint = match &self.positions {
@@ -149,6 +153,7 @@ impl Dram {
     // ---- victims ----
 
     /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more.
+    #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>) -> u32 {
         self.replacement.evict(incoming.map(|key| key.0)).expect("not empty")
     }

@@ -109,6 +109,7 @@ impl FlashTier {
         self.exists
     }
 
+    #[inline]
     pub fn log_failed(&self) -> bool {
         self.log_failed
     }
@@ -119,6 +120,7 @@ impl FlashTier {
     }
 
     /// Whether there is flash, with a log that has not failed.
+    #[inline]
     pub fn is_good(&self) -> bool {
         self.exists && !self.log_failed
     }
@@ -262,6 +264,7 @@ impl FlashTier {
     }
 
     /// Forgets an entry that holds nothing any more; whether it did.
+    #[inline]
     pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();

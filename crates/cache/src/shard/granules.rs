@@ -89,12 +89,14 @@ impl Granules {
     }
 
     /// Bytes of a block that lie within its volume.
+    #[inline]
     pub fn bytes_within(self, context: &ShardContext<'_>, key: BlockKey) -> u32 {
         let size = context.front.volumes[usize::from(key.volume())].size;
         size.saturating_sub(self.start_of(key)).min(u64::from(self.block_size())) as u32
     }
 
     /// Those bytes as a range of the volume.
+    #[inline]
     pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
         let start = self.start_of(key);
         (start, start + u64::from(self.bytes_within(context, key)))

@@ -88,6 +88,7 @@ impl Transfers {
 
     // ---- start and end ----
 
+    #[inline]
     pub fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> u32 {
         self.loose += u32::from(kind.is_loose());
         self.under_way.insert(Transfer {
@@ -104,6 +105,7 @@ impl Transfers {
     }
 
     /// Starts a transfer of one entry; the entry is busy from now on.
+    #[inline]
     pub fn start_on(
         &mut self,
         blocks: &mut Blocks,
@@ -118,11 +120,13 @@ impl Transfers {
     }
 
     /// Whether another transfer may be started that has no frame.
+    #[inline]
     pub fn may_be_loose(&self) -> bool {
         self.loose < self.loose_max
     }
 
     /// Ends a transfer. Its bounce frame is free.
+    #[inline]
     pub fn remove(&mut self, t: u32) -> Transfer {
         let transfer = self.under_way.remove(t);
         self.loose -= u32::from(transfer.kind.is_loose());
@@ -148,6 +152,7 @@ impl Transfers {
     }
 
     /// The name under which drivers answer to a transfer.
+    #[inline]
     pub fn token(&self, t: u32) -> Token {
         Token { owner: Owner::Shard(self.shard), index: t }
     }
@@ -236,12 +241,14 @@ impl Transfers {
     // ---- runs ----
 
     /// The transfer of the open run that goes this way.
+    #[inline]
     pub fn open_run(&self, way: Way) -> Option<u32> {
         self.runs.open(way)
     }
 
     /// Joins the block to the open run that goes its way if `alike` says its kind fits and the
     /// bytes follow on; otherwise opens a new one.
+    #[inline]
     pub fn run(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -277,6 +284,7 @@ impl Transfers {
 
     /// The transfer of a range that holds a block. Ranges have no block in common: whoever wants
     /// a block of one waits.
+    #[inline]
     pub fn waiting_range(&self, key: BlockKey) -> Option<u32> {
         let after = self.range_place(key.0 + 1);
         let t = *self.ranges.get(after.wrapping_sub(1))?;

@@ -36,12 +36,14 @@ impl Waiting {
         self.waiters.in_use()
     }
 
+    #[inline]
     pub fn piece(&self, w: u32) -> Piece {
         self.waiters[w].piece
     }
 
     /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it in a list.
     /// `applied`: it is done when the transfer is.
+    #[inline]
     pub fn note(&mut self, w: Option<u32>, piece: Piece, applied: bool) -> u32 {
         match w {
             Some(w) => {
@@ -53,16 +55,19 @@ impl Waiting {
     }
 
     /// The piece, which is in no list, waits no more.
+    #[inline]
     pub fn remove(&mut self, w: u32) -> Piece {
         self.waiters.remove(w).piece
     }
 
     // ---- lists ----
 
+    #[inline]
     pub fn push_back(&mut self, list: &mut Fifo, w: u32) {
         self.waiters.push_back(list, w);
     }
 
+    #[inline]
     pub fn pop_front(&mut self, list: &mut Fifo) -> Option<u32> {
         self.waiters.pop_front(list)
     }

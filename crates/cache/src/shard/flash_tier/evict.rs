@@ -16,6 +16,7 @@ impl FlashTier {
 
     /// The block's state has changed: it counts where that puts it. `anew` if it is to stay even
     /// though it had given way.
+    #[inline]
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, anew: bool) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
@@ -40,6 +41,7 @@ impl FlashTier {
     }
 
     /// The block is about to be in memory: it must not be what gives way to that.
+    #[inline]
     pub fn forget_residence(&mut self, blocks: &Blocks, id: EntryId) {
         if let Some(flash) = &mut self.replacement {
             flash.put(id, blocks[id].key(), Residence::Uncounted);
@@ -57,11 +59,13 @@ impl FlashTier {
     }
 
     /// Whether the block's record is being forgotten on flash.
+    #[inline]
     pub fn is_unmapping(&self, id: EntryId) -> bool {
         self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
     }
 
     /// Whether flash still has the block though by the accounting it is gone.
+    #[inline]
     pub fn is_past_its_time(&self, blocks: &Blocks, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
         blocks[id].frame().is_none()
@@ -89,6 +93,7 @@ impl FlashTier {
     }
 
     /// Lets blocks give way until flash holds no more than its size.
+    #[inline]
     pub fn evict(
         &mut self,
         blocks: &Blocks,
@@ -158,6 +163,7 @@ impl FlashTier {
 
     /// A transfer of the block has ended: what it owes on flash off memory, and the room that it may have
     /// taken there.
+    #[inline]
     pub fn settle(
         &mut self,
         blocks: &Blocks,
