@@ -81,16 +81,12 @@ impl fmt::Display for GeometryError {
 
 impl std::error::Error for GeometryError {}
 
-/// Regions that a device has at least, if that does not make them very small; and even if it does.
-const REGIONS_MANY: u64 = 256;
-const REGIONS_FEW: u64 = 16;
-
 impl Geometry {
     /// The default division of a device of `size` bytes for blocks of `block_size` bytes:
     /// regions of 16 MiB, batches of up to 128 blocks or 1 MiB, 1024 active extents of 8 MiB. On smaller
-    /// devices regions are smaller, so that there are 256 of them (what is kept free and what is being
-    /// filled is then little of the device): down to 512 KiB or 64 blocks, and further so that there
-    /// are 16, where possible.
+    /// devices regions are smaller, a 128th of it (what is kept free and what is being filled is then
+    /// little; smaller still, a region has too few neighbouring blocks that could be destaged together):
+    /// down to 512 KiB or 64 blocks, and further so that there are 16, where possible.
     ///
     /// # Errors
     /// If the block size is impossible or the device too small.
@@ -116,8 +112,8 @@ impl Geometry {
         let pages = size / u64::from(g.page_size);
         let room = pages.min(POSITIONS_MAX).saturating_sub(u64::from(g.first_region_page()));
         let small = (64 * g.block_pages()).max(128);
-        for (regions, pages) in [(REGIONS_MANY, small), (REGIONS_FEW, floor.max(16))] {
-            while room / u64::from(g.region_pages) < regions && g.region_pages / 2 >= pages {
+        for (regions, of, least) in [(128, pages, small), (16, room, floor.max(16))] {
+            while of / u64::from(g.region_pages) < regions && g.region_pages / 2 >= least {
                 g.region_pages /= 2;
             }
         }

