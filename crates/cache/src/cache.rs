@@ -80,6 +80,14 @@ pub(crate) enum State {
     Failed,
 }
 
+/// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    shard: u32,
+    entry: Option<u32>,
+    key: BlockKey,
+}
+
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
 
@@ -223,6 +231,11 @@ impl Cache {
             shard.add_volume(volume.priority);
         }
         self.front.attach(volume)
+    }
+
+    /// For a driver without bytes: what is read from flash has no checksum to be asked for, and is good.
+    pub fn without_bytes(&mut self) {
+        self.front.imagined = true;
     }
 
     /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a
@@ -457,19 +470,25 @@ impl Cache {
         self.shards[shard].prefetch(key);
     }
 
-    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to.
+    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
     #[inline]
-    pub fn prefetch_entry(&self, volume: Volume, offset: u64) {
+    pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
         let (shard, key) = self.place_of(volume, offset);
-        self.shards[shard].prefetch_entry(key);
+        let entry = self.shards[shard].prefetch_entry(key);
+        Sought { shard: shard as u32, entry, key }
     }
 
     /// Starts loading what the replacement policy will look at, or with `near` what that leads to. Best
     /// after [`Cache::prefetch_entry`], twice.
     #[inline]
-    pub fn prefetch_policy(&self, volume: Volume, offset: u64, near: bool) {
-        let (shard, key) = self.place_of(volume, offset);
-        self.shards[shard].prefetch_policy(key, near);
+    pub fn prefetch_policy(&self, sought: Sought, near: bool) {
+        self.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
+    }
+
+    /// The next request is for the block that was sought: it is looked for there first.
+    #[inline]
+    pub fn expect(&self, sought: Sought) {
+        self.shards[sought.shard as usize].expect(sought.entry);
     }
 
     /// The shard and key of a byte, wherever it may be: nothing has checked it yet.

@@ -92,6 +92,9 @@ impl CacheConfig {
     pub const EXTENT_SHIFT: u32 = 20;
     /// Usual [`transfers_spare`](Self::transfers_spare).
     pub const TRANSFERS_SPARE: u32 = 1024;
+    /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer under
+    /// way, and an entry of the index has 24 bits for the number of its own.
+    pub const TRANSFERS_MAX: u32 = crate::index::TRANSFERS_MAX;
     /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
@@ -121,6 +124,13 @@ impl CacheConfig {
             destage_depth: 32,
             give_up_after: Nanos(60_000_000_000),
         }
+    }
+
+    /// Transfers that a shard may have under way; of shards of different sizes, the largest.
+    pub fn transfers(&self) -> u32 {
+        let n = u32::from(self.shards);
+        let frames = (self.dram_blocks + self.spare_frames).div_ceil(n);
+        frames + self.bounce_frames.div_ceil(n) + self.transfers_spare
     }
 
     /// DRAM frames that the driver provides: numbers 0 to this, exclusive.

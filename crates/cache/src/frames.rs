@@ -1,4 +1,5 @@
-//! DRAM frames: which are free, whose the others are, and which are dirty since when.
+//! DRAM frames: which are free, whose the others are, and which are dirty, in the order in which they became
+//! so.
 
 use forebay_replacement::{Links, List};
 
@@ -7,35 +8,40 @@ use crate::index::{EntryId, NONE};
 /// A frame of DRAM, by the driver's number: what effects call a slot.
 pub(crate) use forebay_effect::Slot as Frame;
 
+/// The dirty frames of a volume.
 #[derive(Clone, Copy, Debug)]
-struct FrameState {
-    entry: EntryId,
-    /// When the frame's block became dirty, in dirtyings of this shard.
-    dirty_since: u64,
+struct Dirty {
+    /// The newest in front.
+    list: List,
+    /// The newest of those that are marked, or [`NONE`]; all older ones are marked, too.
+    marked: u32,
 }
+
+const CLEAN: Dirty = Dirty { list: List::EMPTY, marked: NONE };
 
 /// The frames of one shard. Numbers handed out are the driver's: `base + local`.
 #[derive(Debug)]
 pub(crate) struct Frames {
     base: u32,
-    states: Vec<FrameState>,
-    free: Vec<u32>,
-    /// The dirty frames of each volume, the newest in front.
-    dirty: Vec<List>,
+    /// By frame: the entry that owns it.
+    owners: Box<[EntryId]>,
+    /// Neighbours in a list: of the free frames, or of a volume's dirty ones.
     links: Links,
-    dirtyings: u64,
+    free: List,
+    /// By volume.
+    dirty: Vec<Dirty>,
 }
 
 impl Frames {
     pub fn new(base: u32, count: u32, volumes: usize) -> Self {
-        let state = FrameState { entry: NONE, dirty_since: 0 };
+        let (mut links, mut free) = (Links::new(count), List::EMPTY);
+        (0..count).for_each(|local| links.push_back(&mut free, local));
         Frames {
             base,
-            states: vec![state; count as usize],
-            free: (0..count).rev().collect(),
-            dirty: vec![List::EMPTY; volumes],
-            links: Links::new(count),
-            dirtyings: 0,
+            owners: vec![NONE; count as usize].into(),
+            links,
+            free,
+            dirty: vec![CLEAN; volumes],
         }
     }
 
@@ -43,67 +49,73 @@ impl Frames {
         frame.0 - self.base
     }
     pub fn count(&self) -> usize {
-        self.states.len()
+        self.owners.len()
     }
     pub fn free_count(&self) -> usize {
-        self.free.len()
+        self.free.len() as usize
     }
     /// Takes a free frame for `entry` ([`NONE`] for a frame that holds a copy on its way).
     pub fn take(&mut self, entry: EntryId) -> Option<Frame> {
-        let local = self.free.pop()?;
-        self.states[local as usize].entry = entry;
+        let local = self.links.pop_front(&mut self.free)?;
+        self.owners[local as usize] = entry;
         Some(Frame(self.base + local))
     }
     pub fn release(&mut self, frame: Frame) {
         let local = self.local(frame);
-        debug_assert!(!self.free.contains(&local) || self.free.len() > 256, "frame freed twice");
-        self.states[local as usize].entry = NONE;
-        self.free.push(local);
+        debug_assert!(!self.links.is_linked(local), "a frame that is free, or dirty, is freed");
+        self.owners[local as usize] = NONE;
+        self.links.push_front(&mut self.free, local);
     }
     /// The entry that owns a frame.
     pub fn owner(&self, local: u32) -> EntryId {
-        self.states[local as usize].entry
+        self.owners[local as usize]
     }
 
     /// Starts loading the state of a frame into the processor's cache.
     pub fn prefetch(&self, local: u32) {
-        if let Some(state) = self.states.get(local as usize) {
-            crate::index::prefetch(state);
+        if let Some(owner) = self.owners.get(local as usize) {
+            crate::index::prefetch(owner);
+            self.links.prefetch(local, false);
         }
     }
 
     /// The entries that own frames.
     pub fn owners(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.states.iter().map(|s| s.entry).filter(|&entry| entry != NONE)
+        self.owners.iter().copied().filter(|&entry| entry != NONE)
     }
 
     /// Appends a frame to its volume's dirty list.
     pub fn push_dirty(&mut self, frame: Frame, volume: usize) {
         let local = self.local(frame);
-        self.dirtyings += 1;
-        self.states[local as usize].dirty_since = self.dirtyings;
-        self.links.push_front(&mut self.dirty[volume], local);
+        self.links.push_front(&mut self.dirty[volume].list, local);
     }
     pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
         let local = self.local(frame);
-        self.links.remove(&mut self.dirty[volume], local);
+        let dirty = &mut self.dirty[volume];
+        if dirty.marked == local {
+            dirty.marked = self.links.behind(local).unwrap_or(NONE);
+        }
+        self.links.remove(&mut dirty.list, local);
     }
-    /// The entry longest in the volume's dirty list, and since when.
-    pub fn oldest_dirty(&self, volume: usize) -> Option<(EntryId, u64)> {
-        let oldest = self.dirty[volume].back()?;
-        let state = &self.states[oldest as usize];
-        Some((state.entry, state.dirty_since))
+    /// Marks what is in the volume's dirty list now, and nothing that comes later.
+    pub fn mark_dirty(&mut self, volume: usize) {
+        let dirty = &mut self.dirty[volume];
+        dirty.marked = dirty.list.front().unwrap_or(NONE);
     }
-    /// The count of dirtyings so far: what became dirty until now has at most this number.
-    pub fn dirtyings(&self) -> u64 {
-        self.dirtyings
+    /// Takes all marks of the volume away.
+    pub fn unmark_dirty(&mut self, volume: usize) {
+        self.dirty[volume].marked = NONE;
+    }
+    /// The entry longest in the volume's dirty list, if it is marked.
+    pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
+        let Dirty { list, marked } = self.dirty[volume];
+        list.back().filter(|_| marked != NONE).map(|oldest| self.owner(oldest))
     }
     /// Makes room for one more volume.
     pub fn add_volume(&mut self) {
-        self.dirty.push(List::EMPTY);
+        self.dirty.push(CLEAN);
     }
     pub fn memory_bytes(&self) -> u64 {
-        let states = self.states.len() * size_of::<FrameState>();
-        (states + self.free.capacity() * 4) as u64 + self.links.memory_bytes()
+        size_of_val(&*self.owners) as u64 + self.links.memory_bytes()
     }
 }

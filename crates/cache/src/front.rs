@@ -95,6 +95,8 @@ pub(crate) struct Front {
     pub dirty_blocks: u64,
     /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
     pub instant: bool,
+    /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
+    pub imagined: bool,
 }
 
 impl Front {
@@ -120,6 +122,7 @@ impl Front {
             sync_failures: 0,
             dirty_blocks: 0,
             instant: false,
+            imagined: false,
         }
     }
 

@@ -17,11 +17,14 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// The number of an entry in the slab.
 pub(crate) type EntryId = u32;
 
-/// The key of no block: volumes have small numbers.
-const NO_KEY: u64 = u64::MAX;
+/// From here on keys are of no block, since volumes have small numbers: a vacant entry has the number of the
+/// next one in the lower half.
+const NO_KEY: u64 = 0xffff_ffff_0000_0000;
 
 const TRANSFER_BITS: u32 = 24;
 const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
+/// Most transfers of a shard: an entry has 24 bits for the number of its own.
+pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
 
 /// The block has left the replacement list and gives up its frame when nothing is in flight.
 pub(crate) const LEAVING: u8 = 1;
@@ -60,11 +63,6 @@ pub(crate) struct Entry {
     frame: u32,
     /// First page of the newest record's payload, or [`NONE`].
     position: u32,
-    /// CRC-32C of that payload.
-    pub checksum: u32,
-    /// Neighbours in the list of the record's region (and, when free, the free list).
-    pub next: u32,
-    pub prev: u32,
     pub valid: u16,
     pub dirty: u16,
     pub flash_valid: u16,
@@ -78,9 +76,6 @@ impl Entry {
         key: NO_KEY,
         frame: NONE,
         position: NONE,
-        checksum: 0,
-        next: NONE,
-        prev: NONE,
         valid: 0,
         dirty: 0,
         flash_valid: 0,
@@ -92,7 +87,7 @@ impl Entry {
         BlockKey(self.key)
     }
     pub fn is_vacant(&self) -> bool {
-        self.key == NO_KEY
+        self.key >= NO_KEY
     }
     pub fn frame(&self) -> Option<Frame> {
         (self.frame != NONE).then_some(Frame(self.frame))
@@ -146,10 +141,24 @@ impl Entry {
     }
 }
 
+/// What is seldom looked at of a block's newest record, and only where there is flash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// CRC-32C of its payload.
+    pub checksum: u32,
+    /// Neighbours in the list of its region.
+    pub next: u32,
+    pub prev: u32,
+}
+
+const NO_RECORD: Record = Record { checksum: 0, next: NONE, prev: NONE };
+
 /// The table and the slab.
 #[derive(Debug)]
 pub(crate) struct Index {
     entries: Vec<Entry>,
+    /// By entry; empty without flash.
+    records: Box<[Record]>,
     buckets: Vec<u32>,
     free: u32,
     len: u32,
@@ -195,13 +204,15 @@ fn mix(key: u64) -> u64 {
 }
 
 impl Index {
-    /// An index for at most `capacity` blocks, `1 << extent_shift` of them to an extent.
-    pub fn new(capacity: u32, extent_shift: u32) -> Self {
+    /// An index for at most `capacity` blocks, `1 << extent_shift` of them to an extent, that may have
+    /// records on flash.
+    pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
         let mut entries = vec![Entry::VACANT; capacity as usize];
         for (i, e) in entries.iter_mut().enumerate() {
-            e.next = if i + 1 < capacity as usize { i as u32 + 1 } else { NONE };
+            e.key |= u64::from(if i + 1 < capacity as usize { i as u32 + 1 } else { NONE });
         }
+        let records = vec![NO_RECORD; if records { capacity as usize } else { 0 }];
         let buckets = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
@@ -209,6 +220,7 @@ impl Index {
         let extents = vec![0; counts].into_boxed_slice();
         Index {
             entries,
+            records: records.into(),
             buckets,
             free: 0,
             len: 0,
@@ -270,14 +282,23 @@ impl Index {
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
         let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
-        (self.entries.len() * size_of::<Entry>() + tables) as u64
+        let entries = self.entries.len() * size_of::<Entry>() + size_of_val(&*self.records);
+        (entries + tables) as u64
+    }
+
+    /// What is known of an entry's record.
+    pub fn record(&self, id: EntryId) -> &Record {
+        &self.records[id as usize]
+    }
+    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
+        &mut self.records[id as usize]
     }
 
     /// The entry of `key`.
     #[inline]
     pub fn find(&self, key: BlockKey) -> Option<EntryId> {
         let last = self.last.get();
-        if self.entries[last as usize].key == key.0 && key.0 != NO_KEY {
+        if self.entries[last as usize].key == key.0 && key.0 < NO_KEY {
             return Some(last);
         }
         let found = self.candidates(key).find(|&id| self.entries[id as usize].key == key.0)?;
@@ -311,25 +332,27 @@ impl Index {
     }
 
     /// Starts loading the entry of `key`, whose bucket should be there by now.
-    pub fn prefetch_entry(&self, key: BlockKey) {
-        if let Some(id) = self.candidates(key).next() {
-            self.prefetch_id(id);
-        }
+    /// Says which it is, or in rare cases another one; `None` if there is certainly none.
+    pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
+        let id = self.candidates(key).next()?;
+        self.prefetch_id(id);
+        Some(id)
     }
 
-    /// The entry of `key`, or another one in rare cases; `None` if there is certainly none.
-    pub fn likely(&self, key: BlockKey) -> Option<EntryId> {
-        self.candidates(key).next()
+    /// The entry where [`Index::find`] looks first next time.
+    pub fn expect(&self, id: EntryId) {
+        self.last.set(id);
     }
 
     /// Starts loading what forgetting `id` and then the next of its list will look at. Called for
     /// each entry of a list before the one ahead of it is worked on.
     pub fn prefetch_chain(&self, id: EntryId) {
         if id != NONE {
-            let entry = &self.entries[id as usize];
-            self.prefetch(entry.key());
-            if entry.next != NONE {
-                self.prefetch_id(entry.next);
+            self.prefetch(self.entries[id as usize].key());
+            let next = self.record(id).next;
+            if next != NONE {
+                self.prefetch_id(next);
+                prefetch(self.record(next));
             }
         }
     }
@@ -351,7 +374,7 @@ impl Index {
             return None;
         }
         let entry = &mut self.entries[id as usize];
-        self.free = entry.next;
+        self.free = entry.key as u32;
         *entry = Entry { key: key.0, ..Entry::VACANT };
         self.len += 1;
         self.set_zeroed(id, false);
@@ -408,7 +431,7 @@ impl Index {
         self.buckets[hole] = EMPTY;
         let extent = self.extent_place(self.entries[id as usize].key());
         self.extents[extent] -= 1;
-        self.entries[id as usize] = Entry { next: self.free, ..Entry::VACANT };
+        self.entries[id as usize] = Entry { key: NO_KEY | u64::from(self.free), ..Entry::VACANT };
         self.free = id;
         self.len -= 1;
     }
@@ -436,16 +459,18 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_costs_at_most_48_bytes_with_its_share_of_the_table() {
-        let index = Index::new(1 << 16, 8);
-        assert!(size_of::<Entry>() == 40);
-        assert!(index.memory_bytes() as f64 / f64::from(index.capacity()) <= 48.0);
+    fn an_entry_costs_at_most_48_bytes_with_its_share_of_the_table_and_36_without_flash() {
+        for (records, most) in [(false, 36.0), (true, 48.0)] {
+            let index = Index::new(1 << 16, 8, records);
+            let bytes = index.memory_bytes() as f64 / f64::from(index.capacity());
+            assert!((most - 1.0..=most).contains(&bytes), "{bytes}");
+        }
     }
 
     #[test]
     fn finds_exactly_what_was_inserted_through_any_mix_of_removals() {
         // A small pseudo-random walk against a sorted map as the oracle.
-        let mut index = Index::new(97, 4);
+        let mut index = Index::new(97, 4, true);
         let mut oracle = std::collections::BTreeMap::new();
         let mut x = 1_u64;
         for _ in 0..200_000 {
@@ -471,7 +496,7 @@ mod tests {
 
     #[test]
     fn an_extent_counts_as_empty_only_without_its_last_block() {
-        let mut index = Index::new(97, 4);
+        let mut index = Index::new(97, 4, true);
         let ids: Vec<_> = (16..32).map(|n| index.insert(key(n)).expect("room")).collect();
         for id in ids {
             assert!((16..32).all(|n| !index.is_extent_empty(key(n))));

@@ -34,7 +34,7 @@ mod volume;
 mod waiters;
 
 pub use allocation::{Held, Holdings};
-pub use cache::{Cache, VOLUMES_MAX};
+pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use config::{CacheConfig, FlashConfig, VolumeConfig};
 pub use forebay_replacement::{Kind as ReplacementKind, Parameters as ReplacementParameters};
 pub use notice::{Notice, Open};

@@ -126,7 +126,10 @@ impl Cache {
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
                     let shard = &self.shards[ticket as usize];
-                    if near { shard.prefetch_entry(key) } else { shard.prefetch(key) }
+                    match near {
+                        true => _ = shard.prefetch_entry(key),
+                        false => shard.prefetch(key),
+                    }
                 }
                 _ => {}
             }

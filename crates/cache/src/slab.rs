@@ -1,4 +1,7 @@
 //! Fixed-capacity slabs and queues by number: no allocation after construction.
+//!
+//! A slab's room is reserved when it is made, and touched when it is used: numbers in use are the lowest there
+//! are, so that of a slab for the worst case memory holds what was ever in use at once.
 
 /// "Nothing" in links.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -6,19 +9,27 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// A slab of at most `capacity` items, named by number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
+    /// Those ever in use.
     items: Vec<Option<T>>,
+    /// The vacant ones among them.
     free: Vec<u32>,
+    capacity: u32,
 }
 
 impl<T> Slab<T> {
     pub fn new(capacity: u32) -> Self {
-        Slab { items: (0..capacity).map(|_| None).collect(), free: (0..capacity).rev().collect() }
+        let room = capacity as usize;
+        Slab { items: Vec::with_capacity(room), free: Vec::with_capacity(room), capacity }
     }
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.in_use() == self.capacity()
     }
     pub fn capacity(&self) -> usize {
-        self.items.len()
+        self.capacity as usize
+    }
+    /// Bytes of memory touched so far.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.items.len() * (size_of::<Option<T>>() + size_of::<u32>())) as u64
     }
     pub fn in_use(&self) -> usize {
         self.items.len() - self.free.len()
@@ -26,7 +37,11 @@ impl<T> Slab<T> {
     /// # Panics
     /// If the slab is full: callers ask [`Slab::is_full`] first.
     pub fn insert(&mut self, item: T) -> u32 {
-        let i = self.free.pop().expect("slab is full");
+        assert!(!self.is_full(), "slab is full");
+        let Some(i) = self.free.pop() else {
+            self.items.push(Some(item));
+            return self.items.len() as u32 - 1;
+        };
         self.items[i as usize] = Some(item);
         i
     }
@@ -98,5 +113,32 @@ impl<T: Linked> Slab<T> {
             list.tail = NONE;
         }
         Some(i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slab_takes_memory_for_what_was_in_use_at_once_and_numbers_the_lowest_first() {
+        let mut slab: Slab<u64> = Slab::new(1 << 20);
+        assert_eq!(slab.memory_bytes(), 0);
+        for round in 0..100 {
+            let numbers: Vec<u32> = (0..3).map(|n| slab.insert(round + n)).collect();
+            assert!(numbers.iter().all(|&i| i < 3), "{numbers:?}");
+            numbers.into_iter().for_each(|i| assert!(slab.remove(i) >= round));
+        }
+        assert_eq!(slab.memory_bytes(), 3 * (16 + 4));
+        assert!(slab.in_use() == 0 && slab.capacity() == 1 << 20 && !slab.is_full());
+    }
+
+    #[test]
+    #[should_panic(expected = "slab is full")]
+    fn a_full_slab_takes_no_more() {
+        let mut slab = Slab::new(2);
+        (0..3).for_each(|n| {
+            slab.insert(n);
+        });
     }
 }

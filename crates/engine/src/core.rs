@@ -211,7 +211,9 @@ impl Core {
         self.last_request = now;
         if requests.len() > 1 {
             requests.iter().for_each(|r| self.cache.prefetch(r.volume, r.offset));
-            requests.iter().for_each(|r| self.cache.prefetch_entry(r.volume, r.offset));
+            requests.iter().for_each(|r| {
+                self.cache.prefetch_entry(r.volume, r.offset);
+            });
         }
         for mut request in requests.drain(..) {
             let at_once = !self.waiting.has(session) && self.may_take(request.volume);

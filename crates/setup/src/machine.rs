@@ -66,7 +66,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             "the flash layout \"slots\" has one replacement list: set `shards = 1` in [workers]";
         return Err(SetupError::Unsupported(what.to_owned()));
     }
-    Ok(CacheConfig {
+    let cache = CacheConfig {
         block_size,
         dram_blocks,
         spare_frames,
@@ -88,7 +88,17 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         destage_depth: config.flush.parallel,
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
-    })
+    };
+    if cache.transfers() > CacheConfig::TRANSFERS_MAX {
+        let per_shard =
+            CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
+        return Err(SetupError::Unsupported(format!(
+            "cache.dram is too large: a shard has {per_shard} blocks of it at most; set `shards` in \
+             [workers] to {} or more, or make cache.block_size larger",
+            memory.div_ceil(per_shard.into())
+        )));
+    }
+    Ok(cache)
 }
 
 /// Refuses more blocks than an index has room for, of whatever tier.
@@ -278,6 +288,19 @@ mod tests {
         }
         let error = large("[cache]\ndram = '10TiB'", 0).unwrap_err().to_string();
         assert!(error.contains("cache.dram"), "{error}");
+    }
+
+    #[test]
+    fn memory_of_more_blocks_than_a_shard_can_have_under_way_wants_more_shards() {
+        let of = |gib: u32, shards: u32| {
+            let text = format!("[cache]\ndram = '{gib}GiB'\n[workers]\nshards = {shards}");
+            cache_config(&config(&text), None)
+        };
+        of(63, 1).unwrap();
+        let error = of(64, 1).unwrap_err().to_string();
+        assert!(error.contains("cache.dram") && error.contains("to 2 or more"), "{error}");
+        of(64, 2).unwrap();
+        of(126, 2).unwrap();
     }
 
     #[test]

@@ -148,6 +148,10 @@ impl Simulation {
         if untimed {
             cache.without_time();
         }
+        if options.pacing != Pacing::Quiesced {
+            // (There everything is done as on real devices.)
+            cache.without_bytes();
+        }
         let tally = |v: &SimulatedVolume| VolumeTally {
             name: v.name.clone(),
             size_bytes: v.size_bytes,
@@ -220,7 +224,8 @@ impl Simulation {
     ) -> Result<(), SimulateError> {
         let mut requests = requests.into_iter().fuse();
         let Some(first) = requests.next() else { return Ok(()) };
-        let mut ahead = [first; LOOK_AHEAD];
+        let nowhere = self.cache.prefetch_entry(first.volume, first.offset);
+        let (mut ahead, mut sought) = ([first; LOOK_AHEAD], [nowhere; LOOK_AHEAD]);
         let (mut taken, mut read) = (0, 1);
         while taken < read {
             while read < taken + LOOK_AHEAD
@@ -230,10 +235,12 @@ impl Simulation {
                 ahead[read % LOOK_AHEAD] = request;
                 read += 1;
             }
-            let near = |n: usize| &ahead[(taken + LOOK_AHEAD / n) % LOOK_AHEAD];
-            self.cache.prefetch_entry(near(2).volume, near(2).offset);
-            self.cache.prefetch_policy(near(4).volume, near(4).offset, false);
-            self.cache.prefetch_policy(near(8).volume, near(8).offset, true);
+            let near = |n: usize| (taken + LOOK_AHEAD / n) % LOOK_AHEAD;
+            let request = &ahead[near(2)];
+            sought[near(2)] = self.cache.prefetch_entry(request.volume, request.offset);
+            self.cache.prefetch_policy(sought[near(4)], false);
+            self.cache.prefetch_policy(sought[near(8)], true);
+            self.cache.expect(sought[taken % LOOK_AHEAD]);
             self.add(&ahead[taken % LOOK_AHEAD])?;
             taken += 1;
         }

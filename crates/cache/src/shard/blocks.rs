@@ -15,7 +15,7 @@ use crate::allocation::Held;
 use crate::config::CacheConfig;
 use crate::frames::{Frame, Frames};
 use crate::front::Front;
-use crate::index::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, Index, NONE, UNREADABLE};
+use crate::index::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, Index, NONE, Record, UNREADABLE};
 
 /// A record on flash, as far as its block's entry says it.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,11 @@ impl Blocks {
     /// Room for `entries` blocks, of which those in DRAM have `frames`.
     pub fn new(config: &CacheConfig, entries: u32, frames: Frames) -> Blocks {
         Blocks {
-            index: Index::new(entries, config.extent_shift - config.block_size.shift()),
+            index: Index::new(
+                entries,
+                config.extent_shift - config.block_size.shift(),
+                config.flash.is_some(),
+            ),
             frames,
             granules: Granules::new(config.block_size),
             lost: 0,
@@ -155,8 +159,9 @@ impl Blocks {
     }
 
     /// Starts loading what [`find`](Self::find) will look at next.
-    pub fn prefetch_entry(&self, key: BlockKey) {
-        self.index.prefetch_entry(key);
+    /// Says which block it is, or in rare cases another one; `None` if there is certainly none.
+    pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
+        self.index.prefetch_entry(key)
     }
 
     /// Starts loading what forgetting `id` and then the next of its list will look at.
@@ -210,9 +215,18 @@ impl Blocks {
         }
     }
 
-    /// The entry of `key`, or another one in rare cases; `None` if there is certainly none.
-    pub fn likely(&self, key: BlockKey) -> Option<EntryId> {
-        self.index.likely(key)
+    /// The block that [`find`](Self::find) looks at first next time.
+    pub fn expect(&self, id: EntryId) {
+        self.index.expect(id);
+    }
+
+    /// What is known of a block's record on flash.
+    pub fn record(&self, id: EntryId) -> &Record {
+        self.index.record(id)
+    }
+
+    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
+        self.index.record_mut(id)
     }
 
     /// Copies into the frame those of `mask`'s granules that it lacks.
@@ -283,14 +297,19 @@ impl Blocks {
         }
     }
 
-    /// The block longest in the volume's dirty list, and since when.
-    pub fn oldest_dirty(&self, volume: usize) -> Option<(EntryId, u64)> {
-        self.frames.oldest_dirty(volume)
+    /// Marks what is dirty of the volume now, for a flush.
+    pub fn mark_dirty(&mut self, volume: usize) {
+        self.frames.mark_dirty(volume);
     }
 
-    /// The count of dirtyings so far: what became dirty until now has at most this number.
-    pub fn dirtyings(&self) -> u64 {
-        self.frames.dirtyings()
+    /// Takes all marks of the volume away.
+    pub fn unmark_dirty(&mut self, volume: usize) {
+        self.frames.unmark_dirty(volume);
+    }
+
+    /// The block that is dirty for longest, of those of the volume that are marked.
+    pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
+        self.frames.oldest_marked(volume)
     }
 
     // ---- records ----
@@ -308,12 +327,12 @@ impl Blocks {
         match to {
             None => {
                 e.set_position(None);
-                (e.flash_valid, e.flash_dirty, e.prev, e.next) = (0, 0, NONE, NONE);
+                (e.flash_valid, e.flash_dirty) = (0, 0);
             }
             Some(FlashRecord { position, checksum, valid, dirty }) => {
                 e.set_position(Some(position));
-                e.checksum = checksum;
                 (e.flash_valid, e.flash_dirty) = (valid, dirty);
+                self.index.record_mut(id).checksum = checksum;
                 self.lost += u32::from(dirty & !valid != 0);
             }
         }

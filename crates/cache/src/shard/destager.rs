@@ -106,6 +106,11 @@ impl Destager {
         }
     }
 
+    pub fn memory_bytes(&self) -> u64 {
+        let chosen = self.chosen.capacity() * size_of::<(BlockKey, Position)>();
+        self.stretches.memory_bytes() + chosen as u64
+    }
+
     /// The job under way.
     pub fn job(&self) -> Option<&Job> {
         self.job.as_ref()

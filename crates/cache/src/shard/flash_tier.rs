@@ -81,7 +81,8 @@ impl FlashTier {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes)
+        let replacement = self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
+        replacement + self.regions.memory_bytes()
     }
 
     /// Entries of the index that are there for blocks on flash.
@@ -286,7 +287,7 @@ impl FlashTier {
         let mut forgotten = false;
         while let Some(id) = self.regions.first(region) {
             assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
-            blocks.prefetch_chain(blocks[id].next);
+            blocks.prefetch_chain(blocks.record(id).next);
             self.set_record(blocks, context, id, None);
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             forgotten |= self.forget_if_empty(blocks, id);

@@ -24,8 +24,6 @@ pub(crate) enum FlushState {
 #[derive(Clone, Copy, Debug, Default)]
 struct Flush {
     active: bool,
-    /// What became dirty up to this number is covered.
-    until: u64,
     /// Blocks to wait for.
     waiting: u32,
     failed: bool,
@@ -40,18 +38,13 @@ impl Flushes {
         self.0.push(Flush::default());
     }
 
-    /// A flush of the volume begins: it covers what became dirty until now.
-    pub fn begin(&mut self, volume: usize, dirtyings: u64) {
-        self.0[volume] = Flush { active: true, until: dirtyings, waiting: 0, failed: false };
+    /// A flush of the volume begins; what it covers is marked.
+    pub fn begin(&mut self, volume: usize) {
+        self.0[volume] = Flush { active: true, waiting: 0, failed: false };
     }
 
     pub fn is_active(&self, volume: usize) -> bool {
         self.0[volume].active
-    }
-
-    /// Whether it covers what became dirty at a number.
-    pub fn covers(&self, volume: usize, since: u64) -> bool {
-        since <= self.0[volume].until
     }
 
     /// It waits for one block more.
@@ -59,10 +52,9 @@ impl Flushes {
         self.0[volume].waiting += 1;
     }
 
-    /// A block cannot be handed on, nor can others.
-    pub fn give_up(&mut self, volume: usize) {
-        let flush = &mut self.0[volume];
-        (flush.failed, flush.until) = (true, 0);
+    /// A block cannot be handed on.
+    pub fn fail(&mut self, volume: usize) {
+        self.0[volume].failed = true;
     }
 
     /// A block that the flush waits for, if this is one, has been handed on, or could not be.
@@ -98,10 +90,7 @@ pub(super) fn step(
         return FlushState::Idle;
     }
     for _ in 0..budget {
-        let Some((id, since)) = tiers.blocks.oldest_dirty(volume) else { break };
-        if !tiers.flushes.covers(volume, since) {
-            break;
-        }
+        let Some(id) = tiers.blocks.oldest_marked(volume) else { break };
         if let Some(t) = tiers.blocks[id].transfer() {
             // Destaged already, or appended when the transfer under way ends.
             let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
@@ -110,7 +99,9 @@ pub(super) fn step(
             tiers.flushes.wait_for_one(volume);
         } else if tiers.flash.logs(tiers.blocks[id].key()) {
             if tiers.append(context, id, true).is_none() {
-                tiers.flushes.give_up(volume);
+                // Nor can others.
+                tiers.flushes.fail(volume);
+                tiers.blocks.unmark_dirty(volume);
             }
         } else {
             tiers.blocks[id].set(FLUSHING);
@@ -120,8 +111,7 @@ pub(super) fn step(
         }
     }
     tiers.transfers.close_runs(context);
-    let left = tiers.blocks.oldest_dirty(volume).map_or(u64::MAX, |(_, since)| since);
-    if tiers.flushes.covers(volume, left) {
+    if tiers.blocks.oldest_marked(volume).is_some() {
         return FlushState::More;
     }
     tiers.flushes.end(volume)

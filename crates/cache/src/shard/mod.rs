@@ -136,6 +136,9 @@ impl Shard {
         self.tiers.blocks.memory_bytes()
             + self.tiers.dram.memory_bytes()
             + self.tiers.flash.memory_bytes()
+            + self.tiers.transfers.memory_bytes()
+            + self.waiting.memory_bytes()
+            + self.destager.memory_bytes()
     }
 
     // ---- flash ----
@@ -262,8 +265,13 @@ impl Shard {
     }
 
     /// Starts loading what the replacement policy will look at; `near` when that is imminent.
-    pub fn prefetch_policy(&self, key: BlockKey, near: bool) {
-        self.tiers.prefetch_policy(key, near);
+    pub fn prefetch_policy(&self, key: BlockKey, entry: Option<EntryId>, near: bool) {
+        self.tiers.prefetch_policy(key, entry, near);
+    }
+
+    /// The next access is likely to be to this entry's block.
+    pub fn expect(&self, entry: Option<EntryId>) {
+        entry.into_iter().for_each(|id| self.tiers.blocks.expect(id));
     }
 
     // ---- intervals ----
@@ -348,8 +356,8 @@ impl Shard {
 
     /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
     pub fn flush_begin(&mut self, volume: usize) {
-        let dirtyings = self.tiers.blocks.dirtyings();
-        self.tiers.flushes.begin(volume, dirtyings);
+        self.tiers.blocks.mark_dirty(volume);
+        self.tiers.flushes.begin(volume);
     }
 
     /// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it

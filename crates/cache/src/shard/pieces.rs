@@ -9,6 +9,7 @@ use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::allocation::Held;
 use crate::frames::Frame;
+use crate::index::EntryId;
 use crate::slab::Fifo;
 use crate::volume::Past;
 use crate::waiters::Piece;
@@ -37,15 +38,18 @@ impl Shard {
         self.tiers.blocks.prefetch(key);
     }
 
-    /// Starts loading what an access to `key` will look at next.
-    pub fn prefetch_entry(&self, key: BlockKey) {
-        self.tiers.blocks.prefetch_entry(key);
+    /// Starts loading what an access to `key` will look at next: its entry, which is likely to be this.
+    pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
+        self.tiers.blocks.prefetch_entry(key)
     }
 
     /// Starts loading what the end of a transfer will look at, first or (`near`) next.
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
-            if near { self.prefetch_entry(transfer.key) } else { self.prefetch(transfer.key) }
+            match near {
+                true => _ = self.prefetch_entry(transfer.key),
+                false => self.prefetch(transfer.key),
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! Which blocks have their newest record in which region of the log: a list for each region, linked
-//! through the entries of the blocks, and how many of those records are dirty.
+//! through what the index has of each record, and how many of those records are dirty.
 
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use crate::index::{EntryId, NONE};
+use crate::index::{EntryId, NONE, Record};
 
 /// See the module.
 #[derive(Debug)]
@@ -19,24 +19,29 @@ impl Regions {
         Regions { heads: vec![NONE; regions as usize], dirty: vec![0; regions as usize] }
     }
 
+    pub fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.heads) + size_of_val(&*self.dirty)) as u64
+    }
+
     /// Puts a block into a region's list.
     pub fn list(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
         let head = mem::replace(&mut self.heads[region as usize], id);
-        (blocks[id].prev, blocks[id].next) = (NONE, head);
+        let record = blocks.record_mut(id);
+        (record.prev, record.next) = (NONE, head);
         if head != NONE {
-            blocks[head].prev = id;
+            blocks.record_mut(head).prev = id;
         }
     }
 
     /// Takes a block out of a region's list.
     pub fn unlist(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
-        let (prev, next) = (blocks[id].prev, blocks[id].next);
+        let Record { prev, next, .. } = *blocks.record(id);
         match prev {
             NONE => self.heads[region as usize] = next,
-            p => blocks[p].next = next,
+            p => blocks.record_mut(p).next = next,
         }
         if next != NONE {
-            blocks[next].prev = prev;
+            blocks.record_mut(next).prev = prev;
         }
     }
 
@@ -47,7 +52,7 @@ impl Regions {
 
     /// The one behind it in its list.
     pub fn next(blocks: &Blocks, id: EntryId) -> Option<EntryId> {
-        some(blocks[id].next)
+        some(blocks.record(id).next)
     }
 
     /// The blocks of a region.

@@ -305,8 +305,8 @@ impl Tiers {
     }
 
     /// Starts loading what the replacement policy will look at; `near` when that is imminent.
-    pub fn prefetch_policy(&self, key: BlockKey, near: bool) {
-        let Some(id) = self.blocks.likely(key) else {
+    pub fn prefetch_policy(&self, key: BlockKey, entry: Option<EntryId>, near: bool) {
+        let Some(id) = entry else {
             return self.dram.prefetch_absent(key, near);
         };
         if let Some(frame) = self.blocks[id].frame() {

@@ -15,7 +15,7 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::transfer::{Kind, Transfer, Way};
 use crate::frames::{Frame, Frames};
-use crate::index::{self, EntryId};
+use crate::index::{self, EntryId, TRANSFERS_MAX};
 use crate::slab::{Fifo, NONE, Slab};
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
@@ -26,6 +26,10 @@ struct Runs([(Option<u32>, Vec<Segment>); 3]);
 impl Runs {
     pub fn new() -> Self {
         Runs(core::array::from_fn(|_| (None, Vec::with_capacity(2 * RUN_BLOCKS_MAX as usize))))
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.iter().map(|(_, s)| s.capacity() * size_of::<Segment>()).sum::<usize>() as u64
     }
 
     /// The transfer of the open run that goes this way.
@@ -75,15 +79,22 @@ pub(super) fn backing(volume: u16) -> Device {
 impl Transfers {
     /// Places for a transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
+        // Only as many as are ever under way at once take memory.
+        let places = frames + bounce.count() as u32 + loose_max;
+        assert!(places <= TRANSFERS_MAX, "{places} transfers are more than have a number");
         Transfers {
             shard,
-            under_way: Slab::new(frames + bounce.count() as u32 + loose_max),
+            under_way: Slab::new(places),
             loose: 0,
             loose_max,
             bounce,
             runs: Runs::new(),
             ranges: Vec::with_capacity(64),
         }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.under_way.memory_bytes() + self.bounce.memory_bytes() + self.runs.memory_bytes()
     }
 
     // ---- start and end ----

@@ -25,6 +25,10 @@ impl Waiting {
         Waiting { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
     }
 
+    pub fn memory_bytes(&self) -> u64 {
+        self.waiters.memory_bytes()
+    }
+
     /// Whether there is no place for another piece.
     #[inline]
     pub fn is_full(&self) -> bool {

@@ -52,7 +52,7 @@ impl FlashTier {
                     position: e.position().expect("an entry of a region has a record"),
                     valid: e.flash_valid,
                     dirty: e.flash_dirty,
-                    checksum: e.checksum,
+                    checksum: blocks.record(id).checksum,
                 };
                 moves.in_flight += u32::from(log.remap(mapping));
             }
