@@ -41,6 +41,7 @@ def simulate(
     layout="log",
     pace=("--untimed",),
     volatile=False,
+    replacement="lru",
 ):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
@@ -49,6 +50,7 @@ def simulate(
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
+    text += f'[replacement]\npolicy = "{replacement}"\n'
     config.write_text(text)
     return ask("simulate", trace, "--config", str(config), *pace)
 

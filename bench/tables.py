@@ -285,6 +285,16 @@ def memory():
                 f"{(both['metadata_bytes'] - alone) * BLOCK / (flash * MIB):.1f}"
             )
         row(*cells)
+    print()
+    row("policy", "bytes a block in 4 GiB of memory", "the policy's own: lists, counts, ghosts, sketches")
+    row(*["---"] * 3)
+    for policy in ask("policies")["policies"]:
+        name = policy["name"]
+        if not policy["available"]:
+            continue
+        alone = simulate(trace, 4096 * MIB, "write-back", replacement=name)
+        each = alone["metadata_bytes"] * BLOCK / (4096 * MIB)
+        row(name, f"{each:.1f}", policy["bytes_per_block"])
 
 
 def backing(trace):

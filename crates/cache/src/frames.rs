@@ -119,3 +119,60 @@ impl Frames {
         size_of_val(&*self.owners) as u64 + self.links.memory_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flush covers what was dirty when it began and is still in the list: against a model that numbers
+    /// all dirtyings, through any mix of blocks that leave the list, come back, and later marks.
+    #[test]
+    fn marked_is_what_was_dirty_then_and_has_not_left_the_list_since() {
+        let mut frames = Frames::new(0, 40, 1);
+        let taken: Vec<Frame> = (0..40).map(|entry| frames.take(entry).unwrap()).collect();
+        let (mut model, mut until, mut dirtyings): (Vec<(u64, Frame)>, u64, u64) = (vec![], 0, 0);
+        let (mut x, mut marked) = (1_u64, 0);
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let frame = taken[(x >> 40) as usize % taken.len()];
+            match (x >> 33) % 64 {
+                0 => {
+                    frames.mark_dirty(0);
+                    until = dirtyings;
+                }
+                1 => {
+                    frames.unmark_dirty(0);
+                    until = 0;
+                }
+                _ => match model.iter().position(|m| m.1 == frame) {
+                    Some(at) => {
+                        model.remove(at);
+                        frames.remove_dirty(frame, 0);
+                    }
+                    None => {
+                        dirtyings += 1;
+                        model.push((dirtyings, frame));
+                        frames.push_dirty(frame, 0);
+                    }
+                },
+            }
+            let oldest = model.first().filter(|m| m.0 <= until).map(|m| m.1.0);
+            assert_eq!(frames.oldest_marked(0), oldest);
+            marked += u32::from(oldest.is_some());
+        }
+        assert!(marked > 10_000, "{marked}");
+    }
+
+    #[test]
+    fn frames_are_taken_lowest_first_and_given_back_ones_before_others() {
+        let mut frames = Frames::new(7, 3, 0);
+        assert_eq!([0, 1].map(|entry| frames.take(entry)), [Some(Frame(7)), Some(Frame(8))]);
+        frames.release(Frame(7));
+        assert_eq!(frames.free_count(), 2);
+        assert_eq!(
+            [2, 3, 4].map(|entry| frames.take(entry)),
+            [Some(Frame(7)), Some(Frame(9)), None]
+        );
+        assert_eq!((frames.owner(0), frames.free_count()), (2, 0));
+    }
+}

@@ -5,7 +5,9 @@ use forebay_cache::CacheConfig;
 use crate::machine::SetupError;
 
 /// Bookkeeping of a block in memory; `docs/performance.md` has the measurements.
-const BYTES_IN_MEMORY: u64 = 84;
+const BYTES_IN_MEMORY: u64 = 56;
+/// More of it where there is flash: what may be known of its record there.
+const BYTES_OF_RECORD: u64 = 12;
 /// Of a block in the flash log.
 const BYTES_IN_LOG: u64 = 48;
 /// Of a block in the flash layout slots.
@@ -18,7 +20,8 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
         let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
         u64::from(flash.entries_max) * each
     });
-    memory * BYTES_IN_MEMORY + flash
+    let each = BYTES_IN_MEMORY + cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
+    memory * each + flash
 }
 
 /// Refuses a cache whose bookkeeping this machine has no memory for: allocating it would end the

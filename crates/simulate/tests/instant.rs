@@ -34,8 +34,15 @@ fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String 
     simulation.add_all(requests.iter().copied()).unwrap();
     simulation.settle_all().unwrap();
     let cache = simulation.cache();
+    let mut stats = *cache.stats();
+    if requests.iter().any(|r| r.length > 4096) {
+        // What meets what on its way, among the blocks of one request, depends on which device is done
+        // first, and quiesced runs have devices that take time.
+        stats.flash_read_overtaken = 0;
+        (stats.destaged_under_newer, stats.destage_gaps) = (0, 0);
+    }
     let counts = (
-        (cache.volume_stats(Volume(0)), cache.stats(), cache.log_stats()),
+        (cache.volume_stats(Volume(0)), stats, cache.log_stats()),
         (cache.accesses_told(), cache.dirty_blocks(), cache.dirty_in_memory()),
         (cache.dirty_copies(), cache.is_idle()),
     );

@@ -115,7 +115,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub finalists: Option<u64>,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
-    /// each tier; Forebay's own cache takes 84,48 with a flash log and 84,66 with slots
+    /// each tier; Forebay's own cache takes 68,48 with a flash log and 68,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
     /// The configuration of the cache to replay against under --evaluate replay: its devices are
