@@ -80,14 +80,6 @@ pub(crate) enum State {
     Failed,
 }
 
-/// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
-#[derive(Clone, Copy, Debug)]
-pub struct Sought {
-    shard: u32,
-    entry: Option<u32>,
-    key: BlockKey,
-}
-
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
 
@@ -459,36 +451,6 @@ impl Cache {
     /// The same, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.log.as_mut().expect("metadata without a log").meta_mut(buffer)
-    }
-
-    /// Starts loading into the processor's cache what a request for this byte of a volume will
-    /// look at first. Best called for a dozen requests before they are handed in, and
-    /// [`Cache::prefetch_entry`] half-way.
-    #[inline]
-    pub fn prefetch(&self, volume: Volume, offset: u64) {
-        let (shard, key) = self.place_of(volume, offset);
-        self.shards[shard].prefetch(key);
-    }
-
-    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
-    #[inline]
-    pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
-        let (shard, key) = self.place_of(volume, offset);
-        let entry = self.shards[shard].prefetch_entry(key);
-        Sought { shard: shard as u32, entry, key }
-    }
-
-    /// Starts loading what the replacement policy will look at, or with `near` what that leads to. Best
-    /// after [`Cache::prefetch_entry`], twice.
-    #[inline]
-    pub fn prefetch_policy(&self, sought: Sought, near: bool) {
-        self.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
-    }
-
-    /// The next request is for the block that was sought: it is looked for there first.
-    #[inline]
-    pub fn expect(&self, sought: Sought) {
-        self.shards[sought.shard as usize].expect(sought.entry);
     }
 
     /// The shard and key of a byte, wherever it may be: nothing has checked it yet.

@@ -4,6 +4,7 @@
 //! decides everything and does nothing: no I/O, no clock, no threads, no bytes. The same code
 //! runs in the server, in the simulator, and against the adversary.
 
+mod ahead;
 mod allocation;
 pub mod cache;
 mod cleaner;
@@ -33,8 +34,9 @@ mod time;
 mod volume;
 mod waiters;
 
-pub use allocation::{Held, Holdings};
-pub use cache::{Cache, Sought, VOLUMES_MAX};
+pub use ahead::Sought;
+pub use ahead::Sought;
+pub use cache::{Cache, VOLUMES_MAX};
 pub use config::{CacheConfig, FlashConfig, VolumeConfig};
 pub use forebay_replacement::{Kind as ReplacementKind, Parameters as ReplacementParameters};
 pub use notice::{Notice, Open};
