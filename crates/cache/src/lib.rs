@@ -35,7 +35,7 @@ mod volume;
 mod waiters;
 
 pub use ahead::Sought;
-pub use ahead::Sought;
+pub use allocation::{Held, Holdings};
 pub use cache::{Cache, VOLUMES_MAX};
 pub use config::{CacheConfig, FlashConfig, VolumeConfig};
 pub use forebay_replacement::{Kind as ReplacementKind, Parameters as ReplacementParameters};
