@@ -1,11 +1,13 @@
 //! Whether this machine has the memory that a cache keeps its books in.
 
 use forebay_cache::CacheConfig;
+use forebay_replacement::{Parameters, Policy, Replacement};
 
 use crate::machine::SetupError;
 
-/// Bookkeeping of a block in memory; `docs/performance.md` has the measurements.
-const BYTES_IN_MEMORY: u64 = 56;
+/// Bookkeeping of a block in memory, without what the replacement policy keeps of it;
+/// `docs/performance.md` has the measurements.
+const BYTES_IN_MEMORY: u64 = 48;
 /// More of it where there is flash: what may be known of its record there.
 const BYTES_OF_RECORD: u64 = 12;
 /// Of a block in the flash log.
@@ -20,8 +22,15 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
         let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
         u64::from(flash.entries_max) * each
     });
-    let each = BYTES_IN_MEMORY + cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
-    memory * each + flash
+    let record = cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
+    memory * (BYTES_IN_MEMORY + record + bytes_of_policy(&cache.replacement)) + flash
+}
+
+/// What the replacement policy keeps of a block, ghosts and sketches included.
+fn bytes_of_policy(parameters: &Parameters) -> u64 {
+    const BLOCKS: u32 = 1 << 14;
+    let policy = Replacement::new(BLOCKS, BLOCKS, parameters);
+    policy.metadata_bytes().div_ceil(u64::from(BLOCKS))
 }
 
 /// Refuses a cache whose bookkeeping this machine has no memory for: allocating it would end the
@@ -74,6 +83,19 @@ mod tests {
         let (log, slots) = (bookkeeping("log"), bookkeeping("slots"));
         assert!((48 << 20..55 << 20).contains(&log), "{log}");
         assert!((63 << 20..72 << 20).contains(&slots), "{slots}");
+    }
+
+    #[test]
+    fn bookkeeping_is_counted_by_policy() {
+        let of = |policy: &str| {
+            let text = format!("[cache]\ndram = '1GiB'\n[replacement]\npolicy = '{policy}'");
+            let config = Config::from_toml(&text).unwrap();
+            bookkeeping_bytes(&cache_config(&config, None).unwrap()) >> 18
+        };
+        assert!((56..58).contains(&of("lru")), "{}", of("lru"));
+        for ghosts in ["s3-fifo", "2q", "arc"] {
+            assert!((76..96).contains(&of(ghosts)), "{ghosts}: {}", of(ghosts));
+        }
     }
 
     #[test]
