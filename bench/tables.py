@@ -286,7 +286,11 @@ def memory():
             )
         row(*cells)
     print()
-    row("policy", "bytes a block in 4 GiB of memory", "the policy's own: lists, counts, ghosts, sketches")
+    row(
+        "policy",
+        "bytes a block in 4 GiB of memory",
+        "the policy's own: lists, counts, ghosts, sketches",
+    )
     row(*["---"] * 3)
     for policy in ask("policies")["policies"]:
         name = policy["name"]
