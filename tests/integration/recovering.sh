@@ -18,6 +18,7 @@ export NOTIFY_SOCKET=$WORK/notify.sock
 
 # A crash with several regions on flash that are full, and one that is not.
 config flash
+sed -i 's|^size = "64MiB"|size = "64MiB"\nregion_size = "4MiB"|' forebay.toml
 start
 grep -q '^READY=1 STATUS=serving vm1$' told || fail "told: $(cat told)"
 io 'write -P 7 0 26M' flush
