@@ -25,7 +25,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("demotions", 1_000_000),
     ("destage retries", 4000),
     ("destaged", 200_000),
-    ("destaged from memory, lost on flash", 7),
+    ("destaged from memory, lost on flash", 2),
     ("destaged under a newer version", 10_000),
     ("destaged with neighbours", 50_000),
     ("destages that a stop ended", 4000),
