@@ -1,6 +1,6 @@
 #!/bin/bash
-# `forebay simulate --untimed` of memory alone beside libCacheSim's cachesim: the same trace, the same size,
-# the same policy, in turns. Prints a Markdown table of medians: millions of requests per second of CPU
+# Compares the speed of `forebay simulate --untimed`, memory alone, with libCacheSim's cachesim: same trace,
+# size and policy, in turns. Prints a Markdown table of medians: millions of requests per second of CPU
 # time, and miss ratios, which show that both did the same work.
 #
 #   cargo build --release -p forebay && bench/simulate-peer.sh PATH_OF_cachesim [TRACE]

@@ -227,7 +227,7 @@ impl Cache {
 
     /// For a driver without bytes: what is read from flash has no checksum to be asked for, and is good.
     pub fn without_bytes(&mut self) {
-        self.front.imagined = true;
+        self.front.without_bytes = true;
     }
 
     /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a

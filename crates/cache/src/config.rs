@@ -13,9 +13,10 @@ pub struct CacheConfig {
     pub block_size: BlockSize,
     /// Blocks that DRAM holds by the accounting of the replacement policy.
     pub dram_blocks: u32,
-    /// Further frames for blocks on their way out; at least 1 a shard.
+    /// Frames beyond `dram_blocks`, for blocks that are leaving DRAM; at least 1 a shard.
     pub spare_frames: u32,
-    /// Frames for copies on their way between flash, backing store and DRAM; at least 1 a shard.
+    /// Frames for data that is read to be merged or destaged, of blocks without a frame of their own; at least 1 a
+    /// shard.
     pub bounce_frames: u32,
     /// Where reads and writes go.
     pub write_policy: WritePolicy,

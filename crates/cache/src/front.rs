@@ -96,7 +96,7 @@ pub(crate) struct Front {
     /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
     pub instant: bool,
     /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
-    pub imagined: bool,
+    pub without_bytes: bool,
 }
 
 impl Front {
@@ -122,7 +122,7 @@ impl Front {
             sync_failures: 0,
             dirty_blocks: 0,
             instant: false,
-            imagined: false,
+            without_bytes: false,
         }
     }
 

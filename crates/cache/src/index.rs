@@ -180,8 +180,8 @@ const COUNTS_MIN: u32 = 1024;
 
 const EMPTY: u32 = u32::MAX;
 
-/// A bucket tells how far it is from its home, up to so many buckets: so those behind one that is removed can
-/// be moved up without a look at their entries, which are all over memory.
+/// A bucket holds the lowest bits of its home's number, which give its distance from home up to this many
+/// buckets. So a removal can shift buckets back without reading their entries, which would miss the processor's cache.
 const NEAR: usize = 1 << NEAR_BITS;
 const NEAR_BITS: u32 = 4;
 

@@ -1,4 +1,4 @@
-//! What a cache is told when it starts, and what it tells its operator.
+//! How a cache is started ([`Open`]), and its messages to the operator ([`Notice`]).
 
 use forebay_block::Volume;
 use forebay_effect::Outcome;

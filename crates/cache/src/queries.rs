@@ -1,4 +1,4 @@
-//! What a cache says of itself: counters, failures, and what is under way.
+//! Queries from outside: counters, failures, and what is under way.
 
 use forebay_block::Volume;
 use forebay_effect::IoError;

@@ -164,7 +164,7 @@ impl Shard {
         let Some(id) = here else {
             return self.flash_read_ended(context, t, Ok(false));
         };
-        if context.front.imagined {
+        if context.front.without_bytes {
             return self.flash_read_ended(context, t, Ok(true));
         }
         let e = &self.tiers.blocks[id];
