@@ -239,6 +239,7 @@ impl Coverage {
             ("requests paused", s.pauses),
             ("waits for a place", s.waits_place),
             ("waits for a range", s.waits_range),
+            ("waits for a trim that overlaps", s.waits_zeroing),
             ("records poisoned", s.poisoned),
             ("destaged under a newer version", s.destaged_under_newer),
             ("destaged with neighbours", s.destaged_together),

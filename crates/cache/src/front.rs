@@ -38,6 +38,8 @@ pub(crate) struct RequestState {
     paused: bool,
     /// The log has failed before the request was durable: it repeats its last stage.
     pub again: bool,
+    /// It is one of its volume's [`zeroings`](VolumeState::zeroings).
+    zeroes: bool,
     next: u32,
 }
 
@@ -72,6 +74,8 @@ pub(crate) struct Front {
     pub blocked_count: u32,
     /// Pieces that a request may have out for another step to be taken.
     pieces_left_max: u32,
+    /// Bytes that a request hands out in a step.
+    step_bytes: u64,
     /// Requests whose pieces are all back.
     pub finished: Fifo,
     /// Requests that wait for a change of policy, not begun.
@@ -110,6 +114,7 @@ impl Front {
             blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
             blocked_count: 0,
             pieces_left_max: config.request_blocks_max - config.step_blocks,
+            step_bytes: u64::from(config.step_blocks) << config.block_size.shift(),
             finished: Fifo::EMPTY,
             held: Fifo::EMPTY,
             held_count: 0,
@@ -184,6 +189,7 @@ impl Front {
             stage: Stage::Pieces,
             paused: false,
             again: false,
+            zeroes: false,
             next: NONE,
         }))
     }
@@ -250,9 +256,62 @@ impl Front {
         Some(request)
     }
 
+    /// Whether a trim or zeroing may hand out blocks: not while another of its volume does that has some
+    /// of them, too, or one waits for that. Those whose blocks are all handed out in one step always may.
+    ///
+    /// Two that overlap would wait for each other's ranges block by block, and zero the store so.
+    pub fn may_zero(&mut self, request: u32) -> bool {
+        let r = &self.requests[request];
+        if r.zeroes || r.end - r.offset <= self.step_bytes {
+            return true;
+        }
+        let volume = usize::from(r.volume);
+        let v = &mut self.volumes[volume];
+        if v.zeroings_waiting.is_empty() && !self.meets_a_zeroing(request) {
+            self.begin_zeroing(request);
+            return true;
+        }
+        let mut waiting = self.volumes[volume].zeroings_waiting;
+        self.requests.push_back(&mut waiting, request);
+        self.volumes[volume].zeroings_waiting = waiting;
+        false
+    }
+
+    fn begin_zeroing(&mut self, request: u32) {
+        let r = &mut self.requests[request];
+        r.zeroes = true;
+        self.volumes[usize::from(r.volume)].zeroings.push(request);
+    }
+
+    fn meets_a_zeroing(&self, request: u32) -> bool {
+        let r = &self.requests[request];
+        self.volumes[usize::from(r.volume)].zeroings.iter().any(|&other| {
+            let other = &self.requests[other];
+            r.offset < other.end && other.offset < r.end
+        })
+    }
+
+    /// One of the volume's zeroings has ended: those that waited for it go on, in their order.
+    fn end_zeroing(&mut self, request: u32, volume: usize) {
+        self.volumes[volume].zeroings.retain(|&other| other != request);
+        loop {
+            let mut waiting = self.volumes[volume].zeroings_waiting;
+            if waiting.is_empty() || self.meets_a_zeroing(waiting.head) {
+                return;
+            }
+            let next = self.requests.pop_front(&mut waiting).expect("it is not empty");
+            self.volumes[volume].zeroings_waiting = waiting;
+            self.begin_zeroing(next);
+            self.run(next);
+        }
+    }
+
     /// Answers a request and forgets it.
     pub fn reply(&mut self, request: u32, effects: &mut EffectQueue) {
         let state = self.requests.remove(request);
+        if state.zeroes {
+            self.end_zeroing(request, usize::from(state.volume));
+        }
         if state.id == INTERNAL {
             self.internal_done.push(state.error.map_or(Ok(()), Err));
             return;

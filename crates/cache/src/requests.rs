@@ -63,6 +63,11 @@ impl Cache {
 
     /// Hands the next blocks of a request to their shards.
     pub(crate) fn advance(&mut self, request: u32) {
+        let zeroes = matches!(self.front.requests[request].op, Op::Trim | Op::WriteZeroes);
+        if zeroes && !self.front.may_zero(request) {
+            self.stats.waits_zeroing += 1;
+            return;
+        }
         let size = self.config.block_size;
         let (mut last_shard, mut full, mut held) = (None, false, false);
         let mut held_for_void = false;
@@ -112,7 +117,6 @@ impl Cache {
             match access {
                 Access::Pending => {
                     r.cursor += length;
-                    let zeroes = matches!(r.op, Op::Trim | Op::WriteZeroes);
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
                     if modifies {

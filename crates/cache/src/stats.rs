@@ -105,6 +105,8 @@ pub struct CacheStats {
     pub range_zeroes: u64,
     /// Accesses that waited for such a range.
     pub waits_range: u64,
+    /// Trims and zeroings that waited for another of the same blocks to end.
+    pub waits_zeroing: u64,
     /// Records poisoned by direct writes.
     pub poisoned: u64,
     /// Failed fetches, appends, destages and syncs.

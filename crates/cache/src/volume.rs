@@ -75,6 +75,10 @@ pub(crate) struct VolumeState {
     /// flash.
     pub health: StoreHealth,
     pub held: Fifo,
+    /// Trims and zeroings of more than a step that hand out blocks, and those that wait since they overlap
+    /// with one of them.
+    pub zeroings: Vec<u32>,
+    pub zeroings_waiting: Fifo,
     /// Dirty records on flash.
     pub owed: u64,
     /// Requests of clients.
@@ -112,6 +116,8 @@ impl VolumeState {
             stats: VolumeStats::default(),
             health: StoreHealth::GOOD,
             held: Fifo::EMPTY,
+            zeroings: Vec::with_capacity(requests_max),
+            zeroings_waiting: Fifo::EMPTY,
             owed: 0,
             requests: 0,
             pieces: 0,

@@ -107,6 +107,48 @@ fn a_trim_of_everything_leaves_the_devices_and_the_places_to_others() {
 }
 
 #[test]
+fn trims_that_overlap_cost_what_they_cost_one_by_one() {
+    const BLOCKS: u64 = 1 << 14;
+    const TRIMS: u64 = 40;
+    for policy in [WritePolicy::WRITE_BACK, WritePolicy::WRITE_THROUGH] {
+        let zeroings = |overlap: bool| {
+            let mut d = Driver::new(config(policy), BLOCKS);
+            for n in 0..TRIMS {
+                // All of it, or all but a few blocks at either end.
+                d.request(n, if n % 2 == 0 { Op::Trim } else { Op::WriteZeroes }, n, BLOCKS - 2 * n);
+                if !overlap {
+                    d.settle();
+                }
+            }
+            // One that meets none of those under way, behind them, and short ones, which wait for nobody.
+            d.request(100, Op::Trim, 0, 1);
+            d.settle();
+            assert_eq!(d.replies.len() as u64, TRIMS + 1);
+            assert!(d.cache.is_idle());
+            assert_eq!(d.cache.stats().waits_zeroing, if overlap { TRIMS - 1 } else { 0 });
+            d.effects.iter().filter(|effect| effect.starts_with("WriteZeroes")).count()
+        };
+        let (together, apart) = (zeroings(true), zeroings(false));
+        assert!(together <= apart + 2, "{policy:?}: {together} zeroings instead of {apart}");
+    }
+}
+
+#[test]
+fn trims_that_do_not_overlap_are_under_way_together() {
+    let mut d = Driver::new(config(WritePolicy::WRITE_THROUGH), 1 << 14);
+    d.request(1, Op::Trim, 0, 1024);
+    let of_one = d.pending.len();
+    d.request(2, Op::Trim, 1024, 1024);
+    assert_eq!(d.pending.len(), 2 * of_one);
+    // Waits for the first; who comes behind it waits, too.
+    d.request(3, Op::Trim, 1000, 1024);
+    d.request(4, Op::Trim, 4096, 1024);
+    assert_eq!(d.pending.len(), 2 * of_one);
+    d.settle();
+    assert_eq!(d.replies.len(), 4);
+}
+
+#[test]
 fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
     let geometry = Geometry {
         block_size: 4096,
