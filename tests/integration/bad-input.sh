@@ -78,6 +78,16 @@ refused 1 'former size' serve
 untouched flash.img
 config flash
 
+# A start that gets no memory leaves nothing behind, and touches nothing that is there.
+config flash dram=2GiB
+rm -f flash.img disk.img
+(ulimit -v $((1 << 20)); refused 1 'memory' serve)
+[ ! -e flash.img ] && [ ! -e disk.img ] || fail "files are left of a start that was refused"
+cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
+(ulimit -v $((1 << 20)); refused 1 'memory' serve)
+untouched flash.img; untouched disk.img
+config flash
+
 # Given up in so many words.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
 start --format --discard-dirty-data

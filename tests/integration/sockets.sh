@@ -1,6 +1,7 @@
-# TCP on the loopback; a stale socket is replaced, a live one is not.
+# TCP on the loopback; a stale socket is replaced, a live one is not. Where few files may be open there are fewer
+# connections, or none.
 . "$(dirname "$0")/lib.sh"
-need nbdinfo
+need nbdinfo python3
 config
 start
 refused 1 'live process' "$FOREBAY" serve --config forebay.toml
@@ -9,6 +10,43 @@ crash
 start
 stop
 [ ! -e nbd.sock ] || fail "a stopped server leaves its socket"
+
+connections() { status | python3 -c 'import json, sys; print(json.load(sys.stdin)["nbd"]["connections_max"])'; }
+start
+[ "$(connections)" = 1024 ] || fail "$(connections) connections"
+stop
+open=$(ulimit -Hn)
+if [ "$open" = unlimited ] || [ "$open" -ge 256 ]; then
+    : >server.log
+    (
+        ulimit -n 64
+        refused 1 'ulimit -n' "$FOREBAY" serve --config forebay.toml
+        [ ! -e nbd.sock ] || fail "a start that was refused leaves its socket"
+    )
+    (
+        ulimit -n 256
+        start
+        few=$(connections)
+        [ "$few" -gt 4 ] && [ "$few" -lt 128 ] || fail "$few connections with 256 files"
+        grep -q "allows $few NBD connections" server.log || fail "not said: $(cat server.log)"
+        timeout 60 python3 - "$few" <<'END'
+import socket, sys
+allowed = int(sys.argv[1])
+clients = []
+for n in range(200):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(30)
+    s.connect("nbd.sock")
+    clients.append(s)
+greeted = [s.recv(8) == b"NBDMAGIC" for s in clients]
+assert greeted == [n < allowed for n in range(200)], f"{sum(greeted)} of {allowed} were welcome"
+END
+        # Operators are answered whatever clients do.
+        [ "$(status | python3 -c 'import json, sys; print(json.load(sys.stdin)["nbd"]["refused"])')" -gt 0 ] \
+            || fail "nobody was refused"
+        stop
+    )
+fi
 sed -i 's|^nbd = .*|nbd = "tcp:127.0.0.1:0"|' forebay.toml
 start
 port=$(sed -E 's/.*"tcp:127.0.0.1:([0-9]+)".*/\1/' ready)

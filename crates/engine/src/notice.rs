@@ -104,22 +104,3 @@ impl fmt::Display for EngineNotice {
         }
     }
 }
-
-/// Bytes that the system says it could give without swapping; nothing where it does not say.
-pub(crate) fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_system_says_how_much_memory_it_has() {
-        if std::path::Path::new("/proc/meminfo").exists() {
-            assert!(available_memory().unwrap() > 1 << 20);
-        }
-    }
-}

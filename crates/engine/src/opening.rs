@@ -14,7 +14,7 @@ use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, LogError, StoreStamp};
 use forebay_model::Model;
-use forebay_setup::count_cells;
+use forebay_setup::{available_memory, count_cells};
 
 use crate::allocation::Desk;
 use crate::clock::Clock;
@@ -23,7 +23,7 @@ use crate::devices::AnyDevices;
 use crate::engine::{EngineOptions, VolumeDescription};
 use crate::error::EngineError;
 use crate::flash_tier::{FlashTier, Found, stored_geometry};
-use crate::notice::{EngineNotice, available_memory};
+use crate::notice::EngineNotice;
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
@@ -187,15 +187,18 @@ fn open_all(
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone() }
         }));
     }
+    let system = |what| move |e| EngineError::System(what, e);
+    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+    let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
+    let (devices, notice) = made.map_err(system("set up I/O"))?;
+    let block_bytes = machine.block_size.bytes() as u32;
+    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
+    let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
     created.keep();
     // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
     announce(&mut stores, &decision.start, flash.as_ref())?;
 
-    let system = |what| move |e| EngineError::System(what, e);
-    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
-    let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
-    let (devices, notice) = made.map_err(system("set up I/O"))?;
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
     let mut holes = Vec::new();
@@ -220,9 +223,6 @@ fn open_all(
             devices.inner_mut().add(Device::Flash, target);
         }
     }
-    let block_bytes = machine.block_size.bytes() as u32;
-    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
-    let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
     let tape = match &options.tape {
         Some(path) => Some(begin_tape(path, &machine)?),
         None => None,

@@ -37,6 +37,17 @@ pub enum ServeError {
     /// Threads or file descriptors cannot be had.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
+    /// The limit of open files leaves no room for clients.
+    #[error(
+        "at most {limit} files may be open (ulimit -n), which leaves none for NBD clients: allow at \
+         least {least}"
+    )]
+    FewFiles {
+        /// The limit.
+        limit: u64,
+        /// What one client needs.
+        least: u64,
+    },
     /// Nobody of that name.
     #[error("there is no {what} `{name}` on this system: correct the keys of [serve] that name it")]
     NoSuch {

@@ -1,7 +1,7 @@
 //! A whole server: the engine, its NBD address and its control address.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_config::{Config, OnStop};
 use forebay_engine::{Engine, EngineOptions, Recovering, StopMode};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::control::{ControlServer, StopRequest, Views};
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::nbd::{NbdServer, NbdTold, Stopped};
+use crate::nbd::{NbdServer, NbdTold, Stopped, allow_connections};
 use crate::ownership::Ownership;
 use crate::record::{RecordOptions, Recording, RecordingView};
 
@@ -85,6 +85,7 @@ impl Server {
             serve.control_owner.as_deref(),
             serve.control_group.as_deref(),
         )?;
+        let connections_max = allow_connections(serve.connections, config.volume.len())?;
         let nbd = Listener::bind(&serve.nbd, &of_nbd)?;
         let control = Listener::bind(&serve.control, &of_control)?;
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
@@ -108,7 +109,7 @@ impl Server {
             None => None,
         };
         let recorded = recording.as_ref().map(Recording::view);
-        let nbd = NbdServer::start(engine.clone(), nbd, recording, serve)?;
+        let nbd = NbdServer::start(engine.clone(), nbd, recording, serve, connections_max)?;
         control.serve(&engine, Views { nbd: nbd.view(), recording: recorded.clone() });
         let running = Mutex::new(config.clone());
         Ok(Server { engine, nbd, control, stop, recording: recorded, running })
@@ -122,6 +123,20 @@ impl Server {
             exports: self.engine.volumes().iter().map(|v| v.name.clone()).collect(),
             pid: std::process::id(),
         }
+    }
+
+    /// What the start has to say to an operator.
+    pub fn notices(&self) -> Vec<String> {
+        let of_engine = self.engine.notices().iter().map(ToString::to_string);
+        let wanted = self.running.lock().unwrap_or_else(PoisonError::into_inner).serve.connections;
+        let most = self.nbd.connections_max();
+        let few = (most < wanted).then(|| {
+            format!(
+                "the limit of open files (ulimit -n) allows {most} NBD connections, fewer than \
+                 serve.connections = {wanted}"
+            )
+        });
+        of_engine.chain(few).collect()
     }
 
     /// The engine.

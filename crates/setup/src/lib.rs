@@ -17,4 +17,4 @@ mod memory;
 
 pub use devices::{device_profile, profile};
 pub use machine::{SetupError, cache_config, count_cells, geometry, policy, policy_words};
-pub use memory::{bookkeeping_bytes, check_bookkeeping};
+pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping};

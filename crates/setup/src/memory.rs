@@ -39,7 +39,7 @@ fn bytes_of_policy(parameters: &Parameters) -> u64 {
 /// # Errors
 /// If the bookkeeping takes more than the system says is available.
 pub fn check_bookkeeping(cache: &CacheConfig) -> Result<(), SetupError> {
-    match available() {
+    match available_memory() {
         Some(available) => check(bookkeeping_bytes(cache), available),
         None => Ok(()),
     }
@@ -58,7 +58,7 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
 }
 
 /// Bytes that the system says it could give without swapping; nothing where it does not say.
-fn available() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
@@ -95,6 +95,13 @@ mod tests {
         assert!((56..58).contains(&of("lru")), "{}", of("lru"));
         for ghosts in ["s3-fifo", "2q", "arc"] {
             assert!((76..96).contains(&of(ghosts)), "{ghosts}: {}", of(ghosts));
+        }
+    }
+
+    #[test]
+    fn the_system_says_how_much_memory_it_has() {
+        if std::path::Path::new("/proc/meminfo").exists() {
+            assert!(available_memory().unwrap() > 1 << 20);
         }
     }
 

@@ -88,7 +88,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut notify = Notify::new(ctx);
     let server = start(&config, options, record.as_ref(), &signals, &mut notify, ctx)?;
     let Some(server) = server else { return Ok(()) };
-    for notice in server.engine().notices() {
+    for notice in server.notices() {
         ctx.note(notice);
     }
     let mut line = serde_json::to_vec(&server.ready())?;

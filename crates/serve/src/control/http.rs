@@ -3,7 +3,10 @@
 //! One thread reads and writes for all clients. What is asked of the engine blocks, and runs on
 //! threads of its own. A connection carries one request, so that it has an end: its head and its
 //! body must arrive in time, its answer must be taken in time; what lies between may take hours.
+//! When there are as many connections as are served at a time, the one that has waited longest for
+//! its client to ask something makes room for the next: requests that never end hold up nobody.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -18,15 +21,18 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 
 use super::access::Access;
 use crate::error::ServeError;
 use crate::listener::{Listener, SocketFile};
 
-/// Connections at a time; others wait to be accepted.
+/// Connections at a time.
 const CONNECTIONS_MAX: usize = 64;
+/// How long a client has to ask before another may take its place.
+const ASKING_TIME_MIN: Duration = Duration::from_millis(100);
 /// Orders that are being carried out at a time.
 const ORDERS_MAX: usize = 16;
 /// Bytes of the line and the headers of a request.
@@ -125,6 +131,53 @@ impl Socket {
     }
 }
 
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// A connection.
+struct Guest {
+    since: Instant,
+    /// Whether its request is all here, or it has gone.
+    asked: AtomicBool,
+    /// It has to go before it has asked.
+    makes_room: Notify,
+}
+
+impl Guest {
+    fn new() -> Guest {
+        let asked = AtomicBool::new(false);
+        Guest { since: Instant::now(), asked, makes_room: Notify::new() }
+    }
+
+    fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Room for one more connection; for which the oldest of `guests` that has not asked yet makes
+/// room, once it has had time for it.
+async fn room(
+    rooms: &Arc<Semaphore>,
+    guests: &mut VecDeque<Arc<Guest>>,
+) -> Option<OwnedSemaphorePermit> {
+    loop {
+        guests.retain(|guest| !guest.has_asked());
+        let room = rooms.clone().acquire_owned();
+        let Some(oldest) = guests.front() else { return room.await.ok() };
+        tokio::select! {
+            biased;
+            room = room => return room.ok(),
+            () = tokio::time::sleep_until(oldest.since + ASKING_TIME_MIN) => {}
+        }
+        if !oldest.has_asked() {
+            oldest.makes_room.notify_one();
+            return rooms.clone().acquire_owned().await.ok();
+        }
+    }
+}
+
 struct Server {
     access: Access,
     answerer: Arc<Answerer>,
@@ -150,32 +203,40 @@ impl Server {
     }
 
     async fn accept(self: &Arc<Self>, socket: &Socket, rooms: &Arc<Semaphore>) {
-        while let Ok(room) = rooms.clone().acquire_owned().await {
+        let mut guests = VecDeque::new();
+        loop {
             let accepted = match socket {
-                Socket::Unix(listener) => listener.accept().await.map(|(stream, _)| {
-                    tokio::spawn(self.clone().converse(stream, room));
-                }),
-                Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
-                    tokio::spawn(self.clone().converse(stream, room));
-                }),
+                Socket::Unix(listener) => listener.accept().await.map(|(s, _)| Stream::Unix(s)),
+                Socket::Tcp(listener) => listener.accept().await.map(|(s, _)| Stream::Tcp(s)),
             };
-            if accepted.is_err() {
+            let Ok(stream) = accepted else {
                 tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let Some(room) = room(rooms, &mut guests).await else { return };
+            let guest = Arc::new(Guest::new());
+            guests.push_back(guest.clone());
+            match stream {
+                Stream::Unix(stream) => {
+                    tokio::spawn(self.clone().converse(stream, guest, room));
+                }
+                Stream::Tcp(stream) => {
+                    tokio::spawn(self.clone().converse(stream, guest, room));
+                }
             }
         }
     }
 
     /// One client: one request, one answer.
-    async fn converse<S>(self: Arc<Self>, stream: S, _room: OwnedSemaphorePermit)
+    async fn converse<S>(self: Arc<Self>, stream: S, guest: Arc<Guest>, _room: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (asked, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let answered = Arc::new(Notify::new());
         let service = service_fn(|request| {
-            let (server, asked, answered) = (self.clone(), asked.clone(), answered.clone());
+            let (server, guest, answered) = (self.clone(), guest.clone(), answered.clone());
             async move {
-                asked.store(true, Ordering::Relaxed);
-                let answer = server.answer(request).await;
+                let answer = server.answer(request, &guest).await;
                 answered.notify_one();
                 Ok::<_, Infallible>(respond(answer))
             }
@@ -195,7 +256,7 @@ impl Server {
         let mut stop = self.stop.clone();
         let stopped = async {
             let _ = stop.wait_for(|&stop| stop).await;
-            if asked.load(Ordering::Relaxed) {
+            if guest.has_asked() {
                 std::future::pending().await
             }
         };
@@ -204,10 +265,12 @@ impl Server {
             _ = connection => {}
             () = cut_off => {}
             () = stopped => {}
+            () = guest.makes_room.notified() => {}
         }
+        guest.asked.store(true, Ordering::Relaxed);
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, guest: &Guest) -> Answer {
         let (head, body) = request.into_parts();
         if let Err((code, message)) = self.access.check(&head.uri, &head.headers) {
             return Answer::error(code, message);
@@ -215,6 +278,7 @@ impl Server {
         if let Err(refused) = pass_over(body).await {
             return refused;
         }
+        guest.asked.store(true, Ordering::Relaxed);
         let order = match head.method {
             Method::GET => false,
             Method::POST => true,

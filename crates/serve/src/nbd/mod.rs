@@ -4,6 +4,7 @@ mod budget;
 mod connection;
 mod counts;
 mod exports;
+mod files;
 mod handshake;
 mod input;
 mod limits;
@@ -12,6 +13,7 @@ mod output;
 mod server;
 
 pub(crate) use counts::{NbdStatus, NbdTold};
+pub(crate) use files::allow_connections;
 pub(crate) use limits::Limits;
 pub use server::Stopped;
 pub(crate) use server::{NbdServer, NbdView};

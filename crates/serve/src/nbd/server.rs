@@ -28,11 +28,6 @@ use crate::wait::{self, Interest};
 /// How long a client may take to read its last answers when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// File descriptors of a connection: its socket and its bell.
-const DESCRIPTORS: u64 = 2;
-/// Those of everything else.
-const DESCRIPTORS_ELSE: u64 = 512;
-
 /// An NBD server on one address.
 #[derive(Debug)]
 pub struct NbdServer {
@@ -95,17 +90,17 @@ struct Connection {
 }
 
 impl NbdServer {
-    /// Listens and serves the engine's volumes.
+    /// Serves the engine's volumes to at most `connections_max` connections at a time.
     ///
     /// # Errors
-    /// If the address is taken or cannot be had.
+    /// If threads or file descriptors cannot be had.
     pub(crate) fn start(
         engine: Arc<Engine>,
         listener: Listener,
         recording: Option<Recording>,
         serve: &Serve,
+        connections_max: u32,
     ) -> Result<NbdServer, ServeError> {
-        allow_files(DESCRIPTORS * u64::from(serve.connections) + DESCRIPTORS_ELSE);
         let exports = exports(engine.volumes(), engine.block_bytes());
         let bell = Doorbell::new().map_err(|e| ServeError::System("make a doorbell", e))?;
         let shared = Arc::new(Shared {
@@ -114,8 +109,8 @@ impl NbdServer {
             volume_connections: exports.iter().map(|_| AtomicU32::new(0)).collect(),
             exports,
             connections: Mutex::new(Vec::new()),
-            connections_max: serve.connections,
-            budget: Arc::new(Budget::new(serve.request_memory.bytes(), serve.connections)),
+            connections_max,
+            budget: Arc::new(Budget::new(serve.request_memory.bytes(), connections_max)),
             limits: Mutex::new(Limits::from(serve)),
             counts: Arc::default(),
             stopping: AtomicBool::new(false),
@@ -132,6 +127,11 @@ impl NbdServer {
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Connections there may be at a time.
+    pub fn connections_max(&self) -> u32 {
+        self.shared.connections_max
     }
 
     /// What others may know of it.
@@ -263,17 +263,5 @@ fn converse(shared: &Shared, socket: &Socket, session: Session) -> End {
     match connection::Connection::new(socket, transmission, input, session, notes, around) {
         Ok(connection) => connection.serve(),
         Err(_) => End::Socket,
-    }
-}
-
-/// Raises the limit of open files as far as `wanted`, where the system lets it.
-fn allow_files(wanted: u64) {
-    // SAFETY: the structure is plain data and outlives the calls.
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < wanted {
-            limit.rlim_cur = wanted.min(limit.rlim_max);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
     }
 }

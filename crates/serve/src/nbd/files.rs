@@ -1,0 +1,64 @@
+//! How many connections the limit of open files allows.
+
+use crate::error::ServeError;
+
+/// File descriptors of a connection: its socket and its bell.
+const OF_CONNECTION: u64 = 2;
+/// Those of a volume: its store, and what looks for holes there.
+const OF_VOLUME: u64 = 2;
+/// Those of everything else: operators, the flash tier, files that are opened now and then.
+const OF_ELSE: u64 = 96;
+
+/// How many connections there can be, `wanted` at most, beside `volumes` volumes that are not open yet;
+/// the limit of open files is raised as far as the system lets us.
+///
+/// # Errors
+/// If there can be none.
+pub(crate) fn allow_connections(wanted: u32, volumes: usize) -> Result<u32, ServeError> {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let others = open + OF_ELSE + OF_VOLUME * volumes as u64;
+    let limit = raise_limit(others + OF_CONNECTION * u64::from(wanted));
+    match within(limit, others) {
+        0 => Err(ServeError::FewFiles { limit, least: others + OF_CONNECTION }),
+        most => Ok(wanted.min(most)),
+    }
+}
+
+/// How many connections there can be where `limit` files may be open, and others need `others`.
+fn within(limit: u64, others: u64) -> u32 {
+    let free = limit.saturating_sub(others);
+    u32::try_from(free / OF_CONNECTION).unwrap_or(u32::MAX)
+}
+
+/// Raises the limit of open files as far as `wanted`, where the system lets it; says what it is.
+fn raise_limit(wanted: u64) -> u64 {
+    // SAFETY: the structures are plain data and outlive the calls.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return u64::MAX;
+        }
+        if limit.rlim_cur < wanted {
+            let raised = libc::rlimit { rlim_cur: wanted.min(limit.rlim_max), ..limit };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
+                return raised.rlim_cur;
+            }
+        }
+        limit.rlim_cur
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_connections_as_the_limit_of_open_files_allows() {
+        assert_eq!(within(64, 120), 0);
+        assert_eq!(within(121, 120), 0);
+        assert_eq!(within(122, 120), 1);
+        assert_eq!(within(256, 120), 68);
+        assert_eq!(within(u64::MAX, 120), u32::MAX);
+        assert_eq!(allow_connections(4, 2).unwrap(), 4);
+    }
+}
