@@ -115,7 +115,12 @@ fn trims_that_overlap_cost_what_they_cost_one_by_one() {
             let mut d = Driver::new(config(policy), BLOCKS);
             for n in 0..TRIMS {
                 // All of it, or all but a few blocks at either end.
-                d.request(n, if n % 2 == 0 { Op::Trim } else { Op::WriteZeroes }, n, BLOCKS - 2 * n);
+                d.request(
+                    n,
+                    if n % 2 == 0 { Op::Trim } else { Op::WriteZeroes },
+                    n,
+                    BLOCKS - 2 * n,
+                );
                 if !overlap {
                     d.settle();
                 }

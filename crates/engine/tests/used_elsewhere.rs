@@ -146,6 +146,32 @@ fn what_others_wrote_to_a_store_is_served_after_a_stop() {
 }
 
 #[test]
+fn without_a_header_a_store_is_the_file_it_was_and_not_a_copy_of_it() {
+    for stop in [StopMode::Keep, StopMode::Destage] {
+        let bench = Bench::new("none", "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        engine.stop(stop, |_| {}).unwrap();
+        // A copy under the name of the store, equal to the last byte.
+        let (store, first) = (bench.path("store"), bench.path("first"));
+        std::fs::rename(&store, &first).unwrap();
+        std::fs::copy(&first, &store).unwrap();
+        let (held, flash) =
+            (std::fs::read(&store).unwrap(), std::fs::read(bench.path("flash")).unwrap());
+        let refused = bench.try_open().unwrap_err();
+        assert!(matches!(refused, EngineError::Bound { .. }), "{refused}");
+        assert!(std::fs::read(&store).unwrap() == held, "the copy was written to");
+        assert!(std::fs::read(bench.path("flash")).unwrap() == flash, "flash was written to");
+        // The file itself is welcome, under any name.
+        std::fs::remove_file(&store).unwrap();
+        std::fs::rename(&first, &store).unwrap();
+        let (engine, changed) = bench.reopen();
+        assert!(!changed);
+        assert_eq!([0, 5, 599].map(|block| read(&engine, block)), [1, 1, 1]);
+    }
+}
+
+#[test]
 fn dirty_data_for_a_store_that_others_wrote_are_refused_and_kept() {
     for layout in LAYOUTS {
         let bench = Bench::new(layout, "write-back");
