@@ -44,6 +44,12 @@ bench_simulate() {
     release -p forebay && bench/simulate-rate.sh
 }
 
+# The same with each replacement policy.
+bench_policies() {
+    needs python3
+    release -p forebay && bench/policies-rate.sh
+}
+
 # Reuse distances, the NBD protocol, searching for tier sizes and for shares.
 bench_reuse() { cargo bench -p forebay-locality --bench reuse; }
 bench_codec() { cargo bench -p forebay-nbd --bench codec; }
