@@ -124,6 +124,14 @@ impl<const N: usize> Ghosts<N> {
         Some(list)
     }
 
+    /// The oldest of a list becomes the youngest of another one.
+    pub fn move_oldest(&mut self, from: usize, to: usize) {
+        let Some(entry) = self.lists[from].back() else { return };
+        let hash = self.ghosts[entry as usize].hash;
+        self.forget(entry);
+        self.push_hash(to, hash);
+    }
+
     /// Forgets the oldest of a list until it is no longer than `len`, at most [`TRIM_MAX`] of them; says
     /// how many.
     pub fn trim(&mut self, list: usize, len: u32) -> u32 {
@@ -204,7 +212,7 @@ mod tests {
         /// Two lists in one table do what two deques do, and the table never grows.
         #[test]
         fn ghosts_are_deques_of_keys(
-            steps in prop::collection::vec((0..4_u8, 0..2_usize, 0..200_u64), 1..600)
+            steps in prop::collection::vec((0..5_u8, 0..2_usize, 0..200_u64), 1..600)
         ) {
             let mut ghosts: Ghosts<2> = Ghosts::new(10);
             let bytes = ghosts.memory_bytes();
@@ -225,6 +233,11 @@ mod tests {
                     2 => {
                         prop_assert_eq!(ghosts.remove(key), at);
                         models.iter_mut().for_each(|m| m.retain(|&k| k != key));
+                    }
+                    4 => {
+                        ghosts.move_oldest(list, 1 - list);
+                        let oldest = models[list].pop_back();
+                        oldest.into_iter().for_each(|k| models[1 - list].push_front(k));
                     }
                     3 => {
                         ghosts.trim(list, key as u32);

@@ -45,6 +45,7 @@
 //! [`Policy::metadata_bytes`] reports all of it.
 
 mod chunks;
+mod gains;
 mod ghosts;
 mod hash;
 mod links;
@@ -59,8 +60,8 @@ pub use chunks::ChunkHitRatios;
 pub use links::{Links, List};
 pub use parameters::{Parameter, ParameterError, Parameters};
 pub use policies::{
-    Arc, Clock, Fifo, HrLru, Kind, Lfu, Lru, PriorityLru, Random, Replacement, S3Fifo, Sieve, TwoQ,
-    UnknownKind, WTinyLfu,
+    Arc, Clock, DerivativeLru, Fifo, HrLru, Kind, Lfu, Lru, PriorityLru, Random, Replacement,
+    S3Fifo, Sieve, TwoQ, UnknownKind, WTinyLfu,
 };
 pub use policy::{About, Documented, Hint, LikelyVictims, Percent, Policy, Tier};
 pub use position::{PositionRule, Standing, position};

@@ -2,7 +2,7 @@
 //!
 //! A position is the part of the queue, in percent, that gives way before the block; 100 is the protected
 //! end. [`PositionRule`] has the two rules of the paper and a third one that the paper names as future
-//! work; any other function goes through [`position`], which clamps what it gives.
+//! work (Derivative LRU); any other function goes through [`position`], which clamps what it gives.
 
 use crate::parameters::Parameters;
 use crate::policies::Kind;
@@ -44,7 +44,8 @@ pub enum PositionRule {
         /// Classes of priority.
         classes: u32,
     },
-    /// In proportion to what a block more would gain: `max(MinPosition, 100 derivative / derivative_max)`.
+    /// Derivative LRU: in proportion to what a block more would gain, `max(MinPosition, 100 derivative /
+    /// derivative_max)`; the protected end for all while nobody is known to gain anything.
     Derivative {
         /// MinPosition, in percent.
         min_position: u32,
@@ -65,6 +66,9 @@ impl PositionRule {
                 weight: value("priority_weight_percent"),
                 classes: value("classes"),
             }),
+            Kind::DerivativeLru => {
+                Some(PositionRule::Derivative { min_position: value("min_position_percent") })
+            }
             _ => None,
         }
     }
@@ -81,6 +85,7 @@ impl PositionRule {
                 let above = f64::from(weight) * f64::from(classes.max(1) - priority);
                 position(min_position, above + standing.hit_ratio_percent * coefficient)
             }
+            PositionRule::Derivative { .. } if standing.derivative_max <= 0.0 => Percent::ALL,
             PositionRule::Derivative { min_position } => {
                 position(min_position, 100.0 * standing.derivative / standing.derivative_max)
             }
@@ -130,11 +135,11 @@ mod tests {
             let [high, low] = [class, class + 1].map(|c| many.position(&standing(40.0, c)));
             assert!(high >= low, "{class}");
         }
-        let rule = PositionRule::Derivative { min_position: 20 };
+        let rule = PositionRule::of(&Parameters::new(Kind::DerivativeLru)).unwrap();
         let at = |derivative| {
             rule.position(&Standing { derivative, derivative_max: 0.5, ..standing(0.0, 1) }).get()
         };
         assert_eq!([0.0, 0.1, 0.25, 0.5].map(at), [20, 20, 50, 100]);
-        assert_eq!(rule.position(&standing(0.0, 1)).get(), 20, "nobody would gain");
+        assert_eq!(rule.position(&standing(0.0, 1)).get(), 100, "nobody would gain");
     }
 }

@@ -1,9 +1,9 @@
-//! Which position a block that comes in begins at: what HR LRU and Priority LRU need to know of accesses,
-//! beside the queue.
+//! Which position a block that comes in begins at: what HR LRU, Priority LRU and Derivative LRU need to know of
+//! accesses, beside the queue.
 //!
-//! [`Positions`] has the hit ratio of each chunk, from the accesses that it is told of, and the priority of each
-//! volume, and applies the policy's [`PositionRule`]. It is apart from the policies because these know nodes, and
-//! hit ratios are of places on volumes, whether their blocks are resident or not.
+//! [`Positions`] has the hit ratio of each chunk, or what each volume would gain, from the accesses that it is told of,
+//! and the priority of each volume, and applies the policy's [`PositionRule`]. It is apart from the policies because these
+//! know nodes, and hit ratios are of places on volumes, whether their blocks are resident or not.
 //!
 //! The paper (Hazan et al.) models a cache of reads in one tier. Here each access counts that the policy is
 //! told of, read or write: a hit if it found its block in the tier that the policy orders, a miss if the block had
@@ -12,6 +12,7 @@
 use forebay_block::{Nanos, Volume};
 
 use crate::chunks::ChunkHitRatios;
+use crate::gains::Gains;
 use crate::parameters::Parameters;
 use crate::policies::sub_queues::{CHUNK, INTERVAL};
 use crate::policy::{Hint, Percent};
@@ -42,7 +43,7 @@ const CHUNKS_MIN: u32 = 2048;
 #[derive(Debug)]
 pub struct Positions {
     rule: PositionRule,
-    ratios: ChunkHitRatios,
+    measured: Measured,
     /// `None`: a chunk is a whole volume.
     chunk_bytes: Option<u64>,
     interval: Nanos,
@@ -52,15 +53,25 @@ pub struct Positions {
     priorities: Vec<u8>,
 }
 
+/// What is measured, by the rule.
+#[derive(Debug)]
+enum Measured {
+    HitRatios(ChunkHitRatios),
+    Gains(Gains),
+}
+
 impl Positions {
     /// For a cache of so many blocks; `None` for a policy in which all blocks begin at the protected end.
     pub fn new(parameters: &Parameters, blocks: u32) -> Option<Positions> {
         let rule = PositionRule::of(parameters)?;
-        let chunk_bytes = u64::from(parameters.value(&CHUNK)) << 10;
+        let chunk_bytes = u64::from(parameters.get(CHUNK.name).unwrap_or(0)) << 10;
         let chunks = if chunk_bytes == 0 { 0 } else { blocks / BLOCKS_PER_CHUNK };
         Some(Positions {
             rule,
-            ratios: ChunkHitRatios::new(chunks.max(CHUNKS_MIN)),
+            measured: match rule {
+                PositionRule::Derivative { .. } => Measured::Gains(Gains::new(blocks)),
+                _ => Measured::HitRatios(ChunkHitRatios::new(chunks.max(CHUNKS_MIN))),
+            },
             chunk_bytes: (chunk_bytes > 0).then_some(chunk_bytes),
             interval: Nanos(u64::from(parameters.value(&INTERVAL)) * 1_000_000),
             ends: Nanos(u64::MAX),
@@ -71,6 +82,9 @@ impl Positions {
     /// Adds a volume, by its number; 1 is the highest priority.
     pub fn add_volume(&mut self, priority: u8) {
         self.priorities.push(priority);
+        if let Measured::Gains(gains) = &mut self.measured {
+            gains.add_volume();
+        }
     }
 
     /// The first interval begins.
@@ -82,7 +96,10 @@ impl Positions {
     /// nothing is noticed.
     pub fn advance(&mut self, now: Nanos) {
         let Some(late) = now.0.checked_sub(self.ends.0) else { return };
-        self.ratios.end_interval();
+        match &mut self.measured {
+            Measured::HitRatios(ratios) => ratios.end_interval(),
+            Measured::Gains(gains) => gains.end_interval(),
+        }
         let whole = late / self.interval.0 + 1;
         self.ends = Nanos(self.ends.0.saturating_add(self.interval.0.saturating_mul(whole)));
     }
@@ -95,18 +112,26 @@ impl Positions {
     /// An access to the block with byte `offset` of a volume: a hit if it found the block.
     #[inline]
     pub fn access(&mut self, volume: Volume, offset: u64, hit: bool) {
-        self.ratios.access(self.chunk(volume, offset), hit);
+        let chunk = self.chunk(volume, offset);
+        match &mut self.measured {
+            Measured::HitRatios(ratios) => ratios.access(chunk, hit),
+            Measured::Gains(gains) => gains.access(volume, offset),
+        }
     }
 
     /// What the policy is to know of such a block that comes in.
     pub fn hint(&self, volume: Volume, offset: u64) -> Hint {
         let chunk = self.chunk(volume, offset);
         let priority = self.priorities.get(volume.0 as usize).copied().unwrap_or(1);
+        let (hit_ratio_percent, (derivative, derivative_max)) = match &self.measured {
+            Measured::HitRatios(ratios) => (ratios.percent(chunk), (0, 0)),
+            Measured::Gains(gains) => (0.0, gains.of(volume)),
+        };
         let standing = Standing {
-            hit_ratio_percent: self.ratios.percent(chunk),
+            hit_ratio_percent,
             priority: priority.into(),
-            derivative: 0.0,
-            derivative_max: 0.0,
+            derivative: derivative.into(),
+            derivative_max: derivative_max.into(),
         };
         Hint { position: self.rule.position(&standing), volume, chunk }
     }
@@ -118,7 +143,11 @@ impl Positions {
 
     /// The memory it takes, all of it.
     pub fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.priorities.capacity()) as u64 + self.ratios.memory_bytes()
+        let measured = match &self.measured {
+            Measured::HitRatios(ratios) => ratios.memory_bytes(),
+            Measured::Gains(gains) => gains.memory_bytes(),
+        };
+        (size_of::<Self>() + self.priorities.capacity()) as u64 + measured
     }
 
     fn chunk(&self, volume: Volume, offset: u64) -> u64 {
@@ -192,6 +221,6 @@ mod tests {
     fn other_policies_need_no_positions() {
         let with = |kind: &&Kind| Positions::new(&Parameters::new(**kind), 64).is_some();
         let all: Vec<_> = Kind::ALL.iter().filter(with).collect();
-        assert_eq!(all, [&Kind::HrLru, &Kind::PriorityLru]);
+        assert_eq!(all, [&Kind::HrLru, &Kind::PriorityLru, &Kind::DerivativeLru]);
     }
 }

@@ -61,7 +61,7 @@ fn oracle(parameters: &Parameters, capacity: usize) -> Option<Box<dyn Oracle>> {
             sample: value("sample_capacities"),
             ..Default::default()
         }),
-        Kind::HrLru | Kind::PriorityLru => {
+        Kind::HrLru | Kind::PriorityLru | Kind::DerivativeLru => {
             Box::new(oracle::Positioned { list: Vec::new(), capacity, k: value("sub_queues") })
         }
         _ => return None,
@@ -71,7 +71,7 @@ fn oracle(parameters: &Parameters, capacity: usize) -> Option<Box<dyn Oracle>> {
 /// Policies that an eviction which is taken back leaves exactly as they were.
 fn takes_back(kind: Kind) -> bool {
     use Kind::*;
-    matches!(kind, Lru | Fifo | TwoQ | Arc | Lfu | HrLru | PriorityLru)
+    matches!(kind, Lru | Fifo | TwoQ | Arc | Lfu | HrLru | PriorityLru | DerivativeLru)
 }
 
 /// The parameters of small cases: those with a small range, and sizes that matter to a few blocks.

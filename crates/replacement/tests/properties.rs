@@ -169,7 +169,9 @@ fn who_is_restored_at_once_gives_way_next() {
 
 #[test]
 fn likely_victims_are_those_that_give_way_in_policies_without_a_hand() {
-    for kind in [Kind::Lru, Kind::Fifo, Kind::Lfu, Kind::HrLru, Kind::PriorityLru] {
+    for kind in
+        [Kind::Lru, Kind::Fifo, Kind::Lfu, Kind::HrLru, Kind::PriorityLru, Kind::DerivativeLru]
+    {
         let mut cache = Cache::new(&Parameters::new(kind), 100, 100);
         for key in mixed(5000, 4) {
             cache.access(key % 300, (key % 101) as u8);
@@ -239,6 +241,7 @@ fn each_policy_takes_so_many_bytes_a_block() {
         (Kind::WTinyLfu, 26.0),
         (Kind::HrLru, 9.1),
         (Kind::PriorityLru, 9.1),
+        (Kind::DerivativeLru, 9.1),
         (Kind::Random, 8.1),
     ] {
         let bytes = bytes(kind);

@@ -21,8 +21,14 @@ const BLOCK: u64 = 4096;
 
 /// What the paper says where a block enters.
 enum Rule {
-    HitRatio { min_hit_ratio: f64 },
-    Priority { weight: f64 },
+    HitRatio {
+        min_hit_ratio: f64,
+    },
+    Priority {
+        weight: f64,
+    },
+    /// Which the paper does not have: in proportion to what the volume would gain.
+    Derivative,
 }
 
 /// The cache of the paper. `list[0]` gives way next.
@@ -37,6 +43,10 @@ struct Paper {
     list: Vec<(u32, u64)>,
     /// Accesses and hits of each chunk in this interval, by volume and number.
     counts: HashMap<(u32, u64), (u64, u64)>,
+    /// All blocks that were used, the last used one last; and what each volume would have hit in this interval, and in the
+    /// last one in which one would have, with a cache a quarter larger.
+    stack: Vec<(u32, u64)>,
+    gains: [[u64; 3]; 2],
     /// Its hit ratio in percent, in the last interval in which it had one.
     ratios: HashMap<(u32, u64), f64>,
     intervals: u64,
@@ -49,10 +59,21 @@ impl Paper {
             for (chunk, (accesses, hits)) in self.counts.drain() {
                 self.ratios.insert(chunk, 100.0 * hits as f64 / accesses as f64);
             }
+            if self.gains[0] != [0; 3] {
+                self.gains = [[0; 3], self.gains[0]];
+            }
         }
         let block = (r.volume.0, r.offset / BLOCK);
         let chunk = (r.volume.0, self.chunk_bytes.map_or(0, |bytes| r.offset / bytes));
         let found = self.list.iter().position(|b| *b == block);
+        let gained = self.gains[1];
+        let at = self.stack.iter().rev().position(|b| *b == block);
+        let larger = self.capacity + self.capacity.div_ceil(4);
+        if at.is_some_and(|distance| (self.capacity..larger).contains(&distance)) {
+            self.gains[0][r.volume.0 as usize] += 1;
+        }
+        self.stack.retain(|b| *b != block);
+        self.stack.push(block);
         let count = self.counts.entry(chunk).or_default();
         count.0 += 1;
         count.1 += u64::from(found.is_some());
@@ -70,6 +91,11 @@ impl Paper {
             Rule::HitRatio { min_hit_ratio } => hit_ratio + min_hit_ratio,
             Rule::Priority { weight } => {
                 weight * (3.0 - priority) + hit_ratio * (1.0 - (priority - 1.0) / 5.0)
+            }
+            Rule::Derivative if gained == [0; 3] => 100.0,
+            Rule::Derivative => {
+                let most = *gained.iter().max().unwrap() as f64;
+                100.0 * gained[r.volume.0 as usize] as f64 / most
             }
         };
         let percent = percent.min(100.0).max(self.min_position).round() as usize;
@@ -100,12 +126,13 @@ fn run(scenario: &Scenario, requests: &[Request]) -> SimulationResult {
     simulate(scenario, requests.iter().copied(), &options).unwrap()
 }
 
-/// The cache and the paper, under both policies; chunks of `chunk_kib` (0: volumes) and such an interval.
+/// The cache and the paper, under all three policies; chunks of `chunk_kib` (0: volumes) and such an interval.
 fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, interval_ms: u64) {
     let priorities = [1, 3, 2];
     for (name, sub_queues, own, rule) in [
         ("hr-lru", 10, "min_hit_ratio_percent = 15", Rule::HitRatio { min_hit_ratio: 15.0 }),
         ("priority-lru", 7, "priority_weight_percent = 12", Rule::Priority { weight: 12.0 }),
+        ("derivative-lru", 10, "", Rule::Derivative),
     ] {
         let mut paper = Paper {
             rule,
@@ -117,6 +144,8 @@ fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, in
             priorities: priorities.map(f64::from).to_vec(),
             list: Vec::new(),
             counts: HashMap::new(),
+            stack: Vec::new(),
+            gains: [[0; 3]; 2],
             ratios: HashMap::new(),
             intervals: 0,
         };
@@ -124,9 +153,14 @@ fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, in
         for r in requests {
             expected[r.volume.0 as usize] += u64::from(paper.access(r));
         }
+        let own = if own.is_empty() {
+            String::new()
+        } else {
+            format!("{own}, chunk_kib = {chunk_kib}, ")
+        };
         let replacement = format!(
             "policy = '{name}'\nparameters = {{ sub_queues = {sub_queues}, min_position_percent = 5, \
-             {own}, chunk_kib = {chunk_kib}, interval_ms = {interval_ms} }}"
+             {own}interval_ms = {interval_ms} }}"
         );
         let result = run(&scenario(capacity, &replacement, &priorities), requests);
         let hits: Vec<u64> = result.volumes.iter().map(|v| v.hits.tier1.sum()).collect();

@@ -2,6 +2,7 @@
 
 mod arc;
 mod clock;
+mod derivative_lru;
 mod fifo;
 mod hr_lru;
 mod lfu;
@@ -16,6 +17,7 @@ mod w_tinylfu;
 
 pub use arc::Arc;
 pub use clock::Clock;
+pub use derivative_lru::DerivativeLru;
 pub use fifo::Fifo;
 pub use hr_lru::HrLru;
 pub use lfu::Lfu;
@@ -161,6 +163,8 @@ registry! {
     /// LRU, but where a block enters the queue follows from the priority of its volume and the hit ratio
     /// of its chunk.
     PriorityLru = "priority-lru";
+    /// LRU, but a block enters the deeper in the queue, the less its volume would gain from a larger cache.
+    DerivativeLru = "derivative-lru";
     /// Evicts any block, each with the same probability.
     Random = "random";
 }
