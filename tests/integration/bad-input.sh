@@ -78,6 +78,22 @@ refused 1 'former size' serve
 untouched flash.img
 config flash
 
+# Sizes that cannot be.
+config
+for size in 18446744073709551104 8EiB; do
+    sed -i "s|^size = .*|size = \"$size\"|" forebay.toml
+    refused 2 'volume.*size.* is too large' serve
+done
+sed -i 's|^size = .*|size = 512|' forebay.toml
+rm disk.img
+start
+[ "$(nbdinfo --size "$URI")" = 512 ] || fail "a volume of a sector has $(nbdinfo --size "$URI") bytes"
+stop
+config flash
+sed -i 's|^size = "64MiB"|size = "64MiB"\nactivity_extents = 7001|' forebay.toml
+refused 2 'activity_extents.*from 1 to 7000' serve
+cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
+
 # A start that gets no memory leaves nothing behind, and touches nothing that is there.
 config flash dram=2GiB
 rm -f flash.img disk.img

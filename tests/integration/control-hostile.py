@@ -70,8 +70,11 @@ expect(
     413, address, ["POST /resume HTTP/1.1", host, "Transfer-Encoding: chunked"], chunks
 )
 expect(
-    200, address, ["POST /resume HTTP/1.1", host, "Content-Length: 65536"], b"x" * 65536
+    400, address, ["POST /resume HTTP/1.1", host, "Content-Length: 65536"], b"x" * 65536
 )
+few = ["POST /resume HTTP/1.1", host, "Transfer-Encoding: chunked"]
+expect(400, address, few, b"5\r\n[1,2]\r\n0\r\n\r\n")
+expect(200, address, few, b"0\r\n\r\n")
 expect(431, address, ["GET /status HTTP/1.1", host, "X: " + "x" * (1 << 20)])
 expect(431, address, ["GET /status HTTP/1.1", host] + [f"X{n}: y" for n in range(1000)])
 expect(405, address, ["DELETE /status HTTP/1.1", host])
@@ -81,7 +84,7 @@ assert ask(address, ["\x00\x01\x02"])[0] in (0, 400)
 # question waits until 500 requests have had their ten seconds each, 64 at a time: longer than it has patience.
 heads = [
     "GET /status HTTP/1.1\r\nHost: local",
-    f"POST /destage HTTP/1.1\r\n{host}\r\nContent-Length: 9\r\n\r\n1234",
+    f"POST /destage HTTP/1.1\r\n{host}\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n1234",
 ]
 half = [connect(address) for _ in range(500)]
 for n, s in enumerate(half):

@@ -32,5 +32,7 @@ for mask in 000 077; do
 done
 echo 'control_owner = "nobody of this name"' >>forebay.toml
 refused 1 'no user .nobody of this name' "$FOREBAY" serve --config forebay.toml
+sed -i 's|^control_owner.*|control_owner = "4294967295"|' forebay.toml
+refused 1 'no user .4294967295' "$FOREBAY" serve --config forebay.toml
 sed -i 's|^control_owner.*||; s|^control_mode.*|control_mode = "rw-rw----"|' forebay.toml
 refused 2 'not a mode' "$FOREBAY" serve --config forebay.toml

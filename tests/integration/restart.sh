@@ -79,13 +79,22 @@ stop
 dirty true || fail "a signal destaged in spite of on_stop"
 start
 ctl stop >/dev/null
-wait "$SERVER" || fail "the stop failed"
+# (It has stopped: its devices are free, and say what is on them.)
 dirty true || fail "ctl stop destaged in spite of on_stop"
+"$FOREBAY" flash info flash.img >/dev/null || fail "ctl stop does not wait for the devices"
+wait "$SERVER" || fail "the stop failed"
+cp forebay.toml quick.toml
+sed -i 's|^layout = .*|layout = "offset"\nshape = "crawl"|' forebay.toml
+printf '[shape.crawl]\nwrite_latency = "100ms"\nparallelism = 1\n' >>forebay.toml
 start
-ctl stop --destage >/dev/null
+[ "$(ctl stop --destage --no-wait)" = '{"stopping":true}' ] || fail "the answer to a stop that is not waited for"
+status | grep -q '"state": "stopping"' || fail "while it stops: $(status)"
+refused 1 'is stopping' ctl destage
+[ "$(ctl stop)" = '{"dirty_blocks":0,"stopped":true}' ] || fail "the answer to a stop"
+dirty false || fail "ctl stop --destage did not, or does not wait for it"
 wait "$SERVER" || fail "the stop failed"
 SERVER=
-dirty false || fail "ctl stop --destage did not"
+mv quick.toml forebay.toml
 start --destage
 io 'write -P 4 0 1M'
 stop

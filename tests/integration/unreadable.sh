@@ -38,7 +38,9 @@ crash
 start
 fails 'read -P 0 40k 4k'
 io 'read -P 0x33 128M 64M'
-stop && fail "a stop that leaves a block behind is to say so"
+refused 1 'stopped, and .*block 10 ' ctl stop
+! wait "$SERVER" || fail "a stop that leaves a block behind is to say so"
+SERVER=
 grep -q 'block 10 ' server.log || fail "the block was not named: $(cat server.log)"
 start
 fails 'read -P 0 40k 4k'

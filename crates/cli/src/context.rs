@@ -1,11 +1,11 @@
 //! What every command is handed: messages, progress, and whether the user wants to stop.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::error::{CliError, Interrupted};
+use crate::messages;
 use crate::progress::{Progress, Unit};
 
 /// The surroundings of one run of a command.
@@ -84,7 +84,6 @@ impl Context {
     }
 }
 
-/// Writes a line to standard error; that it cannot be written is nobody's concern.
 fn note(message: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "forebay: {message}");
+    messages::say(format_args!("forebay: {message}"));
 }

@@ -72,10 +72,9 @@ impl CliError {
     }
 
     /// Writes it to standard error.
-    #[allow(clippy::print_stderr)]
     pub fn report(&self) {
         if self.kind != Kind::ReaderGone {
-            eprintln!("{self}");
+            crate::messages::say(self);
         }
     }
 

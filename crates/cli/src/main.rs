@@ -10,6 +10,7 @@ mod error;
 mod format;
 #[cfg(test)]
 mod fuzz;
+mod messages;
 mod notify;
 mod output;
 mod parallel;
@@ -22,11 +23,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = commands::parse();
     let ctx = context::Context::new(cli.quiet);
-    match commands::run(cli.command, &ctx) {
+    let code = match commands::run(cli.command, &ctx) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.report();
             error.exit_code()
         }
-    }
+    };
+    messages::finish();
+    code
 }

@@ -132,9 +132,8 @@ fn bar(shown: &Shown) -> ProgressBar {
     bar
 }
 
-#[allow(clippy::print_stderr)]
 fn print_line(line: &str) {
-    eprintln!("forebay: {line}");
+    crate::messages::say(format_args!("forebay: {line}"));
 }
 
 /// `reading: 12 M of 45 M (27 %), 4.1 M/s, 8 s left`.

@@ -69,6 +69,9 @@ impl Config {
 #[derive(Default)]
 struct Problems(Vec<Problem>);
 
+/// Bytes of a volume at most: what a file may have, and a header, and some.
+const VOLUME_BYTES_MAX: u64 = 1 << 62;
+
 impl Problems {
     fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
@@ -144,7 +147,7 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     for (key, value, most) in [
         ("flash.regions_reserved", flash.regions_reserved, 1 << 16),
         ("flash.batches_in_flight", flash.batches_in_flight, 255),
-        ("flash.activity_extents", flash.activity_extents, 1 << 15),
+        ("flash.activity_extents", flash.activity_extents, extents_max(page)),
     ] {
         problems.unless((1..=most).contains(&value), key, format!("must be from 1 to {most}"));
     }
@@ -153,6 +156,11 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
         problems.add("flash.activity_extent", "must be a power of two from 1MiB to 1GiB");
     }
     shape_name(config, "flash.shape", flash.shape.as_deref(), problems);
+}
+
+/// How many active extents there is room for in a superblock of 16 pages, with those of 64 volumes.
+fn extents_max(page: u64) -> u32 {
+    (page / 4096 * 7000).clamp(7000, 1 << 15) as u32
 }
 
 fn volumes(config: &Config, problems: &mut Problems) {
@@ -198,6 +206,9 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     if let Some(size) = volume.size {
         let whole = size.bytes() > 0 && size.bytes().is_multiple_of(SECTOR_BYTES);
         problems.unless(whole, &key("size"), format!("{size} is not whole 512-byte sectors"));
+        let most = Size(VOLUME_BYTES_MAX);
+        let message = format!("{size} is too large: {most} is the most");
+        problems.unless(size <= most, &key("size"), message);
     }
 }
 

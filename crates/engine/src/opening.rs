@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
@@ -54,33 +54,6 @@ struct Decision {
     numbers: Vec<usize>,
 }
 
-/// Files that the opening has created, for as long as it may still be refused: then they are
-/// removed, while whoever holds them still does.
-struct Created<'a> {
-    missing: &'a mut Vec<PathBuf>,
-}
-
-impl Created<'_> {
-    fn add(&mut self, target: &Target, path: &Path) {
-        if target.is_new() {
-            self.missing.push(path.to_owned());
-        }
-    }
-
-    fn keep(self) {
-        self.missing.clear();
-    }
-}
-
-impl Drop for Created<'_> {
-    fn drop(&mut self) {
-        for path in &*self.missing {
-            // That the opening was refused is the news; the empty file is only litter.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 /// Opens what the configuration names.
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
     let mut missing = Vec::new();
@@ -107,18 +80,17 @@ fn open_all(
     // Bad words are refused before any device is opened.
     cache_config(config, None)?;
     let (mut stores, mut flash) = (Vec::new(), None);
-    let mut created = Created { missing };
     for volume in &config.volume {
         let store = Store::open(volume, options.direct, options.give_up())?;
         if let Some(Backing::Local(target)) = &store.target {
-            created.add(target, &store.path);
+            missing.extend(target.is_new().then(|| store.path.clone()));
         }
         stores.push(store);
     }
     if let Some(tier) = &config.flash {
         let tier = FlashTier::open(tier, options.direct)?;
         if let Some(target) = &tier.target {
-            created.add(target, &tier.path);
+            missing.extend(target.is_new().then(|| tier.path.clone()));
         }
         flash = Some(tier);
     }
@@ -194,7 +166,15 @@ fn open_all(
     let block_bytes = machine.block_size.bytes() as u32;
     let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
     let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
-    created.keep();
+    // What has been created stays. (Until here it goes with its target.)
+    missing.clear();
+    let of_stores = stores.iter_mut().filter_map(|store| match &mut store.target {
+        Some(Backing::Local(target)) => Some(target),
+        _ => None,
+    });
+    of_stores
+        .chain(flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
+        .for_each(Target::keep);
     // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
     announce(&mut stores, &decision.start, flash.as_ref())?;

@@ -74,7 +74,8 @@ impl Store {
         let path = PathBuf::from(&volume.backing);
         let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
         let options = OpenOptions {
-            create: volume.size.map(|size| size.bytes() + overhead),
+            // (In whole blocks of the header's area, so that any size fits.)
+            create: volume.size.map(|size| size.bytes().next_multiple_of(4096) + overhead),
             allocate: false,
             read_only: volume.read_only && volume.layout == BackingLayout::None,
             direct,

@@ -38,8 +38,12 @@ impl Ownership {
         group: Option<&str>,
     ) -> Result<Ownership, ServeError> {
         let unknown = |what, name: &str| ServeError::NoSuch { what, name: name.to_owned() };
-        let owner = owner.map(|name| user(name).ok_or_else(|| unknown("user", name)));
-        let group = group.map(|name| group_of(name).ok_or_else(|| unknown("group", name)));
+        // (To the system the last number means to leave it as it is.)
+        let numbered = |id: &u32| *id != u32::MAX;
+        let owner =
+            owner.map(|name| user(name).filter(numbered).ok_or_else(|| unknown("user", name)));
+        let group =
+            group.map(|name| group_of(name).filter(numbered).ok_or_else(|| unknown("group", name)));
         Ok(Ownership { mode: mode.bits(), owner: owner.transpose()?, group: group.transpose()? })
     }
 

@@ -179,7 +179,7 @@ impl Server {
         // Clients that wait for what cannot be are answered, so that they can go.
         self.engine.prepare_stop();
         let stopped = self.nbd.stop();
-        drop(self.control);
+        self.control.stopping();
         let mut engine = self.engine;
         // A control request that is being answered holds the engine for a moment longer.
         let engine = loop {
@@ -189,7 +189,12 @@ impl Server {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
-        let dirty_blocks = engine.stop_unless(mode, progress)?;
+        let ended = engine.stop_unless(mode, progress);
+        let told = ended.as_ref().map(|&left| left).map_err(ToString::to_string);
+        self.control.stopped(told);
+        // (It answers whoever waits for that.)
+        drop(self.control);
+        let dirty_blocks = ended?;
         Ok(Stopped { dirty_blocks, ..stopped })
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, Address, Config, Size, TimeSpan, WritePolicy};
-use forebay_serve::control::{Reply, Token, ask};
+use forebay_serve::control::{Reply, Token, ask, encoded};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -79,7 +79,7 @@ pub enum Action {
     /// Try backing stores that fail again now, and let requests go on that a quiesce holds back
     #[command(after_help = EXAMPLE_RESUME)]
     Resume(ServerArgs),
-    /// Stop the server
+    /// Stop the server, and wait until it has let go of its devices
     #[command(after_help = EXAMPLE_STOP)]
     Stop {
         #[command(flatten)]
@@ -94,6 +94,9 @@ pub enum Action {
         /// others may write to them
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
+        /// Only ask for it
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Drop what is cached of a volume, because its store is written by others; what is dirty goes
     /// there first, and clients wait meanwhile
@@ -193,13 +196,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
         Action::Resume(server) => post(&server, "/resume"),
-        Action::Stop { server, keep_dirty: true, .. } => post(&server, "/stop?dirty=keep"),
-        Action::Stop { server, destage: true, .. } => post(&server, "/stop?dirty=destage"),
-        Action::Stop { server, release: true, .. } => post(&server, "/stop?dirty=release"),
         Action::Invalidate { server, volume } => {
-            post(&server, &format!("/invalidate?volume={volume}"))
+            post(&server, &format!("/invalidate?volume={}", encoded(&volume)))
         }
-        Action::Stop { server, .. } => post(&server, "/stop"),
+        Action::Stop { server, keep_dirty, destage, release, no_wait } => {
+            let dirty = match () {
+                () if keep_dirty => "&dirty=keep",
+                () if destage => "&dirty=destage",
+                () if release => "&dirty=release",
+                () => "",
+            };
+            post(&server, &format!("/stop?wait={}{dirty}", u8::from(!no_wait)))
+        }
         Action::Attach(server) => post(&server, "/attach"),
         Action::Detach(server) => post(&server, "/detach"),
         Action::Resize { server, dram } => post(&server, &format!("/resize?dram={}", dram.bytes())),
@@ -252,7 +260,8 @@ fn good(reply: Reply) -> Result<Reply, CliError> {
     }
     let parsed: Option<Value> = serde_json::from_str(&reply.body).ok();
     let message = parsed.as_ref().and_then(|v| v["error"].as_str()).unwrap_or(&reply.body);
-    Err(CliError::failed(format_args!("the server refused: {message}")))
+    let what = if reply.code == 500 { "could not do that" } else { "refused" };
+    Err(CliError::failed(format_args!("the server {what}: {message}")))
 }
 
 fn top(

@@ -14,6 +14,7 @@ use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::percent;
+use crate::messages;
 use crate::notify::Notify;
 use crate::output::write_stdout;
 
@@ -74,6 +75,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let source = Source { file: args.config, on_stop };
     let config = source.load().map_err(CliError::usage)?;
     let signals = StopSignals::install()?;
+    messages::in_background();
     end_on_faults();
     let record = args.record.map(|path| unused(path, ctx));
     let record = record.map(|path| RecordOptions { path, hash: args.hash, sample: args.sample });

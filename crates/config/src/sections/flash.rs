@@ -33,7 +33,7 @@ section! {
         /// How much of the backing store one entry of the activity log covers: extents that
         /// take writes around the log are marked durably first.
         activity_extent: Size = "8MiB";
-        /// Most extents marked at once, 1 to 32768. More of them cost writes that are scattered
+        /// Most extents marked at once, 1 to 7000, with a larger `page_size` up to 32768. More of them cost writes that are scattered
         /// over the backing store fewer updates of the log, and a crash more of the cache: clean
         /// blocks in marked extents are not trusted after it.
         activity_extents: u32 = 1024;

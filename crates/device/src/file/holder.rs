@@ -47,8 +47,11 @@ pub(super) fn of_lock(file: &File) -> String {
     }
 }
 
+/// A holder that is not known; also one that let go while it was looked for.
+pub(super) const UNKNOWN: &str = "another process or the kernel";
+
 fn unknown() -> String {
-    "another process or the kernel".to_owned()
+    UNKNOWN.to_owned()
 }
 
 /// Where a device is mounted, from `/proc/self/mountinfo`: its third field is the device, its

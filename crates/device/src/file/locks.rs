@@ -131,6 +131,26 @@ fn lock_behind(
     Ok(if had { Ok(file) } else { Err(holder::of_lock(&file)) })
 }
 
+/// Whether the path is still that of the file, which its last owner may have removed before it let go.
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let there = fs::metadata(path).map(identity);
+    there.is_ok_and(|there| file.metadata().map(identity).is_ok_and(|opened| opened == there))
+}
+
+/// Removes a file that this process has made, unless somebody else has taken it since.
+pub(super) fn remove_unless_in_use(path: &Path) {
+    let Ok(file) = File::options().read(true).write(true).open(path) else { return };
+    let ours = flock(&file, false).is_ok_and(|had| had)
+        && lock_range(&file, Range::ALL, false).is_ok_and(|had| had)
+        && is_still_at(&file, path);
+    if ours {
+        // Why it was made in vain is the news; the empty file is only litter.
+        let _ = fs::remove_file(path);
+    }
+    unlock(&file);
+}
+
 /// Lets go of what was opened, though something may keep it open for longer.
 pub(super) fn unlock(file: &File) {
     // SAFETY: a system call on our own file descriptor, without pointers.

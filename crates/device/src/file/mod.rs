@@ -190,6 +190,8 @@ pub struct Target {
     offset: u64,
     size: u64,
     created: bool,
+    /// The file was created, and nobody has said yet that it is to stay.
+    litter: bool,
     logical_block: u32,
     memory_alignment: u32,
     direct: bool,
@@ -201,17 +203,17 @@ impl Target {
     ///
     /// # Errors
     /// If it does not exist (and is not to be created), is in use, is too small for a single
-    /// block or cannot be had as asked. A file created in vain is removed again.
+    /// block or cannot be had as asked. A file created in vain is removed again, unless somebody else
+    /// has taken it meanwhile.
     pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
         let created = create(options)?;
         let opened = open_and_lock(options);
         if opened.is_err() && created {
-            // The error is the news; the empty file is only litter.
-            let _ = std::fs::remove_file(path);
+            locks::remove_unless_in_use(path);
         }
         let (mut target, notices) = opened?;
-        target.created = created;
+        (target.created, target.litter) = (created, created);
         if target.size == 0 {
             let size = geometry::size(&target.file, target.block_device)
                 .map_err(|source| failed("measure", path, source))?;
@@ -246,9 +248,15 @@ impl Target {
         self.size
     }
 
-    /// Whether opening it has created it.
+    /// Whether opening it has created it. Then it is removed when the target is dropped, unless somebody says
+    /// [`keep`](Target::keep) before.
     pub fn is_new(&self) -> bool {
         self.created
+    }
+
+    /// From now on a file that was created stays when the target is dropped.
+    pub fn keep(&mut self) {
+        self.litter = false;
     }
 
     /// As it was given.
@@ -330,6 +338,10 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        if self.litter {
+            // (While nobody else can have it.) If it cannot be removed, it is litter.
+            let _ = std::fs::remove_file(&self.path);
+        }
         // A ring that is being torn down may keep the file open for a while; the lock goes now.
         locks::unlock(&self.file);
         self.behind.clear();
@@ -388,6 +400,9 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenErr
     let block_device = kind.is_block_device();
     let (file, why_buffered) = open_direct(options, block_device)?;
     let (behind, unlocked) = locks::lock(&file, options)?;
+    if !locks::is_still_at(&file, path) {
+        return Err(OpenError::InUse { path: path.clone(), holder: holder::UNKNOWN.to_owned() });
+    }
     if let Some(holder) = locks::loop_device(path).filter(|_| !options.read_only) {
         return Err(OpenError::InUse { path: path.clone(), holder });
     }
@@ -404,6 +419,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenErr
         path: path.clone(),
         offset: 0,
         created: false,
+        litter: false,
         size: size - size % u64::from(logical_block),
         logical_block,
         memory_alignment,

@@ -11,11 +11,50 @@ fn image(size: u64) -> (tempfile::TempDir, OpenOptions) {
 fn a_file_is_created_once_and_then_left_as_long_as_it_is() {
     let (_directory, mut options) = image(1 << 20);
     options.allocate = true;
-    let (target, _) = Target::open(&options).unwrap();
-    assert_eq!(target.size(), 1 << 20);
+    let (mut target, _) = Target::open(&options).unwrap();
+    assert_eq!((target.size(), target.is_new()), (1 << 20, true));
+    target.keep();
     drop(target);
     options.create = Some(1 << 22);
-    assert_eq!(Target::open(&options).unwrap().0.size(), 1 << 20);
+    let (target, _) = Target::open(&options).unwrap();
+    assert_eq!((target.size(), target.is_new()), (1 << 20, false));
+    drop(target);
+    assert!(options.path.exists());
+}
+
+#[test]
+fn a_file_that_was_created_in_vain_is_removed() {
+    let (_directory, options) = image(1 << 20);
+    drop(Target::open(&options).unwrap());
+    assert!(!options.path.exists());
+}
+
+#[test]
+fn of_two_that_create_a_file_at_once_one_has_it_and_the_other_leaves_it_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let (_directory, options) = image(1 << 20);
+    let mut refused = 0;
+    for round in 0..400 {
+        let start = std::sync::Barrier::new(2);
+        let once = || {
+            start.wait();
+            Target::open(&options).map(|(mut target, _)| {
+                target.keep();
+                target
+            })
+        };
+        let [one, other] = std::thread::scope(|scope| {
+            [scope.spawn(once), scope.spawn(once)].map(|thread| thread.join().unwrap())
+        });
+        refused += u32::from(one.is_err() != other.is_err());
+        assert!(one.is_err() || other.is_err(), "both have it, round {round}");
+        for target in [one, other].into_iter().flatten() {
+            let there = std::fs::metadata(&options.path).expect("the file is gone").ino();
+            assert_eq!(there, target.file.metadata().unwrap().ino(), "another file, round {round}");
+        }
+        let _ = std::fs::remove_file(&options.path);
+    }
+    assert!(refused > 0, "nobody ever met the other");
 }
 
 #[test]
@@ -25,6 +64,7 @@ fn a_target_in_use_is_refused_with_the_holders_name() {
     let error = Target::open(&options).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }));
     assert!(error.to_string().contains("in use by this very process"), "{error}");
+    assert!(options.path.exists(), "a refused one removes what it has not made");
     drop(first);
     assert!(Target::open(&options).is_ok());
 }
@@ -32,7 +72,7 @@ fn a_target_in_use_is_refused_with_the_holders_name() {
 #[test]
 fn readers_share_and_exclude_writers() {
     let (_directory, options) = image(1 << 20);
-    drop(Target::open(&options).unwrap());
+    Target::open(&options).unwrap().0.keep();
     let read_only = OpenOptions { read_only: true, create: None, ..options.clone() };
     let _first = Target::open(&read_only).unwrap();
     let _second = Target::open(&read_only).unwrap();

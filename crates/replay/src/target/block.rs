@@ -70,12 +70,13 @@ impl BlockTarget {
         let mut notices: Vec<Notice> = notice.into_iter().collect();
         let mut volumes = Vec::new();
         for (number, path) in options.paths.iter().enumerate() {
-            let (file, opened) = File::open(&OpenOptions {
+            let (mut file, opened) = File::open(&OpenOptions {
                 create: options.create_bytes,
                 read_only: options.read_only,
                 direct: options.direct,
                 ..OpenOptions::existing(path)
             })?;
+            file.keep();
             notices.extend(opened);
             volumes.push(TargetVolume {
                 name: path.display().to_string(),

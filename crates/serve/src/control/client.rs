@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use forebay_config::Address;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::token::Token;
 
@@ -66,6 +67,11 @@ pub fn ask(
     }
 }
 
+/// A value as it stands behind `=` in a path, whatever it contains.
+pub fn encoded(value: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(value, NON_ALPHANUMERIC)
+}
+
 fn converse(
     mut socket: impl Read + Write,
     host: &str,
@@ -115,6 +121,16 @@ fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_with_any_characters_is_one_value() {
+        for value in ["vm1", "vm1#x", "a b", "?&=%20+/", "\u{fc}\u{1f600}"] {
+            let text = encoded(value).to_string();
+            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'%'), "{text}");
+            let back = percent_encoding::percent_decode_str(&text).decode_utf8().unwrap();
+            assert_eq!(back, value);
+        }
+    }
 
     #[test]
     fn plain_and_chunked_answers_are_understood() {

@@ -40,7 +40,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// Bytes of a body, which no request needs.
-const BODY_BYTES_MAX: usize = 64 << 10;
+const BODY_BYTES_MAX: u64 = 64 << 10;
 /// How long the head of a request may take, and again its body.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a client may take to read its answer.
@@ -303,21 +303,31 @@ impl Server {
     }
 }
 
-/// Reads a body and forgets it.
+/// Sees to it that there is no body.
 async fn pass_over(body: Incoming) -> Result<(), Answer> {
     let too_large = || Answer::error(413, "no request needs a body, and this one is too large");
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-        return Err(too_large());
+    let needless = || {
+        Answer::error(
+            400,
+            "orders take what they need in the address (/set?KEY=VALUE), not in a body",
+        )
+    };
+    match body.size_hint().lower() {
+        0 => {}
+        1..=BODY_BYTES_MAX => return Err(needless()),
+        _ => return Err(too_large()),
     }
-    let mut body = Limited::new(body, BODY_BYTES_MAX);
+    let mut body = Limited::new(body, BODY_BYTES_MAX as usize);
     let read = async {
+        let mut bytes = 0;
         while let Some(part) = body.frame().await {
-            part?;
+            bytes += part?.data_ref().map_or(0, Bytes::len);
         }
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(bytes)
     };
     match within(READ_TIME_MAX, read).await {
-        Some(Ok(())) => Ok(()),
+        Some(Ok(0)) => Ok(()),
+        Some(Ok(_)) => Err(needless()),
         Some(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Some(Err(_)) => Err(Answer::error(400, "the body of the request cannot be read")),
         None => Err(Answer::error(408, "the body of the request takes too long")),

@@ -9,7 +9,9 @@
 //! | `POST /resume` | lets them go on; tries backing stores that fail again |
 //! | `POST /set?write_policy=NAME&acknowledge=flash` | when that policy holds |
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
-//! | `POST /stop`, `?dirty=keep`, `?dirty=destage` | asks the server to stop |
+//! | `POST /invalidate?volume=NAME` | when nothing of the volume is cached any more; the name percent-encoded |
+//! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop |
+//! | the same with `wait=1` | when it has stopped and let go of its devices, with what is left dirty |
 //!
 //! Over a unix socket, whoever may open it may ask; over TCP, whoever has the [`Token`]. Errors are
 //! JSON, too: `{"error": "..."}`.
@@ -21,6 +23,6 @@ mod metrics;
 mod server;
 mod token;
 
-pub use client::{ClientError, Reply, ask};
+pub use client::{ClientError, Reply, ask, encoded};
 pub(crate) use server::{ControlServer, StopRequest, Views};
 pub use token::{Token, TokenError};

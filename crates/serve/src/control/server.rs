@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -95,6 +96,8 @@ pub(crate) struct Views {
 
 struct Shared {
     state: Mutex<State>,
+    /// Whoever waits for the end of a stop is told of each change.
+    changed: Condvar,
     stop: Arc<StopRequest>,
 }
 
@@ -108,6 +111,10 @@ enum State {
         engine: Weak<Engine>,
         views: Views,
     },
+    /// Clients and the cache are being let go.
+    Stopping,
+    /// The devices are free: how many blocks are left dirty on flash, if that is known; or what failed.
+    Stopped(Result<Option<u64>, String>),
 }
 
 /// What `GET /status` answers before clients are welcome.
@@ -120,7 +127,16 @@ struct StartStatus {
     pid: u32,
 }
 
-/// What `GET /status` answers from then on.
+/// What `GET /status` answers at the end.
+#[derive(Serialize)]
+struct StopStatus {
+    /// `stopping`
+    state: &'static str,
+    version: &'static str,
+    pid: u32,
+}
+
+/// What `GET /status` answers while clients are served.
 #[derive(Serialize)]
 pub(super) struct ServerStatus {
     /// `serving`
@@ -154,7 +170,7 @@ impl ControlServer {
             }
         };
         let state = Mutex::new(State::Starting(Recovering::default()));
-        let shared = Arc::new(Shared { state, stop });
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), stop });
         let (stop, stopped) = watch::channel(false);
         let of_thread = shared.clone();
         let answer = Arc::new(move |asked: &Question| of_thread.answer(asked));
@@ -174,6 +190,16 @@ impl ControlServer {
         self.shared.set(State::Serving { engine: Arc::downgrade(engine), views });
     }
 
+    /// From now on nothing is answered but that it is stopping.
+    pub fn stopping(&self) {
+        self.shared.set(State::Stopping);
+    }
+
+    /// The devices are free: blocks left dirty, or what failed.
+    pub fn stopped(&self, result: Result<u64, String>) {
+        self.shared.set(State::Stopped(result.map(Some)));
+    }
+
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
@@ -182,6 +208,7 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
+        self.shared.end();
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has said so.
@@ -198,12 +225,32 @@ impl std::fmt::Debug for ControlServer {
 
 impl Shared {
     fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state() = state;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing more can be known.
+    fn end(&self) {
+        let mut state = self.state();
+        if !matches!(*state, State::Stopped(_)) {
+            *state = State::Stopped(Ok(None));
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn answer(&self, asked: &Question) -> Answer {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if (asked.path.as_str(), asked.order) == ("/stop", true) {
+            // (Whoever waits for the end must not hold the engine.)
+            return self.stop(asked);
+        }
+        let state = self.state().clone();
         match state {
+            State::Stopping | State::Stopped(_) => self.answer_stopping(asked),
             State::Starting(recovering) => self.answer_starting(asked, recovering),
             State::Serving { engine, views } => match engine.upgrade() {
                 Some(engine) => self.answer_serving(asked, &engine, &views),
@@ -224,8 +271,22 @@ impl Shared {
                     pid: std::process::id(),
                 }),
             ),
-            ("/stop", true) => self.stop(asked),
             _ => Answer::error(503, &format!("the cache is not ready yet: {recovering}")),
+        }
+    }
+
+    /// There is no engine any more.
+    fn answer_stopping(&self, asked: &Question) -> Answer {
+        match (asked.path.as_str(), asked.order) {
+            ("/status", false) => Answer::json(
+                200,
+                json(&StopStatus {
+                    state: "stopping",
+                    version: env!("CARGO_PKG_VERSION"),
+                    pid: std::process::id(),
+                }),
+            ),
+            _ => Answer::error(503, "the server is stopping"),
         }
     }
 
@@ -237,7 +298,27 @@ impl Shared {
             () if said("dirty=release") => StopMode::Release,
             () => self.stop.usual(),
         });
+        if said("wait=1") {
+            return self.wait_for_stop();
+        }
         Answer::json(202, json(&serde_json::json!({ "stopping": true })))
+    }
+
+    fn wait_for_stop(&self) -> Answer {
+        let mut state = self.state();
+        loop {
+            match &*state {
+                State::Stopped(Ok(dirty_blocks)) => {
+                    let left = serde_json::json!({ "stopped": true, "dirty_blocks": dirty_blocks });
+                    return Answer::json(200, json(&left));
+                }
+                State::Stopped(Err(error)) => {
+                    return Answer::error(500, &format!("it has stopped, and {error}"));
+                }
+                _ => {}
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn answer_serving(&self, asked: &Question, engine: &Engine, views: &Views) -> Answer {
@@ -254,7 +335,6 @@ impl Shared {
                 engine.retry_stores();
                 done(engine.resume(), engine)
             }
-            "/stop" if post => self.stop(asked),
             "/set" if post => set(engine, &asked.query),
             "/resize" if post => resize(engine, &asked.query),
             "/invalidate" if post => invalidate(engine, &asked.query),
@@ -337,6 +417,9 @@ fn quiesce(engine: &Engine, query: &str) -> Answer {
 fn invalidate(engine: &Engine, query: &str) -> Answer {
     let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
         return Answer::error(400, "say which volume");
+    };
+    let Ok(name) = percent_decode_str(name).decode_utf8() else {
+        return Answer::error(400, "the name of the volume is no UTF-8");
     };
     match engine.volumes().iter().find(|v| v.name == name) {
         Some(found) => done(engine.invalidate(&[found.volume]), engine),

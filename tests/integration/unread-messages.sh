@@ -1,0 +1,30 @@
+# Nobody reads standard error, a pipe that is full: clients, operators and the stop do not wait for that.
+. "$(dirname "$0")/lib.sh"
+need qemu-io python3
+config flash
+mkfifo messages
+# Somebody has it open, and takes nothing.
+exec 9<>messages
+python3 -c '
+import os
+pipe = os.open("messages", os.O_WRONLY | os.O_NONBLOCK)
+for size in (4096, 1):
+    try:
+        while True:
+            os.write(pipe, b"x" * size)
+    except BlockingIOError:
+        pass'
+"$FOREBAY" serve --config forebay.toml >ready 2>messages &
+SERVER=$!
+for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
+[ -s ready ] || fail "it does not begin"
+io 'write -P 7 0 4M' flush
+# More messages than are kept.
+for _ in $(seq 20); do kill -HUP "$SERVER"; sleep 0.02; done
+status >/dev/null || fail "operators are not answered"
+kill -TERM "$SERVER"
+for _ in $(seq 600); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.05; done
+! kill -0 "$SERVER" 2>/dev/null || fail "the stop waits for a reader"
+wait "$SERVER" || fail "the stop failed"
+SERVER=
+"$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "not destaged"
