@@ -59,7 +59,9 @@ def once_each(directory, count):
     return len(names) == count and set(names.values()) == {1}
 
 
-def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(file, tmp_path):
+def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(
+    file, tmp_path, scheduler
+):
     out = tmp_path / "out"
     rows = study(file, out, workers=2)
     assert rows.height == 8 and rows["status"].unique().to_list() == ["ok"]
@@ -80,19 +82,21 @@ def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(file, tmp_path
     # The end of the journal is cut off, as by a crash: that cell alone is run again.
     whole = (out / "cells.jsonl").read_bytes()
     (out / "cells.jsonl").write_bytes(whole[:-20])
-    outcome = Study(spec.read(file), out, quiet=True).run(workers=2)
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
     assert (outcome.cells, outcome.known) == (8, 7)
     assert once_each(out, 8)
     # One value more adds its cells to those that are known.
     file.write_text(SWEEP.format(sizes='["1MiB", "2MiB", "4MiB"]', repeats=1))
-    outcome = Study(spec.read(file), out, quiet=True).run(workers=2)
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
     assert (outcome.cells, outcome.known) == (12, 8)
 
 
-def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(file, tmp_path):
+def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(
+    file, tmp_path, scheduler
+):
     text = SWEEP.format(sizes='["1MiB", "1KiB"]', repeats=2)
     file.write_text(text.replace("untimed", "quiesce"))
-    rows = study(file, tmp_path / "out", workers=1)
+    rows = study(file, tmp_path / "out", scheduler=scheduler)
     assert rows.height == 16
     failed = rows.filter(pl.col("status") == "failed")
     assert failed["cache.dram"].unique().to_list() == ["1KiB"] and failed.height == 8
@@ -130,7 +134,7 @@ def test_a_killed_worker_loses_no_cell_and_none_counts_twice(file, tmp_path, slo
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
-    file, tmp_path, slow, stop
+    file, tmp_path, slow, stop, scheduler
 ):
     out = tmp_path / "out"
     file.write_text(SWEEP.format(sizes='["1MiB", "2MiB"]', repeats=2))
@@ -149,7 +153,7 @@ def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
     time.sleep(0.1)
     left = subprocess.run(["pgrep", "-f", str(slow)], capture_output=True, text=True)
     assert left.stdout == ""
-    assert study(file, out, workers=2).height == 16 and once_each(out, 16)
+    assert study(file, out, scheduler=scheduler).height == 16 and once_each(out, 16)
 
 
 def journal_lines(out):
@@ -161,17 +165,17 @@ def start(*words):
     return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_study_on_a_cluster_outlives_its_scheduler(file, tmp_path, slow, monkeypatch):
+def test_a_study_on_a_cluster_outlives_its_scheduler(file, tmp_path, slow, scheduler):
     file.write_text(SWEEP.format(sizes='["1MiB", "2MiB"]', repeats=2))
-    here = study(file, tmp_path / "here", workers=2)
+    here = study(file, tmp_path / "here", scheduler=scheduler)
     home = tmp_path / "scheduler.json"
     port = 20000 + os.getpid() % 20000
     address = f"tcp://127.0.0.1:{port}"
-    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", str(port)]
-    scheduler += ["--no-dashboard", "--scheduler-file", str(home)]
+    words = ["scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--no-dashboard", "--scheduler-file", str(home)]
     worker = ["worker", address, "--nthreads", "1", "--no-dashboard"]
     worker += ["--death-timeout", "60", "--local-directory", str(tmp_path)]
-    started = [start(*scheduler), start(*worker)]
+    started = [start(*words), start(*worker)]
     out = tmp_path / "there"
     try:
 
@@ -180,7 +184,7 @@ def test_a_study_on_a_cluster_outlives_its_scheduler(file, tmp_path, slow, monke
                 time.sleep(0.05)
             started[0].kill()
             started[0].wait()
-            started[0] = start(*scheduler)
+            started[0] = start(*words)
             started.append(start(*worker))
 
         thread = threading.Thread(target=restart, daemon=True)
@@ -221,7 +225,7 @@ def test_a_cell_that_measures_time_has_the_machine_to_itself(tmp_path):
     assert first < second and order[second + 1] == "timed ends", order
 
 
-def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path):
+def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path, scheduler):
     volume = 'volume = [{ name = "v", backing = "{scratch}/disk", size = "256MiB" }]'
     (tmp_path / "replay.toml").write_text(
         f"""
@@ -234,7 +238,7 @@ def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path):
         "options.queue_depth" = [4]
         """
     )
-    rows = study(tmp_path / "replay.toml", tmp_path / "replay", workers=2)
+    rows = study(tmp_path / "replay.toml", tmp_path / "replay", scheduler=scheduler)
     assert rows["error"].to_list() == [None] * 4
     assert sorted(rows["target"]) == ["replay", "replay", "simulate", "simulate"]
     assert (rows["throughput.requests_per_s"] > 0).all()
@@ -250,14 +254,14 @@ def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path):
         "options.jobs" = [1, 2]
         """
     )
-    rows = study(tmp_path / "load.toml", tmp_path / "load", workers=2)
+    rows = study(tmp_path / "load.toml", tmp_path / "load", scheduler=scheduler)
     assert (
         rows["error"].to_list() == [None] * 2
         and rows["requests"].to_list() == [500] * 2
     )
 
 
-def test_curves_and_plans_keep_their_points(synthetic, tmp_path):
+def test_curves_and_plans_keep_their_points(synthetic, tmp_path, scheduler):
     (tmp_path / "s.toml").write_text(
         f"""
         traces = [{{ path = "{synthetic["zipf", 1]}", name = "zipf" }}]
@@ -266,7 +270,7 @@ def test_curves_and_plans_keep_their_points(synthetic, tmp_path):
         "options.distance" = ["trd", "urd"]
         """
     )
-    assert study(tmp_path / "s.toml", tmp_path / "out", workers=1).height == 2
+    assert study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler).height == 2
     points = pl.read_parquet(tmp_path / "out" / "points.parquet")
     assert {"cell", "trace", "options.distance", "size_blocks", "miss_ratio"} <= set(
         points.columns

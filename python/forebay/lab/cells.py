@@ -19,6 +19,8 @@ from forebay.lab.values import number, share, toml
 
 #: Sizes that are given as a share of the trace are multiples of this.
 GRAIN_BYTES = 64 * 1024
+#: The least memory of a cache in blocks of 4 KiB.
+DRAM_BYTES_MIN = 256 * 1024
 #: Targets whose runs depend on a seed.
 _SEEDED = ("simulate",)
 
@@ -147,16 +149,16 @@ def make(
             shown[key] = value
     values = {key: _sized(key, value, trace) for key, value in values.items()}
     values = _set(values)
-    known = {**values, "trace": trace.name, "target": target}
+    known = {**shown, **values, "trace": trace.name, "target": target}
     if not all(constraint.holds(known) for constraint in spec.constraints):
         return None
     return Cell(trace, target, repeat, spec.seed, shown, values, rate)
 
 
 def scaled(values: Mapping[str, Any], rate: float) -> dict[str, Any]:
-    """Sizes of tiers in front of a sample of a trace."""
+    """Sizes of tiers in front of a sample of a trace; no cache is smaller than the least there is."""
     return {
-        key: _whole(size * rate)
+        key: max(_whole(size * rate), DRAM_BYTES_MIN)
         if key in ("cache.dram", "flash.size") and (size := number(value))
         else value
         for key, value in values.items()

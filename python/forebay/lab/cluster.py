@@ -188,7 +188,7 @@ class Cluster:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
                 resources={"machine": 1},
                 silence_logs=logging.CRITICAL,
             )

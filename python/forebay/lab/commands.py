@@ -53,6 +53,74 @@ def _study(args: argparse.Namespace) -> str:
     return outcome.text(args.output)
 
 
+def fleet(words: Sequence[str] | None = None) -> int:
+    """Runs `forebay fleet`; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="forebay fleet",
+        description="Features, curves and plans of all traces below a directory, a row a volume.",
+        epilog="Example:  forebay fleet traces -o fleet --budget 5%%",
+    )
+    parser.add_argument("source", type=Path, metavar="DIR", help="where the traces are")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="where tables and report go",
+    )
+    parser.add_argument(
+        "--glob", default="**/*", metavar="PATTERN", help="which files (**/*)"
+    )
+    parser.add_argument(
+        "--max-blocks",
+        type=_count,
+        default=65_536,
+        metavar="N",
+        help="blocks that a curve looks at, at most (65536)",
+    )
+    parser.add_argument(
+        "--points", type=_count, default=50, metavar="N", help="points of a curve (50)"
+    )
+    parser.add_argument(
+        "--budget", metavar="USD", help="plan each volume: dollars, or a percentage"
+    )
+    parser.add_argument(
+        "--no-features",
+        action="store_true",
+        help="no features of volumes that share a file; they take a reading of it each",
+    )
+    parser.add_argument(
+        "--consolidate", metavar="SIZE", help="whether all fit together in such a cache"
+    )
+    parser.add_argument(
+        "--partition", metavar="FLASH", help="divide so much flash among all volumes"
+    )
+    _workers(parser)
+    args = parser.parse_args(words)
+    return _guarded(lambda: _fleet(args))
+
+
+def _fleet(args: argparse.Namespace) -> str:
+    from forebay.lab.fleet import fleet as scan
+
+    found = scan(
+        args.source,
+        args.output,
+        pattern=args.glob,
+        max_blocks=args.max_blocks,
+        points=args.points,
+        budget=args.budget,
+        features=not args.no_features,
+        consolidate=args.consolidate,
+        partition=args.partition,
+        workers=args.workers,
+        scheduler=args.scheduler,
+        quiet=args.quiet,
+    )
+    return found.text(args.output)
+
+
 def _workers(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(

@@ -38,7 +38,7 @@ td, th { padding: .2em .7em; border-bottom: 1px solid #ddd; text-align: left }
 {% for picture in pictures %}<h2>{{ picture.title }}</h2>
 {{ picture.div | safe }}
 <p class="source">{{ picture.source }}</p>{% endfor %}
-<h2>The study file</h2><pre>{{ text }}</pre>
+{% if text %}<h2>The study file</h2><pre>{{ text }}</pre>{% endif %}
 </body></html>
 """
 
@@ -60,9 +60,6 @@ def write(
     found: pl.DataFrame | None,
 ) -> None:
     """Writes `report.html`."""
-    import jinja2
-    from plotly.offline import get_plotlyjs
-
     ok = rows.filter(pl.col("status") == "ok") if rows.height else rows
     pictures = figures(spec, ok, points) if ok.height else []
     tables = [_table("Search", found)] if found is not None else []
@@ -74,11 +71,71 @@ def write(
             tables.append(_table("Failed cells", failed.select(keys)))
         machines = rows.group_by("cell.machine", "forebay.version").len("cells")
         tables.append(_table("Where the rows come from", machines))
+    summary = f"{rows.height} cells, {rows.height - ok.height} failed. The rows are in "
+    summary += "rows.parquet; a point of a picture shows its cell."
+    _write(directory, spec.title, summary, tables, pictures, spec.text)
+
+
+def write_fleet(
+    source: str, directory: Path, volumes: pl.DataFrame, curves: pl.DataFrame
+) -> None:
+    """Writes `report.html` of a fleet."""
+    from forebay.representatives import representatives
+
+    ok = volumes.filter(pl.col("status") == "ok")
+    pictures, tables = [], []
+    if ok.height:
+        shown = ok.sort("requests", descending=True).head(PARTS_MAX)
+        label = pl.concat_str(
+            pl.col("trace").str.split("/").list.last(), pl.lit("#"), pl.col("volume")
+        )
+        largest = curves.join(shown.select("cell", "volume"), on=["cell", "volume"])
+        largest = largest.with_columns(label.alias("of"))
+        curve = {"x": "size_blocks", "y": "miss_ratio", "color": "of", "log": "x"}
+        title = f"Curves of the {shown.height} volumes with most requests"
+        curve |= {"kind": "curve", "title": title}
+        pictures.append(_draw(curve, ok, largest, "curves.parquet"))
+        cdf = {"kind": "cdf", "x": "distinct_blocks", "log": "x"}
+        cdf["title"] = "Distinct blocks of each volume"
+        pictures.append(_draw(cdf, ok, curves, "volumes.parquet"))
+        if "plan.class" in ok.columns:
+            counts = ok.group_by("plan.class").len("volumes").sort("plan.class")
+            tables.append(_table("What the budget buys best", counts))
+        features = [c for c in ok.columns if c.startswith("feature.")]
+        whole = ok.filter(pl.all_horizontal(pl.col(features).is_not_null().any()))
+        if whole.height > 2 and features:
+            names = whole.with_columns(label.alias("trace")).select("trace", *features)
+            groups = representatives(table=names).clusters
+            counted = [
+                {"stands for": len(g.members), "volume": g.trace} for g in groups
+            ]
+            tables.append(_table("Groups that are alike", pl.DataFrame(counted)))
+    failed = volumes.filter(pl.col("status") != "ok")
+    if failed.height:
+        tables.append(_table("Failed files", failed.select("trace", "error")))
+    requests = ok["requests"].sum() if ok.height else 0
+    summary = (
+        f"{ok.height} volumes, {requests} requests, {failed.height} failed files. "
+    )
+    summary += "The rows are in volumes.parquet, the curves in curves.parquet."
+    _write(directory, f"Fleet {source}", summary, tables, pictures, "")
+
+
+def _write(
+    directory: Path,
+    title: str,
+    summary: str,
+    tables: list[Any],
+    pictures: list[Picture],
+    text: str,
+) -> None:
+    import jinja2
+    from plotly.offline import get_plotlyjs
+
     page = jinja2.Environment(autoescape=True).from_string(_PAGE)
-    text = page.render(
-        title=spec.title,
-        summary=f"{rows.height} cells, {rows.height - ok.height} failed. The rows are in "
-        "rows.parquet; a point of a picture shows its cell.",
+    whole = page.render(
+        title=title,
+        summary=summary,
         tables=tables,
         plotly=get_plotlyjs(),
         pictures=[
@@ -89,10 +146,10 @@ def write(
             }
             for picture in pictures
         ],
-        text=spec.text,
+        text=text,
     )
     partial = directory / "report.partial"
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(whole, encoding="utf-8")
     partial.replace(directory / "report.html")
 
 
@@ -102,7 +159,7 @@ def figures(spec: StudySpec, rows: pl.DataFrame, points: pl.DataFrame) -> list[P
     made = []
     for figure in wanted:
         try:
-            made.append(_draw(dict(figure), rows, points, given=bool(spec.figures)))
+            made.append(_draw(dict(figure), rows, points))
         except ForebayError:
             if spec.figures:
                 raise
@@ -147,7 +204,10 @@ def _suitable(
 
 
 def _draw(
-    figure: dict[str, Any], rows: pl.DataFrame, points: pl.DataFrame, given: bool
+    figure: dict[str, Any],
+    rows: pl.DataFrame,
+    points: pl.DataFrame,
+    table: str | None = None,
 ) -> Picture:
     kind = figure.get("kind", "line")
     draw = _KINDS.get(kind)
@@ -168,7 +228,7 @@ def _draw(
     named = [
         figure[axis] for axis in ("x", "y", "z", "color", "facet") if axis in figure
     ]
-    table = "points.parquet" if kind == "curve" else "rows.parquet"
+    table = table or ("points.parquet" if kind == "curve" else "rows.parquet")
     text = f"{source.height} rows of {table}"
     text += f" where {where}" if where else ""
     text += f"; columns {', '.join(named)}" if named else ""

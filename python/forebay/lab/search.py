@@ -97,7 +97,7 @@ class _Hunt:
         self._full_cost_s: list[float] = []
 
     def at_random(self) -> None:
-        chosen = random.Random(self._spec.seed).sample(
+        chosen = random.Random(self._spec.search_seed).sample(
             self.combinations, min(self._budget(), len(self.combinations))
         )
         self._try(chosen, 1.0)
@@ -210,12 +210,12 @@ class _Hunt:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.TPESampler(
-            seed=self._spec.seed, n_startup_trials=min(10, max(2, count // 4))
+            seed=self._spec.search_seed, n_startup_trials=min(10, max(2, count // 4))
         )
         direction = "maximize" if self._objective.largest else "minimize"
         study = optuna.create_study(sampler=sampler, direction=direction)
         orders = {key: _ordered(values) for key, values in self._spec.sweep.items()}
-        chance = random.Random(self._spec.seed)
+        chance = random.Random(self._spec.search_seed)
         tried: dict[str, Combination] = {}
         count = min(count, len(self.combinations))
         while len(tried) < count:

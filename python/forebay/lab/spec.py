@@ -29,7 +29,16 @@ OPTION = "options."
 
 _KEYS = (
     *("title", "traces", "target", "base", "sweep", "constraints", "repeats", "seed"),
-    *("timeout", "series", "search", "objective", "trials", "fidelity", "figure"),
+    *(
+        "timeout",
+        "series",
+        "search",
+        "search_seed",
+        "objective",
+        "trials",
+        "fidelity",
+        "figure",
+    ),
 )
 _TRACE_KEYS = ("path", "spec", "name", "volumes", "each_volume", "format", "limit")
 _FIGURE_KEYS = ("kind", "x", "y", "color", "facet", "z", "title", "where", "log")
@@ -65,6 +74,7 @@ class StudySpec:
     timeout_s: float | None = None
     series: bool = False
     search: str = "grid"
+    search_seed: int = 1
     objective: Objective | None = None
     #: Cells of a search at full rate, or what they cost together, as a share of the grid.
     trials: float = 0.1
@@ -140,6 +150,7 @@ def parse(text: str, directory: Path) -> StudySpec:
         timeout_s=_positive(document, "timeout", None),
         series=bool(document.get("series", False)),
         search=search,
+        search_seed=int(document.get("search_seed", 1)),
         objective=objective,
         trials=_positive(document, "trials", 0.1) or 0.1,
         fidelity=_fidelity(document.get("fidelity", [1.0])),

@@ -6,8 +6,8 @@ import hashlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -141,7 +141,7 @@ class Study:
             known = set(journal)
             found: pl.DataFrame | None = None
             try:
-                with _interruptible():
+                with interruptible():
                     if self.spec.search == "grid":
                         cells = self.cells()
                         self._sweep(cells, journal, workers, scheduler)
@@ -192,22 +192,30 @@ class Study:
         self, journal: Journal, workers: int | None, scheduler: str | None
     ) -> tuple[list[Cell], pl.DataFrame]:
         """The cells at full rate that a search has asked for, and what it found."""
-        with Cluster(workers, scheduler) as cluster, self._killing(cluster):
-            with Progress(0, quiet=self.quiet) as progress:
+        with ExitStack() as stack, Progress(0, quiet=self.quiet) as progress:
+            started: list[Cluster] = []
 
-                def ask(cells: list[Cell]) -> list[Answer]:
-                    named = [(c.name(self.binary.hash), c) for c in cells]
-                    left = {n: c for n, c in named if n not in journal}
-                    progress.total += len(cells)
-                    progress.done += len(cells) - len(left)
-                    for answer in cluster.run(map(self.task, left.values())):
-                        if journal.add(answer):
-                            progress.add(answer.status != "ok")
-                    return [journal[name] for name, _ in named]
+            def run(cells: Iterable[Cell]) -> Iterator[Answer]:
+                # What is known needs no workers.
+                if not started:
+                    cluster = stack.enter_context(Cluster(workers, scheduler))
+                    stack.enter_context(self._killing(cluster))
+                    started.append(cluster)
+                yield from started[0].run(map(self.task, cells))
 
-                return searching.search(
-                    self.spec, self.traces, self.directory, ask, self._known(journal)
-                )
+            def ask(cells: list[Cell]) -> list[Answer]:
+                named = self._named(cells)
+                left = {n: c for n, c in named if n not in journal}
+                progress.total += len(cells)
+                progress.done += len(cells) - len(left)
+                for answer in run(left.values()) if left else ():
+                    if journal.add(answer):
+                        progress.add(answer.status != "ok")
+                return [journal[name] for name, _ in named]
+
+            return searching.search(
+                self.spec, self.traces, self.directory, ask, self._known(journal)
+            )
 
     def _known(self, journal: Journal) -> Callable[[Trace], list[Answer] | None]:
         """The answers of the full sweep of a trace, if all of them are there."""
@@ -259,7 +267,7 @@ class Study:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """SIGTERM ends a study as Ctrl-C does."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
