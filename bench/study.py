@@ -7,9 +7,10 @@
     bench/study.py kills [CELLS]           a worker killed every 20 s: no row is lost
     bench/study.py search TRACE...         Optuna beside the full sweep
 
-BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary (target/release/forebay); run it by the Python of an environment in which the
-package is installed (scripts/test-python.sh makes target/python). Other work on the machine counts as
-time of the study, so the load is printed.
+BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
+(target/release/forebay). Run it by the Python of an environment in which the package is installed
+(scripts/test-python.sh makes target/python). Other work on the machine counts as time of the study,
+so the load is printed.
 """
 
 import json
