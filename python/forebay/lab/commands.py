@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from forebay._run import ForebayError
 
@@ -119,6 +121,89 @@ def _fleet(args: argparse.Namespace) -> str:
         quiet=args.quiet,
     )
     return found.text(args.output)
+
+
+def advise(words: Sequence[str] | None = None) -> int:
+    """Runs `forebay advise`; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="forebay advise",
+        description="Whether a second tier pays for a trace, and which policy and block size, "
+        "by decision trees trained on simulations.",
+        epilog="Example:  forebay advise trace.csv --dram 1GiB --flash 16GiB",
+    )
+    parser.add_argument("traces", nargs="*", metavar="TRACE", help="the trace")
+    parser.add_argument(
+        "--dram",
+        default="10%",
+        metavar="SIZE",
+        help="memory: a size, or a share (10%%)",
+    )
+    parser.add_argument(
+        "--flash",
+        default="50%",
+        metavar="SIZE",
+        help="the second tier, likewise (50%%)",
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="FILE", help="a model trained here"
+    )
+    parser.add_argument(
+        "--train",
+        type=Path,
+        metavar="DIR",
+        help="train a model on synthetic workloads and the traces, in DIR; write it to -o",
+    )
+    parser.add_argument("--format", metavar="NAME", help="the file's format")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="only the first N requests"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write it to FILE"
+    )
+    _workers(parser)
+    args = parser.parse_args(words)
+    return _guarded(lambda: _advise(args))
+
+
+def _advise(args: argparse.Namespace) -> str:
+    from forebay.lab import advise as advisor
+
+    if args.train is not None:
+        model = advisor.train(
+            args.train,
+            args.traces,
+            workers=args.workers,
+            scheduler=args.scheduler,
+            quiet=args.quiet,
+        )
+        path = args.output or args.train / "advice.json"
+        path.write_text(json.dumps(model, indent=1) + "\n", encoding="utf-8")
+        return _trained(model, path)
+    if len(args.traces) != 1:
+        raise ForebayError("advice is about one trace", 2)
+    given = {"format": args.format, "limit": args.limit}
+    options = {name: value for name, value in given.items() if value is not None}
+    document = advisor.advise(
+        args.traces[0], dram=args.dram, flash=args.flash, model=args.model, **options
+    )
+    said = json.dumps(document, indent=2) if args.json else advisor.text(document)
+    if args.output is not None:
+        args.output.write_text(said + "\n", encoding="utf-8")
+        return f"written to {args.output}"
+    return said
+
+
+def _trained(model: dict[str, Any], path: Path) -> str:
+    lines = [f"{model['workloads']} workloads, model in {path}"]
+    for name, tree in model["questions"].items():
+        checked = tree["cross_validated"]
+        lines.append(
+            f"{name}: {checked['by_workload']['accuracy']:.1%} right on workloads not seen, "
+            f"{checked['by_family']['accuracy']:.1%} on families not seen; always "
+            f"`{tree['baseline']['answer']}`: {tree['baseline']['accuracy']:.1%}; {tree['rows']} rows"
+        )
+    return "\n".join(lines)
 
 
 def _workers(parser: argparse.ArgumentParser) -> None:
