@@ -189,7 +189,7 @@ def search(*traces):
     """The best of the full sweep, and what a tenth of its cost finds."""
     with tempfile.TemporaryDirectory() as scratch:
         named = ", ".join(json.dumps(str(Path(t).resolve())) for t in traces)
-        full, wall, _ = run(SEARCH.format(traces=named, search=""), scratch)
+        full, _, _ = run(SEARCH.format(traces=named, search=""), scratch)
         print(
             f"full sweep: {full.cells} cells, {full.failed} failed, {full.cpu_s:.0f} s of processor time\n"
         )

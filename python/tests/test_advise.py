@@ -34,8 +34,8 @@ def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
 
 def test_a_trace_unlike_all_others_is_said_to_be_so(tmp_path):
     trace = tmp_path / "odd.csv"
-    # Misaligned writes of many megabytes each, to one place.
-    lines = [f"{n * 1000},w,{4096 * 300 + 512},{64 << 20}" for n in range(200)]
+    # Misaligned writes of megabytes each, to one place.
+    lines = [f"{n * 1000},w,{4096 * 300 + 512},{8 << 20}" for n in range(60)]
     trace.write_text("time_us,op,offset,length\n" + "\n".join(lines) + "\n")
     document = advise.advise(trace)
     assert (
