@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants demo bench traces doc clean
+.PHONY: help setup build test oracles guest mutants demo bench papers traces doc clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +31,9 @@ demo: ## the main job on a real application, ends with a report; TRACE=file for 
 
 bench: ## the measurements, on this machine; BENCHES="hits plan" for some, SKIP="hits" for the others
 	@SKIP="$(SKIP)" scripts/bench.sh $(BENCHES)
+
+papers: ## every study in studies/ in full, into target/papers: minutes; STUDIES="policies" for some
+	@STUDIES="$(STUDIES)" ARGS="$(ARGS)" scripts/papers.sh
 
 traces: ## long traces of real applications, with content hashes, in traces/; LOADS="mail build" for some
 	@scripts/record-traces.sh $(LOADS)

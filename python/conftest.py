@@ -33,6 +33,21 @@ def example():
     return Path(__file__).parent.parent / "docs" / "traces" / "sqlite-shop.parquet"
 
 
+@pytest.fixture(scope="session")
+def scheduler():
+    """The address of a cluster of two workers, so that not each study has to start its own."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        memory_limit=0,
+        dashboard_address="127.0.0.1:0",
+        resources={"machine": 1},
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
 @pytest.fixture(autouse=True)
 def examples(doctest_namespace, example, synthetic):
     doctest_namespace["EXAMPLE"] = example

@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 # The shell's own measurements of the binary, Criterion's of single crates, and small programs.
-BENCHES="hits record simulate reuse curves-peer codec plan partition read-rate device model replay"
+BENCHES="hits record simulate reuse curves-peer codec plan partition read-rate device model replay study"
 SKIPPED=77
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"
 export FOREBAY="${FOREBAY:-$built/forebay}" RAMSERVER="${RAMSERVER:-$built/ramserver}"
@@ -68,6 +68,15 @@ bench_read-rate() { example forebay-trace read_rate; }
 bench_device() { example forebay-device speed; }
 bench_model() { example forebay-model speed; }
 bench_replay() { example forebay-replay overhead; }
+
+# What a cell of a study costs beyond the command, and how studies scale.
+bench_study() {
+    needs python3
+    release -p forebay && python3 -m venv target/python &&
+        target/python/bin/pip install -q --disable-pip-version-check ./python &&
+        target/python/bin/python bench/study.py overhead &&
+        target/python/bin/python bench/study.py scale "${BENCH_CELLS:-2000}"
+}
 
 for name in "$@" ${SKIP:-}; do
     if [[ " $BENCHES " != *" $name "* ]]; then

@@ -9,4 +9,6 @@ python3 -m venv target/python
 target/python/bin/pip install -q --disable-pip-version-check ./python[test]
 FOREBAY=$(realpath "$target/debug/forebay") target/python/bin/python -m pytest -q python
 # The command is installed where the package is, and the binary finds it on the PATH.
-PATH="$PWD/target/python/bin:$PATH" "$target/debug/forebay" representatives --help >/dev/null
+for command in representatives study fleet advise; do
+    PATH="$PWD/target/python/bin:$PATH" "$target/debug/forebay" "$command" --help >/dev/null
+done

@@ -6,8 +6,10 @@ import json
 import os
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import plotly.graph_objects as go
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 class _Figures(HTMLParser):
@@ -47,6 +49,8 @@ def figures(page: str | os.PathLike[str]) -> list[go.Figure]:
     >>> [type(figure).__name__ for figure in answer.figures]
     ['Figure']
     """
+    import plotly.graph_objects as go
+
     parser = _Figures()
     parser.feed(Path(page).read_text(encoding="utf-8"))
     made = (json.loads(text) for text in parser.found)

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
-from plotly.subplots import make_subplots
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 
 from forebay._run import ForebayError, PathLike
 from forebay.frames import features
+
+# Plotly and scikit-learn are imported where they are used: workers of a study, which import this
+# package too, start two seconds sooner.
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Representatives:
 
     def figure(self) -> go.Figure:
         """The traces in their first two dimensions, and the elbow."""
+        from plotly.subplots import make_subplots
+
         figure = make_subplots(
             1, 2, subplot_titles=("Traces", "Variance within groups")
         )
@@ -199,6 +201,9 @@ def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:
     varying = values[:, np.ptp(values, axis=0) > 0]
     if varying.shape[1] == 0:
         return np.zeros((len(values), 1))
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
     scaled = StandardScaler().fit_transform(varying)
     most = min(dimensions, len(values) - 1, varying.shape[1])
     return PCA(n_components=most, svd_solver="full").fit_transform(scaled)
@@ -207,6 +212,8 @@ def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:
 def _labels(points: np.ndarray, count: int) -> np.ndarray:
     if count == 1:
         return np.zeros(len(points), dtype=int)
+    from sklearn.cluster import AgglomerativeClustering
+
     return AgglomerativeClustering(n_clusters=count, linkage="ward").fit_predict(points)
 
 

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Prints the tables of docs/papers.md from what `make papers` has made.
+
+bench/papers.py [DIR]     DIR with a directory for each study (target/papers)
+"""
+
+import sys
+from pathlib import Path
+
+import polars as pl
+from common import row
+
+HOME = Path(sys.argv[1] if len(sys.argv) > 1 else "target/papers")
+REQUESTS = "throughput.requests_per_s"
+
+
+def rows(study):
+    table = pl.read_parquet(HOME / study / "rows.parquet")
+    return table.filter(pl.col("status") == "ok")
+
+
+def heads(*names):
+    print()
+    row(*names)
+    row("---", *["---:"] * (len(names) - 1))
+
+
+def classes():
+    table = rows("bhandari-3-4-classes")
+    budget, kind = pl.col("options.budget"), pl.col("choices.0.class")
+    low = ~budget.is_in(["60%", "80%", "100%"])
+    disk = pl.col("options.backing") != "SlowSSD"
+    heads(
+        "plans", "number", "two tiers win", "of them pyramidal", "latency less, median"
+    )
+    for name, chosen in (
+        ("hard disks, up to 40 %", low & disk),
+        ("SlowSSD, up to 40 %", low & ~disk),
+        ("from 60 % on", ~low),
+    ):
+        own = table.filter(chosen)
+        two = own.filter(kind != "single")
+        pyramidal = two.filter(kind == "pyramidal").height
+        less = two["choices.0.latency_reduction"].median()
+        shown = "-" if less is None else f"{less:.0%}"
+        row(name, own.height, f"{two.height / own.height:.0%}", pyramidal, shown)
+
+
+def cydonia():
+    table = rows("bhandari-3-5-cydonia")
+    keys = ["trace", "options.budget", "options.policy"]
+    heads("write policy", "plans", "worse, mean", "worse, most", "sizes tried", "of")
+    for policy in ("write-through", "write-back"):
+        own = table.filter(pl.col("options.policy") == policy)
+        wide = own.pivot(
+            on="options.method", index=keys, values="choices.0.mean_latency_us"
+        )
+        off = wide["cydonia"] / wide["exhaustive"] - 1
+        tried = dict(
+            own.group_by("options.method").agg(pl.col("evaluations").mean()).rows()
+        )
+        shares = f"{tried['cydonia']:.0f}", f"{tried['exhaustive']:.0f}"
+        row(policy, wide.height, f"{off.mean():.2%}", f"{off.max():.2%}", *shares)
+
+
+def tiers():
+    table = rows("bhandari-4-tiers")
+    keys = ["trace", "cache.dram", "options.queue_depth"]
+    flash = pl.col("flash.size")
+    one = table.filter(flash == "unset").select(*keys, pl.col(REQUESTS).alias("one"))
+    two = table.filter(flash != "unset").join(one, on=keys)
+    two = two.with_columns((pl.col(REQUESTS) / pl.col("one")).alias("gain"))
+    heads(
+        "queue depth",
+        "pairs",
+        "two tiers, by 10 % or more",
+        "neither",
+        "one",
+        "least",
+        "median",
+        "most",
+    )
+    for (depth,), own in sorted(two.group_by("options.queue_depth")):
+        gain = own["gain"]
+        more, less = (gain >= 1.1).mean(), (gain <= 0.9).mean()
+        shares = (f"{share:.0%}" for share in (more, 1 - more - less, less))
+        ends = (f"{g:.2f}" for g in (gain.min(), gain.median(), gain.max()))
+        row(depth, own.height, *shares, *ends)
+
+
+def lines():
+    table = rows("ajdari-line-size").filter(pl.col("replacement.policy") == "lru")
+    sizes = ["4KiB", "8KiB", "16KiB", "32KiB", "64KiB"]
+    wide = table.pivot(on="cache.block_size", index="trace", values=REQUESTS)
+    heads("requests", *sizes)
+    for one in wide.to_dicts():
+        most = max(one[size] for size in sizes)
+        row(one["trace"], *(f"{one[size] / most:.2f}" for size in sizes))
+
+
+def policies():
+    table = rows("policies")
+    for size in ("1%", "10%"):
+        own = table.filter(pl.col("cache.dram") == size)
+        wide = own.pivot(on="replacement.policy", index="trace", values="hit_ratio")
+        names = wide.columns[1:]
+        heads(f"hit ratio at {size}", *names)
+        for one in wide.to_dicts():
+            name = Path(one["trace"]).name.split(".par")[0]
+            row(name, *(f"{one[policy]:.3f}" for policy in names))
+
+
+for table in (classes, cydonia, tiers, lines, policies):
+    table()

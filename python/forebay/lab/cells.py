@@ -1,0 +1,207 @@
+"""Cells: what a study comes to, each named by a hash of all that its answer depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay._run import ForebayError
+from forebay.lab.running import Task
+from forebay.lab.spec import OPTION, TIMED, StudySpec
+from forebay.lab.traces import Trace
+from forebay.lab.values import number, share, toml
+
+#: Sizes that are given as a share of the trace are multiples of this.
+GRAIN_BYTES = 64 * 1024
+#: The least memory of a cache in blocks of 4 KiB.
+DRAM_BYTES_MIN = 256 * 1024
+#: Targets whose runs depend on a seed.
+_SEEDED = ("simulate",)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the command."""
+
+    trace: Trace
+    target: str
+    repeat: int
+    seed: int
+    #: The value of each swept key, as the study file has it; tables by their `name`.
+    swept: dict[str, Any]
+    #: The values of all keys, those of tables included, shares worked out.
+    values: dict[str, Any]
+    #: Share of the trace that is looked at; 1 but in the first rungs of a search.
+    rate: float = 1.0
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the command."""
+        line = [self.target, *self.trace.arguments()]
+        if self._config():
+            line += ["--config", "{config}"]
+        options = {
+            key.removeprefix(OPTION): value
+            for key, value in self.values.items()
+            if key.startswith(OPTION)
+        }
+        if self.target in _SEEDED and "seed" not in options:
+            options["seed"] = self.seed + self.repeat
+        for key, value in options.items():
+            line += _option(key, value)
+        return tuple(line)
+
+    def config(self) -> str | None:
+        """The configuration file, if there are keys for one."""
+        lines = [f"{key} = {toml(value)}" for key, value in self._config().items()]
+        return "\n".join(lines) + "\n" if lines else None
+
+    def _config(self) -> dict[str, Any]:
+        return {k: v for k, v in self.values.items() if not k.startswith(OPTION)}
+
+    def name(self, binary_hash: str) -> str:
+        """The hash that names the cell."""
+        words = [w for w in self.words() if w != self.trace.path]
+        parts = [self.trace.hash, words, self.config(), binary_hash, self.repeat]
+        if self.target == "load":
+            parts.append(self.trace.path)
+        text = json.dumps(parts, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def task(
+        self,
+        *,
+        study: str,
+        binary: str,
+        binary_hash: str,
+        timeout_s: float | None = None,
+        series: Path | None = None,
+    ) -> Task:
+        name = self.name(binary_hash)
+        wanted = series is not None and self.target in ("simulate", *TIMED)
+        return Task(
+            cell=name,
+            study=study,
+            binary=binary,
+            binary_hash=binary_hash,
+            words=self.words(),
+            config=self.config(),
+            exclusive=self.target in TIMED,
+            timeout_s=timeout_s,
+            series=str(series / f"{name}.parquet") if series and wanted else None,
+        )
+
+
+def needs_footprints(spec: StudySpec) -> bool:
+    """Whether a size of the study is a share of the trace."""
+    values = itertools.chain(spec.base.values(), *spec.sweep.values())
+    return any(_has_share(value) for value in values)
+
+
+def combinations(spec: StudySpec) -> list[dict[str, Any]]:
+    """The swept values of every configuration that meets the constraints.
+
+    Constraints that speak of the trace or of shares are checked cell by cell, in :func:`expand`.
+    """
+    keys = list(spec.sweep)
+    return [
+        dict(zip(keys, values, strict=True))
+        for values in itertools.product(*spec.sweep.values())
+    ]
+
+
+def expand(
+    spec: StudySpec, traces: list[Trace], swept: dict[str, Any] | None = None
+) -> Iterator[Cell]:
+    """All cells of a study, or those of one combination; what measures time comes last."""
+    targets = sorted(spec.targets, key=lambda target: target in TIMED)
+    chosen = combinations(spec) if swept is None else [swept]
+    for target, repeat in itertools.product(targets, range(spec.repeats)):
+        for trace, one in itertools.product(traces, chosen):
+            cell = make(spec, trace, target, one, repeat)
+            if cell is not None:
+                yield cell
+
+
+def make(
+    spec: StudySpec,
+    trace: Trace,
+    target: str,
+    swept: Mapping[str, Any],
+    repeat: int = 0,
+    rate: float = 1.0,
+) -> Cell | None:
+    """The cell of a trace and a combination; none if a constraint forbids it."""
+    values = dict(spec.base)
+    shown = {}
+    for key, value in swept.items():
+        if isinstance(value, Mapping):
+            name = value.get("name")
+            values |= {k: v for k, v in value.items() if k != "name"}
+            shown[key] = name if name is not None else toml(value)
+        else:
+            values[key] = value
+            shown[key] = value
+    values = {key: _sized(key, value, trace) for key, value in values.items()}
+    values = _set(values)
+    known = {**shown, **values, "trace": trace.name, "target": target}
+    if not all(constraint.holds(known) for constraint in spec.constraints):
+        return None
+    return Cell(trace, target, repeat, spec.seed, shown, values, rate)
+
+
+def scaled(values: Mapping[str, Any], rate: float) -> dict[str, Any]:
+    """Sizes of tiers in front of a sample of a trace; no cache is smaller than the least there is."""
+    return {
+        key: max(_whole(size * rate), DRAM_BYTES_MIN)
+        if key in ("cache.dram", "flash.size") and (size := number(value))
+        else value
+        for key, value in values.items()
+    }
+
+
+def _sized(key: str, value: Any, trace: Trace) -> Any:
+    if isinstance(value, str) and not key.startswith(OPTION):
+        fraction = share(value)
+        if fraction is not None and trace.footprint_bytes is not None:
+            return _whole(trace.footprint_bytes * fraction)
+    return value
+
+
+def _has_share(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_share(v) for v in value.values())
+    if isinstance(value, list):
+        return any(map(_has_share, value))
+    return share(value) is not None
+
+
+def _whole(size: float) -> int:
+    return max(1, math.ceil(size / GRAIN_BYTES)) * GRAIN_BYTES
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the keys that are unset; without a flash tier if its size is."""
+    if values.get("flash.size") == "unset":
+        values = {k: v for k, v in values.items() if not k.startswith("flash.")}
+    elif any(key.startswith("flash.") for key in values):
+        # A simulation opens nothing; a replay makes a new tier for each cell.
+        values = {"flash.path": "{scratch}/flash", **values}
+    return {key: value for key, value in values.items() if value != "unset"}
+
+
+def _option(key: str, value: Any) -> list[str]:
+    option = "--" + key.replace("_", "-")
+    if value is False or value == "unset":
+        return []
+    if value is True:
+        return [option]
+    if isinstance(value, Mapping):
+        raise ForebayError(f"{OPTION}{key}: an option is no table", 2)
+    several = value if isinstance(value, list) else [value]
+    return [word for one in several for word in (option, str(one))]

@@ -1,0 +1,248 @@
+"""Workers: a Dask cluster, of this machine unless a scheduler's address is given.
+
+Each task runs a command in a process of its own, so that workers stay small and a command that is
+killed for its memory takes no worker with it. Tasks that want their machine to themselves go to
+workers that have the resource ``machine``, one on each machine; the lock of the machine
+(:func:`forebay.lab.running.machine_lock`) keeps the other workers off it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from forebay._run import ForebayError
+from forebay.lab import running
+from forebay.lab.running import Answer, Task
+
+T = TypeVar("T")
+
+#: How often a task may lose its worker before it counts as failed.
+WORKER_DEATHS_MAX = 20
+#: How long a scheduler that has gone away is waited for.
+RECONNECT_S = 300.0
+
+
+class SchedulerLost(Exception):
+    """The scheduler went away; what is not answered has to be asked again."""
+
+
+class Cluster:
+    """A connection to workers, and what has been asked of them."""
+
+    def __init__(self, workers: int | None = None, scheduler: str | None = None):
+        self._workers, self._address = workers, scheduler
+        self._cluster: Any = None
+        self._client: Any = None
+        self._asked = 0
+
+    def __enter__(self) -> Cluster:
+        _quieten()
+        self._connect(30.0)
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=2 if kind else 10)
+        if self._cluster is not None:
+            with contextlib.suppress(Exception):
+                self._cluster.close(timeout=5)
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, sum(worker["nthreads"] for worker in workers))
+
+    def map(
+        self,
+        function: Callable[[T], Any],
+        tasks: Iterable[T],
+        *,
+        exclusive: bool = False,
+    ) -> Iterator[tuple[T, Any]]:
+        """Runs a function on each task; pairs of task and result as they come, each task once.
+
+        Tasks are taken from the iterable as there is room for them. A task whose worker dies is
+        given to another; when the scheduler dies, all that is not answered is asked again of the one
+        that is started at the same address. An exception of the function comes back as the result.
+        """
+        source = iter(tasks)
+        waiting: dict[int, T] = {}
+        deaths: dict[int, int] = {}
+        again: list[int] = []
+        numbers = itertools.count()
+        while True:
+            try:
+                for key, result in self._pass(
+                    function, source, waiting, again, numbers, exclusive
+                ):
+                    if _worker_died(result) and deaths.get(key, 0) < WORKER_DEATHS_MAX:
+                        deaths[key] = deaths.get(key, 0) + 1
+                        again.append(key)
+                        continue
+                    yield waiting.pop(key), result
+                return
+            except SchedulerLost:
+                again = list(waiting)
+                self._reconnect()
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Runs cells; their answers as they come."""
+        tasks = list(tasks)
+        for exclusive in (False, True):
+            own = [task for task in tasks if task.exclusive == exclusive]
+            if own and exclusive:
+                self._check_exclusive()
+            for task, result in self.map(running.run, own, exclusive=exclusive):
+                if isinstance(result, BaseException):
+                    yield _failed(task, result)
+                else:
+                    yield result
+
+    def kill(self, study: str) -> None:
+        """Ends the commands of a study on all workers."""
+        with contextlib.suppress(Exception):
+            self._client.run(running.kill, study, on_error="ignore")
+
+    def _pass(
+        self,
+        function: Callable[[T], Any],
+        source: Iterator[T],
+        waiting: dict[int, T],
+        again: list[int],
+        numbers: Iterator[int],
+        exclusive: bool,
+    ) -> Iterator[tuple[int, Any]]:
+        from distributed import as_completed
+
+        room = 3 * self.slots + 4
+        futures: dict[Any, int] = {}
+        done = as_completed(raise_errors=False, loop=self._client.loop)
+        resources = {"machine": 1} if exclusive else None
+
+        def submit(key: int) -> None:
+            self._asked += 1
+            future = self._client.submit(
+                function,
+                waiting[key],
+                key=f"forebay-{os.getpid()}-{self._asked}",
+                resources=resources,
+                pure=False,
+            )
+            futures[future] = key
+            done.add(future)
+
+        def fill() -> None:
+            while again:
+                submit(again.pop())
+            while len(futures) < room:
+                try:
+                    task = next(source)
+                except StopIteration:
+                    return
+                key = next(numbers)
+                waiting[key] = task
+                submit(key)
+
+        fill()
+        while futures:
+            future = next(done)
+            key = futures.pop(future)
+            if future.status in ("cancelled", "lost"):
+                raise SchedulerLost
+            try:
+                result = future.result() if future.status == "finished" else None
+                if future.status == "error":
+                    result = future.exception()
+            except Exception as error:
+                if type(error).__name__.startswith(("FutureCancelled", "Cancelled")):
+                    raise SchedulerLost from error
+                result = error
+            future.release()
+            yield key, result
+            fill()
+
+    def _check_exclusive(self) -> None:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        if not any(worker.get("resources", {}).get("machine") for worker in workers):
+            what = "no worker may measure time: start one on each machine with "
+            what += '`dask worker ADDRESS --nthreads 1 --resources "machine=1"`'
+            raise ForebayError(what, 1)
+
+    def _connect(self, timeout_s: float) -> None:
+        import dask
+        from distributed import Client, LocalCluster
+
+        # A worker that someone kills is no reason to give a task up.
+        dask.config.set({"distributed.scheduler.allowed-failures": WORKER_DEATHS_MAX})
+        if self._address is None:
+            self._cluster = LocalCluster(
+                n_workers=self._workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address="127.0.0.1:0",
+                resources={"machine": 1},
+                silence_logs=logging.CRITICAL,
+            )
+            self._client = Client(self._cluster)
+            return
+        try:
+            self._client = Client(self._address, timeout=timeout_s)
+            self._client.wait_for_workers(1, timeout=timeout_s)
+        except (OSError, TimeoutError) as error:
+            if self._client is not None:
+                self._client.close(timeout=1)
+            what = f"no scheduler with a worker at {self._address}: {error}"
+            raise ForebayError(what, 1) from error
+
+    def _reconnect(self) -> None:
+        if self._cluster is not None:
+            raise ForebayError("the scheduler of this machine has ended", 1)
+        end = time.monotonic() + RECONNECT_S
+        print(
+            f"forebay: the scheduler at {self._address} has gone away; waiting for it",
+            file=sys.stderr,
+        )
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=1)
+        while True:
+            self._client = None
+            try:
+                self._connect(10.0)
+                return
+            except ForebayError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+
+
+def _worker_died(result: Any) -> bool:
+    return type(result).__name__ == "KilledWorker"
+
+
+def _failed(task: Task, error: BaseException) -> Answer:
+    return Answer(
+        task.cell,
+        "failed",
+        f"{type(error).__name__}: {error}",
+        None,
+        time.time(),
+        0.0,
+        0.0,
+        "",
+        "",
+    )
+
+
+def _quieten() -> None:
+    # What a worker's death means is said by the study, not by five loggers.
+    for name in ("distributed", "distributed.nanny", "distributed.scheduler"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

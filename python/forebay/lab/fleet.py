@@ -1,0 +1,310 @@
+"""Fleets: every trace below a directory, a row for each volume.
+
+Each file is one task: its features, the curve of each of its volumes with a bounded number of blocks, and,
+if a budget is given, what to buy for each. A worker holds one file's curves at a time, and the process
+that collects rows holds rows; neither grows with the length of traces, but for what ``trace info`` needs to
+count distinct blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from forebay._run import ForebayError
+from forebay.lab import rows as rows_of
+from forebay.lab import running
+from forebay.lab.cluster import Cluster
+from forebay.lab.journal import Journal
+from forebay.lab.progress import Progress, duration
+from forebay.lab.running import Answer, Task
+from forebay.lab.study import Binary, interruptible
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What is asked of one file."""
+
+    task: Task
+    path: str
+    max_blocks: int
+    points: int
+    budget: str | None
+    #: Whether each volume of a file with several gets features, one reading of the file each.
+    features: bool
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What a fleet has come to."""
+
+    volumes: pl.DataFrame
+    curves: pl.DataFrame
+    files: int
+    known: int
+    wall_s: float
+
+    def text(self, directory: Path) -> str:
+        failed = self.volumes.filter(pl.col("status") != "ok").height
+        return (
+            f"{self.files} files, {self.known} of them known before, {failed} failed; "
+            f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
+            f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
+            f"report: {directory / 'report.html'}"
+        )
+
+
+def fleet(
+    source: str | Path,
+    output: str | Path,
+    *,
+    pattern: str = "**/*",
+    max_blocks: int = 65_536,
+    points: int = 50,
+    budget: str | None = None,
+    features: bool = True,
+    consolidate: str | None = None,
+    partition: str | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    quiet: bool = True,
+) -> Fleet:
+    """Features, curves and plans of all traces below a directory.
+
+    Args:
+        source: The directory.
+        output: Where tables and report go. A fleet that was stopped goes on there.
+        pattern: Which files below the directory, as a glob.
+        max_blocks: Blocks that a curve looks at, at most.
+        points: Points of a curve, at most.
+        budget: What may be spent on each volume: dollars, or a percentage as `forebay plan` has it.
+        features: Whether each volume of a file with several gets features; that takes a reading each.
+        consolidate: The size of a cache that all are to share: whether they fit together.
+        partition: The size of flash that is to be divided among all volumes.
+        workers: How many files at a time on this machine.
+        scheduler: The address of a Dask scheduler whose workers do it instead.
+        quiet: Whether to keep progress to oneself.
+
+    Raises:
+        ForebayError: There is no file, or no worker.
+    """
+    begin = time.monotonic()
+    source, output = Path(source), Path(output)
+    binary = Binary.found()
+    inside = output.resolve()
+    files = sorted(
+        str(path)
+        for path in source.glob(pattern)
+        if path.is_file() and inside not in path.resolve().parents
+    )
+    if not files:
+        raise ForebayError(f"{source} has no file that matches {pattern}", 1)
+    study = hashlib.sha256(f"{inside} {time.time_ns()}".encode()).hexdigest()[:16]
+    scans = {
+        scan.task.cell: scan
+        for path in files
+        for scan in [
+            _scan_of(path, study, binary, max_blocks, points, budget, features)
+        ]
+    }
+    with Journal(output) as journal:
+        left = [scan for cell, scan in scans.items() if cell not in journal]
+        known = len(scans) - len(left)
+        wanted = {"consolidate": ("--size", consolidate)}
+        wanted["partition"] = ("--flash", partition)
+
+        def together() -> dict[str, Task]:
+            """What is asked of all files at once that could be read."""
+            good = [
+                scan.path
+                for cell, scan in scans.items()
+                if cell in journal and journal[cell].status == "ok"
+            ]
+            return {
+                name: _together(name, [option, value], good, study, binary)
+                for name, (option, value) in wanted.items()
+                if value is not None and good
+            }
+
+        try:
+            if left or any(task.cell not in journal for task in together().values()):
+                with interruptible(), Cluster(workers, scheduler) as cluster:
+                    _run(cluster, left, together, journal, study, quiet)
+        except KeyboardInterrupt:
+            kept = (
+                f"{sum(cell in journal for cell in scans)} files are kept in {output}"
+            )
+            what = f"stopped by a signal before the work was done; {kept}"
+            raise ForebayError(f"{what}; the same command goes on", 1) from None
+        volumes, curves = _tables(scans, journal, binary)
+        answers = {name: journal[task.cell] for name, task in together().items()}
+    rows_of.write(volumes, output / "volumes.parquet")
+    if curves.width:
+        rows_of.write(curves, output / "curves.parquet")
+    from forebay.lab import report
+
+    report.write_fleet(str(source), output, volumes, curves)
+    for name, answer in answers.items():
+        if answer.document is None:
+            what = f"{name} failed, and volumes and curves are in {output}"
+            raise ForebayError(f"{what}: {answer.error}", 1)
+        (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
+    return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin)
+
+
+def scan(wanted: Scan) -> Answer:
+    """One file on a worker: the rows of its volumes."""
+    info = _ask(wanted, "trace", "info", wanted.path)
+    if info.document is None:
+        return info
+    used = [info]
+    document = json.loads(info.document)
+    volumes = [v["volume"] for v in document["per_volume"]]
+    line = ["mrc", wanted.path, "--max-blocks", str(wanted.max_blocks)]
+    line += ["--points", str(wanted.points)]
+    line += ["--per-volume"] if len(volumes) > 1 else []
+    used.append(curve := _ask(wanted, *line))
+    if curve.document is None:
+        return curve
+    drawn = json.loads(curve.document)
+    curves = {v["volume"]: v for v in drawn.get("volumes") or []}
+    made = []
+    for known in document["per_volume"]:
+        name = known["volume"]
+        only = ["--volumes", name] if len(volumes) > 1 else []
+        row: dict[str, Any] = {"volume": name, **rows_of.flat(known)}
+        if not only:
+            row |= rows_of.flat(document["features"], "feature.")
+        elif wanted.features:
+            used.append(own := _ask(wanted, "trace", "info", wanted.path, *only))
+            if own.document is not None:
+                own_features = json.loads(own.document)["features"]
+                row |= rows_of.flat(own_features, "feature.")
+        if wanted.budget is not None:
+            line = ["plan", wanted.path, *only, "--budget", wanted.budget]
+            used.append(plan := _ask(wanted, *line))
+            if plan.document is not None:
+                row |= _choice(json.loads(plan.document))
+            row["plan.error"] = plan.error
+        own_curve = curves.get(name, drawn)
+        row["distinct_blocks"] = own_curve["distinct_blocks"]
+        row["sampled_rate"] = own_curve["sampled_rate"]
+        made.append({"row": row, "points": own_curve["points"]})
+    return dataclasses.replace(
+        info,
+        document=json.dumps(made),
+        wall_s=sum(answer.wall_s for answer in used),
+        cpu_s=sum(answer.cpu_s for answer in used),
+    )
+
+
+def _ask(wanted: Scan, *words: str) -> Answer:
+    return running.run(dataclasses.replace(wanted.task, words=words))
+
+
+def _choice(document: dict[str, Any]) -> dict[str, Any]:
+    if not document["choices"]:
+        return {"plan.class": None}
+    choice = document["choices"][0]
+    tiers = ", ".join(f"{t['device']} {t['bytes'] >> 20} MiB" for t in choice["tiers"])
+    return {
+        "plan.tiers": tiers,
+        "plan.class": choice["class"],
+        "plan.cost_usd": choice["cost_usd"],
+        "plan.mean_latency_us": choice["mean_latency_us"],
+        "plan.latency_reduction": choice["latency_reduction"],
+    }
+
+
+def _scan_of(
+    path: str,
+    study: str,
+    binary: Binary,
+    max_blocks: int,
+    points: int,
+    budget: str | None,
+    features: bool,
+) -> Scan:
+    status = os.stat(path)
+    # Terabytes are not read for a hash: a file is what its path, size and time of change are.
+    text = json.dumps(
+        [path, status.st_size, status.st_mtime_ns, max_blocks, points, budget, features]
+        + [binary.hash]
+    )
+    cell = hashlib.sha256(text.encode()).hexdigest()[:20]
+    task = Task(cell, study, binary.path, binary.hash, (), None, False)
+    return Scan(task, os.path.abspath(path), max_blocks, points, budget, features)
+
+
+def _together(
+    name: str, option: list[str], paths: list[str], study: str, binary: Binary
+) -> Task:
+    changed = [[p, os.stat(p).st_size, os.stat(p).st_mtime_ns] for p in paths]
+    text = json.dumps([name, option, changed, binary.hash])
+    cell = hashlib.sha256(text.encode()).hexdigest()[:20]
+    words = (name, *paths, *option)
+    return Task(cell, study, binary.path, binary.hash, words, None, False)
+
+
+def _run(
+    cluster: Cluster,
+    left: list[Scan],
+    together: Callable[[], dict[str, Task]],
+    journal: Journal,
+    study: str,
+    quiet: bool,
+) -> None:
+    try:
+        with Progress(len(left), "files", quiet) as progress:
+            # The largest first, so that no worker is left with one at the end.
+            left = sorted(left, key=lambda s: -os.stat(s.path).st_size)
+            for wanted, answer in cluster.map(scan, left):
+                if isinstance(answer, BaseException):
+                    answer = _lost(wanted.task, answer)
+                if journal.add(answer):
+                    progress.add(answer.status != "ok")
+        tasks = [task for task in together().values() if task.cell not in journal]
+        for answer in cluster.run(tasks):
+            journal.add(answer)
+    except KeyboardInterrupt:
+        cluster.kill(study)
+        raise
+
+
+def _lost(task: Task, error: BaseException) -> Answer:
+    text = f"{type(error).__name__}: {error}"
+    return Answer(task.cell, "failed", text, None, time.time(), 0.0, 0.0, "", "")
+
+
+def _tables(
+    scans: dict[str, Scan], journal: Journal, binary: Binary
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    volumes, points = [], []
+    provenance = rows_of.provenance(binary.hash, binary.version)
+    for cell, wanted in scans.items():
+        answer = journal[cell]
+        own = {"cell": cell, "trace": wanted.path}
+        state = {"status": answer.status, "error": answer.error}
+        late = {
+            "cell.wall_s": answer.wall_s,
+            "cell.cpu_s": answer.cpu_s,
+            "cell.machine": answer.machine,
+            **provenance,
+        }
+        if answer.document is None:
+            volumes.append({**own, "volume": None, **state, **late})
+            continue
+        for one in json.loads(answer.document):
+            name = one["row"].pop("volume")
+            volumes.append({**own, "volume": name, **state, **one["row"], **late})
+            points += [{**own, "volume": name, **point} for point in one["points"]]
+    return rows_of.table(volumes), rows_of.table(points)

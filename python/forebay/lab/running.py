@@ -1,0 +1,227 @@
+"""One cell on a worker: the command is run, and whatever comes of it is an answer.
+
+This module needs the standard library only. What it does is the same in the process of a study, on a
+worker of this machine and on one of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Commands under way, by study: what :func:`kill` ends.
+_running: dict[str, set[subprocess.Popen[bytes]]] = {}
+_killed: set[str] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to know of a cell."""
+
+    cell: str
+    study: str
+    binary: str
+    binary_hash: str
+    #: The command's words; `{config}` and `{scratch}` are replaced.
+    words: tuple[str, ...]
+    #: The text of the configuration file, if the command gets one.
+    config: str | None
+    #: Whether nothing else may run on the machine.
+    exclusive: bool
+    timeout_s: float | None = None
+    #: Where the rows of `--parquet` go.
+    series: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a cell."""
+
+    cell: str
+    #: `"ok"` or `"failed"`.
+    status: str
+    error: str | None
+    #: What the command printed: one JSON document.
+    document: str | None
+    started: float
+    wall_s: float
+    #: Processor time of the command.
+    cpu_s: float
+    machine: str
+    worker: str
+
+
+def run(task: Task) -> Answer:
+    """Runs a cell. A failure is an answer too, never an exception."""
+    started = time.time()
+    begin, cpu = time.monotonic(), 0.0
+    error = document = None
+    try:
+        if _binary_hash(task.binary) != task.binary_hash:
+            raise OSError(f"{task.binary} is another version on {platform.node()}")
+        with machine_lock(task.exclusive):
+            started, begin = time.time(), time.monotonic()
+            document, error, cpu = _command(task)
+    except OSError as failure:
+        error = str(failure)
+    return Answer(
+        cell=task.cell,
+        status="failed" if error is not None else "ok",
+        error=error,
+        document=document if error is None else None,
+        started=started,
+        wall_s=time.monotonic() - begin,
+        cpu_s=cpu,
+        machine=machine(),
+        worker=f"{platform.node()}:{os.getpid()}",
+    )
+
+
+def kill(study: str) -> None:
+    """Ends the commands of a study on this worker, and begins no more of them."""
+    with _lock:
+        _killed.add(study)
+        for child in _running.get(study, ()):
+            _end(child)
+
+
+def _command(task: Task) -> tuple[str | None, str | None, float]:
+    with tempfile.TemporaryDirectory(prefix="forebay-cell-") as scratch:
+        config = Path(scratch, "cell.toml")
+        if task.config is not None:
+            text = task.config.replace("{scratch}", scratch)
+            config.write_text(text, encoding="utf-8")
+        line = [
+            word.replace("{config}", str(config)).replace("{scratch}", scratch)
+            for word in task.words
+        ]
+        partial = Path(scratch, "series.parquet")
+        if task.series is not None:
+            line += ["--parquet", str(partial)]
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = _start(task, line, out, err)
+            late = threading.Event()
+            timer = None
+            if task.timeout_s is not None:
+                timer = threading.Timer(task.timeout_s, _expire, (child, late))
+                timer.start()
+            try:
+                # Not `wait`: this tells what the child has used, and of no other one.
+                _, status, usage = os.wait4(child.pid, 0)
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                with _lock:
+                    _running[task.study].discard(child)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        cpu = usage.ru_utime + usage.ru_stime
+        if late.is_set():
+            return None, f"ended after its time of {task.timeout_s:g} s", cpu
+        if child.returncode < 0:
+            name = signal.Signals(-child.returncode).name
+            return None, f"ended by {name}; was there too little memory?", cpu
+        if child.returncode > 0:
+            message = texts[1].strip().removeprefix("forebay: ")
+            message = message.replace(f"{scratch}/", "")
+            return None, message or f"exit status {child.returncode}", cpu
+        if task.series is not None:
+            target = Path(task.series)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(partial, target)
+        return texts[0], None, cpu
+
+
+def _start(task: Task, line: list[str], out, err) -> subprocess.Popen[bytes]:  # noqa: ANN001
+    # A session of its own keeps Ctrl-C from ending a cell that is to be run again later, and a
+    # worker that is killed must not leave a command behind that writes to a device.
+    guard = shutil.which("setpriv")
+    prefix = [guard, "--pdeathsig", "KILL", "--"] if guard else []
+    with _lock:
+        if task.study in _killed:
+            raise OSError("the study was stopped")
+        child = subprocess.Popen(
+            [*prefix, task.binary, "--quiet", *line, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        _running.setdefault(task.study, set()).add(child)
+    return child
+
+
+def _expire(child: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def machine_lock(exclusive: bool, directory: str | None = None) -> Iterator[None]:
+    """Holds this machine: alone, or together with others that do not need it alone.
+
+    Whoever waits to be alone holds the gate, so that those who would share it come after.
+    """
+    base = Path(directory or tempfile.gettempdir(), f"forebay-lab-{os.getuid()}")
+    base.mkdir(mode=0o700, exist_ok=True)
+    with open(base / "gate", "w") as gate, open(base / "machine", "w") as lock:
+        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        fcntl.flock(gate, kind)
+        fcntl.flock(lock, kind)
+        if not exclusive:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+@functools.cache
+def machine() -> str:
+    """This machine, in words."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for text in Path("/proc/cpuinfo").read_text().splitlines():
+            if text.startswith("model name"):
+                model = text.split(":", 1)[1].strip()
+                break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{platform.node()}: {os.cpu_count()} x {model}, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.release()}"
+    )
+
+
+def binary_hash(path: str) -> str:
+    """A hash of the command, which names its cells."""
+    with open(path, "rb") as file:
+        return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+
+
+def _binary_hash(path: str) -> str:
+    status = os.stat(path)
+    return _known_hash(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.cache
+def _known_hash(path: str, _changed: int, _size: int) -> str:
+    return binary_hash(path)

@@ -1,0 +1,245 @@
+"""The study file: what a study combines.
+
+Everything in it is checked before anything runs; an unknown key is refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forebay._run import ForebayError
+from forebay.lab.values import Constraint, number
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: Commands that a cell can run. Those that measure time have their machine to themselves.
+TARGETS = ("simulate", "mrc", "plan", "replay", "load")
+TIMED = ("replay", "load")
+SEARCHES = ("grid", "random", "optuna")
+#: Keys that name options of the command rather than keys of the configuration.
+OPTION = "options."
+
+_KEYS = (
+    *("title", "traces", "target", "base", "sweep", "constraints", "repeats", "seed"),
+    *(
+        "timeout",
+        "series",
+        "search",
+        "search_seed",
+        "objective",
+        "trials",
+        "fidelity",
+        "figure",
+    ),
+)
+_TRACE_KEYS = ("path", "spec", "name", "volumes", "each_volume", "format", "limit")
+_FIGURE_KEYS = ("kind", "x", "y", "color", "facet", "z", "title", "where", "log")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a search looks for: a field of the rows, to be made small or large."""
+
+    field: str
+    largest: bool
+
+    def better(self, one: float, other: float) -> bool:
+        return one > other if self.largest else one < other
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A study file as it was read."""
+
+    #: The directory against which paths in the file are resolved.
+    directory: Path
+    text: str
+    title: str
+    #: Entries of ``traces``: each a table with ``path`` (a glob) or ``spec``.
+    traces: list[dict[str, Any]]
+    targets: list[str]
+    base: dict[str, Any]
+    sweep: dict[str, list[Any]]
+    constraints: list[Constraint]
+    repeats: int = 1
+    seed: int = 1
+    timeout_s: float | None = None
+    series: bool = False
+    search: str = "grid"
+    search_seed: int = 1
+    objective: Objective | None = None
+    #: Cells of a search at full rate, or what they cost together, as a share of the grid.
+    trials: float = 0.1
+    #: Sample rates of successive halving, rising, the last of them 1.
+    fidelity: list[float] = field(default_factory=lambda: [1.0])
+    figures: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read(path: str | Path) -> StudySpec:
+    """Reads a study file.
+
+    Raises:
+        ForebayError: It cannot be read, or something in it makes no sense.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ForebayError(f"cannot read {path}: {error}", 1) from error
+    try:
+        return parse(text, path.parent)
+    except ForebayError as error:
+        raise ForebayError(f"{path}: {error}", error.status) from error
+
+
+def parse(text: str, directory: Path) -> StudySpec:
+    """Reads the text of a study file.
+
+    >>> study = parse('traces = ["a.csv"]\\n[sweep]\\n"cache.dram" = ["1MiB", "2MiB"]', Path("."))
+    >>> study.targets, study.sweep
+    (['simulate'], {'cache.dram': ['1MiB', '2MiB']})
+    >>> parse('traces = ["a.csv"]\\nrepeat = 3', Path("."))
+    Traceback (most recent call last):
+        ...
+    forebay._run.ForebayError: there is no key `repeat`; did you mean `repeats`?
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ForebayError(str(error), 2) from error
+    _known(document, _KEYS, "")
+    targets = document.get("target", "simulate")
+    targets = [targets] if isinstance(targets, str) else _list(targets, "target")
+    for target in targets:
+        _one_of(target, TARGETS, "target")
+    sweep = {
+        key: _list(values, f"sweep: {key}")
+        for key, values in _flat(_table(document, "sweep")).items()
+    }
+    base = _flat(_table(document, "base"))
+    constraints = [Constraint(c) for c in _list(document.get("constraints", []))]
+    inner = {k for vs in sweep.values() for v in vs if isinstance(v, dict) for k in v}
+    known = {*base, *sweep, *inner, "trace", "target"}
+    for constraint in constraints:
+        for key in constraint.keys() - known:
+            _unknown(key, sorted(known), f"constraint `{constraint.text}`: ")
+    search = _one_of(document.get("search", "grid"), SEARCHES, "search")
+    objective = _objective(document.get("objective"))
+    if search != "grid" and objective is None:
+        what = f'search = "{search}" needs an objective, such as "max hit_ratio"'
+        raise ForebayError(what, 2)
+    return StudySpec(
+        directory=directory,
+        text=text,
+        title=str(document.get("title", "Study")),
+        traces=[_trace(t) for t in _list(document.get("traces", []), "traces")],
+        targets=targets,
+        base=base,
+        sweep=sweep,
+        constraints=constraints,
+        repeats=int(_positive(document, "repeats", 1)),
+        seed=int(document.get("seed", 1)),
+        timeout_s=_positive(document, "timeout", None),
+        series=bool(document.get("series", False)),
+        search=search,
+        search_seed=int(document.get("search_seed", 1)),
+        objective=objective,
+        trials=_positive(document, "trials", 0.1) or 0.1,
+        fidelity=_fidelity(document.get("fidelity", [1.0])),
+        figures=[_figure(f) for f in _list(document.get("figure", []), "figure")],
+    )
+
+
+def _known(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in keys:
+            _unknown(key, list(keys), where)
+
+
+def _unknown(key: str, keys: list[str], where: str) -> None:
+    near = difflib.get_close_matches(key, keys, 1)
+    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(keys)}"
+    raise ForebayError(f"{where}there is no key `{key}`; {hint}", 2)
+
+
+def _one_of(value: Any, names: tuple[str, ...], where: str) -> str:
+    if value not in names:
+        raise ForebayError(f"{where}: {value!r} is none of {', '.join(names)}", 2)
+    return value
+
+
+def _list(value: Any, where: str = "constraints") -> list[Any]:
+    if not isinstance(value, list) or (where.startswith("sweep") and not value):
+        raise ForebayError(f"{where} must be a list of values", 2)
+    return value
+
+
+def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = document.get(name, {})
+    if not isinstance(value, dict):
+        raise ForebayError(f"{name} must be a table", 2)
+    return value
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys: `cache.dram` and a table `cache` with `dram` are the same."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _positive(
+    document: Mapping[str, Any], key: str, default: float | None
+) -> float | None:
+    if key not in document:
+        return default
+    value = number(document[key])
+    if value is None or value <= 0:
+        raise ForebayError(f"{key} must be more than 0, and is {document[key]!r}", 2)
+    return value
+
+
+def _trace(entry: Any) -> dict[str, Any]:
+    if isinstance(entry, str):
+        return {"path": entry}
+    if not isinstance(entry, dict) or ("path" in entry) == ("spec" in entry):
+        what = "a trace is a path, or a table with either `path` or `spec`"
+        raise ForebayError(f"traces: {what}, and not {entry!r}", 2)
+    _known(entry, _TRACE_KEYS, "traces: ")
+    return entry
+
+
+def _figure(entry: Any) -> dict[str, Any]:
+    _known(entry, _FIGURE_KEYS, "figure: ")
+    return entry
+
+
+def _objective(text: Any) -> Objective | None:
+    if text is None:
+        return None
+    words = text.split() if isinstance(text, str) else []
+    if len(words) != 2 or words[0] not in ("min", "max"):
+        what = 'objective must be such as "max hit_ratio" or "min latency_us.all.mean"'
+        raise ForebayError(what, 2)
+    return Objective(words[1], words[0] == "max")
+
+
+def _fidelity(rates: Any) -> list[float]:
+    rates = [number(rate) for rate in _list(rates, "fidelity")]
+    rising = all(rate and 0 < rate <= 1 for rate in rates) and rates == sorted(rates)
+    if not rates or not rising or rates[-1] != 1:
+        what = "fidelity must be rising sample rates that end with 1, such as [0.1, 1]"
+        raise ForebayError(what, 2)
+    return rates  # type: ignore[return-value]

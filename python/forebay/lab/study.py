@@ -1,0 +1,312 @@
+"""A study from its file to its rows and its report."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import polars as pl
+
+from forebay._run import ForebayError, binary
+from forebay.lab import rows as rows_of
+from forebay.lab import search as searching
+from forebay.lab.cells import Cell, combinations, expand, needs_footprints
+from forebay.lab.cluster import Cluster
+from forebay.lab.journal import Journal
+from forebay.lab.progress import Progress, duration
+from forebay.lab.running import Answer, Task, binary_hash
+from forebay.lab.running import run as run_here
+from forebay.lab.spec import StudySpec
+from forebay.lab.traces import Trace, resolve
+
+#: Cells that a dry run measures.
+TRIED = 4
+
+
+@dataclass(frozen=True)
+class Binary:
+    """The command that runs the cells."""
+
+    path: str
+    hash: str
+    version: str
+
+    @classmethod
+    def found(cls) -> Binary:
+        path = str(Path(binary()).resolve())
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=True
+        )
+        return cls(path, binary_hash(path), said.stdout.strip())
+
+
+@dataclass
+class Outcome:
+    """What a study has come to."""
+
+    cells: int
+    failed: int
+    #: Cells that were answered before.
+    known: int
+    wall_s: float
+    #: Processor time of all commands of this run.
+    cpu_s: float
+    rows: pl.DataFrame
+    search: pl.DataFrame | None = None
+
+    def text(self, directory: Path) -> str:
+        lines = [
+            f"{self.cells} cells, {self.known} of them known before, {self.failed} failed; "
+            f"{duration(self.wall_s)}, of which commands {duration(self.cpu_s)} of processor time",
+            f"rows: {directory / 'rows.parquet'}, report: {directory / 'report.html'}",
+        ]
+        if self.search is not None:
+            lines += [searching.sentence(found) for found in self.search.to_dicts()]
+        return "\n".join(lines)
+
+
+class Study:
+    """A study in its directory."""
+
+    def __init__(self, spec: StudySpec, directory: Path, quiet: bool = False) -> None:
+        self.spec, self.directory, self.quiet = spec, directory, quiet
+        self.binary = Binary.found()
+        directory.mkdir(parents=True, exist_ok=True)
+        self.traces = resolve(spec, directory, needs_footprints(spec))
+        # Workers know the study by this name, when it is to be stopped.
+        text = f"{directory.resolve()} {time.time_ns()}"
+        self._name = hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def cells(self) -> list[Cell]:
+        """All cells of the full sweep."""
+        cells = list(expand(self.spec, self.traces))
+        if not cells:
+            raise ForebayError("no combination meets the constraints", 2)
+        return cells
+
+    def task(self, cell: Cell) -> Task:
+        return cell.task(
+            study=self._name,
+            binary=self.binary.path,
+            binary_hash=self.binary.hash,
+            timeout_s=self.spec.timeout_s,
+            series=self.directory.resolve() / "series" if self.spec.series else None,
+        )
+
+    def dry_run(self, workers: int) -> str:
+        """Says how many cells there are, and how long they would take, by running a few."""
+        cells = self.cells()
+        with Journal(self.directory) as journal:
+            left = [c for c in cells if c.name(self.binary.hash) not in journal]
+        per = f"{len(self.traces)} traces x {len(combinations(self.spec))} combinations"
+        lines = [
+            f"{len(cells)} cells ({per} x {len(self.spec.targets)} targets x "
+            f"{self.spec.repeats} repeats, less what constraints forbid), "
+            f"{len(cells) - len(left)} of them answered"
+        ]
+        # What measures time may write to devices, and a dry run must not.
+        tried = [c for c in left if not self.task(c).exclusive]
+        tried = tried[:: max(1, len(tried) // TRIED)][:TRIED]
+        answers = [run_here(self.task(c)) for c in tried]
+        if answers:
+            mean = sum(a.wall_s for a in answers) / len(answers)
+            lines.append(
+                f"about {duration(mean * len(left) / workers)} on {workers} workers: "
+                f"{len(answers)} cells took {mean:.2g} s on average"
+            )
+            lines += [f"failed: {a.error}" for a in answers if a.status != "ok"]
+        elif left:
+            lines.append("cells that measure time are not tried")
+        return "\n".join(lines)
+
+    def run(
+        self,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        retry_failed: bool = False,
+    ) -> Outcome:
+        """Runs what is not answered yet, and writes rows and report, also when interrupted."""
+        begin = time.monotonic()
+        (self.directory / "study.toml").write_text(self.spec.text, encoding="utf-8")
+        with Journal(self.directory) as journal:
+            if retry_failed:
+                journal.forget_failures()
+            known = set(journal)
+            found: pl.DataFrame | None = None
+            try:
+                with interruptible():
+                    if self.spec.search == "grid":
+                        cells = self.cells()
+                        self._sweep(cells, journal, workers, scheduler)
+                    else:
+                        cells, found = self._search(journal, workers, scheduler)
+            except KeyboardInterrupt:
+                done = self._write(self._named(self.cells()), journal)
+                kept = f"{done.height} cells are kept in {self.directory}"
+                next_ = "the same command goes on with the others"
+                what = f"stopped by a signal before the work was done; {kept}; {next_}"
+                raise ForebayError(what, 1) from None
+            named = self._named(cells)
+            table = self._write(named, journal, found)
+            new = [journal[name] for name in set(journal) - known]
+            return Outcome(
+                cells=len(named),
+                failed=table.filter(pl.col("status") != "ok").height,
+                known=sum(name in known for name, _ in named),
+                wall_s=time.monotonic() - begin,
+                cpu_s=sum(answer.cpu_s for answer in new),
+                rows=table,
+                search=found,
+            )
+
+    def _named(self, cells: list[Cell]) -> list[tuple[str, Cell]]:
+        """Cells with their names; combinations that come to the same have the same name."""
+        return [(cell.name(self.binary.hash), cell) for cell in cells]
+
+    def _sweep(
+        self,
+        cells: list[Cell],
+        journal: Journal,
+        workers: int | None,
+        scheduler: str | None,
+    ) -> None:
+        left = {name: cell for name, cell in self._named(cells) if name not in journal}
+        if not left:
+            return
+        if workers is not None:
+            workers = min(workers, len(left))
+        with Cluster(workers, scheduler) as cluster, self._killing(cluster):
+            with Progress(len(left), quiet=self.quiet) as progress:
+                for answer in cluster.run(map(self.task, left.values())):
+                    if journal.add(answer):
+                        progress.add(answer.status != "ok")
+
+    def _search(
+        self, journal: Journal, workers: int | None, scheduler: str | None
+    ) -> tuple[list[Cell], pl.DataFrame]:
+        """The cells at full rate that a search has asked for, and what it found."""
+        with ExitStack() as stack, Progress(0, quiet=self.quiet) as progress:
+            started: list[Cluster] = []
+
+            def run(cells: Iterable[Cell]) -> Iterator[Answer]:
+                # What is known needs no workers.
+                if not started:
+                    cluster = stack.enter_context(Cluster(workers, scheduler))
+                    stack.enter_context(self._killing(cluster))
+                    started.append(cluster)
+                yield from started[0].run(map(self.task, cells))
+
+            def ask(cells: list[Cell]) -> list[Answer]:
+                named = self._named(cells)
+                left = {n: c for n, c in named if n not in journal}
+                progress.total += len(cells)
+                progress.done += len(cells) - len(left)
+                for answer in run(left.values()) if left else ():
+                    if journal.add(answer):
+                        progress.add(answer.status != "ok")
+                return [journal[name] for name, _ in named]
+
+            return searching.search(
+                self.spec, self.traces, self.directory, ask, self._known(journal)
+            )
+
+    def _known(self, journal: Journal) -> Callable[[Trace], list[Answer] | None]:
+        """The answers of the full sweep of a trace, if all of them are there."""
+
+        def known(trace: Trace) -> list[Answer] | None:
+            names = [
+                c.name(self.binary.hash)
+                for c in expand(self.spec, [trace])
+                if c.repeat == 0
+            ]
+            if all(name in journal for name in names):
+                return [journal[name] for name in names]
+            return None
+
+        return known
+
+    def _write(
+        self,
+        cells: list[tuple[str, Cell]],
+        journal: Journal,
+        found: pl.DataFrame | None = None,
+    ) -> pl.DataFrame:
+        from forebay.lab import report
+
+        provenance = rows_of.provenance(self.binary.hash, self.binary.version)
+        answered = [(n, c, journal[n]) for n, c in cells if n in journal]
+        table = rows_of.table(rows_of.row(c, n, a, provenance) for n, c, a in answered)
+        rows_of.write(table, self.directory / "rows.parquet")
+        points = rows_of.table(
+            point for n, c, a in answered for point in rows_of.points(c, n, a)
+        )
+        if points.height:
+            rows_of.write(points, self.directory / "points.parquet")
+        if self.spec.repeats > 1 and table.height:
+            by = ["trace", "target", *self.spec.sweep]
+            rows_of.write(rows_of.spread(table, by), self.directory / "repeats.parquet")
+        if found is not None:
+            rows_of.write(found, self.directory / "search.parquet")
+        report.write(self.spec, self.directory, table, points, found)
+        return table
+
+    @contextmanager
+    def _killing(self, cluster: Cluster) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            cluster.kill(self._name)
+            raise
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends a study as Ctrl-C does."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # Not the main thread.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def study(
+    file: str | Path,
+    output: str | Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    quiet: bool = True,
+) -> pl.DataFrame:
+    """Runs a study file; its rows, a row for each cell.
+
+    Args:
+        file: The study file.
+        output: The directory for rows and report. A study that was stopped goes on there.
+        workers: How many cells run at a time on this machine; one for each processor, if not given.
+        scheduler: The address of a Dask scheduler whose workers run the cells instead.
+        retry_failed: Whether cells that failed before are run again.
+        quiet: Whether to keep progress to oneself.
+
+    Raises:
+        ForebayError: The file makes no sense, or the study cannot be run.
+    """
+    from forebay.lab.spec import read
+
+    made = Study(read(file), Path(output), quiet)
+    return made.run(workers, scheduler, retry_failed).rows

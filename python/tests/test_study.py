@@ -1,0 +1,383 @@
+"""Studies: what a file means, what a cell leaves behind, and that nothing is lost or counted twice."""
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import forebay
+import polars as pl
+import pytest
+from forebay._run import binary
+from forebay.lab import cells, cluster, running, spec, traces
+from forebay.lab.commands import study as command
+from forebay.lab.study import Study, study
+
+SWEEP = """
+title = "Sizes & policies"
+traces = ["*.parquet"]
+repeats = {repeats}
+[base]
+"options.untimed" = true
+[sweep]
+"cache.dram" = {sizes}
+"replacement.policy" = ["lru", "arc"]
+"""
+
+
+@pytest.fixture
+def file(synthetic, tmp_path):
+    """A study of two traces, two sizes and two policies: eight cells."""
+    for kind in ("zipf", "uniform"):
+        os.symlink(synthetic[kind, 1], tmp_path / f"{kind}.parquet")
+    path = tmp_path / "study.toml"
+    path.write_text(SWEEP.format(sizes='["1MiB", "4MiB"]', repeats=1))
+    return path
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    """The command, but each run takes a fifth of a second."""
+    script = tmp_path / "slow-forebay"
+    script.write_text(f'#!/bin/sh\nsleep 0.2\nexec {binary()} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+    return script
+
+
+def journal(directory):
+    lines = (directory / "cells.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def once_each(directory, count):
+    names = collections.Counter(line["cell"] for line in journal(directory))
+    return len(names) == count and set(names.values()) == {1}
+
+
+def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(
+    file, tmp_path, scheduler
+):
+    out = tmp_path / "out"
+    rows = study(file, out, workers=2)
+    assert rows.height == 8 and rows["status"].unique().to_list() == ["ok"]
+    assert {"trace", "target", "cache.dram", "replacement.policy"} <= set(rows.columns)
+    assert {"status", "error", "hit_ratio", "hits.tier1.read"} <= set(rows.columns)
+    assert {"cell.machine", "forebay.version", "forebay.hash"} <= set(rows.columns)
+    assert pl.read_parquet(out / "rows.parquet").equals(rows)
+    # A cell says what the command itself says.
+    row = rows.filter(pl.col("trace").str.ends_with("zipf.parquet")).row(0, named=True)
+    config = tmp_path / "c.toml"
+    config.write_text(row["cell.config"])
+    alone = forebay.run(
+        "simulate", tmp_path / "zipf.parquet", config=config, untimed=True
+    )
+    assert alone.document["hit_ratio"] == row["hit_ratio"]
+    page = (out / "report.html").read_text()
+    assert "Sizes &amp; policies" in page and "rows of rows.parquet" in page
+    # The end of the journal is cut off, as by a crash: that cell alone is run again.
+    whole = (out / "cells.jsonl").read_bytes()
+    (out / "cells.jsonl").write_bytes(whole[:-20])
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert (outcome.cells, outcome.known) == (8, 7)
+    assert once_each(out, 8)
+    # One value more adds its cells to those that are known.
+    file.write_text(SWEEP.format(sizes='["1MiB", "2MiB", "4MiB"]', repeats=1))
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert (outcome.cells, outcome.known) == (12, 8)
+
+
+def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(
+    file, tmp_path, scheduler
+):
+    text = SWEEP.format(sizes='["1MiB", "1KiB"]', repeats=2)
+    file.write_text(text.replace("untimed", "quiesce"))
+    rows = study(file, tmp_path / "out", scheduler=scheduler)
+    assert rows.height == 16
+    failed = rows.filter(pl.col("status") == "failed")
+    assert failed["cache.dram"].unique().to_list() == ["1KiB"] and failed.height == 8
+    assert "cell.toml:1: cache.dram" in failed["error"][0]
+    spread = pl.read_parquet(tmp_path / "out" / "repeats.parquet")
+    assert spread["repeats"].unique().to_list() == [2]
+    # The second repeat has other random numbers for its devices.
+    assert (spread["latency_us.all.mean.std"] > 0).any()
+    assert (spread["hit_ratio.std"] == 0).all()
+
+
+def test_a_killed_worker_loses_no_cell_and_none_counts_twice(file, tmp_path, slow):
+    out, killed = tmp_path / "out", []
+    file.write_text(SWEEP.format(sizes='["1MiB", "2MiB", "3MiB"]', repeats=2))
+
+    def kill():
+        while len(killed) < 2:
+            time.sleep(0.3)
+            if (out / "cells.jsonl").exists():
+                lines = (out / "cells.jsonl").read_text().splitlines()
+                workers = [int(json.loads(li)["worker"].split(":")[1]) for li in lines]
+                alive = [pid for pid in workers if pid not in killed]
+                if alive:
+                    os.kill(alive[-1], signal.SIGKILL)
+                    killed.append(alive[-1])
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    rows = study(file, out, workers=2)
+    killer.join(10)
+    assert len(killed) == 2
+    assert rows.height == 24 and rows["status"].unique().to_list() == ["ok"]
+    assert once_each(out, 24)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
+    file, tmp_path, slow, stop, scheduler
+):
+    out = tmp_path / "out"
+    file.write_text(SWEEP.format(sizes='["1MiB", "2MiB"]', repeats=2))
+    program = "import sys; from forebay.lab.commands import study; sys.exit(study())"
+    line = [sys.executable, "-c", program, str(file), "-o", str(out), "--workers", "2"]
+    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    while not (out / "cells.jsonl").exists() or len(journal_lines(out)) < 3:
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(stop)
+    said = child.stderr.read()
+    assert child.wait(30) == 1
+    assert "cells are kept" in said and "goes on" in said, said
+    done = pl.read_parquet(out / "rows.parquet")
+    assert 3 <= done.height < 16 and done["status"].unique().to_list() == ["ok"]
+    time.sleep(0.1)
+    assert not [line for line in running_programs() if str(slow) in line]
+    assert study(file, out, scheduler=scheduler).height == 16 and once_each(out, 16)
+
+
+def running_programs():
+    """The command line of every process."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(
+                path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
+    return lines
+
+
+def journal_lines(out):
+    return (out / "cells.jsonl").read_bytes().split(b"\n")[:-1]
+
+
+def start(*words):
+    line = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_study_on_a_cluster_outlives_its_scheduler(file, tmp_path, slow, scheduler):
+    file.write_text(SWEEP.format(sizes='["1MiB", "2MiB"]', repeats=2))
+    here = study(file, tmp_path / "here", scheduler=scheduler)
+    home = tmp_path / "scheduler.json"
+    port = 20000 + os.getpid() % 20000
+    address = f"tcp://127.0.0.1:{port}"
+    words = ["scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--no-dashboard", "--scheduler-file", str(home)]
+    worker = ["worker", address, "--nthreads", "1", "--no-dashboard"]
+    worker += ["--death-timeout", "60", "--local-directory", str(tmp_path)]
+    started = [start(*words), start(*worker)]
+    out = tmp_path / "there"
+    try:
+
+        def restart():
+            while not (out / "cells.jsonl").exists() or len(journal_lines(out)) < 3:
+                time.sleep(0.05)
+            started[0].kill()
+            started[0].wait()
+            started[0] = start(*words)
+            started.append(start(*worker))
+
+        thread = threading.Thread(target=restart, daemon=True)
+        thread.start()
+        there = study(file, out, scheduler=address)
+        thread.join(10)
+        assert once_each(out, 16)
+        same = ["trace", "cache.dram", "replacement.policy", "repeat", "hit_ratio"]
+        assert there.select(same).equals(here.select(same))
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_a_cell_that_measures_time_has_the_machine_to_itself(tmp_path):
+    order = []
+
+    def hold(exclusive, name, held):
+        with running.machine_lock(exclusive, str(tmp_path)):
+            order.append(name)
+            held.set()
+            time.sleep(0.2)
+            order.append(f"{name} ends")
+
+    held = [threading.Event() for _ in range(3)]
+    threads = []
+    for number, exclusive in enumerate([False, True, False]):
+        names = ("simulated", "timed", "late")
+        threads.append(
+            threading.Thread(target=hold, args=(exclusive, names[number], held[number]))
+        )
+        threads[-1].start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    first, second = order.index("simulated ends"), order.index("timed")
+    assert first < second and order[second + 1] == "timed ends", order
+
+
+def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path, scheduler):
+    volume = 'volume = [{ name = "v", backing = "{scratch}/disk", size = "256MiB" }]'
+    (tmp_path / "replay.toml").write_text(
+        f"""
+        traces = ["{synthetic["zipf", 1]}"]
+        target = ["replay", "simulate"]
+        [base]
+        {volume}
+        [sweep]
+        "cache.dram" = ["1MiB", "4MiB"]
+        "options.queue_depth" = [4]
+        """
+    )
+    rows = study(tmp_path / "replay.toml", tmp_path / "replay", scheduler=scheduler)
+    assert rows["error"].to_list() == [None] * 4
+    assert sorted(rows["target"]) == ["replay", "replay", "simulate", "simulate"]
+    assert (rows["throughput.requests_per_s"] > 0).all()
+    (tmp_path / "disk").write_bytes(bytes(1 << 20))
+    (tmp_path / "load.toml").write_text(
+        f"""
+        target = "load"
+        traces = [{{ spec = "uniform:blocks=256,write=0" }}]
+        [base]
+        "options.target" = "{tmp_path / "disk"}"
+        "options.requests" = 500
+        [sweep]
+        "options.jobs" = [1, 2]
+        """
+    )
+    rows = study(tmp_path / "load.toml", tmp_path / "load", scheduler=scheduler)
+    assert (
+        rows["error"].to_list() == [None] * 2
+        and rows["requests"].to_list() == [500] * 2
+    )
+
+
+def test_curves_and_plans_keep_their_points(synthetic, tmp_path, scheduler):
+    (tmp_path / "s.toml").write_text(
+        f"""
+        traces = [{{ path = "{synthetic["zipf", 1]}", name = "zipf" }}]
+        target = "mrc"
+        [sweep]
+        "options.distance" = ["trd", "urd"]
+        """
+    )
+    assert study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler).height == 2
+    points = pl.read_parquet(tmp_path / "out" / "points.parquet")
+    assert {"cell", "trace", "options.distance", "size_blocks", "miss_ratio"} <= set(
+        points.columns
+    )
+    assert points["miss_ratio"].max() <= 1 and points.height > 20
+
+
+def test_cells_are_named_by_all_that_their_answer_depends_on(tmp_path):
+    def names(text, **trace):
+        study = spec.parse(text, tmp_path)
+        given = {"name": "t", "path": "t", "words": (), "hash": "h", **trace}
+        one = traces.Trace(**given)
+        return [cell.name("binary") for cell in cells.expand(study, [one])]
+
+    base = 'traces = ["t"]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
+    first = names(base)
+    assert names(base, name="other", path="elsewhere") == first
+    for other in (
+        names(base, hash="i"),
+        names(base.replace("1MiB", "2MiB")),
+        names("seed = 7\n" + base),
+        names(base + '[base]\n"options.untimed" = true\n'),
+    ):
+        assert other != first
+    assert len(set(names("repeats = 3\n" + base))) == 3
+
+
+def test_shares_tables_and_constraints_make_cells(tmp_path):
+    study = spec.parse(
+        """
+        traces = ["t"]
+        constraints = ["cache.dram < flash.size", "not (tiers == 'two' and cache.dram == '1MiB')"]
+        [sweep]
+        "cache.dram" = ["1MiB", "10%"]
+        tiers = [{ name = "one", "flash.size" = "unset" }, { name = "two", "flash.size" = "8MiB" }]
+        """,
+        tmp_path,
+    )
+    trace = traces.Trace("t", "t", (), "h", footprint_bytes=40 << 20)
+    made = list(cells.expand(study, [trace]))
+    assert [tuple(cell.swept.values()) for cell in made] == [
+        ("1MiB", "one"),
+        ("10%", "one"),
+        ("10%", "two"),
+    ]
+    assert "cache.dram = 4194304" in made[1].config()
+    assert "flash" not in made[1].config() and "8MiB" in made[2].config()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('trace = ["a"]', "did you mean `traces`"),
+        ('traces = ["*.none"]', "matches no file"),
+        ('traces = ["a"]\ntarget = "serve"', "'serve' is none of simulate"),
+        ('traces = ["a"]\n[sweep]\n"cache.dram" = "1MiB"', "list of values"),
+        ('traces = ["a"]\nconstraints = ["cache.darm < 1"]\n[sweep]\n"cache.dram" = [1]',
+         "did you mean `cache.dram`"),
+        ('traces = ["a"]\nsearch = "optuna"', "needs an objective"),
+        ("traces = [", "Invalid"),
+        ('traces = [{ spec = "zipf", path = "a" }]', "either `path` or `spec`"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_before_anything_runs(
+    text, says, tmp_path, capsys
+):
+    (tmp_path / "s.toml").write_text(text)
+    out = tmp_path / "out"
+    assert command([str(tmp_path / "s.toml"), "-o", str(out)]) in (1, 2)
+    assert says in capsys.readouterr().err
+    assert not (out / "rows.parquet").exists()
+
+
+def test_a_dry_run_counts_and_estimates_and_leaves_nothing(file, capsys, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    assert command([str(file), "--dry-run", "--workers", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("8 cells (2 traces x 4 combinations") and "about" in said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_scheduler_that_is_not_there_is_named(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cluster.Cluster, "_connect", _short(cluster.Cluster._connect))
+    line = [str(file), "-o", str(tmp_path / "o"), "--scheduler", "tcp://127.0.0.1:9"]
+    assert command(line) == 1
+    assert "tcp://127.0.0.1:9" in capsys.readouterr().err
+
+
+def _short(connect):
+    return lambda self, _timeout: connect(self, 1.0)
+
+
+def test_two_studies_do_not_share_a_directory(file, tmp_path):
+    from forebay.lab.journal import Journal
+
+    with Journal(tmp_path / "out"):
+        with pytest.raises(forebay.ForebayError, match="another study is running"):
+            study(file, tmp_path / "out", workers=1)
