@@ -82,6 +82,18 @@ const SINGLE: [Single; 29] = [
     ("forebay_promoted_blocks_total", "counter", "Blocks moved from flash to memory", |s| {
         s.cache.events.promotions as f64
     }),
+    (
+        "forebay_read_through_blocks_total",
+        "counter",
+        "Blocks read from flash that stayed there",
+        |s| s.cache.events.read_through as f64,
+    ),
+    (
+        "forebay_reinserted_blocks_total",
+        "counter",
+        "Blocks kept on flash when their region was reclaimed",
+        |s| s.cache.events.reinserted as f64,
+    ),
     ("forebay_evicted_blocks_total", "counter", "Blocks that left the cache", |s| {
         s.cache.events.evictions as f64
     }),
