@@ -76,6 +76,9 @@ fn which_records_are_inserted_again_follows_from_how_often_they_were_read_from_f
         fill(&mut d, &mut next);
         let there = kept.iter().filter(|&&kept| kept).count() as u64;
         assert_eq!(stats(&d).reinserted, there, "{replacement:?}");
+        // The first region held eight records, and each was outdated by nothing.
+        assert_eq!(stats(&d).reclaim_dropped + there, 8, "{replacement:?}");
+        assert_eq!(stats(&d).records_outdated, 0, "{replacement:?}");
         for (block, kept) in kept.into_iter().enumerate() {
             assert_eq!(is_on_flash(&mut d, block as u64), kept, "{replacement:?}, block {block}");
         }
