@@ -39,8 +39,7 @@ pub(crate) struct Queued {
 /// Appends that are in no batch yet.
 pub(crate) struct Queue {
     pub items: VecDeque<Queued>,
-    /// What is carried on, or inserted again, from a region being reclaimed: it comes before `items`, which
-    /// may wait for that region.
+    /// What is carried on, or inserted again, from a region being reclaimed, before `items`: they may wait for it.
     pub(crate) carried: VecDeque<Queued>,
     /// Nothing is to be added to what is carried for now.
     pub close_carried: bool,
@@ -262,11 +261,6 @@ impl Log {
         self.queue.push(tombstone);
     }
 
-    /// Whether an append of the block waits, and is in no batch yet.
-    pub fn is_waiting(&self, key: BlockKey) -> bool {
-        self.queue.items.iter().any(|queued| queued.key == key)
-    }
-
     /// Whether a record of the block is in a batch that is not complete, or not heard of.
     pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
         if self.cells.unheard.iter().any(|u| u.1 == key) {
@@ -293,8 +287,8 @@ impl Log {
                 continue;
             }
             // (At the end of a stop nothing is carried any more.)
-            let flushing = matches!(self.phase, Phase::Flushing { .. });
-            let last_room = carried && !front.spare || flushing;
+            let stops = matches!(self.phase, Phase::Flushing { .. });
+            let last_room = stops || carried && !front.spare;
             let last = self.batches.next_sequence - 1;
             let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {

@@ -5,6 +5,7 @@ use forebay_effect::IoError;
 
 use crate::batches::{Fill, Queue, Queued};
 use crate::geometry::Geometry;
+use crate::key::BlockKey;
 use crate::log::{Log, Phase};
 use crate::types::{Append, Event};
 
@@ -110,6 +111,11 @@ impl Log {
             !item.spare
         });
         self.queue.close_carried &= !self.queue.carried_is_empty();
+    }
+
+    /// Whether an append of the block waits, and is in no batch yet.
+    pub fn is_waiting(&self, key: BlockKey) -> bool {
+        self.queue.items.iter().any(|queued| queued.key == key)
     }
 
     /// Writes what was given to [`Log::carry`] and [`Log::reinsert`] so far, in a batch that may not be full.

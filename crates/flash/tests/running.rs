@@ -233,7 +233,7 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
 #[test]
 fn what_is_inserted_again_takes_only_room_to_spare() {
     let mut rig = Rig::formatted(tiny(), options());
-    let mut hear = |rig: &mut Rig, appended: &mut Vec<u64>, refused: &mut Vec<u64>| {
+    let hear = |rig: &mut Rig, appended: &mut Vec<u64>, refused: &mut Vec<u64>| {
         for event in rig.settle() {
             match event {
                 Event::Appended { ticket, .. } => appended.push(ticket),

@@ -157,7 +157,7 @@ impl Destager {
         let (mut taken, mut count) = (0, 0);
         for &(_, _, key) in hot.iter() {
             let id = tiers.blocks.entry_of(key);
-            let header = u32::from(count as u32 % together == 0);
+            let header = u32::from((count as u32).is_multiple_of(together));
             let more = geometry.payload_pages(tiers.blocks[id].flash_valid) + header;
             if taken + more > pages {
                 break;
