@@ -44,7 +44,7 @@ const PER_VOLUME: [Counter; 17] = [
 /// One metric of the whole server: name, kind, help, and its value.
 type Single = (&'static str, &'static str, &'static str, fn(&ServerStatus) -> f64);
 
-const SINGLE: [Single; 29] = [
+const SINGLE: [Single; 31] = [
     ("forebay_uptime_seconds", "gauge", "Since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
