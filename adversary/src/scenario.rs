@@ -2,8 +2,8 @@
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, ReplacementParameters,
-    VolumeConfig, WritePolicy,
+    Acknowledge, CacheConfig, FlashConfig, LogReplacement, Partial, ReplacementKind,
+    ReplacementParameters, VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -165,6 +165,8 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             blocks: geometry.slots - spare,
             regions_reserved: 1,
             recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
+            replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(3) as usize }],
+            promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
         }),
         shards: size.shards,
         extent_shift: match c.choose(3) {

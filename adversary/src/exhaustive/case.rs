@@ -188,6 +188,8 @@ impl Case {
                 blocks: 2,
                 regions_reserved: 1,
                 recovery_chunk_pages: 1,
+                replacement: forebay_cache::LogReplacement::Frequency,
+                promote_after: 1,
             }),
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,

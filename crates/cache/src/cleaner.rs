@@ -40,6 +40,8 @@ pub(crate) enum Phase {
     Syncing { left: u32 },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
+    /// What is worth keeping of the region, which is clean, is inserted again at the head of the log.
+    Reinserting,
     /// The region is clean, and waits for stamps which say that the stores have taken it over.
     Releasing,
 }

@@ -2,10 +2,10 @@
 //! destaged and synced; or its mappings are moved, or what is left of it is carried on.
 
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::Layout;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Geometry, Layout, LogStats};
 
-use crate::cache::{Cache, around};
+use crate::cache::{Cache, State, around};
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::pump::{CLEANER, FAILURES_MAX};
 use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, ShardContext, Target};
@@ -13,6 +13,18 @@ use crate::volume::SyncWaiter;
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
 const LOST_MAX: u64 = 16;
+
+/// Most bytes that are inserted again for each hundred that come to flash for the first time.
+const REINSERTED_PERCENT: u64 = 40;
+
+/// Pages of a region that may be inserted again: half of it, so that each region that is reclaimed makes room,
+/// and no more than keeps flash from being worn out by what it has already.
+fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
+    let first = log.payload_bytes - log.carried_bytes;
+    let left = (first / 100 * REINSERTED_PERCENT).saturating_sub(log.carried_bytes);
+    let pages = left / u64::from(geometry.page_size);
+    u64::from((geometry.usable_pages() - 1) / 2).min(pages) as u32
+}
 
 /// What a cleaning is about.
 fn target(active: &Cleaning) -> Target {
@@ -131,6 +143,7 @@ impl Cache {
                 true
             }
             Phase::Carrying => self.push_carry() | any,
+            Phase::Reinserting => self.push_reinsertions() | any,
             Phase::Stamping | Phase::Releasing => self.push_stamps() | any,
             _ => any,
         }
@@ -157,6 +170,48 @@ impl Cache {
         }
         if done {
             self.note_carried();
+            self.begin_release();
+        }
+        done
+    }
+
+    /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
+    fn begin_reinserting(&mut self, region: u32) {
+        let log = self.log.as_ref().expect("only a log has regions");
+        // (Who waits for an entry of the index waits for what the region holds.)
+        let short = self.shards.iter().any(Shard::waits_for_an_entry);
+        if log.layout() != Layout::Log || self.hurry || self.state != State::Ready || short {
+            return self.begin_release();
+        }
+        let geometry = *log.geometry();
+        let most = may_reinsert(log.stats(), &geometry);
+        let (mut left, mut shards) = (most, self.shards.len() as u32);
+        for shard in &mut self.shards {
+            let share = (region, left / shards);
+            left -= shard.reinsert_begin(&geometry, share, self.front.sabotage);
+            shards -= 1;
+        }
+        if left == most {
+            return self.begin_release();
+        }
+        if let Some(active) = &mut self.cleaner.active {
+            active.phase = Phase::Reinserting;
+        }
+    }
+
+    /// Pushes that on; true when it is over.
+    fn push_reinsertions(&mut self) -> bool {
+        let mut done = true;
+        for n in 0..self.shards.len() {
+            match self.shards[n].reinsert_step(&mut around!(self)) {
+                CarryState::Failed => {
+                    self.cleaner.active = None;
+                    return true;
+                }
+                state => done &= state == CarryState::Done,
+            }
+        }
+        if done {
             self.begin_release();
         }
         done
@@ -253,7 +308,7 @@ impl Cache {
         };
         if reclaims && result.is_ok() {
             self.front.stores.stuck = 0;
-            return self.begin_release();
+            return self.begin_reinserting(region);
         }
         let tentative = self.destaging.is_none() && failed != 0 && known;
         self.leave_region(result, tentative);

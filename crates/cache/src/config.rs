@@ -68,6 +68,46 @@ pub struct FlashConfig {
     pub regions_reserved: u32,
     /// Pages that recovery reads at once where it looks through payloads, at most.
     pub recovery_chunk_pages: u32,
+    /// Layout log: which records of a region that is to be used again are inserted again.
+    pub replacement: LogReplacement,
+    /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
+    /// read from flash each time.
+    pub promote_after: u8,
+}
+
+/// What becomes of the clean records of a region of the log that is to be used again. Those that are inserted
+/// again take half a region at most, and room that nothing else needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogReplacement {
+    /// They are dropped.
+    Fifo,
+    /// Those that were read from flash since they were written are inserted again, and count as unread then.
+    SecondChance,
+    /// Those that were read from flash at least [twice](LogReplacement::FREQUENT) are inserted again, those that
+    /// were read most first, and half of their readings are forgotten.
+    Frequency,
+}
+
+impl LogReplacement {
+    /// Readings from flash that make a record worth keeping, by frequency.
+    pub const FREQUENT: u8 = 2;
+    /// All of them.
+    pub const ALL: [LogReplacement; 3] =
+        [LogReplacement::Fifo, LogReplacement::SecondChance, LogReplacement::Frequency];
+
+    /// Readings from flash that a record needs to be inserted again; none is enough for FIFO.
+    pub(crate) fn uses_min(self) -> Option<u8> {
+        match self {
+            LogReplacement::Fifo => None,
+            LogReplacement::SecondChance => Some(1),
+            LogReplacement::Frequency => Some(LogReplacement::FREQUENT),
+        }
+    }
+
+    /// What a record that has been inserted again keeps of its readings.
+    pub(crate) fn aged(self, uses: u8) -> u8 {
+        if self == LogReplacement::Frequency { uses / 2 } else { 0 }
+    }
 }
 
 /// A volume to attach.

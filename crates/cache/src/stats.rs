@@ -63,10 +63,20 @@ pub struct CacheStats {
     pub left_on_flash: u64,
     /// Blocks moved from flash to DRAM.
     pub promotions: u64,
+    /// Blocks read from flash that did not move to DRAM, since they had not been read often enough.
+    pub read_through: u64,
     /// Blocks that left the cache.
     pub evictions: u64,
     /// Clean blocks dropped with their region.
     pub reclaim_dropped: u64,
+    /// Records that a newer one of their block, or nothing, took the place of before their region was reclaimed:
+    /// holes in the log until then.
+    pub records_outdated: u64,
+    /// Layout log: records that were inserted again when their region was reclaimed, and those that were
+    /// worth it and found no room.
+    pub reinserted: u64,
+    /// See `reinserted`.
+    pub reinsertions_refused: u64,
     /// Blocks destaged from flash to the backing store.
     pub destaged: u64,
     /// Pieces that waited for a transfer of their block.

@@ -309,7 +309,8 @@ impl Cache {
     /// What was left of a region has been carried on.
     pub(crate) fn note_carried(&mut self) {
         let Some(log) = &self.log else { return };
-        let others = log.stats().entries - self.stats.carried - self.stats.carried_lost;
+        let again = self.stats.carried + self.stats.carried_lost + self.stats.reinserted;
+        let others = log.stats().entries - again;
         let stores = &mut self.front.stores;
         stores.in_vain = if others == stores.entries { stores.in_vain + 1 } else { 0 };
         stores.entries = others;

@@ -194,6 +194,8 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             blocks: 4096,
             regions_reserved: 1,
             recovery_chunk_pages: 64,
+            replacement: forebay_cache::LogReplacement::Frequency,
+            promote_after: 1,
         }),
         write_policy: WritePolicy::WRITE_BACK,
         acknowledge: Acknowledge::Flash,

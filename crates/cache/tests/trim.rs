@@ -175,6 +175,8 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         blocks: 0,
         regions_reserved: 1,
         recovery_chunk_pages: 64,
+        replacement: forebay_cache::LogReplacement::Frequency,
+        promote_after: 1,
     };
     let config =
         CacheConfig { dram_blocks: 2, flash: Some(flash), ..config(WritePolicy::WRITE_THROUGH) };

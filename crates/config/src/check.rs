@@ -7,7 +7,9 @@ use forebay_model::Profile;
 
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
-use crate::sections::{Acknowledge, Distribution, Flash, OnStop, Shape, Volume, WritePolicy};
+use crate::sections::{
+    Acknowledge, Distribution, Flash, FlashLayout, OnStop, Shape, Volume, WritePolicy,
+};
 use crate::{Address, Config, Size};
 
 /// Block sizes that the cache serves.
@@ -150,6 +152,18 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
         ("flash.activity_extents", flash.activity_extents, extents_max(page)),
     ] {
         problems.unless((1..=most).contains(&value), key, format!("must be from 1 to {most}"));
+    }
+    let promote = flash.promote_after.unwrap_or(1);
+    problems.unless((1..=255).contains(&promote), "flash.promote_after", "must be from 1 to 255");
+    if flash.layout == FlashLayout::Slots {
+        let given = [
+            ("flash.replacement", flash.replacement.is_some()),
+            ("flash.promote_after", flash.promote_after.is_some()),
+        ];
+        for (key, given) in given {
+            let message = "is for the layout log: the layout slots replaces block by block";
+            problems.unless(!given, key, message);
+        }
     }
     let extent = flash.activity_extent.bytes();
     if !extent.is_power_of_two() || !(1 << 20..=1 << 30).contains(&extent) {

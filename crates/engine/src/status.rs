@@ -226,7 +226,7 @@ pub struct Tiers {
     pub flash_regions: u32,
     /// Of those, free now.
     pub flash_regions_free: u32,
-    /// Bytes written to flash for each byte of payload.
+    /// Bytes written to flash for each byte of payload that came there for the first time.
     pub flash_write_amplification: f64,
 }
 
@@ -236,7 +236,12 @@ pub struct Tiers {
 pub struct Events {
     pub demotions: u64,
     pub promotions: u64,
+    pub read_through: u64,
     pub evictions: u64,
+    pub reclaim_dropped: u64,
+    pub reinserted: u64,
+    pub reinsertions_refused: u64,
+    pub records_outdated: u64,
     pub destaged: u64,
     pub flash_corrupt: u64,
     pub transfer_errors: u64,
@@ -445,7 +450,12 @@ fn happened(e: &CacheStats) -> Events {
     Events {
         demotions: e.demotions,
         promotions: e.promotions,
+        read_through: e.read_through,
         evictions: e.evictions,
+        reclaim_dropped: e.reclaim_dropped,
+        reinserted: e.reinserted,
+        reinsertions_refused: e.reinsertions_refused,
+        records_outdated: e.records_outdated,
         destaged: e.destaged,
         flash_corrupt: e.flash_corrupt,
         transfer_errors: e.transfer_errors,

@@ -182,6 +182,14 @@ impl Activity {
         }
     }
 
+    /// Whether the block's record on flash is known to be stale.
+    pub fn is_stale(&self, key: BlockKey) -> bool {
+        self.find(key).is_some_and(|n| {
+            let (word, bit) = self.bit(n, key);
+            self.stale[word] & bit != 0
+        })
+    }
+
     /// A newer record of the block is behind everything appended so far.
     pub fn record_appended(&mut self, key: BlockKey) {
         if let Some(n) = self.find(key) {

@@ -32,13 +32,14 @@ pub(crate) struct Queued {
     pub valid: u16,
     pub dirty: u16,
     pub slot: Slot,
+    /// It is inserted again only if there is room to spare.
+    pub spare: bool,
 }
 
 /// Appends that are in no batch yet.
 pub(crate) struct Queue {
     pub items: VecDeque<Queued>,
-    /// What is carried on from a region being reclaimed: it comes before `items`, which may wait for
-    /// that region.
+    /// What is carried on, or inserted again, from a region being reclaimed, before `items`: they may wait for it.
     pub(crate) carried: VecDeque<Queued>,
     /// Nothing is to be added to what is carried for now.
     pub close_carried: bool,
@@ -157,6 +158,8 @@ struct Batch {
     writes: u32,
     /// Whether the region's header goes in front.
     opens_region: bool,
+    /// Its records stood on flash before.
+    carried: bool,
     region_sequence: u64,
     entries: Vec<InBatch>,
     sums_missing: usize,
@@ -204,6 +207,7 @@ impl Batches {
             pages: 0,
             writes: 0,
             opens_region: false,
+            carried: false,
             region_sequence: 0,
             entries: Vec::with_capacity(geometry.batch_entries_max as usize),
             sums_missing: 0,
@@ -252,12 +256,9 @@ impl Log {
         if self.sabotage.is(Bug::TombstoneForgotten) {
             return;
         }
-        self.queue.push(Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot });
-    }
-
-    /// Whether an append of the block waits, and is in no batch yet.
-    pub fn is_waiting(&self, key: BlockKey) -> bool {
-        self.queue.items.iter().any(|queued| queued.key == key)
+        let tombstone =
+            Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot, spare: false };
+        self.queue.push(tombstone);
     }
 
     /// Whether a record of the block is in a batch that is not complete, or not heard of.
@@ -279,9 +280,15 @@ impl Log {
             let carried = self.queue.carried.front().copied();
             let Some(front) = carried.or(self.queue.items.front().copied()) else { break };
             let carried = carried.is_some();
-            // (At the end of a stop nothing is carried any more.)
-            let last_room = carried || matches!(self.phase, Phase::Flushing { .. });
             let needed = 1 + self.geometry.payload_pages(front.valid);
+            if front.spare && !self.regions.has_room(needed) {
+                self.refuse_spare();
+                progress = true;
+                continue;
+            }
+            // (At the end of a stop nothing is carried any more.)
+            let stops = matches!(self.phase, Phase::Flushing { .. });
+            let last_room = stops || carried && !front.spare;
             let last = self.batches.next_sequence - 1;
             let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {
@@ -424,6 +431,7 @@ impl Log {
             pages,
             writes: 0,
             opens_region,
+            carried,
             region_sequence,
             entries: batch,
             sums_missing,
@@ -612,8 +620,9 @@ impl Log {
                     self.stats.entries += 1;
                     self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
                     if e.note.is_none() {
-                        self.stats.payload_bytes +=
-                            u64::from(self.geometry.payload_bytes(e.entry.valid));
+                        let bytes = u64::from(self.geometry.payload_bytes(e.entry.valid));
+                        self.stats.payload_bytes += bytes;
+                        self.stats.carried_bytes += if batch.carried { bytes } else { 0 };
                     }
                 }
                 if let Some(note) = &e.note {

@@ -1,9 +1,11 @@
-//! What is carried on from a region that is reclaimed, and what is taken back for want of room.
+//! What is carried on, or inserted again, from a region that is reclaimed, and what is taken back for want of
+//! room.
 
 use forebay_effect::IoError;
 
 use crate::batches::{Fill, Queue, Queued};
 use crate::geometry::Geometry;
+use crate::key::BlockKey;
 use crate::log::{Log, Phase};
 use crate::types::{Append, Event};
 
@@ -80,9 +82,45 @@ impl Log {
         self.pump();
     }
 
-    /// Writes what was given to [`Log::carry`] so far, in a batch that may not be full.
+    /// Appends a clean record of a region that is being reclaimed once more, because it is worth keeping:
+    /// as [`Log::carry`] does, but only while there is room that nothing else may need, or else
+    /// [`Event::AppendRefused`] comes. The region must not be given back before either has.
+    ///
+    /// # Panics
+    /// As [`Log::carry`].
+    pub fn reinsert(&mut self, append: Append) {
+        assert!(self.geometry.slots == 0, "cells stay when their region goes");
+        let ticket = append.ticket;
+        // (What was written past the log is newer than any record that stands there.)
+        let stale = self.activity.is_stale(append.key);
+        if self.error.is_none() && (stale || !matches!(self.phase, Phase::Running)) {
+            return self.events.push_back(Event::AppendRefused { ticket });
+        }
+        let Some(queued) = self.admit(&append, self.refusal()) else { return };
+        self.queue.carry(Queued { spare: true, ..queued });
+        self.pump();
+    }
+
+    /// There is no room for what is inserted again.
+    pub(crate) fn refuse_spare(&mut self) {
+        let events = &mut self.events;
+        self.queue.carried.retain(|item| {
+            if let (true, Some(ticket)) = (item.spare, item.ticket) {
+                events.push_back(Event::AppendRefused { ticket });
+            }
+            !item.spare
+        });
+        self.queue.close_carried &= !self.queue.carried_is_empty();
+    }
+
+    /// Whether an append of the block waits, and is in no batch yet.
+    pub fn is_waiting(&self, key: BlockKey) -> bool {
+        self.queue.items.iter().any(|queued| queued.key == key)
+    }
+
+    /// Writes what was given to [`Log::carry`] and [`Log::reinsert`] so far, in a batch that may not be full.
     pub fn close_carried(&mut self) {
-        self.queue.close_carried = true;
+        self.queue.close_carried = !self.queue.carried_is_empty();
         self.pump();
     }
 

@@ -212,7 +212,8 @@ impl Log {
             self.events.push_back(Event::AppendFailed { ticket, error });
             return None;
         }
-        Some(Queued { serial: 0, ticket: Some(ticket), key, valid, dirty, slot })
+        let (serial, ticket, spare) = (0, Some(ticket), false);
+        Some(Queued { serial, ticket, key, valid, dirty, slot, spare })
     }
 
     /// Writes what is open as soon as no batch is being written.

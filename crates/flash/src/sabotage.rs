@@ -65,11 +65,13 @@ pub enum Bug {
     PolicyToldTwice,
     /// Cache: a cell is used again between the choice of its record for cleaning and the cleaning.
     ChosenCellsUsedAgain,
+    /// Cache: a record is inserted again behind a newer one of its block that is being written.
+    ReinsertedOverNewer,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 29] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -98,6 +100,7 @@ impl Bug {
         Bug::DestageLosesSight,
         Bug::PolicyToldTwice,
         Bug::ChosenCellsUsedAgain,
+        Bug::ReinsertedOverNewer,
     ];
 }
 

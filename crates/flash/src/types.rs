@@ -254,9 +254,11 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
-    /// The record was not written, because [`Log::take_back`] was called; its slot is free again.
+    /// The record was not written, because [`Log::take_back`] was called, or because [`Log::reinsert`] found no
+    /// room to spare; its slot is free again.
     ///
     /// [`Log::take_back`]: crate::Log::take_back
+    /// [`Log::reinsert`]: crate::Log::reinsert
     AppendRefused {
         /// As given.
         ticket: u64,
@@ -632,6 +634,9 @@ pub struct LogStats {
     pub batches: u64,
     /// Payload bytes appended, without padding.
     pub payload_bytes: u64,
+    /// Those of them that had stood on flash before: carried on, or inserted again, when their region was
+    /// reclaimed.
+    pub carried_bytes: u64,
     /// Pages of payload written, padding included.
     pub payload_pages: u64,
     /// Header pages written, of batches and regions, and pages of directories.
@@ -665,13 +670,14 @@ pub struct LogStats {
 }
 
 impl LogStats {
-    /// Bytes written to flash per payload byte; 1 while nothing was appended.
+    /// Bytes written to flash per byte of payload that came there for the first time; 1 while nothing has.
     pub fn write_amplification(&self) -> f64 {
-        if self.payload_bytes == 0 {
+        if self.payload_bytes == self.carried_bytes {
             return 1.0;
         }
         let pages = self.payload_pages + self.header_pages + self.superblock_pages;
-        pages as f64 * f64::from(self.page_size) / self.payload_bytes as f64
+        let first = self.payload_bytes - self.carried_bytes;
+        pages as f64 * f64::from(self.page_size) / first as f64
     }
     /// Fraction of the regions in use.
     pub fn utilisation(&self) -> f64 {

@@ -231,6 +231,55 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
 }
 
 #[test]
+fn what_is_inserted_again_takes_only_room_to_spare() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let hear = |rig: &mut Rig, appended: &mut Vec<u64>, refused: &mut Vec<u64>| {
+        for event in rig.settle() {
+            match event {
+                Event::Appended { ticket, .. } => appended.push(ticket),
+                Event::AppendRefused { ticket } => refused.push(ticket),
+                Event::Reclaim { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let (mut appended, mut refused) = (Vec::new(), Vec::new());
+    rig.append(0, key(0), 1, true);
+    hear(&mut rig, &mut appended, &mut refused);
+    rig.reinsert(100, key(0), 2);
+    hear(&mut rig, &mut appended, &mut refused);
+    assert_eq!((&*appended, &*refused), (&[0, 100][..], &[][..]), "there is room");
+    assert!(rig.log.stats().carried_bytes == u64::from(rig.log.payload_bytes(tiny().full_mask())));
+    for n in 1..40 {
+        rig.append(n, key(n), 1, true);
+        hear(&mut rig, &mut appended, &mut refused);
+    }
+    let waits = appended.len() as u64 - 1;
+    assert!(rig.log.is_waiting(key(waits)), "who appends waits for a region");
+    rig.reinsert(101, key(1), 2);
+    rig.reinsert(102, key(2), 2);
+    hear(&mut rig, &mut appended, &mut refused);
+    assert_eq!(refused, [101, 102], "the region that is kept is not for them");
+    assert_eq!(appended.len() as u64 - 1, waits);
+    // It is for what must be carried on.
+    rig.carry(103, key(3), 2);
+    hear(&mut rig, &mut appended, &mut refused);
+    assert_eq!(appended.last(), Some(&103));
+}
+
+#[test]
+fn a_log_that_stops_takes_nothing_again() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, true);
+    rig.settle();
+    rig.log.stop();
+    rig.reinsert(1, key(0), 2);
+    let events = rig.settle();
+    assert!(events.contains(&Event::AppendRefused { ticket: 1 }), "{events:?}");
+    assert!(events.contains(&Event::Stopped { result: Ok(()) }), "{events:?}");
+}
+
+#[test]
 fn asking_for_a_region_gives_even_the_one_being_filled() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.log.reclaim();

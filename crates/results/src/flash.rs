@@ -10,7 +10,7 @@ pub struct FlashResult {
     pub regions: u32,
     /// Share of them in use.
     pub utilisation: f64,
-    /// Bytes written for each byte of payload.
+    /// Bytes written for each byte of payload that came to flash for the first time.
     pub write_amplification: f64,
     /// Bytes of blocks written, without headers and padding.
     pub payload_bytes: u64,
@@ -22,6 +22,14 @@ pub struct FlashResult {
     pub syncs: u64,
     /// Regions reclaimed.
     pub regions_reclaimed: u64,
+    /// Bytes of the payload that had stood on flash before: of records inserted again, or carried on.
+    pub carried_bytes: u64,
+    /// Bytes of headers and of directories written.
+    pub header_bytes: u64,
+    /// Bytes of superblocks written.
+    pub superblock_bytes: u64,
+    /// Bytes left unwritten at the end of regions.
+    pub skipped_bytes: u64,
 }
 
 impl From<&LogStats> for FlashResult {
@@ -35,6 +43,10 @@ impl From<&LogStats> for FlashResult {
             batches: log.batches,
             syncs: log.syncs,
             regions_reclaimed: log.regions_reclaimed,
+            carried_bytes: log.carried_bytes,
+            header_bytes: log.header_pages * u64::from(log.page_size),
+            skipped_bytes: log.pages_skipped * u64::from(log.page_size),
+            superblock_bytes: log.superblock_pages * u64::from(log.page_size),
         }
     }
 }

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementParameters, WritePolicy,
+    Acknowledge, CacheConfig, FlashConfig, LogReplacement, Partial, ReplacementParameters,
+    WritePolicy,
 };
 use forebay_config as words;
 use forebay_config::Config;
 use forebay_flash::{Geometry, GeometryError, Options};
 use forebay_replacement::ParameterError;
 
+/// The reading of a block from flash at which it moves to memory; `docs/simulation.md` has the measurements.
+const PROMOTE_AFTER: u32 = 1;
 /// Slots for copies under way, for each shard.
 const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
 /// Blocks that the index of a cache has room for.
@@ -164,12 +167,19 @@ fn flash_config(
     let entries = pages / u64::from(geometry.block_pages());
     check_blocks(entries, FLASH)?;
     let entries = entries as u32;
+    let replacement = match flash.replacement {
+        None | Some(words::FlashReplacement::Frequency) => LogReplacement::Frequency,
+        Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
+        Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
+    };
     let mut flash = FlashConfig {
         geometry,
         entries_max: entries,
         blocks: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
+        replacement,
+        promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
     };
     count_cells(&mut flash);
     Ok(flash)

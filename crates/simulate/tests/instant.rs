@@ -21,7 +21,12 @@ use forebay_trace::{Batch, OpenOptions, open};
 const WRITE_POLICIES: [&str; 4] = ["write-through", "write-back", "read-only", "write-only"];
 
 /// The flash tier: its size, and another line about it.
-const LAYOUTS: [(Option<&str>, &str); 3] = [
+const LAYOUTS: [(Option<&str>, &str); 5] = [
+    (
+        Some("4MiB"),
+        "region_size = '256KiB'\nbatch_size = '64KiB'\nreplacement = 'second-chance'\npromote_after = 2",
+    ),
+    (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'\nreplacement = 'fifo'"),
     (None, ""),
     (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'"),
     (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'\nlayout = 'slots'"),

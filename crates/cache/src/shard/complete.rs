@@ -205,8 +205,12 @@ impl Shard {
         match end {
             Ok(true) if destage => self.destager.record_read(&mut self.tiers, context, t),
             Ok(true) => {
-                context.stats.promotions += 1;
                 let bounce = self.tiers.transfers[t].bounce;
+                let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
+                match self.tiers.is_passing(id) {
+                    true => context.stats.read_through += 1,
+                    false => context.stats.promotions += 1,
+                }
                 self.finish(context, t, |tiers, context, id| {
                     let mask = tiers.blocks[id].flash_valid;
                     if let Some(from) = bounce {
@@ -308,8 +312,13 @@ impl Shard {
     }
 
     /// The log has no room for a record, and its store fails: it was not written, and stays dirty, or
-    /// leaves memory if it was clean.
+    /// leaves memory if it was clean. Or it has none for one that was to be inserted again.
     pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: u32) {
+        if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
+            self.destager.reinsertion_refused(&self.tiers, context, t);
+            self.finish(context, t, |_, _, _| {});
+            return self.tiers.transfers.close_runs(context);
+        }
         context.stats.appends_refused += 1;
         self.waiting.end_applied(
             &mut self.tiers.transfers[t].waiters,

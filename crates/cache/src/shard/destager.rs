@@ -100,7 +100,7 @@ impl Destager {
             chosen: Vec::with_capacity(region_pages as usize),
             depth: config.destage_depth.min(bounces as u32),
             stretches: Slab::new(config.destage_depth),
-            carrying: Carrying::default(),
+            carrying: Carrying::new(region_pages),
             members_scratch: Vec::with_capacity(64),
             segments_scratch: Vec::with_capacity(64),
         }
@@ -108,7 +108,7 @@ impl Destager {
 
     pub fn memory_bytes(&self) -> u64 {
         let chosen = self.chosen.capacity() * size_of::<(BlockKey, Position)>();
-        self.stretches.memory_bytes() + chosen as u64
+        self.stretches.memory_bytes() + chosen as u64 + self.carrying.memory_bytes()
     }
 
     /// The job under way.

@@ -19,6 +19,8 @@ use crate::waiters::Piece;
 #[derive(Debug)]
 pub(super) struct Dram {
     replacement: Replacement,
+    /// Frames (bits) of blocks that are read from flash without coming in: they leave when they have been read.
+    passing: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
     /// Accesses that the policy has been told of.
@@ -32,6 +34,7 @@ impl Dram {
     pub fn new(config: &CacheConfig, frames: u32, capacity: u32) -> Dram {
         Dram {
             replacement: Replacement::new(frames, capacity, &config.replacement),
+            passing: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
             told: 0,
             positions: Positions::new(&config.replacement, capacity),
@@ -77,7 +80,7 @@ impl Dram {
 
     pub fn memory_bytes(&self) -> u64 {
         let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
-        self.replacement.metadata_bytes() + positions
+        self.replacement.metadata_bytes() + positions + size_of_val(&*self.passing) as u64
     }
 
     // ---- intervals of hit ratios ----
@@ -148,6 +151,20 @@ impl Dram {
             Some(positions) => hint(positions, volume, offset),
         };
         self.replacement.insert(frame, key.0, hint);
+    }
+
+    // ---- blocks that pass ----
+
+    /// The frame is used on the way from flash to a client (or not any more).
+    pub fn set_passing(&mut self, frame: u32, passing: bool) {
+        let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
+        self.passing[word] = self.passing[word] & !bit | if passing { bit } else { 0 };
+    }
+
+    /// Whether the frame is used on the way from flash to a client.
+    #[inline]
+    pub fn is_passing(&self, frame: u32) -> bool {
+        self.passing[(frame / 64) as usize] >> (frame % 64) & 1 != 0
     }
 
     // ---- victims ----

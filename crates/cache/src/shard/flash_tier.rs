@@ -10,7 +10,7 @@ use forebay_flash::{BlockKey, Log, Position};
 use super::blocks::{Blocks, FlashRecord};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX, volume_bit};
-use crate::config::FlashConfig;
+use crate::config::{FlashConfig, LogReplacement};
 use crate::flash_replacement::FlashReplacement;
 use crate::index::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 pub(crate) use moves::MoveState;
@@ -39,6 +39,11 @@ pub(super) struct FlashTier {
     regions: Regions,
     /// Blocks whose dirty record could not be read, the first of them.
     unreadable: Vec<BlockKey>,
+    /// Layout log: how often each block's record was read from flash, by entry; which records are inserted
+    /// again for that; and at which reading their blocks move to DRAM.
+    uses: Box<[u8]>,
+    policy: LogReplacement,
+    promote_after: u8,
     /// Layout slots: who gives way.
     replacement: Option<FlashReplacement>,
     /// From the choice of what is cleaned to the end of that.
@@ -52,13 +57,14 @@ pub(super) struct FlashTier {
 }
 
 impl FlashTier {
-    /// `entries`: those of the index that are there for blocks on flash.
+    /// `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
     pub fn new(
         shard: u8,
         config: Option<&FlashConfig>,
-        entries: u32,
+        (entries, all): (u32, u32),
         replacement: Option<FlashReplacement>,
     ) -> FlashTier {
+        let in_log = config.is_some() && replacement.is_none();
         FlashTier {
             shard,
             exists: config.is_some(),
@@ -72,6 +78,9 @@ impl FlashTier {
             failing: 0,
             regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
+            uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
+            policy: config.map_or(LogReplacement::Fifo, |f| f.replacement),
+            promote_after: config.map_or(1, |f| f.promote_after),
             replacement,
             holding_cells: false,
             held_cells: Vec::new(),
@@ -82,7 +91,7 @@ impl FlashTier {
 
     pub fn memory_bytes(&self) -> u64 {
         let replacement = self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
-        replacement + self.regions.memory_bytes()
+        replacement + self.regions.memory_bytes() + size_of_val(&*self.uses) as u64
     }
 
     /// Entries of the index that are there for blocks on flash.
@@ -184,8 +193,21 @@ impl FlashTier {
 
     // ---- records ----
 
-    /// The block has another newest record (or none any more).
+    /// The block has another newest record (or none any more), with other contents: the older one leaves a hole in
+    /// its region.
     pub fn set_record(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        to: Option<FlashRecord>,
+    ) {
+        context.stats.records_outdated += u64::from(blocks[id].position().is_some());
+        self.put_record(blocks, context, id, to);
+    }
+
+    /// The block's record stands elsewhere, or nowhere any more.
+    fn put_record(
         &mut self,
         blocks: &mut Blocks,
         context: &mut ShardContext<'_>,
@@ -215,6 +237,9 @@ impl FlashTier {
             }
         }
         blocks.set_record(id, to);
+        if let Some(uses) = self.uses.get_mut(id as usize) {
+            *uses = 0;
+        }
         if let Some(record) = to {
             let log = context.log.as_deref().expect("a record needs a log");
             let region = log.region_of(record.position);
@@ -248,6 +273,46 @@ impl FlashTier {
         *owed = if comes { *owed + 1 } else { *owed - 1 };
         let owed = *owed;
         context.front.stores.note_dirty(volume, owed);
+    }
+
+    // ---- use counts: the layout log ----
+
+    /// The block's record is read from flash.
+    #[inline]
+    pub fn note_use(&mut self, id: EntryId) {
+        if let Some(uses) = self.uses.get_mut(id as usize) {
+            *uses = uses.saturating_add(1);
+        }
+    }
+
+    /// Whether the next reading from flash is to bring the block into DRAM.
+    #[inline]
+    pub fn promotes(&self, id: EntryId) -> bool {
+        self.uses.get(id as usize).is_none_or(|&uses| uses.saturating_add(1) >= self.promote_after)
+    }
+
+    /// How often the block's record was read, if that makes it worth being inserted again.
+    pub fn worth(&self, id: EntryId) -> Option<u8> {
+        let uses = *self.uses.get(id as usize)?;
+        self.policy.uses_min().filter(|&least| uses >= least).map(|_| uses)
+    }
+
+    /// Whether of records that are worth it those come first that were read most.
+    pub fn takes_hottest(&self) -> bool {
+        self.policy == LogReplacement::Frequency
+    }
+
+    /// The block's record stands at the head of the log, as it was.
+    pub fn reinserted(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        to: FlashRecord,
+    ) {
+        let uses = self.uses[id as usize];
+        self.put_record(blocks, context, id, Some(to));
+        self.uses[id as usize] = self.policy.aged(uses);
     }
 
     /// The block's record is void.
@@ -288,7 +353,7 @@ impl FlashTier {
         while let Some(id) = self.regions.first(region) {
             assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
-            self.set_record(blocks, context, id, None);
+            self.put_record(blocks, context, id, None);
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             forgotten |= self.forget_if_empty(blocks, id);
         }

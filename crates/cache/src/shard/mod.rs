@@ -33,7 +33,7 @@ mod waiting;
 
 use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
-use forebay_flash::sabotage::Bug;
+use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{BlockKey, Geometry, Log, Position};
 
 use crate::config::CacheConfig;
@@ -350,6 +350,22 @@ impl Shard {
     /// Pushes that on.
     pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         self.destager.carry_step(&mut self.tiers, context)
+    }
+
+    /// Chooses which clean records of a region (the first of `of`) are inserted again, in so many pages of the
+    /// log at most (the second); how many they take.
+    pub fn reinsert_begin(
+        &mut self,
+        geometry: &Geometry,
+        of: (u32, u32),
+        sabotage: Sabotage,
+    ) -> u32 {
+        self.destager.reinsert_begin(&self.tiers, geometry, of, sabotage)
+    }
+
+    /// Pushes that on.
+    pub fn reinsert_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
+        self.destager.reinsert_step(&mut self.tiers, context)
     }
 
     // ---- flushes ----

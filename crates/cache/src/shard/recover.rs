@@ -110,6 +110,8 @@ mod tests {
             blocks: 1,
             regions_reserved: 1,
             recovery_chunk_pages: 1,
+            replacement: crate::config::LogReplacement::Frequency,
+            promote_after: 1,
         };
         let config = CacheConfig {
             dram_blocks: 1,

@@ -96,7 +96,7 @@ impl Tiers {
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             dram: Dram::new(config, frames, share(config.dram_blocks)),
-            flash: FlashTier::new(shard, config.flash.as_ref(), on_flash, replacement),
+            flash: FlashTier::new(shard, config.flash.as_ref(), (on_flash, entries), replacement),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             policy: config.write_policy,
@@ -175,7 +175,8 @@ impl Tiers {
         id: EntryId,
         piece: &mut Piece,
     ) -> bool {
-        if self.blocks[id].frame().is_some() {
+        if let Some(frame) = self.blocks[id].frame() {
+            self.stay(context, id, frame, piece);
             return true;
         }
         let taken = match self.blocks.take_frame(id) {
@@ -205,6 +206,30 @@ impl Tiers {
         true
     }
 
+    /// A block that only passes through memory stays there after all, for `piece`.
+    fn stay(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        frame: Frame,
+        piece: &mut Piece,
+    ) {
+        let local = self.blocks.local(frame);
+        if self.dram.is_passing(local) {
+            self.dram.set_passing(local, false);
+            self.blocks[id].clear(LEAVING);
+            let key = self.blocks[id].key();
+            self.make_room(context, Some(key));
+            self.dram.enter_for(local, key, piece);
+        }
+    }
+
+    /// Whether the block is in memory only on its way from flash to a client.
+    pub fn is_passing(&self, id: EntryId) -> bool {
+        let frame = self.blocks[id].frame();
+        frame.is_some_and(|frame| self.dram.is_passing(self.blocks.local(frame)))
+    }
+
     /// A client's access found the block, perhaps on its way out.
     fn used(
         &mut self,
@@ -213,6 +238,7 @@ impl Tiers {
         frame: Frame,
         piece: &mut Piece,
     ) {
+        self.stay(context, id, frame, piece);
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
@@ -239,8 +265,11 @@ impl Tiers {
         e.set_frame(None);
         e.valid = 0;
         e.clear(LEAVING);
-        if !leaving {
-            self.dram.remove(self.blocks.local(frame));
+        let local = self.blocks.local(frame);
+        if leaving {
+            self.dram.set_passing(local, false);
+        } else {
+            self.dram.remove(local);
         }
         self.blocks.free_frame(frame);
         self.flash.update_residence(&self.blocks, id, false);
@@ -326,7 +355,7 @@ impl Tiers {
         }
         let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
         if recorded && e.valid & !e.flash_valid == 0 {
-            context.stats.left_on_flash += 1;
+            context.stats.left_on_flash += u64::from(!self.is_passing(id));
             self.release_frame(id);
             return;
         }

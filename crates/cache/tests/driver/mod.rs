@@ -168,6 +168,8 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             blocks: 48,
             regions_reserved: 1,
             recovery_chunk_pages: 64,
+            replacement: forebay_cache::LogReplacement::Frequency,
+            promote_after: 1,
         }),
         ..CacheConfig::dram_only(4)
     }

@@ -26,6 +26,14 @@ section! {
         /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
         /// layout slots always keeps one.
         regions_reserved: u32 = 2;
+        /// Which records of a region are kept when it is reclaimed, in the layout log: they are written again at
+        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. The layout slots,
+        /// which replaces block by block, in the order of use, does not take it.
+        replacement: Option<FlashReplacement> = unset;
+        /// The reading of a block from flash at which it moves to memory, 1 to 255, in the layout log. Until
+        /// then it is read from flash each time, and takes nobody's place in memory. Unset means 1. The
+        /// layout slots does not take it.
+        promote_after: Option<u32> = unset;
         /// The most data that is written as one batch with one header.
         batch_size: Size = "1MiB";
         /// Most batches being written at once, 1 to 255.
@@ -39,6 +47,19 @@ section! {
         activity_extents: u32 = 1024;
         /// A `[shape.NAME]` or a device by name, such as "san", to slow it down to.
         shape: Option<String> = unset;
+    }
+}
+
+choice! {
+    /// Which records of the log are kept when their region is reclaimed.
+    pub enum FlashReplacement: "replacement on flash" {
+        /// None: first in, first out.
+        Fifo = "fifo",
+        /// Those that were read from flash since they were written, once for each such time.
+        SecondChance = "second-chance",
+        /// Those that were read from flash twice or more, those that were read most first; half of the readings
+        /// count the next time.
+        Frequency = "frequency",
     }
 }
 

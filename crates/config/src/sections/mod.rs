@@ -8,7 +8,7 @@ mod shape;
 mod volume;
 
 pub use cache::{Acknowledge, Cache, Order, Partial, TierRelation, WritePolicy};
-pub use flash::{Flash, FlashLayout};
+pub use flash::{Flash, FlashLayout, FlashReplacement};
 pub use policies::{
     Admission, AdmissionPolicy, Dedup, Flush, FlushPolicy, Lookup, OnStop, Qos, QosPolicy,
     Replacement, ReplacementPolicy, Workers,

@@ -368,6 +368,15 @@ impl Rig {
         self.log.close_carried();
     }
 
+    /// The same for a clean record that is inserted again.
+    pub fn reinsert(&mut self, ticket: u64, key: BlockKey, version: u64) {
+        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
+        self.fill(slot.0, key, version);
+        let valid = self.geometry.full_mask();
+        self.log.reinsert(Append { ticket, key, valid, dirty: 0, slot, urgent: true });
+        self.log.close_carried();
+    }
+
     /// Reads a record's payload; `None` if its checksum fails.
     pub fn read(&self, key: BlockKey, p: Position, valid: u16, checksum: u32) -> Option<Vec<u8>> {
         let at = self.log.byte_offset(p) as usize;

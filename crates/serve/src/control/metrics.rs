@@ -44,7 +44,7 @@ const PER_VOLUME: [Counter; 17] = [
 /// One metric of the whole server: name, kind, help, and its value.
 type Single = (&'static str, &'static str, &'static str, fn(&ServerStatus) -> f64);
 
-const SINGLE: [Single; 29] = [
+const SINGLE: [Single; 31] = [
     ("forebay_uptime_seconds", "gauge", "Since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
@@ -82,6 +82,18 @@ const SINGLE: [Single; 29] = [
     ("forebay_promoted_blocks_total", "counter", "Blocks moved from flash to memory", |s| {
         s.cache.events.promotions as f64
     }),
+    (
+        "forebay_read_through_blocks_total",
+        "counter",
+        "Blocks read from flash that stayed there",
+        |s| s.cache.events.read_through as f64,
+    ),
+    (
+        "forebay_reinserted_blocks_total",
+        "counter",
+        "Blocks kept on flash when their region was reclaimed",
+        |s| s.cache.events.reinserted as f64,
+    ),
     ("forebay_evicted_blocks_total", "counter", "Blocks that left the cache", |s| {
         s.cache.events.evictions as f64
     }),

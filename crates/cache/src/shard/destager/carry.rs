@@ -7,13 +7,18 @@
 //! must outlive its region: else the backing store's older version would come to light. So it is
 //! written down at the head of the log, in an entry without a payload, and that moves on in the same
 //! way whenever the log comes round, until somebody writes the block.
+//!
+//! Clean records that were read from flash often are *inserted again*: the same steps, for other reasons, and with
+//! other rules. Nobody needs them, so none is waited for, and the log takes them only where there is room to
+//! spare. Half a region at most is inserted again, so that each region that is reclaimed makes room.
 
 use forebay_effect::IoError;
+use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
 use super::Destager;
 use crate::frames::Frame;
-use crate::index::{Entry, EntryId, UNREADABLE};
+use crate::index::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::shard::blocks::FlashRecord;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
@@ -48,14 +53,31 @@ pub(crate) struct Owed {
     pub pages: u64,
 }
 
-/// What is being carried on.
+/// What is being carried on, or inserted again.
 #[derive(Debug, Default)]
 pub(super) struct Carrying {
+    /// Records to be inserted again, the first to be taken last, by how often they were read.
+    hot: Vec<(u8, Position, BlockKey)>,
+    /// That is what is being done; and whether a batch of them is closed.
+    again: bool,
+    closed: bool,
+    /// Of which a transfer is under way.
     blocks: Vec<BlockKey>,
     /// One of them could not be read.
     unread: bool,
     /// Those of them that are being read.
     reads: u32,
+}
+
+impl Carrying {
+    /// For regions of so many pages.
+    pub fn new(region_pages: u32) -> Carrying {
+        Carrying { hot: Vec::with_capacity(region_pages as usize), ..Carrying::default() }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        (self.hot.capacity() * size_of::<(u8, Position, BlockKey)>()) as u64
+    }
 }
 
 impl Destager {
@@ -74,7 +96,7 @@ impl Destager {
             }
         }
         self.chosen = left;
-        self.carrying.unread = false;
+        (self.carrying.unread, self.carrying.again) = (false, false);
     }
 
     /// Pushes that on.
@@ -111,6 +133,90 @@ impl Destager {
         state
     }
 
+    /// Chooses which clean records of a region are inserted again: those that are worth most, in `pages` pages of the
+    /// log at most. How many they take.
+    pub fn reinsert_begin(
+        &mut self,
+        tiers: &Tiers,
+        geometry: &Geometry,
+        (region, pages): (u32, u32),
+        sabotage: Sabotage,
+    ) -> u32 {
+        let hot = &mut self.carrying.hot;
+        hot.clear();
+        for id in tiers.flash.blocks_of(&tiers.blocks, region) {
+            let e = &tiers.blocks[id];
+            if let (true, Some(uses)) = (is_reinsertable(e, sabotage), tiers.flash.worth(id)) {
+                let position = e.position().expect("an entry of a region has a record");
+                let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
+                hot.push((rank, position, e.key()));
+            }
+        }
+        hot.sort_unstable();
+        let together = reinsertions(tiers, geometry) as u32;
+        let (mut taken, mut count) = (0, 0);
+        for &(_, _, key) in hot.iter() {
+            let id = tiers.blocks.entry_of(key);
+            let header = u32::from((count as u32).is_multiple_of(together));
+            let more = geometry.payload_pages(tiers.blocks[id].flash_valid) + header;
+            if taken + more > pages {
+                break;
+            }
+            (taken, count) = (taken + more, count + 1);
+        }
+        hot.truncate(count);
+        // (In the order of the log, so that neighbours are read one after the other.)
+        hot.sort_unstable_by_key(|&(_, position, _)| core::cmp::Reverse(position));
+        (self.carrying.again, self.carrying.closed) = (true, false);
+        taken
+    }
+
+    /// Pushes that on.
+    pub fn reinsert_step(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+    ) -> CarryState {
+        if tiers.flash.log_failed() {
+            return CarryState::Failed;
+        }
+        let log = context.log.as_deref().expect("a record needs a log");
+        let together = reinsertions(tiers, log.geometry());
+        if self.carrying.blocks.is_empty() {
+            self.carrying.closed = false;
+        }
+        while !self.carrying.closed
+            && self.carrying.blocks.len() < together
+            && tiers.transfers.bounces_free() > 0
+            && let Some((_, position, key)) = self.carrying.hot.pop()
+        {
+            let id = tiers.blocks.find_at(key, position);
+            let sabotage = context.front.sabotage;
+            if let Some(id) = id.filter(|&id| is_reinsertable(&tiers.blocks[id], sabotage)) {
+                self.carry(tiers, context, id, position);
+            }
+        }
+        if self.carrying.blocks.is_empty() {
+            // (If there are more, others hold the frames, and will give them back.)
+            let done = self.carrying.hot.is_empty();
+            self.carrying.again = !done;
+            return if done { CarryState::Done } else { CarryState::Busy };
+        }
+        if self.carrying.reads == 0 && !self.carrying.closed {
+            self.carrying.closed = true;
+            context.log.as_deref_mut().expect("a record needs a log").close_carried();
+        }
+        CarryState::Busy
+    }
+
+    /// The log has no room to spare for a record, nor for any other that was to be inserted again.
+    pub fn reinsertion_refused(&mut self, tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
+        let key = tiers.transfers[t].key;
+        self.carrying.blocks.retain(|&carried| carried != key);
+        context.stats.reinsertions_refused += 1 + self.carrying.hot.len() as u64;
+        self.carrying.hot.clear();
+    }
+
     fn may_carry(&self, tiers: &Tiers, context: &ShardContext<'_>, id: EntryId) -> bool {
         let e = &tiers.blocks[id];
         let place = if is_lost(e) {
@@ -130,7 +236,7 @@ impl Destager {
     ) {
         let e = &tiers.blocks[id];
         let (key, dirty) = (e.key(), e.flash_dirty);
-        let lost = is_lost(e);
+        let lost = !self.carrying.again && is_lost(e);
         let kind = match lost {
             true => Kind::Carry { position, valid: 0, dirty },
             false => Kind::CarryRead { position },
@@ -141,7 +247,7 @@ impl Destager {
         };
         self.carrying.blocks.push(key);
         if lost {
-            return hand_on(tiers, context, t, Frame(u32::MAX));
+            return hand_on(tiers, context, t, Frame(u32::MAX), false);
         }
         let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
         tiers.transfers[t].bounce = Some(bounce);
@@ -162,16 +268,18 @@ impl Destager {
         self.carrying.reads -= 1;
         let key = tiers.transfers[t].key;
         // (While it was read, a newer record may have come into a batch.)
-        let id = tiers.blocks.find(key).filter(|&id| comes_before(tiers, context, id, Some(t)));
+        let careless = context.front.sabotage.is(Bug::ReinsertedOverNewer);
+        let comes_before = |&id: &EntryId| careless || comes_before(tiers, context, id, Some(t));
+        let id = tiers.blocks.find(key).filter(comes_before);
         if let (Ok(true), Some(id)) = (end, id) {
             let e = &tiers.blocks[id];
             let (valid, dirty) = (e.flash_valid, e.flash_dirty);
             tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
             let frame = tiers.transfers[t].bounce.expect("a record was read");
-            hand_on(tiers, context, t, frame);
+            hand_on(tiers, context, t, frame, self.carrying.again);
             return false;
         }
-        if end.is_err() {
+        if end.is_err() && !self.carrying.again {
             self.carrying.unread = true;
             tiers.flash.note_unreadable(&mut tiers.blocks, key);
         }
@@ -194,6 +302,13 @@ impl Destager {
         let id = tiers.blocks.find_at(key, from);
         let log = context.log.as_deref().expect("a record needs a log");
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
+        if self.carrying.again {
+            if let Some(id) = id {
+                context.stats.reinserted += 1;
+                tiers.flash.reinserted(&mut tiers.blocks, context, id, to);
+            }
+            return None;
+        }
         if let Some(id) = id {
             context.stats.carried_lost += u64::from(to.valid == 0);
             context.stats.carried += u64::from(to.valid != 0);
@@ -243,6 +358,23 @@ pub(in crate::shard) fn batch(tiers: &Tiers, geometry: &Geometry) -> usize {
     (most.max(1) as usize).min(CARRY_BATCH).min(tiers.transfers.bounces())
 }
 
+/// Records that are inserted again together: half the frames that they pass through, so that others find some.
+fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
+    let most =
+        geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
+    (most.max(1) as usize).min((tiers.transfers.bounces() / 2).max(1))
+}
+
+/// Whether the block's record may be inserted again: it is clean, it is all that there is of the block, and
+/// nothing is under way. (A block in memory is written anew when it leaves, if it is still worth it.)
+fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
+    let idle = e.transfer().is_none() && e.frame().is_none();
+    (idle || sabotage.is(Bug::ReinsertedOverNewer))
+        && e.flash_dirty == 0
+        && e.flash_valid != 0
+        && !e.has(DOUBTFUL)
+}
+
 /// Whether a dirty record of the region could not be read.
 pub(in crate::shard) fn is_unreadable(tiers: &Tiers, region: u32) -> bool {
     let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
@@ -262,14 +394,15 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
         })
 }
 
-/// Gives the log what is carried on.
-fn hand_on(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame) {
+/// Gives the log what is carried on, or inserted `again`.
+fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, again: bool) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("a record is carried on")
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
     let log = context.log.as_deref_mut().expect("a record needs a log");
-    log.carry(Append { ticket, key, valid, dirty, slot: frame, urgent: true });
+    let append = Append { ticket, key, valid, dirty, slot: frame, urgent: true };
+    if again { log.reinsert(append) } else { log.carry(append) }
 }
 
 /// Whether what is carried on of the record is that it is lost.

@@ -251,6 +251,8 @@ mod tests {
             blocks: 4,
             regions_reserved: 1,
             recovery_chunk_pages: 1,
+            replacement: crate::config::LogReplacement::Frequency,
+            promote_after: 1,
         };
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
         let mut cache = Cache::new(config);

@@ -55,7 +55,9 @@ impl Tiers {
             let to = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
             self.count(context, piece, Found::Tier1, false);
-            self.used(context, id, frame, piece);
+            if !self.dram.is_passing(self.blocks.local(frame)) {
+                self.used(context, id, frame, piece);
+            }
             return Step::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
@@ -72,7 +74,11 @@ impl Tiers {
         let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         self.count(context, piece, found, false);
-        if on_flash { self.read_flash(context, id, piece) } else { self.fetch(context, id, piece) }
+        match on_flash {
+            true if self.passes(id, wanted) => self.read_through(context, id, piece),
+            true => self.read_flash(context, id, piece),
+            false => self.fetch(context, id, piece),
+        }
     }
 
     fn read_absent(
@@ -169,6 +175,31 @@ impl Tiers {
         Step::Wait(t)
     }
 
+    /// Whether the block is to be read from flash without coming into DRAM.
+    fn passes(&self, id: EntryId, wanted: u16) -> bool {
+        let e = &self.blocks[id];
+        e.frame().is_none()
+            && wanted & !e.flash_valid == 0
+            && !self.flash.promotes(id)
+            && self.blocks.frames_free() > 0
+    }
+
+    /// A transfer that brings the block's record in from flash, for those who wait for it only.
+    fn read_through(&mut self, context: &mut ShardContext<'_>, id: EntryId, piece: &Piece) -> Step {
+        self.flash.note_use(id);
+        if self.is_instant(context, piece) && self.is_log_quiet(context) {
+            context.stats.read_through += 1;
+            context.stats.waits_block += 1;
+            self.room = true;
+            return Step::Done(Ok(()));
+        }
+        let frame = self.blocks.take_frame(id).expect("a free frame was counted on");
+        self.blocks[id].set_frame(Some(frame));
+        self.blocks[id].set(LEAVING);
+        self.dram.set_passing(self.blocks.local(frame), true);
+        self.start_flash_read(context, id, None)
+    }
+
     /// A transfer that brings the block's record in from flash.
     pub fn read_flash(
         &mut self,
@@ -184,6 +215,7 @@ impl Tiers {
         let stays = !self.flash.is_next_copy(id);
         if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.promotions += 1;
+            self.flash.note_use(id);
             return self.came_at_once(context, id, self.blocks[id].flash_valid);
         }
         let bounce = if e.valid == 0 {
@@ -192,6 +224,17 @@ impl Tiers {
             let Some(frame) = self.transfers.take_bounce() else { return Step::NoRoom };
             Some(frame)
         };
+        self.flash.note_use(id);
+        self.start_flash_read(context, id, bounce)
+    }
+
+    /// Reads the block's record into its frame, or into a bounce frame.
+    fn start_flash_read(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        bounce: Option<Frame>,
+    ) -> Step {
         let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
