@@ -19,9 +19,9 @@ mod mrc;
 mod partition;
 mod plan;
 mod policies;
+mod python;
 mod replay;
 mod report;
-mod representatives;
 mod sample;
 mod serve;
 mod simulate;
@@ -82,7 +82,13 @@ pub enum Command {
     /// Which replacement policies there are, what they do and where they come from
     Policies(policies::Args),
     /// Group traces by their features, and name one for each group (Python package)
-    Representatives(representatives::Args),
+    Representatives(python::Representatives),
+    /// Run every combination of traces and configurations of a study file (Python package)
+    Study(python::Study),
+    /// Describe every trace below a directory (Python package)
+    Fleet(python::Fleet),
+    /// Say what a trace may want: a second tier, a policy, a block size (Python package)
+    Advise(python::Advise),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -115,7 +121,10 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Flash(command) => flash::run(command, ctx),
         Command::Backing(command) => backing::run(command, ctx),
         Command::Policies(args) => policies::run(args, ctx),
-        Command::Representatives(args) => representatives::run(&args),
+        Command::Representatives(args) => args.run(),
+        Command::Study(args) => args.run(),
+        Command::Fleet(args) => args.run(),
+        Command::Advise(args) => args.run(),
         Command::Completions(args) => completions::run(args, ctx),
         Command::Man(args) => man::run(args, ctx),
         Command::External(words) => external::run(&words),

@@ -1,0 +1,79 @@
+//! The commands that the Python package brings: `forebay study` runs `forebay-study`.
+//!
+//! They are listed here so that help, manual pages and completions know them; what they do is in
+//! `python/forebay`, and so is the reading of their options.
+
+use std::ffi::OsString;
+
+use crate::error::CliError;
+use crate::output::write_stdout;
+
+/// A command of the package: its name, its arguments in a word, and what follows its help.
+macro_rules! commands {
+    ($($args:ident = $name:literal, $value:literal, $about:literal, $help:literal;)+) => {
+        $(
+            #[doc = concat!("Arguments of `forebay ", $name, "`.")]
+            #[derive(clap::Args, Debug)]
+            #[command(disable_help_flag = true, disable_version_flag = true, after_help = $help)]
+            pub struct $args {
+                #[doc = $about]
+                #[arg(value_name = $value, trailing_var_arg = true, allow_hyphen_values = true)]
+                pub words: Vec<OsString>,
+            }
+
+            impl $args {
+                /// Runs the package's program; returns only on failure.
+                pub fn run(&self) -> Result<(), CliError> {
+                    run($name, &self.words)
+                }
+            }
+        )+
+    };
+}
+
+commands! {
+    Representatives = "representatives", "TRACE", "Traces of any format, and options",
+        "Options: --features FILE (a table of features instead of traces), --clusters N, --dimensions N, \
+--format NAME, --limit N, --json, -o FILE, --parquet FILE, --html FILE. `forebay representatives --help` lists \
+them, where the package is installed; docs/python.md says how to install it.
+
+Example:
+  $ forebay trace synth zipf:requests=1000 -o a.csv
+  $ forebay trace synth sequential:requests=1000 -o b.csv
+  $ forebay representatives a.csv b.csv --clusters 2";
+    Study = "study", "FILE", "A study file, and options",
+        "Options: -o DIR, --dry-run, --workers N, --scheduler ADDRESS, --retry-failed. `forebay study --help` lists \
+them, where the package is installed; docs/studies.md says what a study file has.
+
+Example:
+  $ forebay trace synth zipf:requests=5000 -o zipf.csv
+  $ printf 'traces = [\"zipf.csv\"]\\n[sweep]\\n\"cache.dram\" = [\"1%%\", \"10%%\"]\\n' > sizes.toml
+  $ forebay study sizes.toml -o sizes";
+    Fleet = "fleet", "DIR", "A directory with traces, and options",
+        "Options: -o DIR, --budget N, --consolidate, --partition, --workers N, --scheduler ADDRESS. `forebay fleet \
+--help` lists them, where the package is installed; docs/studies.md has more.
+
+Example:
+  $ mkdir traces
+  $ forebay trace synth zipf:requests=1000 -o traces/a.csv
+  $ forebay trace synth sequential:requests=1000 -o traces/b.csv
+  $ forebay fleet traces -o fleet";
+    Advise = "advise", "TRACE", "A trace of any format, and options",
+        "Options: --json, --train DIR. `forebay advise --help` lists them, where the package is installed; \
+docs/studies.md says what the advice stands on.
+
+Example:
+  $ forebay trace synth zipf:requests=20000 -o a.csv
+  $ forebay advise a.csv";
+}
+
+fn run(name: &str, words: &[OsString]) -> Result<(), CliError> {
+    let error = super::external::run_python(name, words);
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        // Without the package there is still this page.
+        let mut command = super::description();
+        let page = command.find_subcommand_mut(name).map(|c| c.render_long_help());
+        return write_stdout(page.unwrap_or_default().to_string().as_bytes());
+    }
+    error
+}
