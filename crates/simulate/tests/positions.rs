@@ -258,3 +258,30 @@ fn volumes_of_high_priority_miss_less_and_those_of_low_priority_pay_for_it() {
     let hr = format!("policy = 'hr-lru'\n{parameters}");
     assert_eq!(misses(&hr, [1, 2, 3]), misses(&hr, [1, 1, 1]));
 }
+
+#[test]
+fn a_volume_that_gains_nothing_gives_way_to_one_that_would_under_derivative_lru() {
+    // The first volume has more blocks that are used again than memory takes, the second uses each block once, the
+    // third has few blocks.
+    let mut random = Random(9);
+    let one = |i: u64| {
+        let (volume, block) = match random.next() % 4 {
+            0 => (2, (random.unit() * 100.0) as u64),
+            1 => (0, (f64::powf(random.unit(), 2.0) * 3000.0) as u64),
+            _ => (1, i),
+        };
+        let time = Nanos(i * 1_000_000);
+        Request { time, volume: Volume(volume), ..request(Op::Read, block, 1) }
+    };
+    let requests: Vec<Request> = (0..60_000).map(one).collect();
+    let hits = |policy: &str| {
+        let scenario = scenario(1000, policy, &[1, 1, 1]);
+        let volumes = run(&scenario, &requests).volumes;
+        [0, 1, 2].map(|n: usize| volumes[n].hit_ratio)
+    };
+    let lru = hits("policy = 'lru'");
+    let by_gain = hits("policy = 'derivative-lru'\nparameters = { interval_ms = 5000 }");
+    println!("LRU {lru:.3?}, Derivative LRU {by_gain:.3?}");
+    assert!(by_gain[0] > lru[0] + 0.1, "{by_gain:?} {lru:?}");
+    assert!(by_gain[2] > lru[2] - 0.02, "{by_gain:?} {lru:?}");
+}
