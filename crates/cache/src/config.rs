@@ -135,7 +135,7 @@ impl CacheConfig {
     pub const TRANSFERS_SPARE: u32 = 1024;
     /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer under
     /// way, and an entry of the index has 24 bits for the number of its own.
-    pub const TRANSFERS_MAX: u32 = crate::index::TRANSFERS_MAX;
+    pub const TRANSFERS_MAX: u32 = crate::entry::TRANSFERS_MAX;
     /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the

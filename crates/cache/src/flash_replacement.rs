@@ -16,7 +16,7 @@
 //! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 
-use crate::index::EntryId;
+use crate::entry::EntryId;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 

@@ -3,7 +3,7 @@
 
 use forebay_replacement::{Links, List};
 
-use crate::index::{EntryId, NONE};
+use crate::entry::{EntryId, NONE};
 
 /// A frame of DRAM, by the driver's number: what effects call a slot.
 pub(crate) use forebay_effect::Slot as Frame;

@@ -7,151 +7,9 @@
 
 use core::cell::Cell;
 
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::BlockKey;
 
-use crate::frames::Frame;
-
-/// "No entry", "no frame", "no transfer" in the compact fields.
-pub(crate) const NONE: u32 = u32::MAX;
-
-/// The number of an entry in the slab.
-pub(crate) type EntryId = u32;
-
-/// From here on keys are of no block, since volumes have small numbers: a vacant entry has the number of the
-/// next one in the lower half.
-const NO_KEY: u64 = 0xffff_ffff_0000_0000;
-
-const TRANSFER_BITS: u32 = 24;
-const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
-/// Most transfers of a shard: an entry has 24 bits for the number of its own.
-pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
-
-/// The block has left the replacement list and gives up its frame when nothing is in flight.
-pub(crate) const LEAVING: u8 = 1;
-/// An append is owed as soon as the transfer under way ends.
-pub(crate) const WANTS_APPEND: u8 = 2;
-/// The flush under way waits for this block.
-pub(crate) const FLUSHING: u8 = 4;
-/// The frame stands in the dirty list.
-pub(crate) const IN_DIRTY_LIST: u8 = 8;
-
-/// The record's dirty granules are on the backing store; the sync is still to come.
-pub(crate) const DESTAGED: u8 = 16;
-/// The block's extent was durably marked as active for the step that is taken next.
-pub(crate) const MARKED: u8 = 32;
-
-/// An append of the block failed: a record of it may or may not be on flash, and recovery may
-/// find it. The block must not be written directly in this run.
-pub(crate) const DOUBTFUL: u8 = 64;
-
-/// The record is dirty and could not be read from flash. Cleaning passes it by, until somebody
-/// asks for its region anew.
-pub(crate) const UNREADABLE: u8 = 128;
-
-/// What is known of one cached block.
-///
-/// `valid` and `dirty` speak of the DRAM frame, `flash_valid` and `flash_dirty` of the newest
-/// record in the log; one bit a granule. *Dirty* in DRAM means newer than the log (or, without
-/// flash, newer than the backing store); dirty on flash means newer than what is durable on the
-/// backing store; dirty there and not valid, that the newest data is *lost*. Invariant: a frame with dirty granules holds every granule that the record
-/// holds, so a newer record always replaces an older as a whole.
-#[derive(Clone, Debug)]
-#[repr(C, packed(4))]
-pub(crate) struct Entry {
-    key: u64,
-    /// Frame, or [`NONE`].
-    frame: u32,
-    /// First page of the newest record's payload, or [`NONE`].
-    position: u32,
-    pub valid: u16,
-    pub dirty: u16,
-    pub flash_valid: u16,
-    pub flash_dirty: u16,
-    /// Transfer under way (24 bits) and flags (8 bits).
-    state: u32,
-}
-
-impl Entry {
-    const VACANT: Entry = Entry {
-        key: NO_KEY,
-        frame: NONE,
-        position: NONE,
-        valid: 0,
-        dirty: 0,
-        flash_valid: 0,
-        flash_dirty: 0,
-        state: TRANSFER_NONE,
-    };
-
-    pub fn key(&self) -> BlockKey {
-        BlockKey(self.key)
-    }
-    pub fn is_vacant(&self) -> bool {
-        self.key >= NO_KEY
-    }
-    pub fn frame(&self) -> Option<Frame> {
-        (self.frame != NONE).then_some(Frame(self.frame))
-    }
-    pub fn set_frame(&mut self, frame: Option<Frame>) {
-        self.frame = frame.map_or(NONE, |s| s.0);
-    }
-    pub fn position(&self) -> Option<Position> {
-        (self.position != NONE).then_some(Position(self.position))
-    }
-    pub fn set_position(&mut self, position: Option<Position>) {
-        self.position = position.map_or(NONE, |p| p.0);
-    }
-    /// The transfer under way on this block. At most one is; what else touches the block waits.
-    pub fn transfer(&self) -> Option<u32> {
-        let t = self.state & TRANSFER_NONE;
-        (t != TRANSFER_NONE).then_some(t)
-    }
-    pub fn set_transfer(&mut self, transfer: Option<u32>) {
-        let t = transfer.unwrap_or(TRANSFER_NONE);
-        self.state = (self.state & !TRANSFER_NONE) | t;
-    }
-    pub fn has(&self, flag: u8) -> bool {
-        self.state >> TRANSFER_BITS & u32::from(flag) != 0
-    }
-    pub fn set(&mut self, flag: u8) {
-        self.state |= u32::from(flag) << TRANSFER_BITS;
-    }
-    pub fn clear(&mut self, flag: u8) {
-        self.state &= !(u32::from(flag) << TRANSFER_BITS);
-    }
-    /// Granules of the record that the backing store may lack.
-    pub fn owed(&self) -> u16 {
-        self.flash_dirty & self.flash_valid
-    }
-    /// Granules that the record owes and does not hold.
-    pub fn lost_on_flash(&self) -> u16 {
-        self.flash_dirty & !self.flash_valid
-    }
-    /// Those of them whose newest data is lost: nothing newer is in memory.
-    pub fn lost(&self) -> u16 {
-        self.lost_on_flash() & !self.valid
-    }
-    /// Whether the block is dirty, or a start could find a record of it.
-    pub fn is_bound(&self) -> bool {
-        self.position != NONE || self.dirty != 0 || self.has(DOUBTFUL)
-    }
-    /// Whether the block holds anything that the backing store may lack.
-    pub fn is_dirty(&self) -> bool {
-        self.dirty | self.flash_dirty != 0
-    }
-}
-
-/// What is seldom looked at of a block's newest record, and only where there is flash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    /// CRC-32C of its payload.
-    pub checksum: u32,
-    /// Neighbours in the list of its region.
-    pub next: u32,
-    pub prev: u32,
-}
-
-const NO_RECORD: Record = Record { checksum: 0, next: NONE, prev: NONE };
+use crate::entry::{Entry, EntryId, NONE, Record};
 
 /// The table and the slab.
 #[derive(Debug)]
@@ -208,11 +66,9 @@ impl Index {
     /// records on flash.
     pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
-        let mut entries = vec![Entry::VACANT; capacity as usize];
-        for (i, e) in entries.iter_mut().enumerate() {
-            e.key |= u64::from(if i + 1 < capacity as usize { i as u32 + 1 } else { NONE });
-        }
-        let records = vec![NO_RECORD; if records { capacity as usize } else { 0 }];
+        let next = |id: u32| if id + 1 < capacity { id + 1 } else { NONE };
+        let entries: Vec<_> = (0..capacity).map(|id| Entry::vacant(next(id))).collect();
+        let records = vec![Record::NONE; if records { capacity as usize } else { 0 }];
         let buckets = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
@@ -298,10 +154,10 @@ impl Index {
     #[inline]
     pub fn find(&self, key: BlockKey) -> Option<EntryId> {
         let last = self.last.get();
-        if self.entries[last as usize].key == key.0 && key.0 < NO_KEY {
+        if self.entries[last as usize].is_of(key) {
             return Some(last);
         }
-        let found = self.candidates(key).find(|&id| self.entries[id as usize].key == key.0)?;
+        let found = self.candidates(key).find(|&id| self.entries[id as usize].key() == key)?;
         self.last.set(found);
         Some(found)
     }
@@ -374,8 +230,8 @@ impl Index {
             return None;
         }
         let entry = &mut self.entries[id as usize];
-        self.free = entry.key as u32;
-        *entry = Entry { key: key.0, ..Entry::VACANT };
+        self.free = entry.next_vacant();
+        *entry = Entry::of(key);
         self.len += 1;
         self.set_zeroed(id, false);
         let hash = mix(key.0);
@@ -395,11 +251,11 @@ impl Index {
     pub fn remove(&mut self, id: EntryId) {
         let e = &self.entries[id as usize];
         assert!(
-            e.frame == NONE && e.position == NONE && e.transfer().is_none(),
+            e.frame().is_none() && e.position().is_none() && e.transfer().is_none(),
             "entry removed while it holds something"
         );
         let (mask, buckets) = (self.id_mask(), self.buckets.len());
-        let mut hole = self.home(mix(e.key));
+        let mut hole = self.home(mix(e.key().0));
         while self.buckets[hole] & mask != id || self.buckets[hole] == EMPTY {
             hole = (hole + 1) % buckets;
         }
@@ -420,7 +276,7 @@ impl Index {
             let from_home = if i > first && i - first + before < NEAR && self.tag_shift <= 28 {
                 i.wrapping_sub((bucket >> self.tag_shift) as usize) & (NEAR - 1)
             } else {
-                let home = self.home(mix(self.entries[(bucket & mask) as usize].key));
+                let home = self.home(mix(self.entries[(bucket & mask) as usize].key().0));
                 (i + buckets - home) % buckets
             };
             if from_home >= (i + buckets - hole) % buckets {
@@ -431,7 +287,7 @@ impl Index {
         self.buckets[hole] = EMPTY;
         let extent = self.extent_place(self.entries[id as usize].key());
         self.extents[extent] -= 1;
-        self.entries[id as usize] = Entry { key: NO_KEY | u64::from(self.free), ..Entry::VACANT };
+        self.entries[id as usize] = Entry::vacant(self.free);
         self.free = id;
         self.len -= 1;
     }

@@ -12,6 +12,7 @@ mod cleaning;
 mod config;
 mod control;
 mod destage;
+mod entry;
 mod flash_replacement;
 mod flushes;
 mod frames;

@@ -13,9 +13,10 @@ use super::ShardContext;
 use super::granules::Granules;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
+use crate::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, NONE, Record, UNREADABLE};
 use crate::frames::{Frame, Frames};
 use crate::front::Front;
-use crate::index::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, Index, NONE, Record, UNREADABLE};
+use crate::index::Index;
 
 /// A record on flash, as far as its block's entry says it.
 #[derive(Clone, Copy, Debug)]

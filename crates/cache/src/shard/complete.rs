@@ -9,8 +9,8 @@ use super::destager::{Unread, note_destaged};
 use super::tiers::Tiers;
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
+use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED};
 use crate::frames::Frame;
-use crate::index::{EntryId, FLUSHING, LEAVING, MARKED};
 use crate::slab::NONE;
 
 impl Shard {
@@ -118,12 +118,8 @@ impl Shard {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i)) {
                 self.tiers.settle(context, id);
             }
-            self.tiers.flash.settle(
-                &self.tiers.blocks,
-                &self.tiers.transfers,
-                context,
-                BlockKey(key.0 + i),
-            );
+            let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
+            flash.settle(blocks, transfers, context, BlockKey(key.0 + i));
         }
     }
 
@@ -304,7 +300,7 @@ impl Shard {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
-            tiers.blocks[id].set(crate::index::DOUBTFUL);
+            tiers.blocks[id].set(crate::entry::DOUBTFUL);
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });

@@ -22,7 +22,7 @@ use super::tiers::Tiers;
 use super::transfer::Kind;
 use super::{ShardContext, volume_bit};
 use crate::config::CacheConfig;
-use crate::index::{DESTAGED, EntryId, UNREADABLE};
+use crate::entry::{DESTAGED, EntryId, UNREADABLE};
 use crate::slab::Slab;
 use carry::Carrying;
 pub(crate) use carry::{CarryState, Owed};

@@ -2,7 +2,7 @@
 //! their frames within the shard.
 //!
 //! A block is gone by this accounting as soon as the policy names it as a victim; its frame stays
-//! until the data is where it must be ([`LEAVING`](crate::index::LEAVING)). Of each client's access to a
+//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). Of each client's access to a
 //! block the policy is told once, by the insertion of what the access brings in or as an access to what
 //! it finds.
 

@@ -11,8 +11,8 @@ use super::blocks::{Blocks, FlashRecord};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX, volume_bit};
 use crate::config::{FlashConfig, LogReplacement};
+use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
-use crate::index::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 pub(crate) use moves::MoveState;
 use moves::Moves;
 

@@ -5,7 +5,7 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::tiers::Tiers;
 use super::transfer::Kind;
-use crate::index::{EntryId, FLUSHING, WANTS_APPEND};
+use crate::entry::{EntryId, FLUSHING, WANTS_APPEND};
 
 /// How a shard's part of a flush stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

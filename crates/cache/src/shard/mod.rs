@@ -37,8 +37,8 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{BlockKey, Geometry, Log, Position};
 
 use crate::config::CacheConfig;
+use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
-use crate::index::{EntryId, UNREADABLE};
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stats::CacheStats;
 use blocks::FlashRecord;
@@ -405,7 +405,7 @@ impl Shard {
 
     /// The same of volumes other than these (bits), and what can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
-        let other = |e: &crate::index::Entry| {
+        let other = |e: &crate::entry::Entry| {
             e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
         };
         self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)

@@ -4,7 +4,7 @@
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use crate::index::{EntryId, NONE, Record};
+use crate::entry::{EntryId, NONE, Record};
 
 /// See the module.
 #[derive(Debug)]

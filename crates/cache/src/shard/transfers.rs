@@ -14,8 +14,8 @@ use forebay_flash::sabotage::Bug;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::transfer::{Kind, Transfer, Way};
+use crate::entry::{self, EntryId, TRANSFERS_MAX};
 use crate::frames::{Frame, Frames};
-use crate::index::{self, EntryId, TRANSFERS_MAX};
 use crate::slab::{Fifo, NONE, Slab};
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
@@ -177,7 +177,7 @@ impl Transfers {
 
     /// Takes a bounce frame, if there is one.
     pub fn take_bounce(&mut self) -> Option<Frame> {
-        self.bounce.take(index::NONE)
+        self.bounce.take(entry::NONE)
     }
 
     /// Bounce frames that no transfer has.

@@ -17,8 +17,8 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
 use super::Destager;
+use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::frames::Frame;
-use crate::index::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::shard::blocks::FlashRecord;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;

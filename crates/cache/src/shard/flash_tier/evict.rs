@@ -3,8 +3,8 @@
 //! forgets it need not be waited for by anybody but the next block that wants the cell.
 
 use super::FlashTier;
+use crate::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::{FlashReplacement, Residence};
-use crate::index::{EntryId, LEAVING, UNREADABLE};
 use crate::shard::blocks::Blocks;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;

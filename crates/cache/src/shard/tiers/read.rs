@@ -5,9 +5,9 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::{Step, Tiers};
+use crate::entry::{EntryId, LEAVING};
 use crate::frames::Frame;
 use crate::front::Front;
-use crate::index::{EntryId, LEAVING};
 use crate::shard::ShardContext;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;

@@ -8,12 +8,12 @@
 
 use forebay_block::{Flags, Op};
 use forebay_effect::{Effect, IoError, Place, Segment};
-use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
 use super::{Step, Tiers};
-use crate::index::EntryId;
+use crate::entry::{EntryId, WANTS_APPEND};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
 use crate::shard::transfer::{Kind, Way};
@@ -394,5 +394,58 @@ impl Tiers {
             return Some(self.await_void());
         }
         e.position().is_some().then(|| self.activate(context, id, true))
+    }
+
+    /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
+    /// one the backing store. `None` when that is impossible (the log has failed).
+    pub(super) fn persist(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.flash.logs(self.blocks[id].key()) {
+            self.append(context, id, urgent)
+        } else {
+            Some(self.destage(context, id))
+        }
+    }
+
+    /// Hands the frame to the log. The record carries all dirty granules, the older record's
+    /// included.
+    pub fn append(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        urgent: bool,
+    ) -> Option<u32> {
+        if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
+            return None;
+        }
+        let e = &self.blocks[id];
+        let (key, valid, lost) = (e.key(), e.valid, e.lost());
+        let mut dirty = e.dirty | e.flash_dirty;
+        if self.policy.write_back && self.owes_sync(context, key) {
+            // What the backing store holds may be undone by a power cut (a zeroed range that is
+            // not durable yet). A record called clean would then disagree with it: call it dirty.
+            // (There is nothing behind the end of the volume.)
+            dirty = valid & self.blocks.granules().within(context, key) | lost;
+        }
+        if context.front.sabotage.is(Bug::PartialHidesOlder) {
+            dirty &= valid;
+        }
+        let e = &self.blocks[id];
+        assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
+        let frame = e.frame().expect("a frame to append");
+        let t =
+            self.transfers.start_on(&mut self.blocks, id, Kind::Append { valid, dirty }, (0, 0));
+        self.blocks.unlist_dirty(id);
+        self.blocks[id].clear(WANTS_APPEND);
+        let ticket = self.transfers.ticket(t);
+        let log = context.log.as_deref_mut().expect("a shard with flash has a log");
+        log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
+        // The sync that follows a flush covers what was handed to the log.
+        self.flushes.covered(&mut self.blocks, id, true);
+        Some(t)
     }
 }
