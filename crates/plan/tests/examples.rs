@@ -1,0 +1,9 @@
+//! The example runs, and what it asserts holds.
+
+#[path = "../examples/plan_tiers.rs"]
+mod plan_tiers;
+
+#[test]
+fn tiers_are_planned_from_rust() {
+    plan_tiers::main().unwrap();
+}
