@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants demo bench papers traces doc clean
+.PHONY: help setup build test oracles guest mutants demo bench papers traces doc msrv clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,6 +40,9 @@ traces: ## long traces of real applications, with content hashes, in traces/; LO
 
 doc: ## the API documentation, its links checked
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+msrv: ## check the build with the oldest Rust that is supported; rustup installs it
+	@scripts/msrv.sh
 
 clean: ## remove what was built
 	cargo clean
