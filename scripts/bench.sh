@@ -85,6 +85,7 @@ for name in "$@" ${SKIP:-}; do
     fi
 done
 passed=0 failed=0 skipped=0
+# shellcheck disable=SC2048 # names without spaces
 for name in ${*:-$BENCHES}; do
     say ""
     say "=== $name"

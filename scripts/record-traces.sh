@@ -31,6 +31,7 @@ scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-traces.XXXXXX")"
 chmod 711 "$scratch"
 . scripts/demo/server.sh
 . scripts/traces/disks.sh
+# shellcheck source=/dev/null
 for load in "${LOADS[@]}"; do . "scripts/traces/$load.sh"; done
 
 # However this ends: nothing running, nothing mounted, no files but the traces.

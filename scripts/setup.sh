@@ -9,7 +9,7 @@ BUILD="cc:gcc make:make git:git"
 TESTS="fio:fio nbdkit:nbdkit nbdinfo:libnbd-bin nbdcopy:libnbd-bin nbdfuse:libnbd-bin
     qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils mkfs.ext4:e2fsprogs
     debugfs:e2fsprogs fusermount3:fuse3 sqlite3:sqlite3 curl:curl openssl:openssl
-    python3:python3-venv prometheus:prometheus promtool:prometheus"
+    python3:python3-venv shellcheck:shellcheck prometheus:prometheus promtool:prometheus"
 
 lacking() {
     local pair

@@ -35,12 +35,16 @@ step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 
 # The shell scripts themselves, and whether every mutant still applies to the source.
 step_scripts() {
-    local file status=0
-    for file in scripts/*.sh scripts/demo/*.sh scripts/traces/*.sh bench/*.sh .ci/run tests/integration/run tests/integration/*.sh tests/integration/guest/*.sh; do
-        if [ -e "$file" ]; then
-            bash -n "$file" || status=1
-        fi
+    local file files status=0
+    mapfile -t files < <(git ls-files '*.sh' .ci/run tests/integration/run)
+    for file in "${files[@]}"; do
+        bash -n "$file" || status=1
     done
+    if has shellcheck; then
+        shellcheck --severity=warning "${files[@]}" || status=1
+    else
+        say "skipped: shellcheck is missing"
+    fi
     if python3 -c 'import tomllib' 2>/dev/null; then
         tests/mutants/run --check || status=1
     else

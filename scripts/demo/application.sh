@@ -1,5 +1,6 @@
 # A real application on the cache: SQLite on ext4, through nbdfuse and a loop device, or where
 # that is not possible fio over NBD. Sourced by scripts/demo.sh.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch and $out
 
 LOOP=
 NBDFUSE=

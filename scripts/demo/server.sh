@@ -1,4 +1,5 @@
 # A cache on files, started and stopped; sourced by scripts/demo.sh.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 SERVER=
 

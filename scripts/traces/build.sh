@@ -1,5 +1,6 @@
 # A build server with little memory: Debian with a C compiler on the volume itself, and sources that are
 # unpacked, searched, built (the small ones), compared with the last ones, packed and thrown away.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 BUILD_ROUNDS=${BUILD_ROUNDS:-7}
 BUILD_MEMORY=${BUILD_MEMORY:-112}

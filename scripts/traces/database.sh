@@ -1,5 +1,6 @@
 # PostgreSQL under pgbench: bank accounts as in TPC-B, a part of them much more popular than the others,
 # and now and then a report over a stretch of them.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 DATABASE_SCALE=${DATABASE_SCALE:-40}
 DATABASE_CLIENTS=${DATABASE_CLIENTS:-4}
@@ -16,7 +17,11 @@ database_packages() { say "pgbench:postgresql"; }
 database_configure() { volume database 3GiB; }
 
 # Commands of PostgreSQL lie in a directory of its version.
-postgres() { limited setpriv --reuid=postgres --regid=postgres --init-groups "$POSTGRES/$@"; }
+postgres() {
+    local command=$1
+    shift
+    limited setpriv --reuid=postgres --regid=postgres --init-groups "$POSTGRES/$command" "$@"
+}
 
 start_postgres() {
     mkdir -p "$scratch/socket"

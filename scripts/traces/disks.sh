@@ -1,5 +1,6 @@
 # Exports as block devices with file systems on them, and a limit on the page cache in front of them;
 # sourced by scripts/record-traces.sh.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 LOOPS=()
 MOUNTS=()

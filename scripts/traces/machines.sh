@@ -1,5 +1,6 @@
 # Small Debian installations side by side, each on a volume of its own, all from one image: they are
 # set up, get what their role needs, are brought up to date, and live through some days.
+# shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 MACHINES=${MACHINES:-4}
 MACHINES_DAYS=${MACHINES_DAYS:-5}

@@ -72,8 +72,8 @@ running=$!
 more_cleanup() { kill -KILL "$running" 2>/dev/null || true; }
 for _ in $(seq 600); do [ -e alive ] && break; kill -0 "$running" 2>/dev/null || break; sleep 0.1; done
 [ -e alive ] || skip "systemd does not run in namespaces here: $(tail -1 systemd.log)"
-for _ in $(seq 1200); do [ -e done ] && break; sleep 0.1; done
-[ -e done ] || fail "it does not come to its end: $(tail -3 server.log)"
+for _ in $(seq 1200); do [ -e 'done' ] && break; sleep 0.1; done
+[ -e 'done' ] || fail "it does not come to its end: $(tail -3 server.log)"
 
 grep -q '^recovering: ' status-starting || fail "while it started: $(cat status-starting)"
 [ "$(cat status-serving)" = 'serving vm1' ] || fail "when it served: $(cat status-serving)"

@@ -6,7 +6,7 @@ for flash in flash ''; do
     rm -f disk.img flash.img
     for round in $(seq 8); do
         mkdir "$round$flash"
-        cd "$round$flash"
+        cd "$round$flash" || exit
         pids=()
         for n in 1 2; do
             WORK=$PWD config $flash size=16MiB

@@ -40,9 +40,9 @@ unpack_packages() {
 
 # one PATH...: the one of these paths in the packages that exists; Debian moves files to /usr.
 one() {
-    local path
-    for path; do
-        for path in "$CACHE/root"/$path "$CACHE/root/usr"/$path; do
+    local pattern path
+    for pattern; do
+        for path in "$CACHE/root"/$pattern "$CACHE/root/usr"/$pattern; do
             [ ! -e "$path" ] || { echo "$path"; return; }
         done
     done
@@ -52,7 +52,7 @@ one() {
 # The initramfs: busybox, the kernel's modules, programs with their libraries, the workload.
 make_initramfs() {
     [ ! -e "$CACHE/initramfs" ] || [ -n "$(find "$GUEST_DIR" "$HERE/kill9.py" -newer "$CACHE/initramfs")" ] || return 0
-    local tree=$CACHE/tree busybox version modules libraries ld file python
+    local tree=$CACHE/tree busybox version modules libraries ld name needed file python
     rm -rf "$tree"
     mkdir -p "$tree"/{bin,dev,lib64,mnt,proc,sys,test,tmp,lib/x86_64-linux-gnu,usr/lib}
     busybox=$(one bin/busybox)
@@ -61,9 +61,9 @@ make_initramfs() {
     modules=$(one lib/modules/*)
     version=$(basename "$modules")
     [ -e "$modules/modules.dep" ] || "$busybox" depmod -b "${modules%/lib/modules/*}" "$version"
-    for file in virtio_pci virtio_blk virtio_net virtio_console nbd; do
-        file=$(grep -E "/$file\.ko[.a-z]*:" "$modules/modules.dep")
-        for file in ${file/:/}; do
+    for name in virtio_pci virtio_blk virtio_net virtio_console nbd; do
+        needed=$(grep -E "/$name\.ko[.a-z]*:" "$modules/modules.dep")
+        for file in ${needed/:/}; do
             mkdir -p "$(dirname "$tree/lib/modules/$version/$file")"
             cp "$modules/$file" "$tree/lib/modules/$version/$file"
         done
