@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
@@ -28,6 +28,9 @@ use crate::store::Store;
 use crate::table::Submission;
 use crate::tape::Recorder;
 use crate::watch::Watch;
+
+/// How long a stop waits for what still goes on in the background.
+const REST: Duration = Duration::from_secs(5);
 
 /// How an engine is opened; what is not a property of the cache itself.
 #[derive(Debug, Default)]
@@ -489,7 +492,11 @@ impl Engine {
                     StopMode::Release => Left::Released,
                     _ => Left::Whole,
                 };
-                self.note_stores("the stop", left)
+                match self.comes_to_rest() {
+                    true => self.note_stores("the stop", left),
+                    // The stores are still being written. Without a note they are believed, as after a kill.
+                    false => Ok(()),
+                }
             }
             _ => Ok(()),
         };
@@ -501,6 +508,19 @@ impl Engine {
         result.map_err(|error| self.destage_error("the stop", error))?;
         taped.map_err(|e| EngineError::System("write the tape", e))?;
         Ok(dirty)
+    }
+
+    /// Waits, after the machine has stopped, for what goes on in the background to end: a store that is written
+    /// after it was noted how it looks would be taken for one that others have written. Whether it has.
+    fn comes_to_rest(&self) -> bool {
+        let until = Instant::now() + REST;
+        while self.shared.lock().executor.in_flight() > 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
     }
 
     /// Ends at once, as if the process had been killed: for tests.

@@ -138,17 +138,48 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     there.is_ok_and(|there| file.metadata().map(identity).is_ok_and(|opened| opened == there))
 }
 
+/// A file that this process has made, as it was then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Made {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// When it was last written to, in nanoseconds.
+    modified: (i64, i64),
+}
+
+impl Made {
+    /// The file as it is now, if the system says so.
+    pub fn of(file: &File) -> Option<Made> {
+        let m = file.metadata().ok()?;
+        let modified = (m.mtime(), m.mtime_nsec());
+        Some(Made { device: m.dev(), inode: m.ino(), size: m.size(), modified })
+    }
+
+    /// Whether it is the same file.
+    pub fn is(&self, other: &Made) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
 /// Removes a file that this process has made, unless somebody else has taken it since.
-pub(super) fn remove_unless_in_use(path: &Path) {
+pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
     let Ok(file) = File::options().read(true).write(true).open(path) else { return };
     let ours = flock(&file, false).is_ok_and(|had| had)
-        && lock_range(&file, Range::ALL, false).is_ok_and(|had| had)
-        && is_still_at(&file, path);
+        && lock_range(&file, Range::ALL, false).is_ok_and(|had| had);
     if ours {
+        remove_untouched(&file, path, made);
+    }
+    unlock(&file);
+}
+
+/// Removes it, if the path is still its own, and nobody has written to it.
+pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
+    let named = fs::symlink_metadata(path).is_ok_and(|m| m.is_file());
+    if named && Made::of(file) == Some(made) && is_still_at(file, path) {
         // Why it was made in vain is the news; the empty file is only litter.
         let _ = fs::remove_file(path);
     }
-    unlock(&file);
 }
 
 /// Lets go of what was opened, though something may keep it open for longer.

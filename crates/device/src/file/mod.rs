@@ -190,8 +190,8 @@ pub struct Target {
     offset: u64,
     size: u64,
     created: bool,
-    /// The file was created, and nobody has said yet that it is to stay.
-    litter: bool,
+    /// The file that was created, and of which nobody has said yet that it is to stay.
+    made: Option<locks::Made>,
     logical_block: u32,
     memory_alignment: u32,
     direct: bool,
@@ -207,13 +207,16 @@ impl Target {
     /// has taken it meanwhile.
     pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
-        let created = create(options)?;
+        let made = create(options)?;
         let opened = open_and_lock(options);
-        if opened.is_err() && created {
-            locks::remove_unless_in_use(path);
+        if let (Err(_), Some(made)) = (&opened, made) {
+            locks::remove_unless_in_use(path, made);
         }
         let (mut target, notices) = opened?;
-        (target.created, target.litter) = (created, created);
+        // (Another file may have taken its place meanwhile: that is not new.)
+        target.made =
+            made.filter(|made| locks::Made::of(&target.file).is_some_and(|now| now.is(made)));
+        target.created = target.made.is_some();
         if target.size == 0 {
             let size = geometry::size(&target.file, target.block_device)
                 .map_err(|source| failed("measure", path, source))?;
@@ -249,14 +252,14 @@ impl Target {
     }
 
     /// Whether opening it has created it. Then it is removed when the target is dropped, unless somebody says
-    /// [`keep`](Target::keep) before.
+    /// [`keep`](Target::keep) before, or somebody else has written to it or put another in its place.
     pub fn is_new(&self) -> bool {
         self.created
     }
 
     /// From now on a file that was created stays when the target is dropped.
     pub fn keep(&mut self) {
-        self.litter = false;
+        self.made = None;
     }
 
     /// As it was given.
@@ -338,9 +341,9 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.litter {
-            // (While nobody else can have it.) If it cannot be removed, it is litter.
-            let _ = std::fs::remove_file(&self.path);
+        if let Some(made) = self.made {
+            // (While no other server can have it.)
+            locks::remove_untouched(&self.file, &self.path, made);
         }
         // A ring that is being torn down may keep the file open for a while; the lock goes now.
         locks::unlock(&self.file);
@@ -358,16 +361,16 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { action, path: path.to_owned(), source }
 }
 
-/// Creates the file if that is asked for and it is not there. Returns whether it did.
-fn create(options: &OpenOptions) -> Result<bool, OpenError> {
+/// Creates the file if that is asked for and it is not there. Returns what it has made.
+fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let path = &options.path;
-    let Some(size) = options.create else { return Ok(false) };
+    let Some(size) = options.create else { return Ok(None) };
     // What it will hold is for this user only, whatever the umask.
     let mut new = File::options();
     new.read(true).write(true).create_new(true).mode(0o600);
     let file = match new.open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
         Err(error) => return Err(failed("create", path, error)),
     };
     let sized = file.set_len(size).and_then(|()| {
@@ -385,10 +388,12 @@ fn create(options: &OpenOptions) -> Result<bool, OpenError> {
         }
     });
     sized.and_then(|()| file.sync_all()).map_err(|error| {
-        let _ = std::fs::remove_file(path);
+        if let Some(made) = locks::Made::of(&file) {
+            locks::remove_untouched(&file, path, made);
+        }
         failed("make room for", path, error)
     })?;
-    Ok(true)
+    Ok(locks::Made::of(&file))
 }
 
 fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
@@ -419,7 +424,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenErr
         path: path.clone(),
         offset: 0,
         created: false,
-        litter: false,
+        made: None,
         size: size - size % u64::from(logical_block),
         logical_block,
         memory_alignment,

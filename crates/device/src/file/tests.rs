@@ -30,6 +30,31 @@ fn a_file_that_was_created_in_vain_is_removed() {
 }
 
 #[test]
+fn what_others_put_in_the_place_of_a_new_file_stays() {
+    let (directory, options) = image(1 << 20);
+    let other = directory.path().join("other");
+    // Another file under its name.
+    let target = Target::open(&options).unwrap().0;
+    std::fs::write(&other, "theirs").unwrap();
+    std::fs::rename(&other, &options.path).unwrap();
+    drop(target);
+    assert_eq!(std::fs::read(&options.path).unwrap(), b"theirs");
+    std::fs::remove_file(&options.path).unwrap();
+    // The same file, with something in it.
+    let target = Target::open(&options).unwrap().0;
+    std::fs::write(&options.path, "theirs").unwrap();
+    drop(target);
+    assert_eq!(std::fs::read(&options.path).unwrap(), b"theirs");
+    std::fs::remove_file(&options.path).unwrap();
+    // A symbolic link to it.
+    let target = Target::open(&options).unwrap().0;
+    std::fs::rename(&options.path, &other).unwrap();
+    std::os::unix::fs::symlink(&other, &options.path).unwrap();
+    drop(target);
+    assert!(std::fs::symlink_metadata(&options.path).is_ok() && other.exists());
+}
+
+#[test]
 fn of_two_that_create_a_file_at_once_one_has_it_and_the_other_leaves_it_alone() {
     use std::os::unix::fs::MetadataExt;
     let (_directory, options) = image(1 << 20);
