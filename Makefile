@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants demo bench papers traces doc msrv clean
+.PHONY: help setup build test oracles guest mutants demo bench papers traces doc msrv package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +43,9 @@ doc: ## the API documentation, its links checked
 
 msrv: ## check the build with the oldest Rust that is supported; rustup installs it
 	@scripts/msrv.sh
+
+package: ## a Debian package of the release binary, in target/package
+	cargo build --release -p forebay && scripts/package.sh
 
 clean: ## remove what was built
 	cargo clean
