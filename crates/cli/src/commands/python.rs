@@ -47,7 +47,9 @@ them, where the package is installed; docs/studies.md says what a study file has
 
 Example:
   $ forebay trace synth zipf:requests=5000 -o zipf.csv
-  $ printf 'traces = [\"zipf.csv\"]\\n[sweep]\\n\"cache.dram\" = [\"1%%\", \"10%%\"]\\n' > sizes.toml
+  $ echo 'traces = [\"zipf.csv\"]' > sizes.toml
+  $ echo '[sweep]' >> sizes.toml
+  $ echo '\"cache.dram\" = [\"1%\", \"10%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
         "Options: -o DIR, --budget N, --consolidate, --partition, --workers N, --scheduler ADDRESS. `forebay fleet \
