@@ -104,6 +104,24 @@ cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; re
 untouched flash.img; untouched disk.img
 config flash
 
+# Headers of durable batches that are lost, of a tier with nothing dirty.
+rm -f flash.img disk.img
+config flash
+start
+io 'write -P 5 0 24M' flush
+stop
+python3 - <<'END'
+with open("flash.img", "r+b") as flash:
+    flash.seek(5 << 20)
+    flash.write(bytes(1 << 20))
+END
+remember flash.img
+refused 1 'is damaged: .* batches lost.*--format' serve
+untouched flash.img
+start --format
+io 'read -P 5 0 24M'
+stop
+
 # Given up in so many words.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
 start --format --discard-dirty-data

@@ -406,6 +406,11 @@ impl Engine {
         );
         match result.unwrap_or(Ok(())) {
             Ok(()) => Ok(()),
+            Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
+                let message = "flash has failed, and nothing goes there until the next start: the write \
+                               policy cannot be changed before";
+                Err(EngineError::Unsupported(message.to_owned()))
+            }
             Err(IoError::Invalid) => Err(EngineError::Switching),
             Err(error) => Err(self.destage_error("the change of policy", error)),
         }

@@ -74,8 +74,8 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Changed { volume, path } => write!(
                 f,
-                "volume {volume}: {} was used without Forebay since the last stop or quiesce, or was \
-                 released; what the flash tier held of it is dropped",
+                "volume {volume}: {} was used without Forebay since the last stop or quiesce, was \
+                 released, or went on without flash that had failed; what the flash tier held of it is dropped",
                 path.display()
             ),
             EngineNotice::Older { volume, path, which: Older::Store } => write!(

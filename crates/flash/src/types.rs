@@ -611,7 +611,9 @@ impl fmt::Display for LogError {
             LogError::Damaged(report) => write!(
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
-                 misdirected; nothing was written",
+                 misdirected; nothing was written. What they held is not known, so it is not served: start \
+                 with --format to give up what it caches (if it holds dirty data, that says so, and takes \
+                 --discard-dirty-data, too)",
                 report.damage.batches_lost(),
                 report.damage.payloads.len(),
                 report.damage.misplaced.len()

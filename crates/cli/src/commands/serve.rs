@@ -233,8 +233,17 @@ fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
 
 /// What is where a recording was to go.
 fn there(path: &Path) -> String {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let is_empty = std::fs::metadata(partial).is_ok_and(|partial| partial.len() == 0);
     match path.is_file() {
         true => format!("{} is there already", path.display()),
+        false if is_empty => {
+            format!(
+                "{}.partial is there, a recording that was cut off with nothing in it",
+                path.display()
+            )
+        }
         false => format!(
             "{0}.partial is there, a recording that was cut off (`forebay trace convert {0}.partial -o \
              {0}` rescues what it has)",
