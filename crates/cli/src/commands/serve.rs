@@ -341,8 +341,13 @@ mod tests {
     fn a_recording_that_was_cut_off_is_named_with_the_command_that_rescues_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.parquet");
-        std::fs::write(directory.path().join("x.parquet.partial"), b"").unwrap();
-        let (said, name) = (there(&path), path.display());
+        let (partial, name) = (directory.path().join("x.parquet.partial"), path.display());
+        std::fs::write(&partial, b"").unwrap();
+        let nothing =
+            format!("{name}.partial is there, a recording that was cut off with nothing in it");
+        assert_eq!(there(&path), nothing);
+        std::fs::write(&partial, b"something").unwrap();
+        let said = there(&path);
         assert!(said.contains(&format!("{name}.partial is there, a recording that was cut off")));
         assert!(said.contains(&format!("`forebay trace convert {name}.partial -o {name}`")));
         std::fs::write(&path, b"").unwrap();
