@@ -366,7 +366,7 @@ impl Runner<'_> {
             self.world.start(self.open());
             let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
             let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };
-            let mut done = 0;
+            let (mut done, mut no_place) = (0, false);
             loop {
                 match self.world.started() {
                     Started::Ready => {
@@ -393,7 +393,7 @@ impl Runner<'_> {
                         {
                             // What is dirty has no place; where it was before it has.
                             self.seen.stats.add("starts without a place refused", 1);
-                            self.reshares = false;
+                            (self.reshares, no_place) = (false, true);
                             break;
                         }
                         if let Found::Refused(LogError::Changed { volume, .. }) = self.world.found {
@@ -428,7 +428,7 @@ impl Runner<'_> {
             }
             let refused =
                 std::mem::take(&mut self.others.refused) | std::mem::take(&mut self.older.refused);
-            if refused || !self.reshares {
+            if refused || no_place {
                 continue;
             }
             self.others.seals = None;
