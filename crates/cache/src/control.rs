@@ -172,8 +172,9 @@ impl Cache {
 
     /// Whether a request is under way that may make something dirty, or a flush.
     fn is_modified(&self) -> bool {
-        let waiting = self.front.held_count + self.front.stores.held;
-        self.front.modifying > waiting || self.front.volumes.iter().any(|v| v.pieces > 0)
+        let front = &self.front;
+        let waiting = front.held_count + front.stores.held + front.zeroings_waiting;
+        front.modifying > waiting || front.volumes.iter().any(|v| v.pieces > 0)
     }
 
     /// A destage has ended; true if it was for a change.
@@ -257,5 +258,44 @@ impl Cache {
                 self.front.go_on(request);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Open;
+    use crate::config::{CacheConfig, VolumeConfig};
+    use forebay_block::{Flags, Nanos, Volume};
+    use forebay_effect::RequestId;
+
+    fn complete_all(cache: &mut Cache) {
+        let mut segments = Vec::new();
+        while let Some(effect) = cache.poll_effect(&mut segments) {
+            if let Some(token) = effect.token() {
+                cache.handle_completion(Nanos(1), token, Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_policy_does_not_wait_for_a_trim_behind_one_that_is_held() {
+        let mut cache = Cache::new(CacheConfig { step_blocks: 2, ..CacheConfig::dram_only(4) });
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        assert!(matches!(cache.poll_notice(), Some(Notice::Ready(_))));
+        for id in [RequestId(1), RequestId(2)] {
+            cache.handle_request(Nanos(1), id, Volume(0), Op::Trim, Flags::NONE, 0, 1 << 16);
+        }
+        // The first is stopped half-way, by its volume's share; the second has the same blocks.
+        cache.front.stores.share = 0;
+        complete_all(&mut cache);
+        assert_eq!((cache.front.stores.held, cache.front.zeroings_waiting), (1, 1));
+        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        complete_all(&mut cache);
+        assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));
+        complete_all(&mut cache);
+        assert!(cache.is_idle());
+        assert_eq!(cache.front.zeroings_waiting, 0);
     }
 }

@@ -81,6 +81,8 @@ pub(crate) struct Front {
     /// Requests that wait for a change of policy, not begun.
     pub held: Fifo,
     pub held_count: u32,
+    /// Trims and zeroings that wait for others of the same blocks, not begun.
+    pub zeroings_waiting: u32,
     /// Clients' requests in flight that modify or flush, those held included.
     pub modifying: u32,
     /// Flushes of the cache's own that have ended.
@@ -118,6 +120,7 @@ impl Front {
             finished: Fifo::EMPTY,
             held: Fifo::EMPTY,
             held_count: 0,
+            zeroings_waiting: 0,
             modifying: 0,
             internal_done: Vec::new(),
             synced: Vec::new(),
@@ -274,6 +277,7 @@ impl Front {
         let mut waiting = self.volumes[volume].zeroings_waiting;
         self.requests.push_back(&mut waiting, request);
         self.volumes[volume].zeroings_waiting = waiting;
+        self.zeroings_waiting += 1;
         false
     }
 
@@ -301,6 +305,7 @@ impl Front {
             }
             let next = self.requests.pop_front(&mut waiting).expect("it is not empty");
             self.volumes[volume].zeroings_waiting = waiting;
+            self.zeroings_waiting -= 1;
             self.begin_zeroing(next);
             self.run(next);
         }
