@@ -227,6 +227,8 @@ impl Coverage {
             ("left on flash", s.left_on_flash),
             ("promotions", s.promotions),
             ("read through", s.read_through),
+            ("admitted", s.admitted),
+            ("not admitted", s.not_admitted),
             ("records inserted again", s.reinserted),
             ("records inserted again: no room", s.reinsertions_refused),
             ("evictions", s.evictions),

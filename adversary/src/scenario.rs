@@ -2,8 +2,8 @@
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, LogReplacement, Partial, ReplacementKind,
-    ReplacementParameters, VolumeConfig, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, FlashConfig, LogReplacement,
+    Partial, ReplacementKind, ReplacementParameters, VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -119,6 +119,25 @@ fn replacement(c: &mut dyn Choices) -> ReplacementParameters {
     parameters
 }
 
+/// Any admission policy, half of the time the one that admits everything.
+fn admission(c: &mut dyn Choices) -> AdmissionParameters {
+    let all = AdmissionKind::ALL;
+    let kind = match c.choose(2) {
+        0 => AdmissionKind::Always,
+        _ => all[c.choose(all.len() as u64) as usize],
+    };
+    let mut parameters = AdmissionParameters::new(kind);
+    for parameter in kind.parameters() {
+        let value = match c.choose(4) {
+            3 => parameter.max.min(3),
+            2 => parameter.min,
+            _ => parameter.default,
+        };
+        parameters.set(parameter.name, value).expect("within its range");
+    }
+    parameters
+}
+
 /// Draws a scenario. Most are tiny, so that everything happens within a few operations; but
 /// whatever has a second word, page, chunk, shard or volume in production has one now and then.
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
@@ -167,6 +186,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
             replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(3) as usize }],
             promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
+            admission: admission(c),
         }),
         shards: size.shards,
         extent_shift: match c.choose(3) {

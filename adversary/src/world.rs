@@ -176,8 +176,10 @@ impl World {
         // What flash has lost may be written from memory as it is by now.
         let checked = self.cache.config().write_policy.write_back
             && self.cache.stats().destaged_past_loss == 0;
-        // Past a log that has failed, or has no room, goes what flash holds nothing of.
-        let past = self.cache.has_given_up() || self.cache.stats().written_past > 0;
+        // Past a log that has failed, or has no room, goes what flash holds nothing of; so does what
+        // is not admitted to flash.
+        let stats = self.cache.stats();
+        let past = self.cache.has_given_up() || stats.written_past > 0 || stats.not_admitted > 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
                 trace(&format!("  {happening:?}"));

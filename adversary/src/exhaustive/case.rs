@@ -189,6 +189,7 @@ impl Case {
                 regions_reserved: 1,
                 recovery_chunk_pages: 1,
                 replacement: forebay_cache::LogReplacement::Frequency,
+                admission: forebay_cache::AdmissionParameters::default(),
                 promote_after: 1,
             }),
             shards: 1,

@@ -139,6 +139,7 @@ macro_rules! around {
             log: $cache.log.as_mut(),
             effects: &mut $cache.effects,
             stats: &mut $cache.stats,
+            now: $cache.now,
         }
     };
 }

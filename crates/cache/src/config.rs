@@ -2,7 +2,7 @@
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{Kind, Parameters};
+use forebay_replacement::{AdmissionParameters, Kind, Parameters};
 
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 
@@ -70,6 +70,8 @@ pub struct FlashConfig {
     pub recovery_chunk_pages: u32,
     /// Layout log: which records of a region that is to be used again are inserted again.
     pub replacement: LogReplacement,
+    /// Which blocks may enter flash.
+    pub admission: AdmissionParameters,
     /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
     /// read from flash each time.
     pub promote_after: u8,

@@ -39,7 +39,10 @@ pub use ahead::Sought;
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, VOLUMES_MAX};
 pub use config::{CacheConfig, FlashConfig, LogReplacement, VolumeConfig};
-pub use forebay_replacement::{Kind as ReplacementKind, Parameters as ReplacementParameters};
+pub use forebay_replacement::{
+    AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
+    Parameters as ReplacementParameters,
+};
 pub use notice::{Notice, Open};
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};

@@ -93,6 +93,7 @@ impl Cache {
                 length: length as u32,
                 counted: false,
                 told: false,
+                around: None,
             };
             let (volume, cursor) = (r.volume, r.cursor);
             r.outstanding += 1;

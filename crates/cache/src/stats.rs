@@ -65,6 +65,11 @@ pub struct CacheStats {
     pub promotions: u64,
     /// Blocks read from flash that did not move to DRAM, since they had not been read often enough.
     pub read_through: u64,
+    /// Blocks that the admission policy let into flash when they left memory clean or were written, and those
+    /// that it did not.
+    pub admitted: u64,
+    /// See `admitted`.
+    pub not_admitted: u64,
     /// Blocks that left the cache.
     pub evictions: u64,
     /// Clean blocks dropped with their region.

@@ -17,6 +17,8 @@ pub(crate) struct Piece {
     pub counted: bool,
     /// Whether the replacement policy has been told of it.
     pub told: bool,
+    /// Whether a write goes around flash, once the admission policy has been asked.
+    pub around: Option<bool>,
 }
 
 /// A piece that waits.

@@ -195,6 +195,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             regions_reserved: 1,
             recovery_chunk_pages: 64,
             replacement: forebay_cache::LogReplacement::Frequency,
+            admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
         }),
         write_policy: WritePolicy::WRITE_BACK,

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use forebay_block::{BlockSize, Nanos, SECTOR_BYTES};
 use forebay_model::Profile;
+use forebay_replacement::AdmissionKind;
 
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
-    Acknowledge, Distribution, Flash, FlashLayout, OnStop, Shape, Volume, WritePolicy,
+    Acknowledge, AdmissionPolicy, Distribution, Flash, FlashLayout, OnStop, Shape, Volume,
+    WritePolicy,
 };
 use crate::{Address, Config, Size};
 
@@ -274,10 +276,13 @@ const STAMP_EVERY_MIN: Nanos = Nanos(10_000_000);
 
 fn policies(config: &Config, problems: &mut Problems) {
     let fraction = |x: f64| (0.0..=1.0).contains(&x);
-    let admission = &config.admission;
-    problems.unless(admission.hits >= 1, "admission.hits", "must be at least 1");
-    let probability = fraction(admission.probability);
-    problems.unless(probability, "admission.probability", "must be a fraction from 0 to 1");
+    for (key, why) in config.admission.parameters().err().unwrap_or_default() {
+        problems.add(format!("admission.{key}"), why);
+    }
+    let admits_all = config.admission.policy == AdmissionPolicy(AdmissionKind::Always);
+    let flash = config.flash.is_some();
+    let needs = "chooses what enters flash: there is no [flash] section";
+    problems.unless(admits_all || flash, "admission.policy", needs);
     let classes = match config.replacement.parameters() {
         Ok(parameters) => parameters.get("classes"),
         Err((name, error)) => {

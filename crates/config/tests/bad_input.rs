@@ -416,7 +416,9 @@ fn no_mutation_of_a_file_makes_reading_it_panic() {
 fn a_configuration_built_in_memory_is_checked_alike() {
     let mut config = Config::default();
     config.flush.dirty_low = 0.9;
-    config.admission.probability = f64::NAN;
+    config.flash = Some(forebay_config::Flash::default());
+    config.admission.policy = "random".parse().unwrap();
+    config.admission.probability = Some(f64::NAN);
     config.workers.shards = 1000;
     let problems = config.check().unwrap_err();
     let keys: Vec<_> = problems.iter().map(|p| p.key.as_str()).collect();

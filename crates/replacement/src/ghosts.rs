@@ -99,11 +99,13 @@ impl<const N: usize> Ghosts<N> {
 
     /// Puts the key at the young end of a list; it is in none. If the table is full the oldest
     /// ghost of that list is forgotten, or of the longest.
-    pub fn push(&mut self, list: usize, key: u64) {
-        self.push_hash(list, mix(key));
+    ///
+    /// Gives the ghost's entry in the table, where it stays.
+    pub fn push(&mut self, list: usize, key: u64) -> u32 {
+        self.push_hash(list, mix(key))
     }
 
-    fn push_hash(&mut self, list: usize, hash: u64) {
+    fn push_hash(&mut self, list: usize, hash: u64) -> u32 {
         debug_assert!(self.find(hash).is_none(), "the key is a ghost already");
         if self.free.is_empty() {
             let longest = (0..N).max_by_key(|&other| self.len(other)).expect("at least one list");
@@ -114,6 +116,17 @@ impl<const N: usize> Ghosts<N> {
         let bucket = self.bucket(hash);
         let next = core::mem::replace(&mut self.buckets[bucket], entry);
         self.ghosts[entry as usize] = Ghost { hash, chain: next << LIST_BITS | list as u32 };
+        entry
+    }
+
+    /// The key's entry in the table, if it is a ghost.
+    pub fn entry(&self, key: u64) -> Option<u32> {
+        self.find(mix(key))
+    }
+
+    /// Entries of the table.
+    pub fn entries(&self) -> u32 {
+        self.links.nodes()
     }
 
     /// Forgets the key; gives the list that held it.
@@ -256,7 +269,7 @@ mod tests {
     #[test]
     fn more_room_keeps_all_ghosts_and_their_order() {
         let mut ghosts: Ghosts<2> = Ghosts::new(4);
-        (0..60).for_each(|key| ghosts.push(key as usize % 2, key));
+        (0..60).for_each(|key| _ = ghosts.push(key as usize % 2, key));
         let bytes = ghosts.memory_bytes();
         ghosts.reserve(4);
         assert_eq!(ghosts.memory_bytes(), bytes);

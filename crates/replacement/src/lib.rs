@@ -1,4 +1,5 @@
-//! Replacement policies: which block gives way when another comes in.
+//! Replacement policies: which block gives way when another comes in; and [admission policies](Admission):
+//! which blocks may enter flash.
 //!
 //! A policy orders **nodes**, places that are numbered from 0: the frames of a DRAM tier, or the
 //! cells of a flash tier in the layout `slots`. It knows nothing of masks, dirt or devices, does no
@@ -44,6 +45,7 @@
 //! Memory is fixed when a policy is constructed, until it gets a larger capacity;
 //! [`Policy::metadata_bytes`] reports all of it.
 
+mod admission;
 mod chunks;
 mod gains;
 mod ghosts;
@@ -56,6 +58,9 @@ mod position;
 mod positions;
 mod sketch;
 
+pub use admission::{
+    Admission, AdmissionKind, AdmissionParameters, History, Offer, UnknownAdmission,
+};
 pub use chunks::ChunkHitRatios;
 pub use links::{Links, List};
 pub use parameters::{Parameter, ParameterError, Parameters};

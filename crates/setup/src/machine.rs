@@ -54,7 +54,9 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     // One lock protects all shards, so more than one would only cost time unless asked for.
     let shards = config.workers.shards.clamp(1, 64) as u8;
     let flash = match (&config.flash, flash_bytes) {
-        (Some(flash), Some(bytes)) => Some(flash_config(flash, bytes, block_size)?),
+        (Some(flash), Some(bytes)) => {
+            Some(flash_config((flash, &config.admission), bytes, block_size)?)
+        }
         _ => None,
     };
     let spare_frames = (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024);
@@ -158,10 +160,14 @@ pub fn geometry(
 }
 
 fn flash_config(
-    flash: &words::Flash,
+    (flash, admission): (&words::Flash, &words::Admission),
     bytes: u64,
     block_size: BlockSize,
 ) -> Result<FlashConfig, SetupError> {
+    let admission = admission.parameters().map_err(|wrong| {
+        let wrong = wrong.iter().map(|(key, why)| format!("admission.{key} {why}"));
+        SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
+    })?;
     let geometry = geometry(flash, bytes, block_size)?;
     let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
     let entries = pages / u64::from(geometry.block_pages());
@@ -180,6 +186,7 @@ fn flash_config(
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         replacement,
         promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
+        admission,
     };
     count_cells(&mut flash);
     Ok(flash)

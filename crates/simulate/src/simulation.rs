@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Cache, Notice, Open, VolumeConfig, VolumeStats};
+use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig, VolumeStats};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
 use forebay_flash::Binding;
 use forebay_results::{FlashResult, LatencyRecorder};
@@ -145,6 +145,11 @@ impl Simulation {
             cache.attach(VolumeConfig { size_bytes, read_only, priority });
         }
         let untimed = options.pacing == Pacing::Untimed;
+        let admission = scenario.cache.flash.as_ref().map(|f| f.admission.kind());
+        if untimed && admission == Some(AdmissionKind::WriteBudget) {
+            let why = "the admission policy `write-budget` goes by time: an untimed run has none";
+            return Err(SimulateError::Options(why));
+        }
         if untimed {
             cache.without_time();
         }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use common::{Random, request, scenario_with};
 use forebay_block::{Flags, Op, Request, Volume};
-use forebay_cache::ReplacementParameters;
+use forebay_cache::{AdmissionKind, AdmissionParameters, ReplacementParameters};
 use forebay_config::ReplacementPolicy;
 use forebay_replacement::Kind;
 use forebay_simulate::{AssumeFlush, Options, Pacing, Scenario, Simulation};
@@ -31,6 +31,10 @@ const LAYOUTS: [(Option<&str>, &str); 5] = [
     (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'"),
     (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'\nlayout = 'slots'"),
 ];
+
+/// Admission policies that do not go by time.
+const ADMISSION: [AdmissionKind; 4] =
+    [AdmissionKind::Always, AdmissionKind::Nhit, AdmissionKind::Smq, AdmissionKind::Random];
 
 /// All that the cache counts, as text.
 fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String {
@@ -87,15 +91,19 @@ fn policies() -> impl Iterator<Item = Kind> {
 fn compare(requests: &[Request], dram_blocks: u32, what: &str) {
     for (flash, line) in LAYOUTS {
         for write_policy in WRITE_POLICIES {
-            for kind in policies() {
+            for (n, kind) in policies().enumerate() {
                 let mut scenario = scenario_with(dram_blocks, flash, write_policy, line);
                 scenario.cache.replacement = ReplacementParameters::new(kind);
+                let admission = ADMISSION[n % ADMISSION.len()];
+                if let Some(flash) = &mut scenario.cache.flash {
+                    flash.admission = AdmissionParameters::new(admission);
+                }
                 let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
                     .map(|pacing| counted(&scenario, requests, pacing));
                 if long != short {
                     let lines = long.lines().zip(short.lines()).filter(|(a, b)| a != b);
                     let lines: Vec<_> = lines.collect();
-                    panic!("{kind}, {write_policy}, {line:?}, {what}: {lines:#?}");
+                    panic!("{kind}, {admission}, {write_policy}, {line:?}, {what}: {lines:#?}");
                 }
             }
         }

@@ -10,7 +10,7 @@ use core::mem;
 
 use forebay_block::{Nanos, Volume};
 use forebay_flash::BlockKey;
-use forebay_replacement::{Hint, Policy, Positions, Replacement};
+use forebay_replacement::{Admission, Hint, Offer, Policy, Positions, Replacement};
 
 use crate::config::CacheConfig;
 use crate::waiters::Piece;
@@ -25,14 +25,19 @@ pub(super) struct Dram {
     capacity: u32,
     /// Accesses that the policy has been told of.
     told: u64,
+    /// Which blocks may enter flash, if not all.
+    admission: Option<Admission>,
     /// Where blocks that come in begin, for policies in which that follows from hit ratios and priorities.
     positions: Option<Positions>,
     block_shift: u32,
 }
 
 impl Dram {
-    pub fn new(config: &CacheConfig, frames: u32, capacity: u32) -> Dram {
+    /// `flash`: blocks that the shard's part of flash holds.
+    pub fn new(config: &CacheConfig, frames: u32, capacity: u32, flash: u32) -> Dram {
+        let admission = config.flash.as_ref().map(|f| f.admission);
         Dram {
+            admission: admission.and_then(|a| Admission::new(frames, flash, &a)),
             replacement: Replacement::new(frames, capacity, &config.replacement),
             passing: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
@@ -80,7 +85,9 @@ impl Dram {
 
     pub fn memory_bytes(&self) -> u64 {
         let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
-        self.replacement.metadata_bytes() + positions + size_of_val(&*self.passing) as u64
+        let admission = self.admission.as_ref().map_or(0, Admission::metadata_bytes);
+        let own = size_of_val(&*self.passing) as u64;
+        self.replacement.metadata_bytes() + admission + positions + own
     }
 
     // ---- intervals of hit ratios ----
@@ -111,6 +118,9 @@ impl Dram {
     pub fn hit(&mut self, frame: u32, key: BlockKey) {
         self.count(key, true);
         self.replacement.on_access(frame);
+        if let Some(admission) = &mut self.admission {
+            admission.on_access(frame, key.0);
+        }
     }
 
     /// An access is counted, which found its block or did not.
@@ -132,13 +142,43 @@ impl Dram {
         }
     }
 
-    /// A block comes in for a piece.
+    /// A block comes in for a piece. `known`: flash has it.
     #[inline]
-    pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece) {
+    pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, known: bool) {
         self.enter(frame, key, Positions::hint);
         // (A block that left before it could be used comes in again, for the same access.)
-        if !mem::replace(&mut piece.told, true) {
+        let told = mem::replace(&mut piece.told, true);
+        if !told {
             self.count(key, false);
+        }
+        if let Some(admission) = &mut self.admission {
+            admission.enter(frame, key.0, known, !told);
+        }
+    }
+
+    // ---- admission to flash ----
+
+    /// Whether there is a policy that not all blocks pass.
+    #[inline]
+    pub fn has_admission(&self) -> bool {
+        self.admission.is_some()
+    }
+
+    /// Whether the block, which flash does not have, enters it from its frame.
+    pub fn admits(&mut self, frame: u32, key: BlockKey, offer: Offer) -> bool {
+        self.admission.as_mut().is_none_or(|a| a.admits(Some(frame), key.0, offer))
+    }
+
+    /// The same of one that is written, and may have a frame.
+    pub fn admits_write(&mut self, frame: Option<u32>, key: BlockKey, offer: Offer) -> bool {
+        self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
+    }
+
+    /// The block leaves its frame, and flash does not have it.
+    #[inline]
+    pub fn forget(&mut self, frame: u32, key: BlockKey) {
+        if let Some(admission) = &mut self.admission {
+            admission.leave(frame, key.0);
         }
     }
 
@@ -154,6 +194,14 @@ impl Dram {
     }
 
     // ---- blocks that pass ----
+
+    /// The frame is used on the way from flash to a client.
+    pub fn pass(&mut self, frame: u32, key: BlockKey) {
+        self.set_passing(frame, true);
+        if let Some(admission) = &mut self.admission {
+            admission.enter(frame, key.0, true, false);
+        }
+    }
 
     /// The frame is used on the way from flash to a client (or not any more).
     pub fn set_passing(&mut self, frame: u32, passing: bool) {

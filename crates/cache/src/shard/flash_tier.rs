@@ -13,6 +13,7 @@ use super::{ShardContext, UNREADABLE_MAX, volume_bit};
 use crate::config::{FlashConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
+use forebay_replacement::Offer;
 pub(crate) use moves::MoveState;
 use moves::Moves;
 
@@ -37,6 +38,8 @@ pub(super) struct FlashTier {
     /// Volumes (bits) whose store fails.
     failing: u64,
     regions: Regions,
+    /// Bytes of the device.
+    size: u64,
     /// Blocks whose dirty record could not be read, the first of them.
     unreadable: Vec<BlockKey>,
     /// Layout log: how often each block's record was read from flash, by entry; which records are inserted
@@ -77,6 +80,7 @@ impl FlashTier {
             hopeless: false,
             failing: 0,
             regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
+            size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
             policy: config.map_or(LogReplacement::Fifo, |f| f.replacement),
@@ -273,6 +277,14 @@ impl FlashTier {
         *owed = if comes { *owed + 1 } else { *owed - 1 };
         let owed = *owed;
         context.front.stores.note_dirty(volume, owed);
+    }
+
+    // ---- admission ----
+
+    /// What an admission policy goes by, apart from the block.
+    pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
+        let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
+        Offer { now: context.now.0, written, size: self.size }
     }
 
     // ---- use counts: the layout log ----

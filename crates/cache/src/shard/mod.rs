@@ -58,6 +58,7 @@ pub(crate) struct ShardContext<'a> {
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
+    pub now: Nanos,
 }
 
 /// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.

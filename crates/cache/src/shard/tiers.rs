@@ -95,7 +95,7 @@ impl Tiers {
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            dram: Dram::new(config, frames, share(config.dram_blocks)),
+            dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
             flash: FlashTier::new(shard, config.flash.as_ref(), (on_flash, entries), replacement),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
@@ -195,7 +195,8 @@ impl Tiers {
         let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
-        self.dram.enter_for(self.blocks.local(frame), key, piece);
+        let known = self.blocks[id].position().is_some();
+        self.dram.enter_for(self.blocks.local(frame), key, piece, known);
         self.flash.update_residence(&self.blocks, id, true);
         let bytes = self.blocks.granules().bytes_within(context, key);
         if bytes < size {
@@ -220,7 +221,8 @@ impl Tiers {
             self.blocks[id].clear(LEAVING);
             let key = self.blocks[id].key();
             self.make_room(context, Some(key));
-            self.dram.enter_for(local, key, piece);
+            let known = self.blocks[id].position().is_some();
+            self.dram.enter_for(local, key, piece, known);
         }
     }
 
@@ -265,7 +267,11 @@ impl Tiers {
         e.set_frame(None);
         e.valid = 0;
         e.clear(LEAVING);
+        let (key, recorded) = (e.key(), e.position().is_some());
         let local = self.blocks.local(frame);
+        if !recorded {
+            self.dram.forget(local, key);
+        }
         if leaving {
             self.dram.set_passing(local, false);
         } else {
@@ -359,7 +365,12 @@ impl Tiers {
             self.release_frame(id);
             return;
         }
-        if self.flash.is_good() && e.valid != 0 && !self.flash.is_jammed(&self.blocks, context) {
+        let takes = self.flash.is_good()
+            && e.valid != 0
+            && !self.flash.is_jammed(&self.blocks, context)
+            && self.admits(context, id);
+        let e = &self.blocks[id];
+        if takes {
             if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
                 // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
@@ -377,6 +388,48 @@ impl Tiers {
         context.stats.evictions += 1;
         self.release_frame(id);
         self.forget_if_empty(id);
+    }
+
+    /// Whether a clean block that leaves memory enters flash: one of which flash has a part always does.
+    fn admits(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> bool {
+        let e = &self.blocks[id];
+        // (Of a marked one it was decided before.)
+        if !self.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
+            return true;
+        }
+        let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
+        let offer = self.flash.offer(context);
+        let admitted = self.dram.admits(self.blocks.local(frame), key, offer);
+        count_admission(context, admitted);
+        admitted
+    }
+
+    /// Whether a write goes around flash, to the backing store: it would go to flash at once, the admission
+    /// policy does not let it, and flash holds nothing of the block that it would have to replace.
+    fn goes_around(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        piece: &mut Piece,
+    ) -> bool {
+        if !self.dram.has_admission() || self.acknowledge != Acknowledge::Flash {
+            return false;
+        }
+        let entry = self.blocks.find(key);
+        let dirty = entry.is_some_and(|id| self.blocks[id].dirty != 0);
+        if dirty || !self.flash.may_go_past(&self.blocks, key) {
+            return false;
+        }
+        if let Some(around) = piece.around {
+            return around;
+        }
+        let frame = entry.and_then(|id| self.blocks[id].frame());
+        let frame = frame.map(|frame| self.blocks.local(frame));
+        let offer = self.flash.offer(context);
+        let admitted = self.dram.admits_write(frame, key, offer);
+        count_admission(context, admitted);
+        piece.around = Some(!admitted);
+        !admitted
     }
 
     /// Whether the backing store may yet lose what it holds of the block.
@@ -464,4 +517,9 @@ impl Tiers {
             self.forget_if_empty(id);
         }
     }
+}
+
+fn count_admission(context: &mut ShardContext<'_>, admitted: bool) {
+    context.stats.admitted += u64::from(admitted);
+    context.stats.not_admitted += u64::from(!admitted);
 }

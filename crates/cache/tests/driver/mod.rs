@@ -169,6 +169,7 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             regions_reserved: 1,
             recovery_chunk_pages: 64,
             replacement: forebay_cache::LogReplacement::Frequency,
+            admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
         }),
         ..CacheConfig::dram_only(4)

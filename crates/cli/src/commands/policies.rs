@@ -1,6 +1,6 @@
 //! `forebay policies [NAME]...`.
 
-use forebay_replacement::{Kind, Parameters, Policy, Positions, Replacement};
+use forebay_replacement::{AdmissionKind, Kind, Parameters, Policy, Positions, Replacement};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -16,12 +16,16 @@ policy marked `not yet` is built and tested, but the cache does not run it.
 
 Example:
   $ forebay policies
-  $ forebay policies arc s3-fifo --json"
+  $ forebay policies arc s3-fifo --json
+  $ forebay policies --admission"
 )]
 pub struct Args {
     /// Only these policies
     #[arg(value_name = "NAME", value_parser = known)]
     names: Vec<Kind>,
+    /// List what `[admission] policy` accepts, not the replacement policies
+    #[arg(long, conflicts_with = "names")]
+    admission: bool,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -37,6 +41,20 @@ const BLOCKS: u32 = 1 << 16;
 #[derive(Serialize)]
 struct Document {
     policies: Vec<Described>,
+}
+
+#[derive(Serialize)]
+struct AdmissionDocument {
+    admission: Vec<Admission>,
+}
+
+#[derive(Serialize)]
+struct Admission {
+    name: &'static str,
+    idea: &'static str,
+    source: &'static str,
+    /// The keys of `[admission]` that it takes.
+    keys: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -64,6 +82,9 @@ struct Parameter {
 
 /// Prints what policies there are.
 pub fn run(args: Args, _ctx: &Context) -> Result<(), CliError> {
+    if args.admission {
+        return admission(args.json);
+    }
     let mut kinds = args.names;
     if kinds.is_empty() {
         kinds = Kind::ALL.to_vec();
@@ -104,6 +125,30 @@ fn describe(kind: Kind) -> Described {
         source: about.source,
         parameters: about.parameters.iter().map(parameter).collect(),
     }
+}
+
+fn admission(json: bool) -> Result<(), CliError> {
+    let described = |&kind: &AdmissionKind| Admission {
+        name: kind.name(),
+        idea: kind.idea(),
+        source: kind.source(),
+        keys: kind.parameters().iter().map(|p| p.name).collect(),
+    };
+    let document =
+        AdmissionDocument { admission: AdmissionKind::ALL.iter().map(described).collect() };
+    if json {
+        let mut bytes = serde_json::to_vec_pretty(&document)?;
+        bytes.push(b'\n');
+        return write_stdout(&bytes);
+    }
+    let mut text = String::from("admission policy  keys of [admission]\n");
+    for Admission { name, idea, source, keys } in &document.admission {
+        let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+        text += &format!("{name:<17} {keys}\n");
+        text += &wrapped(idea);
+        text += &wrapped(&format!("Source: {source}."));
+    }
+    write_stdout(text.as_bytes())
 }
 
 /// What the configuration itself says of the policy.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_replacement::{Kind, ParameterError, Parameters};
+use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, ParameterError, Parameters};
 
 use crate::TimeSpan;
 use crate::schema::{Choice, Value, choice, choose, section};
@@ -81,30 +81,100 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash.
+    /// Which blocks may enter flash: of those that leave memory clean, and, under write-back that is
+    /// acknowledged by flash, of those that are written. A write that is not admitted goes to the
+    /// backing store, and is answered when that has it. What is dirty in memory goes to flash in any
+    /// case; so does a newer version of what flash holds.
     pub struct Admission {
         /// The policy.
         policy: AdmissionPolicy = "always";
-        /// How many accesses a block needs, under `nhit`.
-        hits: u32 = 2, later;
-        /// Share of blocks admitted, under `random`: a fraction from 0 to 1.
-        probability: f64 = 0.5, later;
+        /// Accesses to a block, the one at hand included, with which it enters under `nhit`: 1 to 255.
+        /// Unset means 2.
+        hits: Option<u32> = unset;
+        /// Share of the blocks that enters under `random`: a fraction from 0 to 1. Unset means 0.5.
+        probability: Option<f64> = unset;
+        /// How often a day flash may be written as a whole under `write-budget` (drive writes per day):
+        /// from 0.001 to 1000. All that is written to flash counts. Unset means 1.
+        writes_per_day: Option<f64> = unset;
+        /// Blocks that `nhit` and `smq` remember after they have left memory, as a share of those
+        /// that flash holds: 0.01 to 10. 25 to 33 bytes of memory each. Unset means 1.
+        history: Option<f64> = unset;
     }
 }
 
-choice! {
-    /// Which blocks may enter flash.
-    pub enum AdmissionPolicy: "admission policy" {
-        /// All.
-        Always = "always",
-        /// Those with a number of accesses behind them.
-        Nhit = "nhit" later,
-        /// Stochastic multi-queue.
-        Smq = "smq" later,
-        /// A random share.
-        Random = "random" later,
-        /// Those that are popular enough.
-        Popularity = "popularity" later,
+/// Which blocks may enter flash: an admission policy of `forebay_replacement`, by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AdmissionPolicy(pub AdmissionKind);
+
+const ADMISSION_POLICIES: [Choice; AdmissionKind::ALL.len()] = {
+    let mut choices = [Choice { name: "", doc: &[], available: false }; AdmissionKind::ALL.len()];
+    let mut n = 0;
+    while n < choices.len() {
+        let kind = AdmissionKind::ALL[n];
+        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available: true };
+        n += 1;
+    }
+    choices
+};
+
+impl Value for AdmissionPolicy {
+    const WORD: &'static str = "admission policy";
+    const CHOICES: &'static [Choice] = &ADMISSION_POLICIES;
+}
+
+impl core::str::FromStr for AdmissionPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let index = choose(Self::WORD, Self::CHOICES, text)?;
+        Ok(AdmissionPolicy(AdmissionKind::ALL[index]))
+    }
+}
+
+impl core::fmt::Display for AdmissionPolicy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for AdmissionPolicy {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Admission {
+    /// The policy with its parameters.
+    ///
+    /// # Errors
+    /// With each key whose value is out of range, or that the policy does not have, and why.
+    pub fn parameters(&self) -> Result<AdmissionParameters, Vec<(&'static str, String)>> {
+        let kind = self.policy.0;
+        let mut parameters = AdmissionParameters::new(kind);
+        let mut wrong = Vec::new();
+        // The key, its value, and what that is multiplied by to be a whole number.
+        for (key, value, scale) in [
+            ("hits", self.hits.map(f64::from), 1.0),
+            ("probability", self.probability, 1e6),
+            ("writes_per_day", self.writes_per_day, 1e3),
+            ("history", self.history, 1e2),
+        ] {
+            let Some(value) = value else { continue };
+            let Some(p) = kind.parameters().iter().find(|p| p.name == key) else {
+                wrong.push((key, format!("has no meaning under the admission policy `{kind}`")));
+                continue;
+            };
+            let (least, most) = (f64::from(p.min) / scale, f64::from(p.max) / scale);
+            if (least..=most).contains(&value) {
+                // (It was just checked against the same range.)
+                let set = parameters.set(key, (value * scale).round() as u32);
+                debug_assert!(set.is_ok(), "{key} = {value}: {set:?}");
+            } else {
+                wrong.push((key, format!("must be from {least} to {most}")));
+            }
+        }
+        if wrong.is_empty() { Ok(parameters) } else { Err(wrong) }
     }
 }
 

@@ -44,7 +44,7 @@ const PER_VOLUME: [Counter; 17] = [
 /// One metric of the whole server: name, kind, help, and its value.
 type Single = (&'static str, &'static str, &'static str, fn(&ServerStatus) -> f64);
 
-const SINGLE: [Single; 31] = [
+const SINGLE: [Single; 33] = [
     ("forebay_uptime_seconds", "gauge", "Since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
@@ -87,6 +87,18 @@ const SINGLE: [Single; 31] = [
         "counter",
         "Blocks read from flash that stayed there",
         |s| s.cache.events.read_through as f64,
+    ),
+    (
+        "forebay_admitted_blocks_total",
+        "counter",
+        "Blocks that the admission policy let into flash",
+        |s| s.cache.events.admitted as f64,
+    ),
+    (
+        "forebay_not_admitted_blocks_total",
+        "counter",
+        "Blocks that the admission policy kept from flash",
+        |s| s.cache.events.not_admitted as f64,
     ),
     (
         "forebay_reinserted_blocks_total",

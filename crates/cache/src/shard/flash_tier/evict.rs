@@ -252,6 +252,7 @@ mod tests {
             regions_reserved: 1,
             recovery_chunk_pages: 1,
             replacement: crate::config::LogReplacement::Frequency,
+            admission: crate::AdmissionParameters::default(),
             promote_after: 1,
         };
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };

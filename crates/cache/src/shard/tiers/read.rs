@@ -196,7 +196,7 @@ impl Tiers {
         let frame = self.blocks.take_frame(id).expect("a free frame was counted on");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
-        self.dram.set_passing(self.blocks.local(frame), true);
+        self.dram.pass(self.blocks.local(frame), self.blocks[id].key());
         self.start_flash_read(context, id, None)
     }
 

@@ -36,6 +36,9 @@ impl Tiers {
         {
             return self.write_past(context, key, piece, op);
         }
+        if op == Op::Write && self.goes_around(context, key, piece) {
+            return self.write_direct(context, key, piece, op);
+        }
         let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
         let id = match self.blocks.find(key) {
             Some(id) => id,

@@ -1,0 +1,188 @@
+//! Goal: what the admission policy keeps from flash does not go there, and what has to go there does, whatever the
+//! policy says.
+//!
+//! Method: memory of four blocks before a log; a policy that admits a block at its second access, or at none.
+
+#[allow(dead_code, reason = "shared with the contract's tests")]
+mod driver;
+
+use driver::*;
+use forebay_block::{Flags, Op};
+use forebay_cache::{
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, WritePolicy,
+};
+use forebay_effect::IoError;
+
+const THROUGH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_THROUGH, Acknowledge::Dram);
+const BACK_DRAM: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_BACK, Acknowledge::Dram);
+const BACK_FLASH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_BACK, Acknowledge::Flash);
+
+fn nhit(hits: u32) -> AdmissionParameters {
+    let mut parameters = AdmissionParameters::new(AdmissionKind::Nhit);
+    parameters.set("hits", hits).unwrap();
+    parameters
+}
+
+fn with(policy: (WritePolicy, Acknowledge), admission: AdmissionParameters) -> Driver {
+    let mut config = with_flash(policy.0, policy.1);
+    config.flash.as_mut().expect("there is flash").admission = admission;
+    Driver::new(CacheConfig { bounce_frames: 8, spare_frames: 8, ..config })
+}
+
+fn stats(d: &Driver) -> CacheStats {
+    *d.cache.stats()
+}
+
+fn done(d: &mut Driver, op: Op, flags: Flags, block: u64) {
+    let id = d.request(op, flags, block * BLOCK, BLOCK);
+    d.settle();
+    assert_eq!(d.reply_to(id), Some(Ok(())));
+}
+
+fn read(d: &mut Driver, block: u64) {
+    done(d, Op::Read, Flags::NONE, block);
+}
+
+fn write(d: &mut Driver, block: u64) {
+    done(d, Op::Write, Flags::NONE, block);
+}
+
+/// Records on flash.
+fn records(d: &Driver) -> u64 {
+    d.cache.log_stats().expect("a log").entries
+}
+
+/// All that was handed to the log is written, with a batch that is not full.
+fn flush(d: &mut Driver) {
+    d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+}
+
+/// Which device the first effect under way is for.
+fn goes_to_store(d: &Driver) -> bool {
+    d.count(is_write) == 1 && d.count(is_flash_write) == 0
+}
+
+#[test]
+fn a_block_that_was_read_once_leaves_and_one_that_was_read_again_enters() {
+    for policy in [THROUGH, BACK_DRAM, BACK_FLASH] {
+        let mut d = with(policy, nhit(2));
+        (0..12).for_each(|block| read(&mut d, block));
+        // Eight have left for the four that are there.
+        assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 8), "{policy:?}");
+        assert_eq!(records(&d), 0);
+        // They are remembered: the second access counts, and they enter when they leave again.
+        (0..4).for_each(|block| read(&mut d, block));
+        (20..24).for_each(|block| read(&mut d, block));
+        assert_eq!(stats(&d).admitted, 4, "{policy:?}");
+        flush(&mut d);
+        assert_eq!((stats(&d).demotions, records(&d)), (4, 4));
+    }
+}
+
+#[test]
+fn a_block_that_came_from_flash_goes_back_whatever_it_was_used_for() {
+    let mut d = with(BACK_FLASH, nhit(3));
+    for _ in 0..3 {
+        read(&mut d, 7);
+    }
+    (0..4).for_each(|block| read(&mut d, block));
+    flush(&mut d);
+    assert_eq!(stats(&d).admitted, 1);
+    // It is read from flash, overwritten there, and needs no admission any more.
+    read(&mut d, 7);
+    assert_eq!(stats(&d).promotions, 1);
+    write(&mut d, 7);
+    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (1, 1));
+    assert_eq!(d.cache.dirty_blocks(), 1);
+}
+
+#[test]
+fn a_write_that_is_not_admitted_goes_to_the_store_and_stays_in_memory() {
+    let mut d = with(BACK_FLASH, nhit(2));
+    let id = d.write(3);
+    assert!(goes_to_store(&d), "{:?}", d.pending);
+    assert_eq!(d.reply_to(id), None, "it is answered when the store has it");
+    d.settle();
+    assert_eq!(d.reply_to(id), Some(Ok(())));
+    assert_eq!((stats(&d).not_admitted, records(&d), d.cache.dirty_blocks()), (1, 0, 0));
+    let before = d.cache.volume_stats(forebay_block::Volume(0)).unwrap().read_hits.tier1;
+    let id = d.read(3);
+    assert_eq!(d.reply_to(id), Some(Ok(())), "memory has it");
+    let stats_now = d.cache.volume_stats(forebay_block::Volume(0)).unwrap();
+    assert_eq!(stats_now.read_hits.tier1, before + 1);
+    // The next write is the third access.
+    d.write(3);
+    assert!(!goes_to_store(&d));
+    d.settle();
+    assert_eq!((stats(&d).admitted, d.cache.dirty_blocks()), (1, 1));
+}
+
+#[test]
+fn a_write_that_the_store_refuses_is_an_error_and_the_store_is_asked_anew() {
+    let mut d = with(BACK_FLASH, nhit(2));
+    let id = d.write(3);
+    d.complete_first(is_write, Err(IoError::Device));
+    d.settle();
+    assert_eq!(d.reply_to(id), Some(Err(IoError::Device)));
+    d.read(3);
+    assert_eq!(d.count(is_read), 1, "nobody knows what the store has");
+    d.settle();
+}
+
+#[test]
+fn what_has_to_go_to_flash_goes_there() {
+    // A newer version of what flash holds, under a policy that admits nothing.
+    let mut none = AdmissionParameters::new(AdmissionKind::Random);
+    none.set("probability", 0).unwrap();
+    let mut d = with(BACK_FLASH, nhit(2));
+    write(&mut d, 5);
+    write(&mut d, 5);
+    assert_eq!((stats(&d).admitted, d.cache.dirty_blocks()), (1, 1));
+    let asked = (stats(&d).admitted, stats(&d).not_admitted);
+    write(&mut d, 5);
+    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), asked, "nobody is asked");
+    // What is dirty in memory: when it leaves, and for a flush.
+    let mut d = with(BACK_DRAM, none);
+    (0..5).for_each(|block| write(&mut d, block));
+    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 0));
+    assert_eq!(d.count(is_write), 0);
+    let dirty = (d.cache.dirty_blocks(), d.cache.dirty_in_memory());
+    flush(&mut d);
+    let after = (d.cache.dirty_blocks(), d.cache.dirty_in_memory());
+    assert_eq!((dirty, after), ((5, 5), (5, 0)));
+    // A write with FUA, too.
+    let mut d = with(BACK_DRAM, none);
+    d.request(Op::Write, Flags::FUA, 0, BLOCK);
+    assert!(!goes_to_store(&d));
+    d.settle();
+    assert_eq!(d.cache.dirty_blocks(), 1);
+    // A zeroing of a cached block is a version like another.
+    let mut d = with(BACK_FLASH, none);
+    read(&mut d, 1);
+    done(&mut d, Op::WriteZeroes, Flags::NONE, 1);
+    assert_eq!((d.cache.dirty_blocks(), stats(&d).not_admitted), (1, 0));
+}
+
+#[test]
+fn under_write_through_a_block_is_marked_once_before_it_enters() {
+    let mut d = with(THROUGH, nhit(2));
+    for block in [1, 1, 2, 2, 3, 3, 4, 4] {
+        write(&mut d, block);
+    }
+    // The store may yet lose what it was written: its extent is marked, then it enters.
+    (10..14).for_each(|block| read(&mut d, block));
+    assert_eq!((stats(&d).admitted, stats(&d).demotions), (4, 4));
+    d.read(1);
+    assert_eq!(d.count(is_flash_read), 1, "it is on flash");
+    d.settle();
+}
+
+#[test]
+fn of_each_write_it_is_asked_once() {
+    let mut d = with(BACK_FLASH, nhit(200));
+    for n in 0..100 {
+        write(&mut d, n % 4);
+    }
+    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 100));
+}

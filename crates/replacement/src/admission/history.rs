@@ -1,0 +1,47 @@
+//! Blocks that left memory, with how often they were used: a fixed number of them, in the order in which
+//! they left.
+
+use crate::ghosts::Ghosts;
+
+/// See the module.
+#[derive(Debug)]
+pub struct History {
+    ghosts: Ghosts<1>,
+    /// By the ghost's place in its table.
+    counts: Box<[u8]>,
+    size: u32,
+}
+
+impl History {
+    /// An empty history of `size` blocks, at least one.
+    pub fn new(size: u32) -> History {
+        let ghosts = Ghosts::new(size.max(1));
+        let counts = vec![0; ghosts.entries() as usize].into();
+        History { ghosts, counts, size: size.max(1) }
+    }
+
+    /// How often the block was used, if it is remembered.
+    pub fn get(&self, key: u64) -> Option<u8> {
+        self.ghosts.entry(key).map(|entry| self.counts[entry as usize])
+    }
+
+    /// The same; the block is forgotten, because it is in memory again.
+    pub fn take(&mut self, key: u64) -> Option<u8> {
+        let count = self.get(key)?;
+        self.ghosts.remove(key);
+        Some(count)
+    }
+
+    /// Remembers a block that was used so often. The one that left first is forgotten for it, if need be.
+    pub fn put(&mut self, key: u64, count: u8) {
+        self.ghosts.remove(key);
+        self.ghosts.trim(0, self.size - 1);
+        let entry = self.ghosts.push(0, key);
+        self.counts[entry as usize] = count;
+    }
+
+    /// Bytes of memory.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.ghosts.memory_bytes() + size_of_val(&*self.counts) as u64
+    }
+}

@@ -1,0 +1,367 @@
+//! Admission policies: which blocks that leave memory, or are written, may enter flash.
+//!
+//! Flash wears with every write, and a block that is read once does not pay for its own. A policy counts the
+//! accesses to a block while it is in memory, by its frame, and afterwards, by its key, among a fixed number of
+//! blocks that left: the [`History`]. What it answers follows from the calls alone: no clock, no
+//! randomness of the machine.
+//!
+//! ```
+//! use forebay_replacement::{Admission, AdmissionKind, AdmissionParameters, Offer};
+//!
+//! let nhit = AdmissionParameters::new(AdmissionKind::Nhit);
+//! let mut admission = Admission::new(4, 100, &nhit).expect("nhit keeps state");
+//! let offer = Offer::default();
+//! admission.enter(0, 7, false, true);
+//! assert!(!admission.admits(Some(0), 7, offer), "block 7 was used once");
+//! admission.leave(0, 7);
+//! admission.enter(0, 7, false, true);
+//! assert!(admission.admits(Some(0), 7, offer), "and now twice");
+//! ```
+
+mod budget;
+mod history;
+mod smq;
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::hash::mix;
+use crate::parameters::Parameter;
+use crate::policies::edits;
+use budget::Budget;
+pub use history::History;
+use smq::Smq;
+
+/// The most parameters that a policy may have.
+const PARAMETERS_MAX: usize = 2;
+
+/// From a line for each policy: [`AdmissionKind`] with its names, ideas, sources and parameters.
+macro_rules! registry {
+    ($($(#[doc = $idea:literal])+ $policy:ident = $name:literal, $source:literal, $parameters:expr;)+) => {
+        /// The admission policies there are.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum AdmissionKind {
+            $($(#[doc = $idea])+ $policy,)+
+        }
+
+        impl AdmissionKind {
+            /// All policies.
+            pub const ALL: &'static [AdmissionKind] = &[$(AdmissionKind::$policy),+];
+
+            /// Its name in configurations.
+            pub const fn name(self) -> &'static str {
+                match self { $(AdmissionKind::$policy => $name,)+ }
+            }
+
+            /// Its idea, in a sentence.
+            pub fn idea(self) -> &'static str {
+                match self { $(AdmissionKind::$policy => concat!($($idea),+).trim_ascii_start(),)+ }
+            }
+
+            /// The same, line by line.
+            pub const fn idea_lines(self) -> &'static [&'static str] {
+                match self { $(AdmissionKind::$policy => &[$($idea),+],)+ }
+            }
+
+            /// Where it comes from.
+            pub const fn source(self) -> &'static str {
+                match self { $(AdmissionKind::$policy => $source,)+ }
+            }
+
+            /// Its parameters.
+            pub const fn parameters(self) -> &'static [Parameter] {
+                match self { $(AdmissionKind::$policy => $parameters,)+ }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Every block enters.
+    Always = "always", "folklore", &[];
+    /// A block enters at its N-th access, 2 if `hits` does not say another.
+    Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
+    /// Blocks move up a queue of 64 levels with each access and down when others overtake them; those in the
+    /// upper levels enter.
+    Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
+    /// A random share of blocks enters, by `probability`.
+    Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
+    /// A random share of blocks enters, so large that flash is written no faster than
+    /// `writes_per_day` allows.
+    WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
+}
+
+const HITS: Parameter = Parameter {
+    name: "hits",
+    unit: "accesses",
+    default: 2,
+    min: 1,
+    max: 255,
+    meaning: "accesses to a block, the one at hand included, with which it enters",
+};
+
+const HISTORY: Parameter = Parameter {
+    name: "history",
+    unit: "percent",
+    default: 100,
+    min: 1,
+    max: 1000,
+    meaning: "blocks that are remembered after they left memory, as a share of those flash holds",
+};
+
+const PROBABILITY: Parameter = Parameter {
+    name: "probability",
+    unit: "millionths",
+    default: 500_000,
+    min: 0,
+    max: 1_000_000,
+    meaning: "share of blocks that enters",
+};
+
+const WRITES_PER_DAY: Parameter = Parameter {
+    name: "writes_per_day",
+    unit: "thousandths",
+    default: 1000,
+    min: 1,
+    max: 1_000_000,
+    meaning: "times that the size of flash may be written a day: 1000 is one drive write per day",
+};
+
+impl Default for AdmissionKind {
+    fn default() -> AdmissionKind {
+        AdmissionKind::Always
+    }
+}
+
+impl fmt::Display for AdmissionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no admission policy has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownAdmission {
+    name: String,
+}
+
+impl fmt::Display for UnknownAdmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = AdmissionKind::ALL.iter().map(|kind| kind.name()).collect();
+        let nearest = names.iter().min_by_key(|name| edits(&self.name.to_ascii_lowercase(), name));
+        write!(f, "there is no admission policy `{}`", self.name)?;
+        if let Some(nearest) =
+            nearest.filter(|n| edits(&self.name.to_ascii_lowercase(), n) * 3 <= n.len())
+        {
+            write!(f, " (did you mean `{nearest}`?)")?;
+        }
+        write!(f, ": choose one of {}", names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownAdmission {}
+
+impl FromStr for AdmissionKind {
+    type Err = UnknownAdmission;
+
+    /// # Errors
+    /// If no policy has that name; the message lists those there are.
+    fn from_str(name: &str) -> Result<AdmissionKind, UnknownAdmission> {
+        let found = AdmissionKind::ALL.iter().copied().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownAdmission { name: name.to_string() })
+    }
+}
+
+/// An admission policy and the values of its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AdmissionParameters {
+    kind: AdmissionKind,
+    values: [u32; PARAMETERS_MAX],
+}
+
+impl AdmissionParameters {
+    /// The defaults of a policy.
+    pub const fn new(kind: AdmissionKind) -> AdmissionParameters {
+        let mut values = [0; PARAMETERS_MAX];
+        let all = kind.parameters();
+        assert!(all.len() <= PARAMETERS_MAX, "PARAMETERS_MAX is too small");
+        let mut i = 0;
+        while i < all.len() {
+            values[i] = all[i].default;
+            i += 1;
+        }
+        AdmissionParameters { kind, values }
+    }
+
+    /// The policy.
+    pub fn kind(&self) -> AdmissionKind {
+        self.kind
+    }
+
+    /// Sets a parameter; `false` if the policy has none of that name.
+    ///
+    /// # Errors
+    /// If the value is outside the parameter's range: the range, in words.
+    pub fn set(&mut self, name: &str, value: u32) -> Result<bool, String> {
+        let all = self.kind.parameters();
+        let Some(index) = all.iter().position(|p| p.name == name) else { return Ok(false) };
+        let Parameter { min, max, unit, .. } = all[index];
+        if !(min..=max).contains(&value) {
+            return Err(format!("must be from {min} to {max} {unit}"));
+        }
+        self.values[index] = value;
+        Ok(true)
+    }
+
+    /// The value of a parameter, if the policy has it.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        let index = self.kind.parameters().iter().position(|p| p.name == name)?;
+        Some(self.values[index])
+    }
+
+    /// Blocks that the policy remembers after they left, for a flash tier that holds `blocks`.
+    fn history(&self, blocks: u32) -> u32 {
+        let share = u64::from(self.get(HISTORY.name).unwrap_or(0));
+        u32::try_from(u64::from(blocks) * share / 100).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// What a decision goes by, apart from the block.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Offer {
+    /// The time, in nanoseconds from any beginning.
+    pub now: u64,
+    /// Bytes that flash has been written so far, all of them.
+    pub written: u64,
+    /// Bytes that flash holds.
+    pub size: u64,
+}
+
+/// An admission policy at work; [`AdmissionKind::Always`] needs none.
+#[derive(Debug)]
+pub struct Admission {
+    /// Accesses to the block in each frame since the policy knows of it, up to 255.
+    counts: Box<[u8]>,
+    policy: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Nhit { hits: u8, history: History },
+    Smq(Smq),
+    Random { threshold: u64, drawn: u64 },
+    Budget(Budget),
+}
+
+impl Admission {
+    /// A policy for blocks in `frames` frames, before a flash tier that holds `blocks`; `None` if all blocks
+    /// enter.
+    pub fn new(frames: u32, blocks: u32, parameters: &AdmissionParameters) -> Option<Admission> {
+        let value = |p: Parameter| parameters.get(p.name).unwrap_or(p.default);
+        let policy = match parameters.kind() {
+            AdmissionKind::Always => return None,
+            AdmissionKind::Nhit => State::Nhit {
+                hits: value(HITS) as u8,
+                history: History::new(parameters.history(blocks)),
+            },
+            AdmissionKind::Smq => State::Smq(Smq::new(parameters.history(blocks))),
+            AdmissionKind::Random => {
+                State::Random { threshold: threshold(u64::from(value(PROBABILITY))), drawn: 0 }
+            }
+            AdmissionKind::WriteBudget => {
+                State::Budget(Budget::new(u64::from(value(WRITES_PER_DAY))))
+            }
+        };
+        let counts = matches!(policy, State::Nhit { .. }).then_some(frames).unwrap_or(0);
+        Some(Admission { counts: vec![0; counts as usize].into(), policy })
+    }
+
+    /// A block comes into a frame. `known`: flash holds it, so that it has been admitted before. `access`: a
+    /// client's access brings it in, which has not been counted yet.
+    #[inline]
+    pub fn enter(&mut self, frame: u32, key: u64, known: bool, access: bool) {
+        match &mut self.policy {
+            State::Nhit { hits, history } => {
+                let before = history.take(key).unwrap_or(0);
+                let count = before.saturating_add(u8::from(access));
+                self.counts[frame as usize] = if known { count.max(*hits) } else { count };
+            }
+            State::Smq(smq) if access => smq.access(key),
+            _ => {}
+        }
+    }
+
+    /// A client's access finds the block in its frame.
+    #[inline]
+    pub fn on_access(&mut self, frame: u32, key: u64) {
+        match &mut self.policy {
+            State::Nhit { .. } => {
+                let count = &mut self.counts[frame as usize];
+                *count = count.saturating_add(1);
+            }
+            State::Smq(smq) => smq.access(key),
+            _ => {}
+        }
+    }
+
+    /// A client writes the block, which may be in a frame. Whether it enters flash if this access, which has not
+    /// been counted yet, counts, too.
+    pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
+        match &mut self.policy {
+            State::Nhit { hits, history } => {
+                let count = frame.map_or_else(
+                    || history.get(key).unwrap_or(0),
+                    |frame| self.counts[frame as usize],
+                );
+                count.saturating_add(1) >= *hits
+            }
+            _ => self.admits(frame, key, offer),
+        }
+    }
+
+    /// Whether the block enters flash, which it does not hold.
+    pub fn admits(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
+        match &mut self.policy {
+            State::Nhit { hits, .. } => {
+                frame.is_some_and(|frame| self.counts[frame as usize] >= *hits)
+            }
+            State::Smq(smq) => smq.admits(key),
+            State::Random { threshold, drawn } => {
+                *drawn += 1;
+                mix(*drawn) >> 32 < *threshold
+            }
+            State::Budget(budget) => budget.admits(offer),
+        }
+    }
+
+    /// The block leaves its frame, and flash does not hold it.
+    #[inline]
+    pub fn leave(&mut self, frame: u32, key: u64) {
+        if let State::Nhit { history, .. } = &mut self.policy {
+            history.put(key, self.counts[frame as usize]);
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn metadata_bytes(&self) -> u64 {
+        let own = match &self.policy {
+            State::Nhit { history, .. } => history.metadata_bytes(),
+            State::Smq(smq) => smq.metadata_bytes(),
+            State::Random { .. } | State::Budget(_) => 0,
+        };
+        own + size_of_val(&*self.counts) as u64
+    }
+}
+
+/// What 32 random bits have to be less than with a probability in millionths.
+fn threshold(millionths: u64) -> u64 {
+    (millionths << 32) / 1_000_000
+}
+
+impl Default for AdmissionParameters {
+    /// Every block enters.
+    fn default() -> AdmissionParameters {
+        AdmissionParameters::new(AdmissionKind::Always)
+    }
+}

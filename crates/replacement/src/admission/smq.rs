@@ -1,0 +1,173 @@
+//! Stochastic multi-queue: blocks in levels, as the hotspot queue of Linux' dm-cache has them.
+//!
+//! A block that is used moves up a level, or several; in exchange the oldest block of the level it comes to moves
+//! down to the one it left, if the level is full. So all levels hold the same number of blocks, a
+//! block that is used more often than others rises above them, and no counts need to age. A new
+//! block enters the lowest level; when the table is full the oldest block of the lowest level that
+//! is not empty is forgotten.
+//!
+//! Blocks of the upper levels enter flash. How many levels that are, and how many levels an access is worth, follows
+//! from the share of accesses in the last [period](Smq::period) that met a block in the upper
+//! quarter of the levels:
+//!
+//! | share | levels that enter | an access is worth |
+//! | --- | --- | --- |
+//! | a half or more | 32 | 1 |
+//! | an eighth or more | 16 | 2 |
+//! | less | 8 | 4 |
+
+use crate::hash::mix;
+use crate::links::{Links, List};
+
+const NONE: u32 = u32::MAX;
+/// Levels, as in dm-cache.
+const LEVELS: usize = 64;
+/// The level from which on an access counts as foreseen.
+const FORESEEN: usize = LEVELS * 3 / 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    hash: u64,
+    /// The next one in the same bucket.
+    chain: u32,
+    level: u8,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Smq {
+    links: Links,
+    levels: [List; LEVELS],
+    free: List,
+    nodes: Box<[Node]>,
+    buckets: Box<[u32]>,
+    /// Blocks that a level holds before others go down.
+    share: u32,
+    /// Accesses, and foreseen ones, in this period.
+    accesses: u32,
+    foreseen: u32,
+    /// The lowest level that enters, and levels that an access is worth.
+    from: usize,
+    jump: usize,
+}
+
+impl Smq {
+    pub fn new(size: u32) -> Smq {
+        let mut links = Links::new(size);
+        let mut free = List::EMPTY;
+        (0..size).rev().for_each(|node| links.push_front(&mut free, node));
+        Smq {
+            links,
+            levels: [List::EMPTY; LEVELS],
+            free,
+            nodes: vec![Node { hash: 0, chain: NONE, level: 0 }; size as usize].into(),
+            buckets: vec![NONE; (size as usize).next_power_of_two()].into(),
+            share: size.div_ceil(LEVELS as u32),
+            accesses: 0,
+            foreseen: 0,
+            from: LEVELS / 2,
+            jump: 1,
+        }
+    }
+
+    /// Accesses after which the levels are judged.
+    fn period(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// A client's access to a block.
+    pub fn access(&mut self, key: u64) {
+        let hash = mix(key);
+        let level = match self.find(hash) {
+            Some(node) => self.rise(node),
+            None => self.begin(hash),
+        };
+        self.accesses += 1;
+        self.foreseen += u32::from(level >= FORESEEN);
+        if self.accesses >= self.period() {
+            let eighths = u64::from(self.foreseen) * 8 / u64::from(self.accesses);
+            let enter;
+            (enter, self.jump) = match eighths {
+                0 => (LEVELS / 8, 4),
+                1..=3 => (LEVELS / 4, 2),
+                _ => (LEVELS / 2, 1),
+            };
+            self.from = LEVELS - enter;
+            (self.accesses, self.foreseen) = (0, 0);
+        }
+    }
+
+    /// Whether the block's level enters flash.
+    pub fn admits(&self, key: u64) -> bool {
+        let level = self.find(mix(key)).map(|node| self.nodes[node as usize].level);
+        level.is_some_and(|level| usize::from(level) >= self.from)
+    }
+
+    pub fn metadata_bytes(&self) -> u64 {
+        let own = size_of_val(&*self.nodes) + size_of_val(&*self.buckets);
+        self.links.memory_bytes() + own as u64
+    }
+
+    /// A known block is used; the level that it was in.
+    fn rise(&mut self, node: u32) -> usize {
+        let from = usize::from(self.nodes[node as usize].level);
+        let to = (from + self.jump).min(LEVELS - 1);
+        self.links.remove(&mut self.levels[from], node);
+        if to > from
+            && self.levels[to].len() >= self.share
+            && let Some(oldest) = self.links.pop_back(&mut self.levels[to])
+        {
+            self.put(oldest, from);
+        }
+        self.put(node, to);
+        from
+    }
+
+    fn put(&mut self, node: u32, level: usize) {
+        self.nodes[node as usize].level = level as u8;
+        self.links.push_front(&mut self.levels[level], node);
+    }
+
+    /// A block is seen for the first time, or is forgotten; its level.
+    fn begin(&mut self, hash: u64) -> usize {
+        if self.free.is_empty() {
+            self.forget_one();
+        }
+        let node = self.links.pop_front(&mut self.free).expect("room was made");
+        let bucket = self.bucket(hash);
+        let chain = core::mem::replace(&mut self.buckets[bucket], node);
+        self.nodes[node as usize] = Node { hash, chain, level: 0 };
+        self.put(node, 0);
+        0
+    }
+
+    fn forget_one(&mut self) {
+        let lowest = self.levels.iter().position(|level| !level.is_empty());
+        let lowest = lowest.expect("all blocks are in some level");
+        let node = self.links.pop_back(&mut self.levels[lowest]).expect("it is not empty");
+        let Node { hash, chain, .. } = self.nodes[node as usize];
+        let bucket = self.bucket(hash);
+        if self.buckets[bucket] == node {
+            self.buckets[bucket] = chain;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.nodes[before as usize].chain != node {
+                before = self.nodes[before as usize].chain;
+            }
+            self.nodes[before as usize].chain = chain;
+        }
+        self.links.push_front(&mut self.free, node);
+    }
+
+    fn bucket(&self, hash: u64) -> usize {
+        (hash & (self.buckets.len() as u64 - 1)) as usize
+    }
+
+    fn find(&self, hash: u64) -> Option<u32> {
+        let mut node = self.buckets[self.bucket(hash)];
+        while node != NONE && self.nodes[node as usize].hash != hash {
+            node = self.nodes[node as usize].chain;
+        }
+        (node != NONE).then_some(node)
+    }
+}
