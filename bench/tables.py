@@ -385,7 +385,7 @@ def deviation(found, expected):
 
 
 def by_formulas(trace, accesses, policy, tier1, tier2):
-    """What docs/planning.md says that tiers of so many blocks do."""
+    """What docs/planning-reference.md says that tiers of these sizes do."""
     points, document = curve(trace, at=[tier1, tier1 + tier2])
     first, both = (at_or_last(points, size) for size in (tier1, tier1 + tier2))
     demotions = document["accesses"] - first["hits"]

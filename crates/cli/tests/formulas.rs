@@ -1,11 +1,12 @@
 //! The planner's formulas against the cache itself, in the flash layout that they assume.
 //!
-//! Goal: what `docs/planning.md` says of two tiers, with write-through and with write-back, is what
-//! the cache does in `layout = "slots"`. Method: the same requests are measured by the planner and
-//! simulated; counts are compared, and the time that the devices are busy with what was counted, at
-//! the catalogue's latencies. What the tiers hold beyond their accounting for a while (blocks on
-//! their way off memory or off flash that are asked for again) is known, and taken off; and so is,
-//! with write-back, the room on flash that dirty records of blocks in memory take.
+//! Goal: what `docs/planning-reference.md` says of two tiers, with write-through and with
+//! write-back, is what the cache does in `layout = "slots"`. Method: the planner measures and the
+//! simulator runs the same requests. The test compares the counts, and the time that the devices
+//! are busy with what was counted, at the catalogue's latencies. What the tiers hold beyond their
+//! accounting for a while (blocks in flight from memory or from flash that are requested again) is
+//! known, and subtracted; so is, with write-back, the room on flash that dirty records of blocks
+//! in memory take.
 
 use std::path::PathBuf;
 

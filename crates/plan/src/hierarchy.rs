@@ -1,7 +1,8 @@
 //! A hierarchy of tiers and its latencies: exclusive tiers, accessed one after another.
 //!
 //! The formulas are those of Bhandari (2024), section 3.2.3, carried on to any number of tiers;
-//! those for write-back, which the paper does not give, are derived in `docs/planning.md`.
+//! those for write-back, which the paper does not give, are derived in
+//! `docs/planning-reference.md`.
 
 use serde::{Deserialize, Serialize};
 

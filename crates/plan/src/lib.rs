@@ -11,9 +11,9 @@
 //!
 //! The model: tiers are exclusive, each block is in one of them; blocks enter tier 1, are demoted
 //! tier by tier as they age, and devices are accessed one after another. The formulas and their
-//! derivation are in `docs/planning.md`. Source: P. Bhandari, *Optimizing Block Storage Servers
-//! Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below as
-//! Bhandari (2024).
+//! derivation are in `docs/planning-reference.md`. Source: P. Bhandari, *Optimizing Block Storage
+//! Servers Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below
+//! as Bhandari (2024).
 
 mod bounds;
 mod breakeven;

@@ -33,7 +33,7 @@ pub struct CydoniaOptions {
     pub evaluations_max: u64,
     /// Of the sizes in order of hit-miss ratio, every so many-th is evaluated. `None`: the
     /// evaluations are spread over all of them, which finds second tiers that the first few
-    /// ratios, being neighbours, do not (`docs/planning.md` has numbers).
+    /// ratios, being neighbours, do not (`docs/planning-figures.md` has numbers).
     pub step: Option<usize>,
 }
 
