@@ -61,7 +61,7 @@ def synthetic_workloads():
 def consolidate(*words):
     """Each number of workloads in a row, from each of them on: the mean."""
     members = list(words[1:]) or synthetic_workloads()
-    row("workloads", "by themselves", "wasted", "predicted", "with migration")
+    row("workloads", "alone", "wasted", "predicted", "with migration")
     row("---:", "---:", "---:", "---:", "---:")
     for count in range(1, len(members) + 1):
         firsts = range(len(members) if count < len(members) else 1)
