@@ -42,6 +42,7 @@ def simulate(
     pace=("--untimed",),
     volatile=False,
     replacement="lru",
+    admission=(),
 ):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
@@ -50,6 +51,7 @@ def simulate(
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
+        text += "[admission]\n" + "".join(f"{line}\n" for line in admission)
     text += f'[replacement]\npolicy = "{replacement}"\n'
     config.write_text(text)
     return ask("simulate", trace, "--config", str(config), *pace)

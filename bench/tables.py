@@ -3,6 +3,8 @@
 
     bench/tables.py lru              what two tiers hit, beside LRU of their sum
     bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
+    bench/tables.py admission TRACE...
+                                     hits and writes to flash, by write policy and admission
     bench/tables.py pod TRACE        read-only and write-only caches beside their curves
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py miniature TRACE  errors of miniature simulations
@@ -83,6 +85,37 @@ def consolidate(*words):
             f"{predicted:.1f} MiB",
             f"{wasted_slow:.1f} MiB, {wasted_slow / (own_slow + wasted_slow):.1%}",
         )
+
+
+# What each column sets in the section [admission].
+ADMISSION = {
+    "always": [],
+    "nhit, 2": ['policy = "nhit"'],
+    "nhit, 4": ['policy = "nhit"', "hits = 4"],
+    "nhit, 8": ['policy = "nhit"', "hits = 8"],
+    "smq": ['policy = "smq"'],
+    "random, 0.5": ['policy = "random"'],
+}
+
+
+def admission(*traces):
+    """Memory of 2 %, flash of 20 % of the blocks, no times."""
+    row("trace", "memory + flash", "write policy", *ADMISSION)
+    row("---", "---", "---", *["---:"] * len(ADMISSION))
+    ways = [("write-through", False), ("write-back", False), ("write-back", True)]
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        for policy, volatile in ways:
+            cells = []
+            for lines in ADMISSION.values():
+                given = {"volatile": volatile, "admission": lines}
+                answer = simulate(trace, dram, policy, flash, **given)
+                written = answer["tier2_bytes_written"] / MIB
+                cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+            name = Path(trace).name.split(".")[0]
+            sizes = f"{dram // MIB} + {flash // MIB} MiB"
+            row(name, sizes, policy + (", dram" if volatile else ""), *cells)
 
 
 def measured(answer):
@@ -542,6 +575,7 @@ def main():
     tables = {
         "lru": lru,
         "kept": kept,
+        "admission": admission,
         "pod": pod,
         "sampling": sampling,
         "miniature": miniature,

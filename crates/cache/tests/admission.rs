@@ -26,7 +26,8 @@ fn nhit(hits: u32) -> AdmissionParameters {
 fn with(policy: (WritePolicy, Acknowledge), admission: AdmissionParameters) -> Driver {
     let mut config = with_flash(policy.0, policy.1);
     config.flash.as_mut().expect("there is flash").admission = admission;
-    Driver::new(CacheConfig { bounce_frames: 8, spare_frames: 8, ..config })
+    let config = CacheConfig { bounce_frames: 8, spare_frames: 8, ..config };
+    Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
 }
 
 fn stats(d: &Driver) -> CacheStats {
@@ -185,4 +186,13 @@ fn of_each_write_it_is_asked_once() {
         write(&mut d, n % 4);
     }
     assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 100));
+    // More than there are frames: some wait for one, and are evaluated again.
+    let before = stats(&d).waits_room;
+    let ids: Vec<u64> = (10..40).map(|block| d.write(block)).collect();
+    assert!(stats(&d).waits_room > before);
+    d.settle();
+    assert!(ids.iter().all(|&id| d.reply_to(id) == Some(Ok(()))));
+    let asked_of_writes = stats(&d).admitted + stats(&d).not_admitted - 100;
+    // Of the blocks that left memory meanwhile it was asked, too.
+    assert_eq!(asked_of_writes, 30 + stats(&d).evictions);
 }

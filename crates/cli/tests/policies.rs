@@ -58,4 +58,64 @@ fn the_page_shows_what_the_command_prints() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.md");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(&text), "docs/policies.md has to show this:\n{text}");
+    let output = forebay(Path::new("."), &["policies", "--admission"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains(&text), "docs/policies.md has to show this:\n{text}");
+}
+
+/// Runs a simulation with these lines of `[admission]`: the document, or what it says of it.
+fn simulated(dir: &Path, admission: &str, more: &[&str]) -> Result<Value, String> {
+    let config = format!(
+        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-through'\n\
+         [flash]\npath = '/x'\nsize = '32MiB'\n[admission]\n{admission}\n"
+    );
+    std::fs::write(dir.join("c.toml"), config).unwrap();
+    let words = ["-q", "simulate", "t.parquet", "--config", "c.toml", "--json"];
+    let run = forebay(dir, &[&words, more].concat());
+    match run.status.success() {
+        true => Ok(serde_json::from_slice(&run.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&run.stderr).into_owned()),
+    }
+}
+
+#[test]
+fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = "zipf:blocks=4k,requests=20k,theta=0.9";
+    let made = forebay(dir.path(), &["trace", "synth", spec, "-o", "t.parquet"]);
+    assert_eq!(made.status.code(), Some(0));
+    let listed = document(&["--admission"]);
+    let mut written = std::collections::BTreeMap::new();
+    for policy in listed["admission"].as_array().unwrap() {
+        let name = policy["name"].as_str().unwrap();
+        let run = simulated(dir.path(), &format!("policy = '{name}'"), &[]).unwrap();
+        let asked = ["admitted", "not_admitted"].map(|key| run["events"][key].as_u64().unwrap());
+        assert_eq!(asked[0] + asked[1] > 0, name != "always", "{name}: {asked:?}");
+        written.insert(name.to_owned(), run["flash"]["records"].as_u64().unwrap());
+        for key in ["hits", "probability", "writes_per_day", "history"] {
+            let takes = policy["keys"].as_array().unwrap().iter().any(|k| k == key);
+            let lines = format!("policy = '{name}'\n{key} = 1");
+            let run = simulated(dir.path(), &lines, &["--queue-depth", "1"]);
+            assert_eq!(run.is_ok(), takes, "{name} with {key}: {run:?}");
+            if let Err(says) = run {
+                assert!(says.contains(&format!("admission.{key}: has no meaning")), "{says}");
+            }
+        }
+    }
+    for sparing in ["nhit", "smq", "random"] {
+        assert!(written[sparing] < written["always"], "{written:?}");
+    }
+    let refused = |lines: &str, more: &[&str], with: &str| {
+        let says = simulated(dir.path(), lines, more).unwrap_err();
+        assert!(says.contains(with), "{lines}: {says}");
+    };
+    refused("policy = 'write-budget'", &["--untimed"], "goes by time");
+    refused("policy = 'nhit'\nhits = 0", &[], "must be from 1 to 255");
+    refused("policy = 'random'\nprobability = 1.5", &[], "must be from 0 to 1");
+    refused("policy = 'nhitt'", &[], "`nhit`");
+    let config = "[cache]\ndram = '1MiB'\n[admission]\npolicy = 'smq'\n";
+    std::fs::write(dir.path().join("c.toml"), config).unwrap();
+    let run = forebay(dir.path(), &["-q", "simulate", "t.parquet", "--config", "c.toml"]);
+    let says = String::from_utf8_lossy(&run.stderr);
+    assert!(says.contains("chooses what enters flash: there is no [flash] section"), "{says}");
 }

@@ -416,7 +416,7 @@ fn no_mutation_of_a_file_makes_reading_it_panic() {
 fn a_configuration_built_in_memory_is_checked_alike() {
     let mut config = Config::default();
     config.flush.dirty_low = 0.9;
-    config.flash = Some(forebay_config::Flash::default());
+    config.flash = Some(forebay_config::Flash { path: "/dev/x".into(), ..Default::default() });
     config.admission.policy = "random".parse().unwrap();
     config.admission.probability = Some(f64::NAN);
     config.workers.shards = 1000;

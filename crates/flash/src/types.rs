@@ -677,18 +677,12 @@ impl LogStats {
         if self.payload_bytes == self.carried_bytes {
             return 1.0;
         }
-        let pages = self.pages_written();
-        let first = self.payload_bytes - self.carried_bytes;
-        pages as f64 * f64::from(self.page_size) / first as f64
+        self.bytes_written() as f64 / (self.payload_bytes - self.carried_bytes) as f64
     }
 
     /// Bytes written to flash, all of them.
     pub fn bytes_written(&self) -> u64 {
-        self.pages_written() * u64::from(self.page_size)
-    }
-
-    fn pages_written(&self) -> u64 {
-        self.payload_pages + self.header_pages + self.superblock_pages
+        (self.payload_pages + self.header_pages + self.superblock_pages) * u64::from(self.page_size)
     }
 
     /// Fraction of the regions in use.

@@ -46,7 +46,7 @@ impl Naive for Nhit {
     }
 }
 
-/// 64 levels; the oldest of each first.
+/// 64 levels of spots of 16 blocks; the oldest of each first.
 struct Smq {
     size: usize,
     levels: Vec<Vec<u64>>,
@@ -58,6 +58,7 @@ struct Smq {
 
 impl Naive for Smq {
     fn access(&mut self, key: u64, _resident: bool, _known: bool) {
+        let key = key / 16;
         let share = self.size.div_ceil(64);
         let at = self.levels.iter().position(|level| level.contains(&key));
         match at {
@@ -90,7 +91,7 @@ impl Naive for Smq {
         }
     }
     fn admits(&mut self, key: u64) -> bool {
-        self.levels[self.from..].iter().any(|level| level.contains(&key))
+        self.levels[self.from..].iter().any(|level| level.contains(&(key / 16)))
     }
     fn left(&mut self, _key: u64) {}
 }
@@ -176,9 +177,10 @@ proptest! {
         let mut parameters = AdmissionParameters::new(AdmissionKind::Smq);
         parameters.set("history", history).unwrap();
         let size = (flash * history as usize / 100).max(1);
+        let size = size.div_ceil(4);
         let (levels, from) = (vec![Vec::new(); 64], 32);
         let mut naive = Smq { size, levels, from, jump: 1, accesses: 0, foreseen: 0 };
-        drive(&mut naive, &parameters, (frames, flash), skewed(seed, 3000, 300));
+        drive(&mut naive, &parameters, (frames, flash), skewed(seed, 3000, 3000));
     }
 }
 
@@ -191,8 +193,8 @@ fn the_random_cases_have_both_answers_often() {
     assert!(entered > 200 && refused > 200, "{entered} {refused}");
     let parameters = AdmissionParameters::new(AdmissionKind::Smq);
     let levels = vec![Vec::new(); 64];
-    let mut naive = Smq { size: 128, levels, from: 32, jump: 1, accesses: 0, foreseen: 0 };
-    let (entered, refused) = drive(&mut naive, &parameters, (10, 128), skewed(1, 20_000, 300));
+    let mut naive = Smq { size: 32, levels, from: 32, jump: 1, accesses: 0, foreseen: 0 };
+    let (entered, refused) = drive(&mut naive, &parameters, (10, 128), skewed(1, 20_000, 3000));
     assert!(entered > 20 && refused > 200, "{entered} {refused}");
 }
 

@@ -96,8 +96,9 @@ section! {
         /// How often a day flash may be written as a whole under `write-budget` (drive writes per day):
         /// from 0.001 to 1000. All that is written to flash counts. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Blocks that `nhit` and `smq` remember after they have left memory, as a share of those
-        /// that flash holds: 0.01 to 10. 25 to 33 bytes of memory each. Unset means 1.
+        /// Blocks that `nhit` remembers after they have left memory, as a share of those that flash
+        /// holds: 0.01 to 10; 25 to 33 bytes of memory each. `smq` remembers four times as many, in
+        /// spots of 16, for 7 to 9 bytes each of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }

@@ -82,8 +82,8 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its N-th access, 2 if `hits` does not say another.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// Blocks move up a queue of 64 levels with each access and down when others overtake them; those in the
-    /// upper levels enter.
+    /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
+    /// blocks of those in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
     /// A random share of blocks enters, by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
@@ -127,12 +127,6 @@ const WRITES_PER_DAY: Parameter = Parameter {
     max: 1_000_000,
     meaning: "times that the size of flash may be written a day: 1000 is one drive write per day",
 };
-
-impl Default for AdmissionKind {
-    fn default() -> AdmissionKind {
-        AdmissionKind::Always
-    }
-}
 
 impl fmt::Display for AdmissionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +243,7 @@ pub struct Admission {
 #[derive(Debug)]
 enum State {
     Nhit { hits: u8, history: History },
-    Smq(Smq),
+    Smq(Box<Smq>),
     Random { threshold: u64, drawn: u64 },
     Budget(Budget),
 }
@@ -265,7 +259,7 @@ impl Admission {
                 hits: value(HITS) as u8,
                 history: History::new(parameters.history(blocks)),
             },
-            AdmissionKind::Smq => State::Smq(Smq::new(parameters.history(blocks))),
+            AdmissionKind::Smq => State::Smq(Box::new(Smq::new(parameters.history(blocks)))),
             AdmissionKind::Random => {
                 State::Random { threshold: threshold(u64::from(value(PROBABILITY))), drawn: 0 }
             }

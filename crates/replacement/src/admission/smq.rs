@@ -1,13 +1,14 @@
-//! Stochastic multi-queue: blocks in levels, as the hotspot queue of Linux' dm-cache has them.
+//! Stochastic multi-queue: spots in levels, as the hotspot queue of Linux' dm-cache has them.
 //!
-//! A block that is used moves up a level, or several; in exchange the oldest block of the level it comes to moves
-//! down to the one it left, if the level is full. So all levels hold the same number of blocks, a
-//! block that is used more often than others rises above them, and no counts need to age. A new
-//! block enters the lowest level; when the table is full the oldest block of the lowest level that
+//! A spot is 16 blocks that follow on one another; there are a quarter as many as the history has blocks, so
+//! that four times the history's blocks are known. A spot that is used moves up a level, or several; in exchange the oldest spot of the level it comes to moves
+//! down to the one it left, if the level is full. So all levels hold the same number of spots, a
+//! spot that is used more often than others rises above them, and no counts need to age. A new
+//! spot enters the lowest level; when the table is full the oldest spot of the lowest level that
 //! is not empty is forgotten.
 //!
-//! Blocks of the upper levels enter flash. How many levels that are, and how many levels an access is worth, follows
-//! from the share of accesses in the last [period](Smq::period) that met a block in the upper
+//! Blocks of spots in the upper levels enter flash. How many levels that are, and how many levels an access is worth, follows
+//! from the share of accesses in the last [period](Smq::period) that met a spot in the upper
 //! quarter of the levels:
 //!
 //! | share | levels that enter | an access is worth |
@@ -20,6 +21,10 @@ use crate::hash::mix;
 use crate::links::{Links, List};
 
 const NONE: u32 = u32::MAX;
+/// log2 of the blocks of a spot.
+const SPOT_SHIFT: u32 = 4;
+/// Blocks of the history for each spot.
+const BLOCKS_PER_SPOT: u32 = 4;
 /// Levels, as in dm-cache.
 const LEVELS: usize = 64;
 /// The level from which on an access counts as foreseen.
@@ -41,7 +46,7 @@ pub(super) struct Smq {
     free: List,
     nodes: Box<[Node]>,
     buckets: Box<[u32]>,
-    /// Blocks that a level holds before others go down.
+    /// Spots that a level holds before others go down.
     share: u32,
     /// Accesses, and foreseen ones, in this period.
     accesses: u32,
@@ -52,7 +57,9 @@ pub(super) struct Smq {
 }
 
 impl Smq {
-    pub fn new(size: u32) -> Smq {
+    /// For a history of so many blocks.
+    pub fn new(history: u32) -> Smq {
+        let size = history.div_ceil(BLOCKS_PER_SPOT);
         let mut links = Links::new(size);
         let mut free = List::EMPTY;
         (0..size).rev().for_each(|node| links.push_front(&mut free, node));
@@ -77,7 +84,7 @@ impl Smq {
 
     /// A client's access to a block.
     pub fn access(&mut self, key: u64) {
-        let hash = mix(key);
+        let hash = mix(key >> SPOT_SHIFT);
         let level = match self.find(hash) {
             Some(node) => self.rise(node),
             None => self.begin(hash),
@@ -99,7 +106,7 @@ impl Smq {
 
     /// Whether the block's level enters flash.
     pub fn admits(&self, key: u64) -> bool {
-        let level = self.find(mix(key)).map(|node| self.nodes[node as usize].level);
+        let level = self.find(mix(key >> SPOT_SHIFT)).map(|node| self.nodes[node as usize].level);
         level.is_some_and(|level| usize::from(level) >= self.from)
     }
 
@@ -108,7 +115,7 @@ impl Smq {
         self.links.memory_bytes() + own as u64
     }
 
-    /// A known block is used; the level that it was in.
+    /// A known spot is used; the level that it was in.
     fn rise(&mut self, node: u32) -> usize {
         let from = usize::from(self.nodes[node as usize].level);
         let to = (from + self.jump).min(LEVELS - 1);
@@ -128,7 +135,7 @@ impl Smq {
         self.links.push_front(&mut self.levels[level], node);
     }
 
-    /// A block is seen for the first time, or is forgotten; its level.
+    /// A spot is seen for the first time, or is forgotten; its level.
     fn begin(&mut self, hash: u64) -> usize {
         if self.free.is_empty() {
             self.forget_one();
@@ -143,7 +150,7 @@ impl Smq {
 
     fn forget_one(&mut self) {
         let lowest = self.levels.iter().position(|level| !level.is_empty());
-        let lowest = lowest.expect("all blocks are in some level");
+        let lowest = lowest.expect("all spots are in some level");
         let node = self.links.pop_back(&mut self.levels[lowest]).expect("it is not empty");
         let Node { hash, chain, .. } = self.nodes[node as usize];
         let bucket = self.bucket(hash);
