@@ -72,7 +72,7 @@ def lru():
 
 
 def pod(trace):
-    """Curves of write policies, which are those of LRU caches, beside the cache itself."""
+    """Compares the curves of write policies, which model LRU caches, with the simulated cache."""
     sizes = [16, 128, 256, 512, 1024]
     blocks = [mib * MIB // BLOCK for mib in sizes]
     policies = {
@@ -177,7 +177,7 @@ def sampling(trace):
 
 
 def miniature(trace):
-    """Miniature simulations beside whole ones: memory alone, and tiers with both layouts."""
+    """Compares miniature simulations with full ones: memory alone, and two tiers in both layouts."""
     memory = [16, 64, 128, 256]
     flash = [128, 256, 512, 1024]
     sizes = {

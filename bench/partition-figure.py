@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the picture of docs/partitioning.md: every volume's curve with its share, and what the
-shares do, simulated, beside equal shares and one shared cache.
+"""Draws the picture of docs/partitioning.md: each volume's curve and share, and
+the simulated result of these shares, of equal shares and of one shared cache.
 
     bench/partition-figure.py OUT.svg TRACE... -- [OPTIONS of forebay partition]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures studies: what a cell costs beyond the command, how they scale, what a search saves.
 
-    bench/study.py overhead [CELLS]        time a cell beyond that of the command, on one worker
+    bench/study.py overhead [CELLS]        time that a study adds to each cell, on one worker
     bench/study.py scale [CELLS [WORKERS...]]
-                                           wall-clock time against the cells' processor time
-    bench/study.py kills [CELLS]           a worker killed every 20 s: no row is lost
-    bench/study.py search TRACE...         Optuna beside the full sweep
+                                           wall-clock time, compared with the cells' processor time
+    bench/study.py kills [CELLS]           kill a worker every 20 s; count the rows
+    bench/study.py search TRACE...         compare Optuna with the full sweep
 
 BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
 (target/release/forebay). Run it by the Python of an environment in which the package is installed
@@ -61,7 +61,7 @@ constraints = ["cache.dram < flash.size"]
 
 
 def sweep(cells, trace=TRACE, base=""):
-    """The text of a study of so many cells."""
+    """Builds the text of a study with about `cells` cells."""
     sizes = [f"{n + 1}MiB" for n in range(10)]
     repeats = max(1, cells // (4 * len(sizes)))
     if cells < 4 * len(sizes):
@@ -72,7 +72,7 @@ def sweep(cells, trace=TRACE, base=""):
 
 
 def run(text, directory, **options):
-    """What a study comes to, its wall-clock time and the processor time of all its processes."""
+    """Runs a study; returns its outcome, wall-clock time and the processor time of its processes."""
     begin, used = time.monotonic(), processor()
     outcome = Study(spec.parse(text, Path(".")), Path(directory), quiet=True).run(
         **options
@@ -89,7 +89,7 @@ def processor():
 
 
 def overhead(cells="400"):
-    """The command alone and the cells of a study, one at a time, in turns."""
+    """Times the command alone and the cells of a study on one worker, in three rounds."""
     row(
         "round", "command alone, ms", "cell, ms", "beyond, ms", "CPU beyond, ms", "load"
     )
@@ -129,10 +129,10 @@ def command_alone(scratch, times):
 
 
 def scale(cells="2000", *workers):
-    """The time of a study beside the processor time of its cells.
+    """Compares the time of a study with the processor time of its cells.
 
-    With other work on the machine the wall-clock time tells little; the processor time of all
-    processes of the study beside that of its cells does.
+    Other work on the machine lengthens the wall-clock time. The ratio between the processor time
+    of all processes of the study and that of its cells does not depend on it.
     """
     heads = ("workers", "cells", "wall s", "cells' CPU s", "wall x workers / CPU")
     row(*heads, "all CPU / cells' CPU", "CPU beyond a cell, ms", "load")
@@ -154,7 +154,7 @@ def scale(cells="2000", *workers):
 
 
 def kills(cells="1000"):
-    """A worker is killed every 20 s."""
+    """Kills a worker every 20 s while a study runs; counts the rows."""
     with tempfile.TemporaryDirectory() as scratch:
         journal = Path(scratch, "cells.jsonl")
         killed, over = [], threading.Event()
@@ -186,7 +186,7 @@ def kills(cells="1000"):
 
 
 def search(*traces):
-    """The best of the full sweep, and what a tenth of its cost finds."""
+    """Compares the best cell of a full sweep with what searches find for a tenth of its cost."""
     with tempfile.TemporaryDirectory() as scratch:
         named = ", ".join(json.dumps(str(Path(t).resolve())) for t in traces)
         full, _, _ = run(SEARCH.format(traces=named, search=""), scratch)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from forebay import arguments
 from forebay._run import ForebayError
 from forebay.representatives import Representatives
 from forebay.representatives import representatives as find
@@ -30,19 +31,13 @@ def representatives(words: Sequence[str] | None = None) -> int:
         help="a table of features, CSV or Parquet, instead of traces",
     )
     parser.add_argument(
-        "--clusters", type=int, metavar="N", help="groups; else the elbow"
+        "--clusters", type=int, metavar="N", help="the number of groups; else the elbow"
     )
     parser.add_argument(
         "--dimensions", type=int, default=10, metavar="N", help="most to keep (10)"
     )
-    parser.add_argument("--format", metavar="NAME", help="the files' format")
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N requests"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write it to FILE"
-    )
+    arguments.add_trace_reading(parser)
+    arguments.add_answer(parser)
     parser.add_argument(
         "--parquet", type=Path, metavar="FILE", help="write the feature table to FILE"
     )
@@ -50,29 +45,23 @@ def representatives(words: Sequence[str] | None = None) -> int:
         "--html", type=Path, metavar="FILE", help="write the picture to FILE"
     )
     args = parser.parse_args(words)
-    try:
-        sources = [*args.traces, *([args.features] if args.features else [])]
-        read = {Path(source).resolve() for source in sources}
-        for path in (args.output, args.parquet, args.html):
-            if path is not None and path.resolve() in read:
-                raise ForebayError(f"{path} is both read and written", 2)
-        given = {"format": args.format, "limit": args.limit}
-        options = {name: value for name, value in given.items() if value is not None}
-        found = find(
-            *args.traces,
-            table=args.features,
-            clusters=args.clusters,
-            dimensions=max(1, args.dimensions),
-            **options,
-        )
-        _write(found, args)
-    except (ForebayError, OSError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
-        return getattr(error, "status", 1)
-    except KeyboardInterrupt:
-        print("forebay: stopped by a signal before the work was done", file=sys.stderr)
-        return 1
-    return 0
+    return arguments.guarded(lambda: _representatives(args))
+
+
+def _representatives(args: argparse.Namespace) -> None:
+    sources = [*args.traces, *([args.features] if args.features else [])]
+    read = {Path(source).resolve() for source in sources}
+    for path in (args.output, args.parquet, args.html):
+        if path is not None and path.resolve() in read:
+            raise ForebayError(f"{path} is both read and written", 2)
+    found = find(
+        *args.traces,
+        table=args.features,
+        clusters=args.clusters,
+        dimensions=max(1, args.dimensions),
+        **arguments.trace_reading(args),
+    )
+    _write(found, args)
 
 
 def _write(found: Representatives, args: argparse.Namespace) -> None:

@@ -194,7 +194,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
 
 
 def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:
-    """Points of at most so many dimensions, shape (traces, dimensions)."""
+    """Projects the values to at most `dimensions` dimensions: shape (traces, dimensions)."""
     # A feature that a trace lacks (the jump distances of one request) says nothing.
     values = np.nan_to_num(np.asarray(values, dtype=float), nan=0.0)
     values = np.sign(values) * np.log1p(np.abs(values))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forebay import arguments
 from forebay._run import ForebayError
+from forebay.arguments import count, guarded
 
 
 def study(words: Sequence[str] | None = None) -> int:
@@ -22,20 +23,13 @@ def study(words: Sequence[str] | None = None) -> int:
         epilog="Example:  forebay study sizes.toml -o sizes",
     )
     parser.add_argument("file", metavar="FILE", help="the study file, TOML")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="where rows and report go"
-    )
+    arguments.add_directory(parser, "where rows and report go")
     _workers(parser)
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="count the cells, and estimate their time from a few",
-    )
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="run failed cells again"
-    )
+    dry = "count the cells, and estimate their time from a few"
+    arguments.add_flag(parser, "--dry-run", dry)
+    arguments.add_flag(parser, "--retry-failed", "run failed cells again")
     args = parser.parse_args(words)
-    return _guarded(lambda: _study(args))
+    return guarded(lambda: print(_study(args)))
 
 
 def _study(args: argparse.Namespace) -> str:
@@ -63,35 +57,25 @@ def fleet(words: Sequence[str] | None = None) -> int:
         epilog="Example:  forebay fleet traces -o fleet --budget 5%%",
     )
     parser.add_argument("source", type=Path, metavar="DIR", help="where the traces are")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        required=True,
-        help="where tables and report go",
-    )
+    arguments.add_directory(parser, "where tables and report go", required=True)
     parser.add_argument(
         "--glob", default="**/*", metavar="PATTERN", help="which files (**/*)"
     )
     parser.add_argument(
         "--max-blocks",
-        type=_count,
+        type=count,
         default=65_536,
         metavar="N",
         help="blocks that a curve looks at, at most (65536)",
     )
     parser.add_argument(
-        "--points", type=_count, default=50, metavar="N", help="points of a curve (50)"
+        "--points", type=count, default=50, metavar="N", help="points of a curve (50)"
     )
     parser.add_argument(
         "--budget", metavar="USD", help="plan each volume: dollars, or a percentage"
     )
-    parser.add_argument(
-        "--no-features",
-        action="store_true",
-        help="no features of volumes that share a file; they take a reading of it each",
-    )
+    plain = "no features of volumes that share a file; they take a reading of it each"
+    arguments.add_flag(parser, "--no-features", plain)
     parser.add_argument(
         "--consolidate", metavar="SIZE", help="whether all fit together in such a cache"
     )
@@ -100,7 +84,7 @@ def fleet(words: Sequence[str] | None = None) -> int:
     )
     _workers(parser)
     args = parser.parse_args(words)
-    return _guarded(lambda: _fleet(args))
+    return guarded(lambda: print(_fleet(args)))
 
 
 def _fleet(args: argparse.Namespace) -> str:
@@ -153,17 +137,11 @@ def advise(words: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="train a model on synthetic workloads and the traces, in DIR; write it to -o",
     )
-    parser.add_argument("--format", metavar="NAME", help="the file's format")
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N requests"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write it to FILE"
-    )
+    arguments.add_trace_reading(parser)
+    arguments.add_answer(parser)
     _workers(parser)
     args = parser.parse_args(words)
-    return _guarded(lambda: _advise(args))
+    return guarded(lambda: print(_advise(args)))
 
 
 def _advise(args: argparse.Namespace) -> str:
@@ -182,10 +160,12 @@ def _advise(args: argparse.Namespace) -> str:
         return _trained(model, path)
     if len(args.traces) != 1:
         raise ForebayError("advice is about one trace", 2)
-    given = {"format": args.format, "limit": args.limit}
-    options = {name: value for name, value in given.items() if value is not None}
     document = advisor.advise(
-        args.traces[0], dram=args.dram, flash=args.flash, model=args.model, **options
+        args.traces[0],
+        dram=args.dram,
+        flash=args.flash,
+        model=args.model,
+        **arguments.trace_reading(args),
     )
     said = json.dumps(document, indent=2) if args.json else advisor.text(document)
     if args.output is not None:
@@ -210,7 +190,7 @@ def _workers(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--workers",
-        type=_count,
+        type=count,
         metavar="N",
         help="cells at a time; else one a processor",
     )
@@ -220,21 +200,3 @@ def _workers(parser: argparse.ArgumentParser) -> None:
         help="a Dask scheduler, such as tcp://host:8786",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
-    return int(text)
-
-
-def _guarded(work: Callable[[], str]) -> int:
-    try:
-        print(work())
-    except (ForebayError, OSError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
-        return getattr(error, "status", 1)
-    except KeyboardInterrupt:
-        print("forebay: stopped by a signal before the work was done", file=sys.stderr)
-        return 1
-    return 0

@@ -205,7 +205,7 @@ class _Hunt:
         return [c for _, _, c in sorted(scored, key=lambda one: one[:2])]
 
     def _propose(self, count: int, rate: float) -> list[Combination]:
-        """Tries so many combinations, as TPE proposes them; the best first."""
+        """Tries the combinations that TPE proposes, `count` of them; the best first."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)

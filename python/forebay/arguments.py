@@ -1,0 +1,69 @@
+"""What the package's commands have in common: arguments, and how a command ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from forebay._run import ForebayError
+
+
+def add_trace_reading(parser: argparse.ArgumentParser) -> None:
+    """How traces are read: `--format` and `--limit`."""
+    parser.add_argument("--format", metavar="NAME", help="the format of the traces")
+    limit = "only the first N requests of a trace"
+    parser.add_argument("--limit", type=count, metavar="N", help=limit)
+
+
+def trace_reading(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_trace_reading` that were given."""
+    values = {"format": args.format, "limit": args.limit}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def add_answer(parser: argparse.ArgumentParser) -> None:
+    """How the answer is printed: `--json` and `-o`."""
+    add_flag(parser, "--json", "print one JSON document")
+    what = "write the answer to FILE"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=what)
+
+
+def add_directory(
+    parser: argparse.ArgumentParser, what: str, required: bool = False
+) -> None:
+    """`-o DIR`, the directory of a command that writes several files."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", required=required, help=what
+    )
+
+
+def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
+    """An option without a value."""
+    parser.add_argument(name, action="store_true", help=what)
+
+
+def count(text: str) -> int:
+    """A whole number above 0.
+
+    >>> count("12")
+    12
+    """
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
+
+
+def guarded(work: Callable[[], None]) -> int:
+    """Does the work of a command; the exit status, with a message on standard error if it failed."""
+    try:
+        work()
+    except (ForebayError, OSError) as error:
+        print(f"forebay: {error}", file=sys.stderr)
+        return getattr(error, "status", 1)
+    except KeyboardInterrupt:
+        print("forebay: stopped by a signal before the work was done", file=sys.stderr)
+        return 1
+    return 0
