@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Prints the tables of docs/papers.md from what `make papers` has made.
 
-bench/papers.py [DIR]     DIR with a directory for each study (target/papers)
+bench/papers.py [DIR]           DIR with a directory for each study (target/papers)
+bench/papers.py --check [DIR]   compare them with the page: names the lines that differ, status 1
 """
 
+import contextlib
+import io
 import sys
 from pathlib import Path
 
 import polars as pl
 from common import row
 
-HOME = Path(sys.argv[1] if len(sys.argv) > 1 else "target/papers")
+WORDS = [word for word in sys.argv[1:] if word != "--check"]
+HOME = Path(WORDS[0] if WORDS else "target/papers")
+PAGE = Path(__file__).parent.parent / "docs/papers.md"
 REQUESTS = "throughput.requests_per_s"
 
 
@@ -100,15 +105,36 @@ def lines():
 
 def policies():
     table = rows("policies")
-    for size in ("1%", "10%"):
-        own = table.filter(pl.col("cache.dram") == size)
-        wide = own.pivot(on="replacement.policy", index="trace", values="hit_ratio")
-        names = wide.columns[1:]
-        heads(f"hit ratio at {size}", *names)
-        for one in wide.to_dicts():
-            name = Path(one["trace"]).name.split(".par")[0]
-            row(name, *(f"{one[policy]:.3f}" for policy in names))
+    own = table.filter(pl.col("cache.dram") == "10%")
+    wide = own.pivot(on="replacement.policy", index="trace", values="hit_ratio")
+    names = wide.columns[1:]
+    heads("hit ratio at 10%", *names)
+    for one in wide.to_dicts():
+        name = Path(one["trace"]).name.split(".par")[0]
+        row(name, *(f"{one[policy]:.3f}" for policy in names))
 
 
-for table in (classes, cydonia, tiers, lines, policies):
-    table()
+def tables():
+    for table in (classes, cydonia, tiers, lines, policies):
+        table()
+
+
+def differences():
+    """Lines of tables that only the page has, and lines that only the studies give."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        tables()
+    page, made = (
+        [line for line in text.splitlines() if line.startswith("|")]
+        for text in (PAGE.read_text(), printed.getvalue())
+    )
+    old = [f"- {line}" for line in page if line not in made]
+    return old + [f"+ {line}" for line in made if line not in page]
+
+
+if "--check" not in sys.argv:
+    tables()
+elif found := differences():
+    sys.exit("\n".join([f"{PAGE} differs from the studies:", *found]))
+else:
+    print(f"{PAGE} has the figures of the studies")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every study in studies/, in full, into target/papers: a report each. What is there already is gone
-# on with. STUDIES="NAME..." for some; ARGS for forebay study, such as "--workers 8".
+# Runs every study in studies/ in full, a report each in target/papers, and compares the tables of
+# docs/papers.md with the results. Studies that were interrupted resume.
+# STUDIES="NAME..." for some, without the comparison; ARGS for forebay study, such as "--workers 8".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -15,3 +16,6 @@ for name in ${STUDIES:-$(cd studies && ls *.toml)}; do
     # shellcheck disable=SC2086
     target/python/bin/forebay-study "studies/$name.toml" -o "target/papers/$name" ${ARGS:-}
 done
+if [ -z "${STUDIES:-}" ]; then
+    target/python/bin/python bench/papers.py --check
+fi
