@@ -121,7 +121,9 @@ def simulate(*traces: PathLike, config: PathLike, **options: Any) -> pl.DataFram
 
 
 def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """A replay on real devices: a row for each interval of the run.
+    """A replay on real devices: one row, the results of the run.
+
+    ``intervals="FILE"`` also writes a row for each interval to a Parquet file.
 
     ``config`` names a cache's configuration, ``target`` a device, a file or an NBD export. What the
     trace writes is written: ``write=True`` allows it.
@@ -134,7 +136,7 @@ def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
     ...     _ = path.write_text('[cache]\\ndram = "64MiB"\\n' + volume)
     ...     how = {"as_fast_as_possible": True, "queue_depth": 8, "write": True}
     ...     rows = replay(EXAMPLE, config=path, limit=2000, **how)
-    >>> int(rows["requests"].sum())
-    2000
+    >>> rows.height, rows["requests"].item()
+    (1, 2000)
     """
     return _rows("replay", *traces, **options)

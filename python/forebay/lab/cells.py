@@ -1,4 +1,4 @@
-"""Cells: what a study comes to, each named by a hash of all that its answer depends on."""
+"""Cells: the single runs of a study, each named by a hash of everything that its answer depends on."""
 
 from __future__ import annotations
 
@@ -94,6 +94,8 @@ class Cell:
             exclusive=self.target in TIMED,
             timeout_s=timeout_s,
             series=str(series / f"{name}.parquet") if series and wanted else None,
+            # With --parquet a replay writes its results as one row.
+            series_option="--intervals" if self.target in TIMED else "--parquet",
         )
 
 

@@ -45,7 +45,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What a fleet has come to."""
+    """The result of a fleet."""
 
     volumes: pl.DataFrame
     curves: pl.DataFrame
@@ -82,7 +82,7 @@ def fleet(
 
     Args:
         source: The directory.
-        output: Where tables and report go. A fleet that was stopped goes on there.
+        output: Where tables and report go. A fleet that was stopped resumes there.
         pattern: Which files below the directory, as a glob.
         max_blocks: Blocks that a curve looks at, at most.
         points: Points of a curve, at most.
@@ -92,7 +92,7 @@ def fleet(
         partition: The size of flash that is to be divided among all volumes.
         workers: How many files at a time on this machine.
         scheduler: The address of a Dask scheduler whose workers do it instead.
-        quiet: Whether to keep progress to oneself.
+        quiet: Whether to print no progress.
 
     Raises:
         ForebayError: There is no file, or no worker.
@@ -144,7 +144,7 @@ def fleet(
                 f"{sum(cell in journal for cell in scans)} files are kept in {output}"
             )
             what = f"stopped by a signal before the work was done; {kept}"
-            raise ForebayError(f"{what}; the same command goes on", 1) from None
+            raise ForebayError(f"{what}; the same command resumes", 1) from None
         volumes, curves = _tables(scans, journal, binary)
         answers = {name: journal[task.cell] for name, task in together().items()}
     rows_of.write(volumes, output / "volumes.parquet")

@@ -10,7 +10,7 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -56,15 +56,13 @@ class Journal(Mapping[str, Answer]):
         self._answers[answer.cell] = answer
         return True
 
-    def forget_failures(self) -> int:
-        """Makes failed cells run again; how many."""
+    def forget(self, cells: Iterable[str]) -> None:
+        """Makes cells run again."""
         assert self._file is not None, "the journal is open"
-        failed = [cell for cell, a in self._answers.items() if a.status != "ok"]
-        for cell in failed:
+        for cell in list(cells):
             del self._answers[cell]
             self._file.write(json.dumps({"forget": cell}).encode() + b"\n")
         self._file.flush()
-        return len(failed)
 
     def _read(self) -> None:
         assert self._file is not None

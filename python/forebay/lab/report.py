@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from forebay._run import ForebayError
+from forebay.lab.pictures import PARTS_MAX, Picture, Tables, draw, figures
+from forebay.lab.series import Series
 from forebay.lab.spec import StudySpec
-from forebay.lab.values import Constraint, number, share
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 #: Rows of a table of the page.
 TABLE_ROWS_MAX = 50
-#: Bars, lines or panels of one picture.
-PARTS_MAX = 24
-TAIL = ("p50", "p99", "p999", "p9999")
+
+#: What the table of repeats shows, where rows have it.
+_SPREAD_FIELDS = (
+    "hit_ratio",
+    "throughput.requests_per_s",
+    "latency_us.all.mean",
+    "latency_us.all.p99",
+    "latency_us.all.p9999",
+)
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
@@ -43,26 +45,21 @@ td, th { padding: .2em .7em; border-bottom: 1px solid #ddd; text-align: left }
 """
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure and where it comes from."""
-
-    title: str
-    figure: go.Figure
-    source: str
-
-
 def write(
     spec: StudySpec,
     directory: Path,
     rows: pl.DataFrame,
     points: pl.DataFrame,
+    spread: pl.DataFrame | None,
     found: pl.DataFrame | None,
 ) -> None:
     """Writes `report.html`."""
     ok = rows.filter(pl.col("status") == "ok") if rows.height else rows
-    pictures = figures(spec, ok, points) if ok.height else []
+    drawn = Tables(ok, points, Series(directory / "series"))
+    pictures = figures(spec, drawn) if ok.height else []
     tables = [_table("Search", found)] if found is not None else []
+    if spread is not None:
+        tables.append(_spread(spec, spread))
     if rows.height:
         tables += _best(spec, ok) if ok.height else []
         failed = rows.filter(pl.col("status") != "ok")
@@ -94,10 +91,13 @@ def write_fleet(
         curve = {"x": "size_blocks", "y": "miss_ratio", "color": "of", "log": "x"}
         title = f"Curves of the {shown.height} volumes with most requests"
         curve |= {"kind": "curve", "title": title}
-        pictures.append(_draw(curve, ok, largest, "curves.parquet"))
+        drawn = Tables(
+            ok, largest, Series(directory), "volumes.parquet", "curves.parquet"
+        )
+        pictures.append(draw(curve, drawn))
         cdf = {"kind": "cdf", "x": "distinct_blocks", "log": "x"}
         cdf["title"] = "Distinct blocks of each volume"
-        pictures.append(_draw(cdf, ok, curves, "volumes.parquet"))
+        pictures.append(draw(cdf, drawn))
         if "plan.class" in ok.columns:
             counts = ok.group_by("plan.class").len("volumes").sort("plan.class")
             tables.append(_table("What the budget buys best", counts))
@@ -153,267 +153,6 @@ def _write(
     partial.replace(directory / "report.html")
 
 
-def figures(spec: StudySpec, rows: pl.DataFrame, points: pl.DataFrame) -> list[Picture]:
-    """The pictures that the study file asks for, or those that suit its rows."""
-    wanted = spec.figures or _suitable(spec, rows, points)
-    made = []
-    for figure in wanted:
-        try:
-            made.append(_draw(dict(figure), rows, points))
-        except ForebayError:
-            if spec.figures:
-                raise
-    return made
-
-
-def _suitable(
-    spec: StudySpec, rows: pl.DataFrame, points: pl.DataFrame
-) -> list[dict[str, Any]]:
-    chosen: list[dict[str, Any]] = []
-    many = rows["trace"].n_unique() > 1
-    numbers = [key for key, values in spec.sweep.items() if _is_axis(values)]
-    others = [key for key in spec.sweep if key not in numbers]
-    x = numbers[0] if numbers else (others[0] if others else "trace")
-    kind = "line" if numbers else "bar"
-    rest = [key for key in numbers[1:] + others if key != x]
-    parts = {"color": rest[0] if rest else "trace"}
-    if many and rest:
-        parts["facet"] = "trace"
-    for y in ("hit_ratio", "throughput.requests_per_s", "latency_us.all.mean"):
-        if y in rows.columns and rows[y].drop_nulls().len():
-            chosen.append({"kind": kind, "x": x, "y": y, **parts})
-    if (
-        "latency_us.all.p99" in rows.columns
-        and rows["latency_us.all.p99"].is_not_null().any()
-    ):
-        chosen.append({"kind": "tail", "y": "latency_us.all"})
-    if rest and "hit_ratio" in rows.columns:
-        heat = {"kind": "heatmap", "x": x, "y": rest[0], "z": "hit_ratio"}
-        chosen.append({**heat, **({"facet": "trace"} if many else {})})
-    if spec.repeats > 1 and "latency_us.all.mean" in rows.columns:
-        chosen.append({"kind": "violin", "x": x, "y": "latency_us.all.mean"})
-    if "miss_ratio" in points.columns:
-        color = next(iter(spec.sweep), "trace")
-        color = "curve" if "curve" in points.columns else color
-        curve = {"kind": "curve", "x": "size_bytes", "y": "miss_ratio", "log": "x"}
-        chosen.append({**curve, "color": color, **({"facet": "trace"} if many else {})})
-    if "choices.0.class" in rows.columns:
-        chosen.append({"kind": "area", "x": x, "color": "choices.0.class"})
-        chosen.append({"kind": "cdf", "x": "choices.0.mean_latency_us"})
-    return chosen
-
-
-def _draw(
-    figure: dict[str, Any],
-    rows: pl.DataFrame,
-    points: pl.DataFrame,
-    table: str | None = None,
-) -> Picture:
-    kind = figure.get("kind", "line")
-    draw = _KINDS.get(kind)
-    if draw is None:
-        raise ForebayError(f"figure: {kind!r} is none of {', '.join(_KINDS)}", 2)
-    source = points if kind == "curve" else rows
-    where = figure.get("where")
-    if where:
-        condition = Constraint(where)
-        keep = [condition.holds(row) for row in source.to_dicts()]
-        source = source.filter(pl.Series(keep, dtype=pl.Boolean))
-    for axis in ("x", "y", "z", "color", "facet"):
-        name = figure.get(axis)
-        if name and name not in source.columns and not (kind == "tail" and axis == "y"):
-            raise ForebayError(f"figure: rows have no column `{name}`", 2)
-    made = draw(figure, source)
-    made.update_layout(template="plotly_white", margin={"t": 40})
-    named = [
-        figure[axis] for axis in ("x", "y", "z", "color", "facet") if axis in figure
-    ]
-    table = table or ("points.parquet" if kind == "curve" else "rows.parquet")
-    text = f"{source.height} rows of {table}"
-    text += f" where {where}" if where else ""
-    text += f"; columns {', '.join(named)}" if named else ""
-    title = (
-        figure.get("title")
-        or f"{figure.get('z') or figure.get('y') or figure.get('color') or figure['x']} by {figure.get('x', 'cell')}"
-    )
-    return Picture(title, made, text)
-
-
-def _prepared(
-    figure: dict[str, Any], rows: pl.DataFrame, y: str | None
-) -> tuple[pl.DataFrame, bool]:
-    """Rows in the order of x, and whether x is a number."""
-    x = figure["x"]
-    values = rows[x].to_list()
-    worth = [_worth(value) for value in values]
-    is_number = all(w is not None for w in worth) and bool(worth)
-    made = rows.with_columns(
-        pl.Series("_x", worth if is_number else [str(v) for v in values])
-    )
-    columns = [
-        "_x",
-        "cell",
-        *({v for v in (y, figure.get("color"), figure.get("facet")) if v}),
-    ]
-    made = made.select(*dict.fromkeys(columns))
-    for part in ("color", "facet"):
-        if figure.get(part):
-            made = made.with_columns(pl.col(figure[part]).cast(pl.String))
-    for part in ("facet", "color"):
-        if figure.get(part):
-            kept = made[figure[part]].unique(maintain_order=True).to_list()[:PARTS_MAX]
-            made = made.filter(pl.col(figure[part]).is_in(kept))
-    return (made.sort("_x") if is_number else made), is_number
-
-
-def _plain(kind: str, figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    import plotly.express as px
-
-    y = figure["y"]
-    data, is_number = _prepared(figure, rows, y)
-    log = figure.get("log", "")
-    options: dict[str, Any] = {
-        "x": "_x",
-        "y": y,
-        "color": figure.get("color"),
-        "facet_col": figure.get("facet"),
-        "facet_col_wrap": 3,
-        "hover_data": ["cell"],
-        "labels": {"_x": figure["x"]},
-        "log_y": "y" in log,
-    }
-    if kind == "bar":
-        made = px.bar(data, barmode="group", **options)
-    elif kind == "violin":
-        del options["facet_col_wrap"]
-        made = px.violin(data, box=True, points="all", **options)
-    else:
-        wide = is_number and data["_x"].max() > 50 * max(data["_x"].min(), 1e-9)
-        made = px.line(
-            data, markers=kind == "line", log_x="x" in log or wide, **options
-        )
-    made.for_each_annotation(
-        lambda a: a.update(text=Path(a.text.split("=", 1)[-1]).name)
-    )
-    return made
-
-
-def _tail(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """Bars of percentiles, a group for each cell."""
-    import plotly.graph_objects as go
-
-    base = figure.get("y", "latency_us.all")
-    if f"{base}.p99" not in rows.columns:
-        raise ForebayError(f"figure: rows have no columns `{base}.p99` and the like", 2)
-    rows = rows.head(PARTS_MAX)
-    first = rows.columns.index("repeat") + 1
-    keys = rows.columns[first : rows.columns.index("status")]
-    names = [
-        ", ".join([Path(row["trace"]).name, *(str(row[key]) for key in keys)])
-        for row in rows.to_dicts()
-    ]
-    made = go.Figure(
-        [
-            go.Bar(
-                x=names,
-                y=rows[f"{base}.{p}"],
-                name=p,
-                customdata=rows["cell"],
-                hovertemplate="%{y} µs<br>%{customdata}",
-            )
-            for p in TAIL
-            if f"{base}.{p}" in rows.columns
-        ]
-    )
-    made.update_yaxes(type="log", title="µs")
-    return made
-
-
-def _heatmap(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    x, y, z = figure["x"], figure["y"], figure["z"]
-    facet = figure.get("facet")
-    parts = (
-        rows[facet].unique(maintain_order=True).to_list()[:PARTS_MAX]
-        if facet
-        else [None]
-    )
-    made = make_subplots(
-        1,
-        len(parts),
-        subplot_titles=[Path(str(p)).name for p in parts] if facet else None,
-    )
-    for column, part in enumerate(parts, 1):
-        own = rows if part is None else rows.filter(pl.col(facet) == part)
-        means = own.group_by(x, y).agg(pl.col(z).mean())
-        xs, ys = _in_order(means[x]), _in_order(means[y])
-        table = {(a, b): value for a, b, value in means.rows()}
-        made.add_trace(
-            go.Heatmap(
-                x=[str(v) for v in xs],
-                y=[str(v) for v in ys],
-                z=[[table.get((a, b)) for a in xs] for b in ys],
-                coloraxis="coloraxis",
-            ),
-            1,
-            column,
-        )
-        made.update_xaxes(title=x, type="category", row=1, col=column)
-    made.update_yaxes(title=y, type="category", col=1)
-    made.update_layout(coloraxis={"colorscale": "Viridis", "colorbar": {"title": z}})
-    return made
-
-
-def _cdf(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    import plotly.express as px
-
-    kept = rows.filter(pl.col(figure["x"]).is_not_null())
-    return px.ecdf(
-        kept,
-        x=figure["x"],
-        color=figure.get("color"),
-        log_x="x" in figure.get("log", ""),
-    )
-
-
-def _area(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """Shares of the values of a column, stacked over x: which kind of cache wins."""
-    import plotly.graph_objects as go
-
-    x, color = figure["x"], figure["color"]
-    counts = rows.group_by(x, color).len()
-    xs = _in_order(counts[x])
-    totals = dict(counts.group_by(x).agg(pl.col("len").sum()).rows())
-    table = {(a, b): n for a, b, n in counts.rows()}
-    return go.Figure(
-        [
-            go.Scatter(
-                x=[str(v) for v in xs],
-                y=[table.get((a, part), 0) / totals[a] for a in xs],
-                name=str(part),
-                stackgroup="all",
-            )
-            for part in _in_order(counts[color])
-        ]
-    ).update_layout(
-        xaxis={"title": x, "type": "category"}, yaxis={"title": "share of cells"}
-    )
-
-
-_KINDS = {
-    "line": lambda figure, rows: _plain("line", figure, rows),
-    "curve": lambda figure, rows: _plain("curve", figure, rows),
-    "bar": lambda figure, rows: _plain("bar", figure, rows),
-    "violin": lambda figure, rows: _plain("violin", figure, rows),
-    "tail": _tail,
-    "heatmap": _heatmap,
-    "cdf": _cdf,
-    "area": _area,
-}
-
-
 def _best(spec: StudySpec, rows: pl.DataFrame) -> list[Any]:
     """The best cells of each trace, by the objective or the hit ratio."""
     field, largest = "hit_ratio", True
@@ -436,6 +175,29 @@ def _best(spec: StudySpec, rows: pl.DataFrame) -> list[Any]:
     ]
 
 
+def _spread(spec: StudySpec, spread: pl.DataFrame) -> dict[str, Any]:
+    """What repeats differ by, for the results that most studies are about."""
+    fields = [*([spec.objective.field] if spec.objective else []), *_SPREAD_FIELDS]
+    fields = [f for f in dict.fromkeys(fields) if f"{f}.mean" in spread.columns]
+
+    def said(row: dict[str, Any], field: str) -> str | None:
+        mean, std, least, most = (
+            row[f"{field}.{part}"] for part in ("mean", "std", "min", "max")
+        )
+        if mean is None:
+            return None
+        deviation = "" if std is None else f" ± {std:.3g}"
+        return f"{mean:.5g}{deviation} ({least:.5g} to {most:.5g})"
+
+    keys = ["trace", "target", *spec.sweep, "repeats"]
+    rows = [
+        {**{key: row[key] for key in keys}, **{f: said(row, f) for f in fields}}
+        for row in spread.to_dicts()
+    ]
+    title = "Repeats: mean ± standard deviation (least to most), from repeats.parquet"
+    return _table(title, pl.DataFrame(rows, infer_schema_length=None))
+
+
 def _table(title: str, frame: pl.DataFrame) -> dict[str, Any]:
     rows = [
         [f"{v:.5g}" if isinstance(v, float) else "" if v is None else v for v in row]
@@ -443,19 +205,3 @@ def _table(title: str, frame: pl.DataFrame) -> dict[str, Any]:
     ]
     left = max(0, frame.height - TABLE_ROWS_MAX)
     return {"title": title, "columns": frame.columns, "rows": rows, "left": left}
-
-
-def _is_axis(values: list[Any]) -> bool:
-    return len(values) > 1 and all(_worth(value) is not None for value in values)
-
-
-def _worth(value: Any) -> float | None:
-    fraction = share(value)
-    return number(value) if fraction is None else fraction
-
-
-def _in_order(values: pl.Series) -> list[Any]:
-    unique = values.unique(maintain_order=True).to_list()
-    if all(_worth(value) is not None for value in unique):
-        return sorted(unique, key=lambda value: _worth(value) or 0)
-    return sorted(unique, key=str)

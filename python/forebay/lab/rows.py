@@ -150,6 +150,35 @@ def spread(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     )
 
 
+def swept_keys(rows: pl.DataFrame) -> list[str]:
+    """The swept keys of a table of rows: the columns between the repeat and the status."""
+    if "repeat" not in rows.columns or "status" not in rows.columns:
+        return []
+    first, end = rows.columns.index("repeat") + 1, rows.columns.index("status")
+    return rows.columns[first:end]
+
+
+def over_repeats(rows: pl.DataFrame, fields: list[str]) -> pl.DataFrame:
+    """Rows with the repeats of a cell as one row: the mean of each field, and `FIELD.std`.
+
+    `cell` names the cells of all repeats. Rows without repeats come back as they are.
+    """
+    if "repeat" not in rows.columns or rows["repeat"].n_unique() < 2:
+        return rows
+    by = ["trace", "target", *swept_keys(rows)]
+    rest = [c for c in rows.columns if c not in by and c not in fields and c != "cell"]
+    return (
+        rows.group_by(by, maintain_order=True)
+        .agg(
+            pl.col("cell").str.join(", "),
+            *(pl.col(name).mean() for name in fields),
+            *(pl.col(name).std().alias(f"{name}.std") for name in fields),
+            *(pl.col(name).first() for name in rest),
+        )
+        .select(*rows.columns, *(f"{name}.std" for name in fields))
+    )
+
+
 def write(frame: pl.DataFrame, path: Path) -> None:
     """Writes a table whole, or not at all."""
     partial = path.with_suffix(".partial")

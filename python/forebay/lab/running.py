@@ -1,7 +1,7 @@
-"""One cell on a worker: the command is run, and whatever comes of it is an answer.
+"""Runs one cell on a worker. Success and failure both give an answer.
 
-This module needs the standard library only. What it does is the same in the process of a study, on a
-worker of this machine and on one of another.
+This module needs the standard library only. It does the same in the process of a study, on a
+worker of this machine and on a worker of another machine.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Task:
     #: Whether nothing else may run on the machine.
     exclusive: bool
     timeout_s: float | None = None
-    #: Where the rows of `--parquet` go.
+    #: Where the rows of the intervals go, and the option that writes them.
     series: str | None = None
+    series_option: str = "--parquet"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Answer:
 def run(task: Task) -> Answer:
     """Runs a cell. A failure is an answer too, never an exception."""
     started = time.time()
-    begin, cpu = time.monotonic(), 0.0
+    wall_s = cpu = 0.0
     error = document = None
     try:
         if _binary_hash(task.binary) != task.binary_hash:
@@ -76,6 +77,8 @@ def run(task: Task) -> Answer:
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
             document, error, cpu = _command(task)
+            # Within the lock: cells that exclude each other do not overlap in their rows either.
+            wall_s = time.monotonic() - begin
     except OSError as failure:
         error = str(failure)
     return Answer(
@@ -84,7 +87,7 @@ def run(task: Task) -> Answer:
         error=error,
         document=document if error is None else None,
         started=started,
-        wall_s=time.monotonic() - begin,
+        wall_s=wall_s,
         cpu_s=cpu,
         machine=machine(),
         worker=f"{platform.node()}:{os.getpid()}",
@@ -111,7 +114,7 @@ def _command(task: Task) -> tuple[str | None, str | None, float]:
         ]
         partial = Path(scratch, "series.parquet")
         if task.series is not None:
-            line += ["--parquet", str(partial)]
+            line += [task.series_option, str(partial)]
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             child = _start(task, line, out, err)
             late = threading.Event()

@@ -41,7 +41,10 @@ _KEYS = (
     ),
 )
 _TRACE_KEYS = ("path", "spec", "name", "volumes", "each_volume", "format", "limit")
-_FIGURE_KEYS = ("kind", "x", "y", "color", "facet", "z", "title", "where", "log")
+_FIGURE_KEYS = (
+    *("kind", "x", "y", "color", "facet", "z", "title", "where", "log"),
+    "every",
+)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,11 @@ def parse(text: str, directory: Path) -> StudySpec:
     if search != "grid" and objective is None:
         what = f'search = "{search}" needs an objective, such as "max hit_ratio"'
         raise ForebayError(what, 2)
+    figures = [_figure(f) for f in _list(document.get("figure", []), "figure")]
+    series = bool(document.get("series", False))
+    if not series and any(figure.get("kind") == "series" for figure in figures):
+        what = 'a figure of kind "series" needs `series = true`'
+        raise ForebayError(what, 2)
     return StudySpec(
         directory=directory,
         text=text,
@@ -148,13 +156,13 @@ def parse(text: str, directory: Path) -> StudySpec:
         repeats=int(_positive(document, "repeats", 1)),
         seed=int(document.get("seed", 1)),
         timeout_s=_positive(document, "timeout", None),
-        series=bool(document.get("series", False)),
+        series=series,
         search=search,
         search_seed=int(document.get("search_seed", 1)),
         objective=objective,
         trials=_positive(document, "trials", 0.1) or 0.1,
         fidelity=_fidelity(document.get("fidelity", [1.0])),
-        figures=[_figure(f) for f in _list(document.get("figure", []), "figure")],
+        figures=figures,
     )
 
 

@@ -49,7 +49,7 @@ class Binary:
 
 @dataclass
 class Outcome:
-    """What a study has come to."""
+    """The result of a study."""
 
     cells: int
     failed: int
@@ -137,7 +137,9 @@ class Study:
         (self.directory / "study.toml").write_text(self.spec.text, encoding="utf-8")
         with Journal(self.directory) as journal:
             if retry_failed:
-                journal.forget_failures()
+                journal.forget(n for n, a in journal.items() if a.status != "ok")
+            if self.spec.series and self.spec.search == "grid":
+                journal.forget(self._without_series(journal))
             known = set(journal)
             found: pl.DataFrame | None = None
             try:
@@ -150,7 +152,7 @@ class Study:
             except KeyboardInterrupt:
                 done = self._write(self._named(self.cells()), journal)
                 kept = f"{done.height} cells are kept in {self.directory}"
-                next_ = "the same command goes on with the others"
+                next_ = "the same command resumes with the others"
                 what = f"stopped by a signal before the work was done; {kept}; {next_}"
                 raise ForebayError(what, 1) from None
             named = self._named(cells)
@@ -165,6 +167,18 @@ class Study:
                 rows=table,
                 search=found,
             )
+
+    def _without_series(self, journal: Journal) -> list[str]:
+        """Cells that were answered when no series was asked for."""
+        tasks = [self.task(cell) for cell in self.cells()]
+        return [
+            task.cell
+            for task in tasks
+            if task.cell in journal
+            and journal[task.cell].status == "ok"
+            and task.series is not None
+            and not Path(task.series).exists()
+        ]
 
     def _named(self, cells: list[Cell]) -> list[tuple[str, Cell]]:
         """Cells with their names; combinations that come to the same have the same name."""
@@ -249,12 +263,13 @@ class Study:
         )
         if points.height:
             rows_of.write(points, self.directory / "points.parquet")
+        spread = None
         if self.spec.repeats > 1 and table.height:
-            by = ["trace", "target", *self.spec.sweep]
-            rows_of.write(rows_of.spread(table, by), self.directory / "repeats.parquet")
+            spread = rows_of.spread(table, ["trace", "target", *self.spec.sweep])
+            rows_of.write(spread, self.directory / "repeats.parquet")
         if found is not None:
             rows_of.write(found, self.directory / "search.parquet")
-        report.write(self.spec, self.directory, table, points, found)
+        report.write(self.spec, self.directory, table, points, spread, found)
         return table
 
     @contextmanager
@@ -297,11 +312,11 @@ def study(
 
     Args:
         file: The study file.
-        output: The directory for rows and report. A study that was stopped goes on there.
+        output: The directory for rows and report. A study that was stopped resumes there.
         workers: How many cells run at a time on this machine; one for each processor, if not given.
         scheduler: The address of a Dask scheduler whose workers run the cells instead.
         retry_failed: Whether cells that failed before are run again.
-        quiet: Whether to keep progress to oneself.
+        quiet: Whether to print no progress.
 
     Raises:
         ForebayError: The file makes no sense, or the study cannot be run.
