@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -149,7 +150,7 @@ def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
     child.send_signal(stop)
     said = child.stderr.read()
     assert child.wait(30) == 1
-    assert "cells are kept" in said and "goes on" in said, said
+    assert "cells are kept" in said and "resumes" in said, said
     done = pl.read_parquet(out / "rows.parquet")
     assert 3 <= done.height < 16 and done["status"].unique().to_list() == ["ok"]
     time.sleep(0.1)
@@ -235,6 +236,46 @@ def test_a_cell_that_measures_time_has_the_machine_to_itself(tmp_path):
         thread.join()
     first, second = order.index("simulated ends"), order.index("timed")
     assert first < second and order[second + 1] == "timed ends", order
+
+
+def test_two_cells_that_measure_time_never_overlap(
+    synthetic, tmp_path, monkeypatch, scheduler
+):
+    """Four replays to a scratch file, on a cluster whose two workers both may measure time."""
+    log, script = tmp_path / "log", tmp_path / "logged-forebay"
+    script.write_text(
+        f"""#!/bin/sh
+        [ "$2" = replay ] && {{ echo begins >> {log}; sleep 0.2; }}
+        {binary()} "$@"
+        status=$?
+        [ "$2" = replay ] && echo ends >> {log}
+        exit $status
+        """
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+    volume = 'volume = [{ name = "v", backing = "{scratch}/disk", size = "64MiB" }]'
+    (tmp_path / "replay.toml").write_text(
+        f"""
+        traces = [{{ path = "{synthetic["zipf", 1]}", limit = 500 }}]
+        target = "replay"
+        [base]
+        {volume}
+        "options.as_fast_as_possible" = true
+        "options.write" = true
+        [sweep]
+        "cache.dram" = ["1MiB", "4MiB"]
+        "options.queue_depth" = [1, 4]
+        """
+    )
+    rows = study(tmp_path / "replay.toml", tmp_path / "out", scheduler=scheduler)
+    assert rows["error"].to_list() == [None] * 4
+    assert log.read_text().split() == ["begins", "ends"] * 4
+    times = rows.sort("cell.started").select("cell.started", "cell.wall_s").rows()
+    for (started, wall_s), (next_started, _) in itertools.pairwise(times):
+        # The one clock counts microseconds, the other is exact.
+        assert (next_started - started).total_seconds() >= wall_s - 1e-3
+    assert rows["cell.worker"].n_unique() == 2, "both workers may take such cells"
 
 
 def test_replay_and_load_go_through_the_same_study(synthetic, tmp_path, scheduler):
@@ -343,6 +384,7 @@ def test_shares_tables_and_constraints_make_cells(tmp_path):
          "did you mean `cache.dram`"),
         ('traces = ["a"]\nsearch = "optuna"', "needs an objective"),
         ("traces = [", "Invalid"),
+        ('traces = ["a"]\n[[figure]]\nkind = "series"\ny = "miss_ratio"', "series = true"),
         ('traces = [{ spec = "zipf", path = "a" }]', "either `path` or `spec`"),
     ],
 )  # fmt: skip
