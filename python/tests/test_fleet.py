@@ -2,9 +2,13 @@
 
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
+import forebay
 import polars as pl
 import pytest
+from forebay._run import binary
 from forebay.lab.commands import fleet as command
 from forebay.lab.fleet import fleet
 
@@ -65,6 +69,87 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
         file.write("300,r,0,4096,a\n")
     again = fleet(traces, out, budget="20%", scheduler=scheduler)
     assert (again.files, again.known) == (4, 3)
+
+
+def test_slices_on_workers_merge_to_the_curve_of_one_process(
+    traces, tmp_path, scheduler
+):
+    (traces / "README").unlink()
+    two = traces / "two.csv"
+    out = tmp_path / "out"
+    how = {"slices": 4, "slice_above": 0, "points": 1000, "scheduler": scheduler}
+    whole = fleet(traces, out, **how)
+    assert set(whole.volumes["curve.slices"]) == {4}
+    assert whole.volumes["curve.error"].to_list() == [None] * 4
+    assert list((out / "slices").iterdir()) == [], "merged slices are removed"
+    for path, volume in (
+        (traces / "zipf.parquet", None),
+        (traces / "deep" / "uniform.parquet", None),
+        (two, "a"),
+        (two, "b"),
+    ):
+        own = pl.col("trace") == str(path)
+        own = own if volume is None else own & (pl.col("volume") == volume)
+        row = whole.volumes.row(by_predicate=own, named=True)
+        points = whole.curves.filter(own).to_dicts()
+        options = {"rows": False, "points": 1000, "volumes": volume}
+        sliced = forebay.run("mrc", path, slices=4, **options).document
+        assert row["distinct_blocks"] == sliced["distinct_blocks"]
+        assert [
+            (p["size_blocks"], p["miss_ratio"], p["miss_ratio_bounds.high"])
+            for p in points
+        ] == [
+            (p["size_blocks"], p["miss_ratio"], p["miss_ratio_bounds"]["high"])
+            for p in sliced["points"]
+        ]
+        # Without slices: the same blocks and misses of a cache without bound, and nearly the same curve.
+        exact = forebay.run("mrc", path, **options).document
+        assert row["distinct_blocks"] == exact["distinct_blocks"]
+        assert points[-1]["miss_ratio"] == exact["points"][-1]["miss_ratio"]
+    again = fleet(traces, out, **how)
+    assert again.known == 3 and again.curves.equals(whole.curves)
+
+
+def test_a_sliced_curve_is_near_the_exact_one(tmp_path, scheduler):
+    home = tmp_path / "traces"
+    home.mkdir()
+    path = home / "zipf.parquet"
+    text = "zipf:blocks=20k,theta=0.8,requests=60k,seed=3"
+    words = [binary(), "-q", "trace", "synth", text, "-o", str(path)]
+    subprocess.run(words, check=True, capture_output=True)
+    out = tmp_path / "out"
+    found = fleet(home, out, slices=8, slice_above=0, scheduler=scheduler)
+    sizes = [2000, 5000, 10_000, 15_000]
+    at = ",".join(str(4096 * size) for size in sizes)
+    exact = forebay.run("mrc", path, rows=False, at=at).document
+    by_size = {p["size_blocks"]: p["miss_ratio"] for p in exact["points"]}
+    for size in sizes:
+        near = found.curves.filter(pl.col("size_blocks") <= size).row(-1, named=True)
+        assert near["miss_ratio"] == pytest.approx(by_size[size], abs=0.02)
+
+
+def test_a_slice_that_fails_is_named_and_the_others_are_kept(
+    traces, tmp_path, scheduler, monkeypatch
+):
+    script = tmp_path / "failing-forebay"
+    script.write_text(
+        f"""#!/bin/sh
+        case "$*" in *"zipf.parquet"*"--slice 3 "*) echo 'forebay: too little memory' >&2; exit 1;; esac
+        exec {binary()} "$@"
+        """
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+    out = tmp_path / "out"
+    found = fleet(traces, out, slices=4, slice_above=0, scheduler=scheduler)
+    rows = {Path(row["trace"]).name: row for row in found.volumes.to_dicts()}
+    assert rows["zipf.parquet"]["curve.error"] == "too little memory"
+    assert rows["zipf.parquet"]["requests"] == 4000
+    assert rows["uniform.parquet"]["curve.error"] is None
+    drawn = set(found.curves["trace"].unique())
+    assert {Path(trace).name for trace in drawn} == {"uniform.parquet", "two.csv"}
+    again = fleet(traces, out, slices=4, slice_above=0, scheduler=scheduler)
+    assert again.volumes.equals(found.volumes)
 
 
 def test_a_directory_without_traces_is_said_so(tmp_path, capsys):

@@ -17,6 +17,7 @@ use crate::progress::{Progress, Unit};
 const READ_AHEAD: usize = 4;
 
 /// What is known about traces once they have been read.
+#[derive(Default)]
 pub struct Traces {
     /// Volumes by number, among others.
     pub metadata: Metadata,

@@ -226,6 +226,41 @@ fn slices_say_how_far_the_curve_may_be_off() {
 }
 
 #[test]
+fn slices_of_several_processes_merge_to_the_curve_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let trace = at("zipf.parquet");
+    let spec = "zipf:blocks=20k,theta=0.7,requests=100k,seed=1,write=0.4";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace, "--quiet"]).status.success());
+    let slice = |slice: &str, distance: &str| {
+        let file = at(&format!("{slice}-{distance}.json"));
+        let which = ["mrc", &trace, "--slices", "4", "--slice", slice, "--distance", distance];
+        assert!(forebay(&[&which[..], &["-o", &file]].concat()).status.success());
+        file
+    };
+    for distance in ["trd", "pod-wbwo"] {
+        let files = ["3", "1", "4", "2"].map(|number| slice(number, distance));
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let whole = json(&[&trace, "--slices", "4", "--distance", distance]);
+        assert_eq!(json(&[&files[..], &["--merge"]].concat()), whole, "{distance}");
+        let message = common::refusal("mrc", &[&files[1..], &["--merge"]].concat());
+        assert!(message.contains("of 4 slices there are 3"), "{message}");
+    }
+    let [one, two, other] = [("1", "trd"), ("2", "trd"), ("2", "urd")].map(|(n, d)| slice(n, d));
+    for (files, says) in
+        [([&one, &one], "slice 1 is there twice"), ([&one, &other], "a slice of something else")]
+    {
+        let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
+        assert!(message.contains(says), "{message}");
+    }
+    let trace_for_slice = forebay(&["mrc", &two, &trace, "--merge"]);
+    assert_eq!(trace_for_slice.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&trace_for_slice.stderr).contains("this is no slice"));
+    let beyond = common::refusal("mrc", &[&trace, "--slices", "4", "--slice", "5"]);
+    assert!(beyond.contains("no slice 5 of 4"), "{beyond}");
+}
+
+#[test]
 fn a_miniature_of_everything_is_the_simulation_and_one_of_a_part_is_close() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();

@@ -13,6 +13,7 @@
 //! two, is counted as one there, so that a bounded sample has a bounded histogram.
 
 use forebay_block::Op;
+use serde::{Deserialize, Serialize};
 
 use crate::Reuse;
 
@@ -24,6 +25,10 @@ const COARSE_SHIFT: u32 = 4;
 const STEPS_PER_SAMPLED: f64 = 4.0;
 /// Counters are kept in sixty-four-thousandths, so that a sampled access can weigh 1/rate.
 const WEIGHT_SHIFT: u32 = 16;
+
+/// Largest distance and weight that are read back; so much of 256 slices can be added up.
+const MERGED_DISTANCE_MAX: u64 = 1 << 40;
+const MERGED_WEIGHT_MAX: u64 = u64::MAX >> 9;
 
 /// The weight of one access that stands for itself.
 pub(crate) const WEIGHT_ONE: u64 = 1 << WEIGHT_SHIFT;
@@ -164,15 +169,27 @@ impl DistanceCounts {
 }
 
 /// Collects reuses into counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct HistogramBuilder {
     read: Counters,
     write: Counters,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(into = "WrittenCounters", try_from = "WrittenCounters")]
 struct Counters {
     counts: Vec<u64>,
+    shift: u32,
+    cold: u64,
+    unmeasured: u64,
+    max_distance: Option<u64>,
+}
+
+/// [`Counters`] as they are written down: those that are not 0, with their numbers.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCounters {
+    counts: Vec<(u64, u64)>,
     shift: u32,
     cold: u64,
     unmeasured: u64,
@@ -335,6 +352,40 @@ impl Counters {
         let (cold, unmeasured) = (rounded(self.cold), rounded(self.unmeasured));
         let (shift, max_distance) = (self.shift, self.max_distance);
         DistanceCounts { sums, shift, cold, unmeasured, max_distance }
+    }
+}
+
+impl From<Counters> for WrittenCounters {
+    fn from(counters: Counters) -> Self {
+        let Counters { counts, shift, cold, unmeasured, max_distance } = counters;
+        let counts = (0..).zip(counts).filter(|&(_, count)| count > 0).collect();
+        Self { counts, shift, cold, unmeasured, max_distance }
+    }
+}
+
+impl TryFrom<WrittenCounters> for Counters {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenCounters) -> Result<Self, Self::Error> {
+        let WrittenCounters { counts: given, shift, cold, unmeasured, max_distance } = written;
+        if shift >= u32::BITS || max_distance.is_some_and(|max| max > MERGED_DISTANCE_MAX) {
+            return Err("a distance is larger than there are");
+        }
+        let last = max_distance.map_or(0, |max| counter_of(max >> shift) + 1);
+        let mut counts = Vec::new();
+        let mut weight = cold.checked_add(unmeasured);
+        for (counter, count) in given {
+            if counter < counts.len() as u64 || counter >= last as u64 {
+                return Err("counters are out of order, or beyond the largest distance");
+            }
+            weight = weight.and_then(|weight| weight.checked_add(count));
+            counts.resize(counter as usize, 0);
+            counts.push(count);
+        }
+        if weight.is_none_or(|weight| weight > MERGED_WEIGHT_MAX) {
+            return Err("it counts more accesses than can be");
+        }
+        Ok(Self { counts, shift, cold, unmeasured, max_distance })
     }
 }
 

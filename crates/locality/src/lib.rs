@@ -64,6 +64,9 @@ pub use phases::{
 pub use requests::RequestDistances;
 pub use reuse::ReuseDistances;
 pub use sample::Sampling;
-pub use slices::{Slice, SliceBatch, SlicedHistogram, Slicer, merge_slices};
+pub use slices::{
+    Accesses, Slice, SliceBatch, SliceCounts, SlicedHistogram, Slicer, merge_slice_counts,
+    merge_slices,
+};
 pub use stack::{Reuse, ReuseStack};
 pub use workload::{LocalityOptions, Scope, WorkloadHistograms, WorkloadLocality};

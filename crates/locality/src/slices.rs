@@ -11,6 +11,7 @@
 //! Bounds: see [`Interval`]. They cover which blocks fell into which slice, and nothing else.
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::Interval;
 use crate::histogram::HistogramBuilder;
@@ -54,8 +55,18 @@ pub struct Slicer {
     batches: Vec<SliceBatch>,
     /// Which may be looked at.
     sample: BlockSample,
-    reads: u64,
-    writes: u64,
+    /// The only slice that is handed on, if not all are.
+    only: Option<usize>,
+    seen: Accesses,
+}
+
+/// Block accesses, by operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Accesses {
+    /// Of reads.
+    pub reads: u64,
+    /// Of writes, and write-zeroes requests.
+    pub writes: u64,
 }
 
 /// What one slice measures; belongs to one thread at a time.
@@ -64,6 +75,17 @@ pub struct Slice {
     stack: ReuseStack,
     counts: HistogramBuilder,
     sample: Sample,
+}
+
+/// What one slice has counted, to be merged with the others by whoever has all: the process that measured
+/// it need not be the one that merges.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SliceCounts {
+    counts: HistogramBuilder,
+    /// Blocks that were looked at and are known.
+    blocks_known: u64,
+    /// The share of the slice's blocks that was looked at.
+    rate: f64,
 }
 
 /// Slices, merged.
@@ -93,8 +115,19 @@ impl Slicer {
         };
         let sample = BlockSample::new(rate, slices)?;
         let batches = vec![SliceBatch::default(); slices];
-        let keys = BlockKeys::new();
-        Ok(Self { block_size, keys, batches, sample, reads: 0, writes: 0 })
+        let (keys, seen) = (BlockKeys::new(), Accesses::default());
+        Ok(Self { block_size, keys, batches, sample, only: None, seen })
+    }
+
+    /// Hands on slice `slice` only; accesses are still counted in all slices.
+    #[must_use]
+    pub fn only(self, slice: usize) -> Self {
+        Self { only: Some(slice), ..self }
+    }
+
+    /// The accesses of all slices.
+    pub fn accesses(&self) -> Accesses {
+        self.seen
     }
 
     /// Splits one request; batches that are full are handed on with the number of their slice. Trims and
@@ -109,8 +142,8 @@ impl Slicer {
     ) -> Result<(), E> {
         let seen = match request.op {
             _ if request.length == 0 => return Ok(()),
-            Op::Read => &mut self.reads,
-            Op::Write | Op::WriteZeroes => &mut self.writes,
+            Op::Read => &mut self.seen.reads,
+            Op::Write | Op::WriteZeroes => &mut self.seen.writes,
             Op::Trim | Op::Flush => return Ok(()),
         };
         let first = self.block_size.index_of(request.offset).0;
@@ -121,6 +154,9 @@ impl Slicer {
             let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
             let key = self.keys.key(addr)?;
             let Some(slice) = self.sample.part_of(key) else { continue };
+            if self.only.is_some_and(|only| only != slice) {
+                continue;
+            }
             let batch = &mut self.batches[slice];
             batch.keys.push(key);
             batch.ops.push(request.op);
@@ -177,6 +213,12 @@ impl Slice {
         self.sample.access_batch(&mut self.stack, &mut self.counts, &batch.keys, &batch.ops)
     }
 
+    /// What it has counted.
+    pub fn into_counts(self) -> SliceCounts {
+        let Self { stack, counts, sample } = self;
+        SliceCounts { counts, blocks_known: stack.blocks_known() as u64, rate: sample.rate() }
+    }
+
     /// Bytes allocated.
     pub fn memory_bytes(&self) -> u64 {
         self.stack.memory_bytes() + self.counts.memory_bytes() + self.sample.memory_bytes()
@@ -185,26 +227,34 @@ impl Slice {
 
 /// Merges all slices of a workload.
 pub fn merge_slices(slicer: &Slicer, slices: Vec<Slice>) -> SlicedHistogram {
+    let distance = slices.first().map_or(Distance::Trd, |slice| slice.stack.distance());
+    let counts = slices.into_iter().map(Slice::into_counts).collect();
+    merge_slice_counts(distance, slicer.accesses(), counts)
+}
+
+/// Merges what all slices of a workload with these accesses have counted, in their order.
+pub fn merge_slice_counts(
+    distance: Distance,
+    seen: Accesses,
+    slices: Vec<SliceCounts>,
+) -> SlicedHistogram {
     let count = slices.len() as f64;
     let (mut counts, mut blocks, mut rates) = (HistogramBuilder::new(), 0.0, 0.0);
     let mut own = Vec::new();
-    for slice in slices {
-        let Slice { stack, counts: mut part, sample } = slice;
-        let distance = stack.distance();
-        let known = stack.blocks_known() as f64 / sample.rate();
-        drop(stack);
-        (blocks, rates) = (blocks + known, rates + sample.rate());
+    for SliceCounts { counts: mut part, blocks_known, rate } in slices {
+        let known = blocks_known as f64 / rate;
+        (blocks, rates) = (blocks + known, rates + rate);
         counts.merge(&part);
         let share = |seen: u64| (seen as f64 / count).round() as u64;
-        Sample::correct(distance, share(slicer.reads), share(slicer.writes), &mut part);
-        own.push((distance, part.finish(known.round() as u64)));
+        Sample::correct(distance, share(seen.reads), share(seen.writes), &mut part);
+        own.push(part.finish(known.round() as u64));
     }
-    if let Some(&(distance, _)) = own.first() {
-        Sample::correct(distance, slicer.reads, slicer.writes, &mut counts);
+    if !own.is_empty() {
+        Sample::correct(distance, seen.reads, seen.writes, &mut counts);
     }
     let mut merged = counts.finish(blocks.round() as u64);
     merged.sampled_rate = crate::SampledRate(rates / count.max(1.0));
-    SlicedHistogram { merged, slices: own.into_iter().map(|(_, histogram)| histogram).collect() }
+    SlicedHistogram { merged, slices: own }
 }
 
 impl SlicedHistogram {
@@ -280,6 +330,46 @@ mod tests {
         let (exact, sliced) = (exact(Distance::Trd, 2), sliced(Distance::Trd, 1, Sampling::All, 2));
         assert_eq!(sliced.merged, exact);
         assert_eq!(sliced.bounds(1000), None);
+    }
+
+    #[test]
+    fn slices_that_are_measured_apart_and_written_down_merge_to_the_same() {
+        for distance in [Distance::Trd, Distance::PodWriteOnly] {
+            let mut seen = Vec::new();
+            let mut counts = Vec::new();
+            for only in 0..4 {
+                let slicer = Slicer::new(BlockSize::default(), 4, Sampling::All).unwrap();
+                let mut slicer = slicer.only(only);
+                let mut slice = Slice::new(distance, 4, Sampling::All).unwrap();
+                let mut measure = |number, batch: SliceBatch| {
+                    assert!(number == only || batch.keys.is_empty());
+                    slice.measure(&batch)
+                };
+                for request in requests(3) {
+                    slicer.add(&request, &mut measure).unwrap();
+                }
+                slicer.finish(&mut measure).unwrap();
+                seen.push(slicer.accesses());
+                let text = serde_json::to_string(&slice.into_counts()).unwrap();
+                counts.push(serde_json::from_str(&text).unwrap());
+            }
+            assert!(seen.iter().all(|other| *other == seen[0]));
+            let merged = merge_slice_counts(distance, seen[0], counts);
+            assert_eq!(merged, sliced(distance, 4, Sampling::All, 3), "{distance}");
+        }
+    }
+
+    #[test]
+    fn counters_that_nobody_can_have_written_are_refused() {
+        for counters in ["[[5,1],[5,1]]", "[[7,1],[5,1]]", "[[99999999999,1]]"] {
+            let one = format!(
+                "{{\"counts\":{counters},\"shift\":0,\"cold\":0,\"unmeasured\":0,\"max_distance\":5}}"
+            );
+            let text = format!(
+                "{{\"counts\":{{\"read\":{one},\"write\":{one}}},\"blocks_known\":1,\"rate\":1.0}}"
+            );
+            assert!(serde_json::from_str::<SliceCounts>(&text).is_err(), "{counters}");
+        }
     }
 
     #[test]

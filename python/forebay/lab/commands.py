@@ -13,6 +13,8 @@ from typing import Any
 from forebay import arguments
 from forebay._run import ForebayError
 from forebay.arguments import count, guarded
+from forebay.lab.slices import SLICE_ABOVE_BYTES
+from forebay.lab.values import number
 
 
 def study(words: Sequence[str] | None = None) -> int:
@@ -82,6 +84,19 @@ def fleet(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--partition", metavar="FLASH", help="divide so much flash among all volumes"
     )
+    parser.add_argument(
+        "--slices",
+        type=_slices,
+        metavar="N",
+        help="measure large files whole, in N slices of their blocks, each on a worker",
+    )
+    parser.add_argument(
+        "--slice-above",
+        type=_size,
+        default=SLICE_ABOVE_BYTES,
+        metavar="SIZE",
+        help="with --slices: files of more than SIZE are large (4GiB)",
+    )
     _workers(parser)
     args = parser.parse_args(words)
     return guarded(lambda: print(_fleet(args)))
@@ -100,6 +115,8 @@ def _fleet(args: argparse.Namespace) -> str:
         features=not args.no_features,
         consolidate=args.consolidate,
         partition=args.partition,
+        slices=args.slices,
+        slice_above=args.slice_above,
         workers=args.workers,
         scheduler=args.scheduler,
         quiet=args.quiet,
@@ -174,15 +191,36 @@ def _advise(args: argparse.Namespace) -> str:
     return said
 
 
+def _slices(text: str) -> int:
+    if not 2 <= count(text) <= 256:
+        raise argparse.ArgumentTypeError(f"{text} is not from 2 to 256")
+    return int(text)
+
+
+def _size(text: str) -> int:
+    size = number(text)
+    if size is None or size < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a size such as 4GiB")
+    return int(size)
+
+
 def _trained(model: dict[str, Any], path: Path) -> str:
     lines = [f"{model['workloads']} workloads, model in {path}"]
     for name, tree in model["questions"].items():
-        checked = tree["cross_validated"]
+        baseline = tree["baseline"]
         lines.append(
-            f"{name}: {checked['by_workload']['accuracy']:.1%} right on workloads not seen, "
-            f"{checked['by_family']['accuracy']:.1%} on families not seen; always "
-            f"`{tree['baseline']['answer']}`: {tree['baseline']['accuracy']:.1%}; {tree['rows']} rows"
+            f"{name}, {tree['rows']} rows; always `{baseline['answer']}`: {baseline['accuracy']:.1%}"
         )
+        checked = tree["cross_validated"]
+        figures = {
+            "workloads not seen": checked["by_workload"],
+            "families not seen": checked["by_family"],
+            "workloads held out": tree["held_out"],
+        }
+        for on, one in figures.items():
+            lines.append(
+                f"  {on}: {one['accuracy']:.1%} right, {one['near']:.1%} within 0.01 of the best"
+            )
     return "\n".join(lines)
 
 

@@ -1,9 +1,10 @@
 """Fleets: every trace below a directory, a row for each volume.
 
 Each file is one task: its features, the curve of each of its volumes with a bounded number of blocks, and,
-if a budget is given, what to buy for each. A worker holds one file's curves at a time, and the process
-that collects rows holds rows; neither grows with the length of traces, but for what ``trace info`` needs to
-count distinct blocks.
+if a budget is given, what to buy for each. The curves of a file that is larger than `slice_above` can be
+measured in slices instead, each a task (:mod:`forebay.lab.slices`). A worker holds one file's curves at a
+time, and the process that collects rows holds rows; neither grows with the length of traces, but for what
+``trace info`` needs to count distinct blocks, and slices for all of theirs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import polars as pl
 from forebay._run import ForebayError
 from forebay.lab import rows as rows_of
 from forebay.lab import running
+from forebay.lab import slices as slices_of
 from forebay.lab.cluster import Cluster
 from forebay.lab.journal import Journal
 from forebay.lab.progress import Progress, duration
 from forebay.lab.running import Answer, Task
+from forebay.lab.slices import SLICE_ABOVE_BYTES, SlicedCurve
 from forebay.lab.study import Binary, interruptible
 
 
@@ -41,6 +44,8 @@ class Scan:
     budget: str | None
     #: Whether each volume of a file with several gets features, one reading of the file each.
     features: bool
+    #: In how many slices its curves are measured, afterwards; here, if not given.
+    slices: int | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ def fleet(
     features: bool = True,
     consolidate: str | None = None,
     partition: str | None = None,
+    slices: int | None = None,
+    slice_above: int = SLICE_ABOVE_BYTES,
     workers: int | None = None,
     scheduler: str | None = None,
     quiet: bool = True,
@@ -90,6 +97,8 @@ def fleet(
         features: Whether each volume of a file with several gets features; that takes a reading each.
         consolidate: The size of a cache that all are to share: whether they fit together.
         partition: The size of flash that is to be divided among all volumes.
+        slices: In how many slices the curves of large files are measured, each on a worker, all blocks of them.
+        slice_above: Files of more bytes are measured in slices.
         workers: How many files at a time on this machine.
         scheduler: The address of a Dask scheduler whose workers do it instead.
         quiet: Whether to print no progress.
@@ -113,7 +122,16 @@ def fleet(
         scan.task.cell: scan
         for path in files
         for scan in [
-            _scan_of(path, study, binary, max_blocks, points, budget, features)
+            _scan_of(
+                path,
+                study,
+                binary,
+                max_blocks,
+                points,
+                budget,
+                features,
+                slices if os.stat(path).st_size > slice_above else None,
+            )
         ]
     }
     with Journal(output) as journal:
@@ -135,17 +153,31 @@ def fleet(
                 if value is not None and good
             }
 
+        def sliced() -> list[SlicedCurve]:
+            """The curves of the files that could be read and are measured in slices."""
+            return [
+                curve
+                for cell, scan in scans.items()
+                if scan.slices and cell in journal and journal[cell].status == "ok"
+                for curve in _sliced(scan, journal[cell], inside / "slices").values()
+            ]
+
+        def settled() -> bool:
+            return all(curve.settled(journal) for curve in sliced()) and all(
+                task.cell in journal for task in together().values()
+            )
+
         try:
-            if left or any(task.cell not in journal for task in together().values()):
+            if left or not settled():
                 with interruptible(), Cluster(workers, scheduler) as cluster:
-                    _run(cluster, left, together, journal, study, quiet)
+                    _run(cluster, left, sliced, together, journal, study, quiet)
         except KeyboardInterrupt:
             kept = (
                 f"{sum(cell in journal for cell in scans)} files are kept in {output}"
             )
             what = f"stopped by a signal before the work was done; {kept}"
             raise ForebayError(f"{what}; the same command resumes", 1) from None
-        volumes, curves = _tables(scans, journal, binary)
+        volumes, curves = _tables(scans, journal, binary, inside / "slices")
         answers = {name: journal[task.cell] for name, task in together().items()}
     rows_of.write(volumes, output / "volumes.parquet")
     if curves.width:
@@ -169,13 +201,15 @@ def scan(wanted: Scan) -> Answer:
     used = [info]
     document = json.loads(info.document)
     volumes = [v["volume"] for v in document["per_volume"]]
-    line = ["mrc", wanted.path, "--max-blocks", str(wanted.max_blocks)]
-    line += ["--points", str(wanted.points)]
-    line += ["--per-volume"] if len(volumes) > 1 else []
-    used.append(curve := _ask(wanted, *line))
-    if curve.document is None:
-        return curve
-    drawn = json.loads(curve.document)
+    drawn: dict[str, Any] = {}
+    if wanted.slices is None:
+        line = ["mrc", wanted.path, "--max-blocks", str(wanted.max_blocks)]
+        line += ["--points", str(wanted.points)]
+        line += ["--per-volume"] if len(volumes) > 1 else []
+        used.append(curve := _ask(wanted, *line))
+        if curve.document is None:
+            return curve
+        drawn = json.loads(curve.document)
     curves = {v["volume"]: v for v in drawn.get("volumes") or []}
     made = []
     for known in document["per_volume"]:
@@ -196,9 +230,7 @@ def scan(wanted: Scan) -> Answer:
                 row |= _choice(json.loads(plan.document))
             row["plan.error"] = plan.error
         own_curve = curves.get(name, drawn)
-        row["distinct_blocks"] = own_curve["distinct_blocks"]
-        row["sampled_rate"] = own_curve["sampled_rate"]
-        made.append({"row": row, "points": own_curve["points"]})
+        made.append({"row": row | _known(own_curve), "points": _points(own_curve)})
     return dataclasses.replace(
         info,
         document=json.dumps(made),
@@ -209,6 +241,31 @@ def scan(wanted: Scan) -> Answer:
 
 def _ask(wanted: Scan, *words: str) -> Answer:
     return running.run(dataclasses.replace(wanted.task, words=words))
+
+
+def _known(curve: dict[str, Any]) -> dict[str, Any]:
+    return {key: curve.get(key) for key in ("distinct_blocks", "sampled_rate")}
+
+
+def _points(curve: dict[str, Any]) -> list[dict[str, Any]]:
+    return [rows_of.flat(point) for point in curve.get("points", ())]
+
+
+def _sliced(wanted: Scan, answer: Answer, directory: Path) -> dict[str, SlicedCurve]:
+    """The curves of a file that are measured in slices, by volume."""
+    assert wanted.slices is not None and answer.document is not None
+    names = [one["row"]["volume"] for one in json.loads(answer.document)]
+    return {
+        name: SlicedCurve(
+            wanted.task,
+            wanted.path,
+            name if len(names) > 1 else None,
+            wanted.slices,
+            wanted.points,
+            directory,
+        )
+        for name in names
+    }
 
 
 def _choice(document: dict[str, Any]) -> dict[str, Any]:
@@ -233,16 +290,18 @@ def _scan_of(
     points: int,
     budget: str | None,
     features: bool,
+    slices: int | None,
 ) -> Scan:
     status = os.stat(path)
     # Terabytes are not read for a hash: a file is what its path, size and time of change are.
+    curve = [max_blocks, points] if slices is None else None
     text = json.dumps(
-        [path, status.st_size, status.st_mtime_ns, max_blocks, points, budget, features]
-        + [binary.hash]
+        [path, status.st_size, status.st_mtime_ns, curve, budget, features, binary.hash]
     )
     cell = hashlib.sha256(text.encode()).hexdigest()[:20]
     task = Task(cell, study, binary.path, binary.hash, (), None, False)
-    return Scan(task, os.path.abspath(path), max_blocks, points, budget, features)
+    path = os.path.abspath(path)
+    return Scan(task, path, max_blocks, points, budget, features, slices)
 
 
 def _together(
@@ -258,6 +317,7 @@ def _together(
 def _run(
     cluster: Cluster,
     left: list[Scan],
+    sliced: Callable[[], list[SlicedCurve]],
     together: Callable[[], dict[str, Task]],
     journal: Journal,
     study: str,
@@ -272,6 +332,14 @@ def _run(
                     answer = _lost(wanted.task, answer)
                 if journal.add(answer):
                     progress.add(answer.status != "ok")
+        for what, tasks in slices_of.measure(sliced(), journal):
+            with Progress(len(tasks), what, quiet or not tasks) as progress:
+                for answer in cluster.run(tasks):
+                    if journal.add(answer):
+                        progress.add(answer.status != "ok")
+        for curve in sliced():
+            if curve.answer(journal).status == "ok":
+                curve.remove_slices()
         tasks = [task for task in together().values() if task.cell not in journal]
         for answer in cluster.run(tasks):
             journal.add(answer)
@@ -286,7 +354,7 @@ def _lost(task: Task, error: BaseException) -> Answer:
 
 
 def _tables(
-    scans: dict[str, Scan], journal: Journal, binary: Binary
+    scans: dict[str, Scan], journal: Journal, binary: Binary, slices: Path
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     volumes, points = [], []
     provenance = rows_of.provenance(binary.hash, binary.version)
@@ -303,8 +371,15 @@ def _tables(
         if answer.document is None:
             volumes.append({**own, "volume": None, **state, **late})
             continue
+        sliced = _sliced(wanted, answer, slices) if wanted.slices else {}
         for one in json.loads(answer.document):
             name = one["row"].pop("volume")
+            if name in sliced:
+                merged = sliced[name].answer(journal)
+                curve = json.loads(merged.document) if merged.document else {}
+                own_curve = {**_known(curve), "curve.slices": wanted.slices}
+                one["row"] |= {**own_curve, "curve.error": merged.error}
+                one["points"] = _points(curve)
             volumes.append({**own, "volume": name, **state, **one["row"], **late})
             points += [{**own, "volume": name, **point} for point in one["points"]]
     return rows_of.table(volumes), rows_of.table(points)

@@ -2,6 +2,7 @@
 
 mod miniature;
 pub mod policies;
+mod slice_files;
 mod sliced;
 
 use std::io::Write;
@@ -17,7 +18,7 @@ use forebay_locality::{
 };
 use forebay_report::{Axis, Lines, Report, Section, Unit};
 use forebay_trace::BlockContents;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::args::{TraceArgs, block_size, rate};
 use crate::context::Context;
@@ -34,7 +35,8 @@ const POINTS: usize = 200;
 const SAMPLED_BLOCKS_MIN: u64 = 256;
 
 /// Which reuse distance the curve is made of.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Distance {
     /// Traditional reuse distance: all accesses, as an LRU cache of reads and writes sees them
     Trd,
@@ -105,6 +107,19 @@ pub struct Args {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,
+    /// With --slices: measure slice K only, from 1 on, and print what it has counted, for --merge. A
+    /// machine then holds one slice at a time
+    #[arg(long, value_name = "K", requires = "slices",
+          value_parser = clap::value_parser!(u64).range(1..),
+          conflicts_with_all = ["sample", "max_blocks", "points", "at", "parquet", "html"])]
+    pub slice: Option<u64>,
+    /// TRACE... are the slices of one trace, as --slice has printed them: merge them to its curve
+    #[arg(long, conflicts_with_all = [
+        "distance", "key", "sample", "max_blocks", "slices", "request_level", "migration_period",
+        "per_volume", "policies", "config", "block_size", "format", "volumes", "limit",
+        "skip_bad_lines", "follow_gaps",
+    ])]
+    pub merge: bool,
     /// Count requests, not blocks: one hits only if all its blocks do
     #[arg(long)]
     pub request_level: bool,
@@ -201,7 +216,7 @@ impl Args {
 }
 
 /// Computes and prints the curves.
-pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain(&args.config))?;
     if let Some(config) = &args.config {
         return miniature::run(&args, config, ctx);
@@ -210,7 +225,14 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return policies::run(&args, ctx);
     }
     let locality = args.options()?;
+    if let (Some(slice), Some(slices)) = (args.slice, args.slices) {
+        return slice_files::measure(&args, &locality, (slice as usize, slices as usize), ctx);
+    }
     let (traces, measured) = match (args.key, args.slices) {
+        _ if args.merge => {
+            let (traces, sliced) = slice_files::merge(&mut args)?;
+            (traces, Measured::Sliced(sliced))
+        }
         (Key::Content, _) => contents(&args, locality, ctx)?,
         (Key::Sector, None) => sectors(&args, locality, ctx)?,
         (Key::Sector, Some(slices)) => slices_of_sectors(&args, locality, slices as usize, ctx)?,

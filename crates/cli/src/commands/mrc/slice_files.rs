@@ -1,0 +1,134 @@
+//! One slice of a workload, measured by a process of its own, and the merge of all of them.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use forebay_block::{BlockSize, Op};
+use forebay_locality::{
+    Accesses, LocalityOptions, Slice, SliceBatch, SliceCounts, SlicedHistogram, Slicer,
+    merge_slice_counts,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Args, Distance, no_accesses, tell_without_data};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::reading::{Traces, read_traces};
+
+/// The version of [`SliceFile`].
+const VERSION: u32 = 1;
+
+/// What `--slice` prints and `--merge` reads.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SliceFile {
+    forebay_slice: u32,
+    /// From 1 to `of`.
+    slice: usize,
+    of: usize,
+    #[serde(flatten)]
+    workload: Workload,
+    counted: SliceCounts,
+}
+
+/// What slices of one curve have in common.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Workload {
+    distance: Distance,
+    block_size: u64,
+    requests: u64,
+    accesses: Accesses,
+}
+
+/// Measures slice `number` of `slices`, from 1 on, and prints what it has counted.
+pub fn measure(
+    args: &Args,
+    options: &LocalityOptions,
+    (number, slices): (usize, usize),
+    ctx: &Context,
+) -> Result<(), CliError> {
+    if number > slices {
+        let what = format_args!("there is no slice {number} of {slices}");
+        return Err(CliError::usage(what).next(format_args!("give one from 1 to {slices}")));
+    }
+    let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
+    let mut slicer = slicer.only(number - 1);
+    let mut slice = Slice::new(options.distance, slices, options.sampling)?;
+    let mut measure = |_: usize, batch: SliceBatch| slice.measure(&batch);
+    let mut without_data = 0;
+    let traces = read_traces(&args.traces, ctx, |request| {
+        without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+        Ok(slicer.add(request, &mut measure)?)
+    })?;
+    slicer.finish(&mut measure)?;
+    tell_without_data(without_data, ctx);
+    let accesses = slicer.accesses();
+    if accesses == Accesses::default() {
+        return Err(no_accesses(args));
+    }
+    let document = SliceFile {
+        forebay_slice: VERSION,
+        slice: number,
+        of: slices,
+        workload: Workload {
+            distance: args.distance,
+            block_size: args.block_size.bytes(),
+            requests: traces.requests,
+            accesses,
+        },
+        counted: slice.into_counts(),
+    };
+    args.output.emit(&document, |out| {
+        serde_json::to_writer(&mut *out, &document)?;
+        writeln!(out)
+    })
+}
+
+/// Merges the slices that the arguments name, and sets distance and block size to theirs.
+pub fn merge(args: &mut Args) -> Result<(Traces, SlicedHistogram), CliError> {
+    let next = "give each slice of one trace once, as `forebay mrc TRACE --slices N --slice K` \
+                prints it";
+    let refused = |what: String| CliError::usage(what).next(next);
+    let mut workload: Option<Workload> = None;
+    let mut found: Vec<Option<SliceCounts>> = Vec::new();
+    for path in &args.traces.traces {
+        let file = read(path)?;
+        let name = path.display();
+        if let Some(first) = &workload
+            && (*first != file.workload || found.len() != file.of)
+        {
+            return Err(refused(format!("{name} is a slice of something else than the others")));
+        }
+        workload = Some(file.workload);
+        found.resize(file.of, None);
+        let place = file.slice.checked_sub(1).and_then(|place| found.get_mut(place));
+        let Some(place) = place else {
+            return Err(refused(format!("{name} has no number from 1 to {}", file.of)));
+        };
+        if place.replace(file.counted).is_some() {
+            return Err(refused(format!("slice {} is there twice, in {name} too", file.slice)));
+        }
+    }
+    let slices = found.len();
+    let counted: Vec<SliceCounts> = found.into_iter().flatten().collect();
+    let Some(workload) = workload.filter(|_| counted.len() == slices) else {
+        return Err(refused(format!("of {slices} slices there are {}", counted.len())));
+    };
+    args.distance = workload.distance;
+    args.block_size = BlockSize::new(workload.block_size)?;
+    let distance = forebay_locality::Distance::from(workload.distance);
+    let traces = Traces { requests: workload.requests, ..Traces::default() };
+    Ok((traces, merge_slice_counts(distance, workload.accesses, counted)))
+}
+
+fn read(path: &Path) -> Result<SliceFile, CliError> {
+    let file = File::open(path).map_err(|error| CliError::file("cannot open", path, error))?;
+    let file: SliceFile = serde_json::from_reader(BufReader::new(file))
+        .map_err(|error| CliError::file("this is no slice:", path, error))?;
+    if file.forebay_slice != VERSION || !(2..=256).contains(&file.of) {
+        let what = format!("{} is no slice that this version reads", path.display());
+        return Err(CliError::failed(what).next("measure its trace again"));
+    }
+    Ok(file)
+}
