@@ -30,6 +30,65 @@ def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
         checked = tree["cross_validated"]
         assert set(checked) == {"by_workload", "by_family"}
         assert checked["by_workload"]["accuracy"] > tree["baseline"]["accuracy"], name
+        # So it does on workloads that were kept out of the training.
+        held_out = tree["held_out"]
+        assert held_out["rows"] > 100
+        assert held_out["accuracy"] > held_out["baseline"], name
+        for figures in (checked["by_workload"], checked["by_family"], held_out):
+            assert figures["near"] >= figures["accuracy"] > 0.5, name
+
+
+def test_workloads_that_are_held_out_are_none_of_the_training():
+    trained = [text for _, text in advise.workloads()]
+    apart = [text for _, text in advise.held_out()]
+    assert len(set(trained + apart)) == len(trained) + len(apart)
+    assert {family for family, _ in advise.held_out()} == {
+        f for f, _ in advise.workloads()
+    }
+
+
+def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
+    """Policies compared in miniature at the very size, and the requests that reach the store."""
+    dram = 8 << 20
+    seen = advise.look(example, lambda _: [(dram, 32 << 20)], {"limit": 20_000})
+    features = seen.features(dram, 32 << 20)
+    config = tmp_path / "cache.toml"
+    hits = {}
+    for policy in ("lru", *advise.POLICIES):
+        config.write_text(
+            f'cache.dram = {dram}\nreplacement.policy = "{policy}"\n'
+            'cache.write_policy = "write-through"\n'
+        )
+        options = {"config": config, "untimed": True, "limit": 20_000}
+        hits[policy] = forebay.run("simulate", example, **options).document["hit_ratio"]
+    gains = {policy: hits[policy] - hits["lru"] for policy in advise.POLICIES}
+    best = max(gains, key=lambda policy: gains[policy])
+    others = max(gains[policy] for policy in gains if policy != best)
+    expected = gains[best] - max(advise.HIT_GAIN_MIN, others)
+    assert features[f"lead_{best}"] == pytest.approx(expected, abs=0.02)
+    assert 0 < features["seeks_saved"] < 1
+    # Larger blocks than memory has room for cannot be chosen.
+    small = seen.features(1 << 20, 0)
+    assert small["lead_64KiB"] == small["lead_of_reads_64KiB"] == -1
+    assert small["lead_16KiB"] > -1
+
+
+def test_an_answer_is_near_if_it_is_no_worse_than_the_best_by_more_than_a_hundredth():
+    features = {"x": 1.0}
+    close = advise._best("w", features, {"arc": 0.031, "lfu": 0.024}, 0.01, "lru")
+    assert (close["answer"], close["gain"]) == ("arc", 0.031)
+    none = advise._best("w", features, {"arc": 0.004}, 0.01, "lru")
+    assert (none["answer"], none["gain"]) == ("lru", 0.0)
+    for row, said, right, near in (
+        (close, "arc", 1, 1),
+        (close, "lfu", 0, 1),
+        (close, "lru", 0, 0),
+        (close, "64KiB", 0, 0),
+        (none, "lru", 1, 1),
+        (none, "arc", 0, 1),
+    ):
+        checked = advise._checked([row], [said])
+        assert (checked["accuracy"], checked["near"]) == (right, near), said
 
 
 def test_a_trace_unlike_all_others_is_said_to_be_so(tmp_path):
@@ -53,25 +112,26 @@ def test_a_tree_is_grown_and_checked_by_workload():
     for number in range(60):
         for _ in range(3):
             features = {name: float(chance.random()) for name in names}
-            yes = (features["backing_saved"] > 0.5) != (number % 10 == 0)
+            yes = (features["seeks_saved"] > 0.5) != (number % 10 == 0)
             rows.append(
                 {
                     "workload": f"w{number}",
                     "features": features,
                     "answer": "yes" if yes else "no",
                     "gain": 0.2 * yes,
+                    "gains": {"yes": 0.2 * yes, "no": 0.05},
                 }
             )
     families = {f"w{number}": f"f{number % 6}" for number in range(60)}
     tree = advise._grow("tier", rows, families)
     assert 0.7 < tree["cross_validated"]["by_workload"]["accuracy"] < 0.95
-    assert tree["tree"]["feature"] == "backing_saved"
+    assert tree["tree"]["feature"] == "seeks_saved"
     right = 0
     for _ in range(200):
         features = {name: float(chance.random()) for name in names}
         answer, sure, rule, gain = advise._walk(tree, features)
         assert 0.4 < sure < 1 and rule and (gain > 0.1) == (answer == "yes")
-        right += answer == ("yes" if features["backing_saved"] > 0.5 else "no")
+        right += answer == ("yes" if features["seeks_saved"] > 0.5 else "no")
     assert right > 160
 
 
