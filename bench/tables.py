@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes the tables of the documents anew.
+"""Prints the tables of the documents.
 
-    bench/tables.py lru              what two tiers hit, beside LRU of their sum
+    bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
     bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
     bench/tables.py admission TRACE...
                                      hits and writes to flash, by write policy and admission
-    bench/tables.py pod TRACE        read-only and write-only caches beside their curves
+    bench/tables.py pod TRACE        read-only and write-only caches, compared with their curves
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py miniature TRACE  errors of miniature simulations
     bench/tables.py formulas TRACE...
-                                     the planner's formulas beside the simulator, by layout
+                                     the planner's formulas against the simulator, by layout
     bench/tables.py info TRACE...    what is in traces with content hashes
-    bench/tables.py contents TRACE... reuse of contents beside that of sectors
+    bench/tables.py contents TRACE... reuse of contents, compared with reuse of sectors
     bench/tables.py sample TRACE...  errors of samples of a tenth, by size of the regions
     bench/tables.py sample-runs TRACE...
-                                     simulations of such samples beside those of the whole
-    bench/tables.py cydonia TRACE... Cydonia beside exhaustive search
+                                     simulations of such samples, compared with the whole trace
+    bench/tables.py cydonia TRACE... Cydonia, compared with exhaustive search
     bench/tables.py study TRACE...   which shape of cache wins, by trace and by combination
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
@@ -440,7 +440,7 @@ def by_formulas(trace, accesses, policy, tier1, tier2):
 
 
 def dirtied(accesses, size):
-    """Writes that find their block not there, or clean, in an LRU cache of so many blocks."""
+    """Counts the writes that miss, or hit a clean block, in an LRU cache of `size` blocks."""
     held, count = OrderedDict(), 0
     for block, written in accesses:
         dirty = held.pop(block, False)
