@@ -216,7 +216,7 @@ impl Slice {
     /// What it has counted.
     pub fn into_counts(self) -> SliceCounts {
         let Self { stack, counts, sample } = self;
-        SliceCounts { counts, blocks_known: stack.blocks_known() as u64, rate: sample.rate() }
+        SliceCounts { counts, blocks_known: stack.blocks_known(), rate: sample.rate() }
     }
 
     /// Bytes allocated.
