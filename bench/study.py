@@ -6,6 +6,8 @@
                                            wall-clock time, compared with the cells' processor time
     bench/study.py kills [CELLS]           kill a worker every 20 s; count the rows
     bench/study.py search TRACE...         compare Optuna with the full sweep
+    bench/study.py terabyte                what fleets and studies take by requests and by files, and
+                                           from that, what 10,000 traces of a terabyte in all would
 
 BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
 (target/release/forebay). Run it by the Python of an environment in which the package is installed
@@ -18,6 +20,7 @@ import json
 import os
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,7 @@ from common import FOREBAY, row
 
 os.environ["FOREBAY"] = FOREBAY
 from forebay.lab import spec  # noqa: E402
+from forebay.lab.fleet import fleet  # noqa: E402
 from forebay.lab.study import Study  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
@@ -212,8 +216,118 @@ def search(*traces):
                 )
 
 
+#: Traces by which `terabyte` measures slopes, and their numbers of requests.
+SYNTHETIC = "zipf:blocks={blocks},theta=0.9,write=0.3,requests={requests},seed=1"
+REQUESTS = (500_000, 1_000_000, 2_000_000)
+SMALL_FILES = (20, 120)
+FILES, BYTES = 10_000, 1e12
+
+
+def terabyte():
+    """Measures how fleets and studies grow with requests and files, and extrapolates.
+
+    The slopes are those of straight lines through three sizes of traces: processor time and memory
+    of the commands. What a file takes beyond its commands is the difference of two fleets of
+    small files; other work on the machine can make it less than 0, which then counts as 0.
+    """
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for ending in ("parquet", "csv"):
+            traces = [synthetic(Path(scratch), count, ending) for count in REQUESTS]
+            each = traces[-1].stat().st_size / REQUESTS[-1]
+            for work, measure in (("fleet", fleet_cpu), ("cell, untimed", cell_cpu)):
+                lines = zip(*(measure(trace) for trace in traces), strict=True)
+                cpu, mib = (statistics.linear_regression(REQUESTS, ys) for ys in lines)
+                found[ending, work] = each, cpu, mib
+        beyond = beyond_commands(Path(scratch))
+    heads = ("files", "bytes a request", "work", "ns a request", "ms a file")
+    row(*heads, "MiB a million requests", "MiB a file", "load")
+    row("---", "---:", "---", *["---:"] * 5)
+    for (ending, work), (each, cpu, mib) in found.items():
+        slopes = f"{1e9 * cpu.slope:.0f}", f"{1e3 * cpu.intercept:.0f}"
+        memory_slopes = f"{1e6 * mib.slope:.0f}", f"{mib.intercept:.0f}"
+        load = f"{os.getloadavg()[0]:.1f}"
+        row(ending, f"{each:.1f}", work, *slopes, *memory_slopes, load)
+    print(f"\nbeyond its commands a file takes {1e3 * beyond:.0f} ms\n")
+    heads = ("10,000 files, 1 TB", "requests", "work", "processor time, h")
+    row(*heads, "/ 2, h", "/ 64, h", "MiB a worker")
+    row("---", "---:", "---", *["---:"] * 4)
+    for (ending, work), (each, cpu, mib) in found.items():
+        requests = BYTES / each
+        own = max(cpu.intercept, 0.0) + max(beyond, 0.0)
+        hours = (requests * cpu.slope + FILES * own) / 3600
+        most = mib.intercept + mib.slope * requests / FILES
+        shares = (f"{hours / n:.1f}" for n in (1, 2, 64))
+        row(ending, f"{requests:.1e}", work, *shares, f"{most:.0f}")
+
+
+def synthetic(directory, requests, ending):
+    path = directory / f"{requests}" / f"trace.{ending}"
+    path.parent.mkdir(exist_ok=True)
+    synthesise(SYNTHETIC.format(blocks=requests // 10, requests=requests), path)
+    return path
+
+
+def synthesise(text, path):
+    line = [FOREBAY, "-q", "trace", "synth", text, "-o", str(path)]
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+
+
+def fleet_cpu(trace):
+    """Processor time of the commands of a fleet of one trace, and the memory of the largest."""
+    with tempfile.TemporaryDirectory() as output:
+        found = fleet(trace.parent, output, pattern=trace.name, workers=1)
+        (cpu,) = found.volumes["cell.cpu_s"]
+    curve = "mrc", str(trace), "--max-blocks", "65536"
+    return cpu, max(memory("trace", "info", str(trace)), memory(*curve))
+
+
+def cell_cpu(trace):
+    """Processor time of a cell of a study of the trace, and its memory."""
+    with tempfile.TemporaryDirectory() as output:
+        outcome, _, _ = run(sweep(4, trace), output, workers=1)
+    config = Path(trace.parent, "cell.toml")
+    config.write_text('cache.dram = "8MiB"\n')
+    used = memory("simulate", str(trace), "--config", str(config), "--untimed")
+    return outcome.cpu_s / outcome.cells, used
+
+
+#: Linux counts the memory of the process that starts a command as the command's: let that be small.
+MEMORY = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def memory(*words):
+    """MiB that a command takes at most."""
+    line = [sys.executable, "-S", "-E", "-c", MEMORY, FOREBAY, "-q", *words]
+    done = subprocess.run(line, check=True, stdout=subprocess.PIPE)
+    return int(done.stdout) / 1024
+
+
+def beyond_commands(directory):
+    """Processor time of a file of a fleet beyond that of its commands."""
+    used = []
+    for count in SMALL_FILES:
+        home = directory / f"{count} files"
+        home.mkdir()
+        for number in range(count):
+            text = SYNTHETIC.format(blocks=100, requests=100 + number)
+            synthesise(text, home / f"{number}.parquet")
+        before = processor()
+        with tempfile.TemporaryDirectory() as output:
+            found = fleet(home, output, workers=1)
+        used.append(processor() - before - found.volumes["cell.cpu_s"].sum())
+    return (used[1] - used[0]) / (SMALL_FILES[1] - SMALL_FILES[0])
+
+
 if __name__ == "__main__":
     known = {"overhead": overhead, "scale": scale, "kills": kills, "search": search}
+    known["terabyte"] = terabyte
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         sys.exit(__doc__)
     known[sys.argv[1]](*sys.argv[2:])
