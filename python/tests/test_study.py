@@ -135,6 +135,24 @@ def test_a_killed_worker_loses_no_cell_and_none_counts_twice(file, tmp_path, slo
     assert once_each(out, 24)
 
 
+def test_a_worker_that_dies_with_a_result_has_its_task_asked_again(monkeypatch):
+    """The result of one task is gone when it is fetched, as if its worker had died just then."""
+    from distributed import Future
+
+    lost, fetch = [], Future.result
+
+    def result(future, *args, **kwargs):
+        if not lost:
+            lost.append(future.key)
+            raise type("FutureCancelledError", (Exception,), {})
+        return fetch(future, *args, **kwargs)
+
+    monkeypatch.setattr(Future, "result", result)
+    with cluster.Cluster(workers=1) as workers:
+        answers = dict(workers.map(abs, [-1, -2, -3]))
+    assert answers == {-1: 1, -2: 2, -3: 3} and len(lost) == 1
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
     file, tmp_path, slow, stop, scheduler

@@ -33,6 +33,10 @@ class SchedulerLost(Exception):
     """The scheduler went away; what is not answered has to be asked again."""
 
 
+class WorkerLost(Exception):
+    """A worker died with a result that nobody had fetched; its task has to be asked again."""
+
+
 class Cluster:
     """A connection to workers, and what has been asked of them."""
 
@@ -156,18 +160,27 @@ class Cluster:
             future = next(done)
             key = futures.pop(future)
             if future.status in ("cancelled", "lost"):
-                raise SchedulerLost
+                yield key, self._cancelled()
+                fill()
+                continue
             try:
                 result = future.result() if future.status == "finished" else None
                 if future.status == "error":
                     result = future.exception()
             except Exception as error:
-                if type(error).__name__.startswith(("FutureCancelled", "Cancelled")):
-                    raise SchedulerLost from error
-                result = error
+                cancelled = type(error).__name__.startswith(
+                    ("FutureCancelled", "Cancelled")
+                )
+                result = self._cancelled() if cancelled else error
             future.release()
             yield key, result
             fill()
+
+    def _cancelled(self) -> WorkerLost:
+        """What a cancelled task means: the scheduler of this process goes with this process only."""
+        if self._cluster is None or self._cluster.status.name != "running":
+            raise SchedulerLost
+        return WorkerLost("a worker died with the result")
 
     def _check_exclusive(self) -> None:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
@@ -225,7 +238,7 @@ class Cluster:
 
 
 def _worker_died(result: Any) -> bool:
-    return type(result).__name__ == "KilledWorker"
+    return type(result).__name__ in ("KilledWorker", "WorkerLost")
 
 
 def _failed(task: Task, error: BaseException) -> Answer:
