@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_analysis::Traces;
 use forebay_block::BlockSize;
 use forebay_config::{Config, Size};
+use forebay_trace::OpenOptions;
 
 use crate::error::CliError;
 
@@ -32,9 +34,24 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// Whether a trace comes from standard input, which can be read only once.
-    pub fn on_stdin(&self) -> bool {
-        self.traces.iter().any(|path| path.as_os_str() == "-")
+    /// The traces, and how to open them.
+    pub fn source(&self) -> Traces {
+        let options = OpenOptions {
+            format: self.format.clone(),
+            skip_bad_lines: self.skip_bad_lines,
+            volumes: self.volumes.clone(),
+            limit: self.limit,
+            follow_gaps: self.follow_gaps,
+            ..OpenOptions::default()
+        };
+        Traces { files: self.traces.clone(), options }
+    }
+
+    /// The names of the files, for people.
+    pub fn names(&self) -> String {
+        let files: Vec<String> =
+            self.traces.iter().map(|path| path.display().to_string()).collect();
+        files.join(", ")
     }
 
     /// Refuses standard input for work that reads its traces more than once.
@@ -42,7 +59,7 @@ impl TraceArgs {
     /// # Errors
     /// If a trace comes from standard input; `why` goes on after "can be read only once".
     pub fn check_rereadable(&self, why: &str) -> Result<(), CliError> {
-        if self.on_stdin() {
+        if self.source().on_stdin() {
             let what = format_args!("a trace from standard input can be read only once{why}");
             return Err(CliError::usage(what).next("write it to a file first"));
         }
@@ -52,7 +69,6 @@ impl TraceArgs {
 
 /// Which configuration file to use.
 #[derive(clap::Args, Clone, Debug)]
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub struct ConfigArgs {
     /// The configuration file, TOML
     #[arg(long, value_name = "FILE")]
@@ -60,7 +76,6 @@ pub struct ConfigArgs {
 }
 
 /// Reads a configuration file; whatever is wrong with it is bad usage, exit status 2.
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn load_config(file: &Path) -> Result<Config, CliError> {
     Config::load(file).map_err(|error| {
         CliError::usage(error)
@@ -70,14 +85,12 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
 }
 
 /// Reads a block size such as `4KiB`; for clap's `value_parser`.
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn block_size(text: &str) -> Result<BlockSize, String> {
     let size: Size = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
     BlockSize::new(size.bytes()).map_err(|e| e.to_string())
 }
 
 /// Reads a fraction from 0 (excluded) to 1 such as a sampling rate; for clap's `value_parser`.
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1.0 => Ok(rate),

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::error::{CliError, Interrupted};
-use crate::messages;
-use crate::progress::{Progress, Unit};
+use forebay_analysis::{Meter, Note, Observer, Unit};
+
+use crate::error::CliError;
+use crate::progress::Progress;
+use crate::{messages, notes};
 
 /// The surroundings of one run of a command.
 pub struct Context {
@@ -17,7 +19,6 @@ pub struct Context {
     noted: Mutex<HashSet<String>>,
 }
 
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl Context {
     /// Installs the handler of Ctrl-C and SIGTERM: the first asks the command to stop, the
     /// second exits at once.
@@ -48,19 +49,9 @@ impl Context {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// The flag behind [`interrupted`](Self::interrupted), for threads and libraries.
-    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.interrupted)
-    }
-
     /// `Err` once the user asked to stop: `ctx.check()?` in a loop.
     pub fn check(&self) -> Result<(), CliError> {
-        self.go_on().map_err(|Interrupted| CliError::interrupted())
-    }
-
-    /// [`check`](Self::check) in what a crate of the workspace calls, whose errors are of any type.
-    pub fn go_on(&self) -> Result<(), Interrupted> {
-        if self.interrupted() { Err(Interrupted) } else { Ok(()) }
+        Ok(Observer::check(self)?)
     }
 
     /// Starts showing progress towards `total` units (`None`: the end is not known).
@@ -80,6 +71,23 @@ impl Context {
     pub fn note(&self, message: impl std::fmt::Display) {
         if !self.quiet {
             note(message);
+        }
+    }
+}
+
+impl Observer for Context {
+    fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.interrupted
+    }
+
+    fn begin(&self, label: &str, unit: Unit, total: Option<u64>) -> Box<dyn Meter> {
+        Box::new(self.progress(label, unit, total))
+    }
+
+    fn note(&self, note: Note) {
+        match note {
+            Note::Doubt(doubt) => self.note_once(&doubt),
+            note => Context::note(self, notes::words(&note)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use forebay_analysis::{AnalysisError, Interrupted};
 use forebay_replay::ReplayError;
 use forebay_trace::TraceError;
 
@@ -28,7 +29,6 @@ enum Kind {
     ReaderGone,
 }
 
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl CliError {
     /// The work failed: exit status 1.
     pub fn failed(what: impl fmt::Display) -> Self {
@@ -88,18 +88,6 @@ impl CliError {
     }
 }
 
-/// The user stopped the work: for closures that crates of the workspace call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interrupted;
-
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("stopped by a signal before the work was done")
-    }
-}
-
-impl std::error::Error for Interrupted {}
-
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "forebay: {}", self.what)?;
@@ -118,15 +106,20 @@ impl fmt::Display for CliError {
 impl<E: std::error::Error + 'static> From<E> for CliError {
     fn from(error: E) -> Self {
         let what = chain(&error);
-        if is_bad_usage(&error) { Self::usage(what) } else { Self::failed(what) }
+        match (&error as &dyn Any).downcast_ref::<AnalysisError>() {
+            _ if is_bad_usage(&error) => Self::usage(what),
+            Some(error) => crate::advice::of(error, what),
+            None => Self::failed(what),
+        }
     }
 }
 
 /// Whether it is about words on the command line, whichever command read them: the name of a
 /// trace's format or volume.
 fn is_bad_usage(error: &dyn Any) -> bool {
-    let of_trace = match error.downcast_ref::<ReplayError>() {
-        Some(ReplayError::Trace(error)) => Some(error),
+    let of_trace = match (error.downcast_ref::<ReplayError>(), error.downcast_ref()) {
+        (Some(ReplayError::Trace(error)), _) => Some(error),
+        (_, Some(AnalysisError::Trace(error))) => Some(error),
         _ => error.downcast_ref::<TraceError>(),
     };
     matches!(of_trace, Some(TraceError::Options(_) | TraceError::NoSuchFormat { .. }))

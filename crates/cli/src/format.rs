@@ -26,13 +26,11 @@ pub fn duration(d: Duration) -> String {
 }
 
 /// A fraction as a percentage with one decimal: `0.123` is `12.3 %`.
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
 /// A table with aligned columns: the first to the left, the others to the right.
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let cell = |row: &[String], i: usize| row.get(i).map_or(0, |c| c.chars().count());
     let widths: Vec<usize> = (0..header.len())

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use forebay_analysis::Observer;
 use forebay_config::{Key, Nested, sections};
 
 use crate::commands::{Cli, description, run};
@@ -56,7 +57,7 @@ fn no_options_and_no_configuration_lead_to_a_panic() {
     let seconds = told("FUZZ_SECONDS").unwrap_or(20);
     let panics = note_panics();
     let (dir, ctx) = (tempfile::tempdir().unwrap(), Context::new(true));
-    let watch = Watch::new(ctx.interrupt_flag());
+    let watch = Watch::new(Arc::clone(ctx.stop_flag()));
     write_traces(dir.path());
     // By command: how many did their work, and how many refused.
     let mut cases: BTreeMap<String, [u64; 2]> = BTreeMap::new();

@@ -3,6 +3,7 @@
 //! Exit status 0 = done; 1 = the work failed; 2 = bad usage or configuration. Results go to
 //! standard output (or `-o FILE`), progress and messages to standard error.
 
+mod advice;
 mod args;
 mod commands;
 mod context;
@@ -11,9 +12,9 @@ mod format;
 #[cfg(test)]
 mod fuzz;
 mod messages;
+mod notes;
 mod notify;
 mod output;
-mod parallel;
 mod progress;
 mod reading;
 mod rows;

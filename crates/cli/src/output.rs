@@ -25,7 +25,6 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl OutputArgs {
     /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
     /// before the work is done for nothing.

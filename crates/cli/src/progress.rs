@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_analysis::{Meter, Unit};
 use forebay_config::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -14,16 +15,6 @@ use crate::format::{count, duration};
 
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-
-/// What is being counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
-pub enum Unit {
-    /// Requests, points, operations: shown as 1.2 M.
-    Count,
-    /// Bytes: shown as 1.2 GiB.
-    Bytes,
-}
 
 /// A running display of progress; it ends when dropped.
 ///
@@ -34,20 +25,6 @@ pub struct Progress {
     painter: Option<JoinHandle<()>>,
 }
 
-/// Advances a [`Progress`] from another thread.
-#[derive(Clone)]
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
-pub struct Counter(Arc<AtomicU64>);
-
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
-impl Counter {
-    /// `n` more units are done.
-    pub fn inc(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-}
-
-#[allow(dead_code, reason = "the vocabulary of all commands; each uses a part of it")]
 impl Progress {
     pub(crate) fn start(label: &str, unit: Unit, total: Option<u64>, quiet: bool) -> Self {
         let done = Arc::new(AtomicU64::new(0));
@@ -78,23 +55,18 @@ impl Progress {
         Self { done, stop: Some(stop), painter: Some(painter) }
     }
 
-    /// `n` more units are done.
-    pub fn inc(&self, n: u64) {
+    /// Removes the display; dropping does the same.
+    pub fn finish(self) {}
+}
+
+impl Meter for Progress {
+    fn inc(&self, n: u64) {
         self.done.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// `n` units are done in all.
-    pub fn set(&self, n: u64) {
+    fn set(&self, n: u64) {
         self.done.store(n, Ordering::Relaxed);
     }
-
-    /// A handle that other threads advance it with.
-    pub fn counter(&self) -> Counter {
-        Counter(Arc::clone(&self.done))
-    }
-
-    /// Removes the display; dropping does the same.
-    pub fn finish(self) {}
 }
 
 impl Drop for Progress {

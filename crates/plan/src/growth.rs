@@ -51,6 +51,17 @@ pub enum Way {
     Neither,
 }
 
+impl Way {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Grow => "grow",
+            Self::Add => "add",
+            Self::Neither => "neither",
+        }
+    }
+}
+
 impl Growth {
     /// For a tier 1 of `have` in a hierarchy of two tiers. Nothing is bought beyond the size at
     /// which the workload has every hit it can have.

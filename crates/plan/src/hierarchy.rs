@@ -23,6 +23,16 @@ pub enum WritePolicy {
     WriteBack,
 }
 
+impl WritePolicy {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteThrough => "write-through",
+            Self::WriteBack => "write-back",
+        }
+    }
+}
+
 /// Devices of the tiers, fastest first, in front of a backing store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hierarchy {

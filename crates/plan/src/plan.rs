@@ -30,6 +30,16 @@ pub enum Method {
     Cydonia(CydoniaOptions),
 }
 
+impl Method {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exhaustive { .. } => "exhaustive",
+            Self::Cydonia(_) => "cydonia",
+        }
+    }
+}
+
 /// What to plan for, apart from the workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanOptions {

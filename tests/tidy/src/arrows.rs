@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 22] = [
+const LEVELS: [(&str, u32); 23] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
     ("forebay-model", 1),
@@ -26,8 +26,9 @@ const LEVELS: [(&str, u32); 22] = [
     ("forebay-serve", 6),
     ("forebay-replay", 7),
     ("forebay-adversary", 7),
-    ("forebay", 8),
-    ("forebay-python", 8),
+    ("forebay-analysis", 8),
+    ("forebay", 9),
+    ("forebay-python", 9),
 ];
 
 /// Crates that no other depends on: tools, benchmarks, tests. They may use everything.

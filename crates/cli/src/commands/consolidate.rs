@@ -1,23 +1,28 @@
 //! `forebay consolidate`: do workloads fit together in one cache?
 
-mod answer;
-pub mod document;
-mod pictures;
+pub mod pictures;
 mod text;
-mod workloads;
 
+use clap::ValueEnum;
+use forebay_analysis::consolidate::{self as analysis, Answer, Group, Question};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
-use forebay_locality::{PhaseOptions, SharedRecorder};
-use forebay_trace::{Align, OpenOptions};
+use forebay_locality::PhaseOptions;
 
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use crate::reading::{options, read_described};
-use answer::Answer;
-use workloads::{By, Group, Workloads, check_names};
+use crate::rows::write_parquet;
+
+/// What a workload is.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Each file, whatever volumes it has
+    File,
+    /// Each volume, in whatever files it occurs
+    Volume,
+}
 
 /// Arguments of `forebay consolidate`.
 #[derive(clap::Args, Debug)]
@@ -82,8 +87,7 @@ impl Args {
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return usage("--migration-period must be longer than 0");
         }
-        check_names(&self.group)?;
-        self.output.check(&self.traces.traces)
+        Ok(())
     }
 
     fn by(&self) -> By {
@@ -102,8 +106,21 @@ impl Args {
         }
     }
 
-    fn size_blocks(&self) -> u64 {
-        self.size.bytes() >> self.block_size.shift()
+    fn question(&self) -> Question {
+        Question {
+            traces: self.traces.source(),
+            size_blocks: self.size.bytes() >> self.block_size.shift(),
+            block_size: self.block_size,
+            by: match self.by() {
+                By::File => analysis::By::File,
+                By::Volume => analysis::By::Volume,
+            },
+            groups: self.group.clone(),
+            start_together: self.start_together,
+            migration_period: self.migration_period.map(TimeSpan::nanos),
+            phases: self.phases(),
+            marginal: self.marginal,
+        }
     }
 }
 
@@ -124,33 +141,44 @@ fn ratio(text: &str) -> Result<f64, String> {
 /// Reads the traces, once, and answers.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
-    let mut workloads = Workloads::new(&args.traces, args.by(), &args.group);
-    let period = args.migration_period.map(TimeSpan::nanos);
-    let mut recorder = SharedRecorder::new(workloads.names().len(), args.block_size, period)?;
-    let options = OpenOptions {
-        align: if args.start_together { Align::Start } else { Align::Auto },
-        apart: args.by() == By::File,
-        ..options(&args.traces)
-    };
-    let traces = read_described(&args.traces, &options, ctx, |batch, metadata| {
-        for request in batch.requests() {
-            let workload = workloads.of(request.volume, metadata);
-            while recorder.workloads() <= workload {
-                recorder.add_workload()?;
-            }
-            recorder.add(workload, &request)?;
-        }
-        Ok(())
-    })?;
-    workloads.check_groups(&traces.metadata)?;
-    ctx.check()?;
-    let answer = Answer::new(&args, &workloads, traces.requests, recorder.finish()?, ctx)?;
-    answer.notes().iter().for_each(|note| ctx.note(note));
+    let question = args.question();
+    question.check()?;
+    args.output.check(&args.traces.traces)?;
+    let answer = question.ask(ctx)?;
+    let document = answer.document();
+    notes(&answer).iter().for_each(|note| ctx.note(note));
     if let Some(path) = &args.output.parquet {
-        answer.rows().write(path)?;
+        write_parquet(path, &answer.rows())?;
     }
     if let Some(path) = &args.output.html {
-        answer.report().write_html(path)?;
+        pictures::report(&document, args.traces.names()).write_html(path)?;
     }
-    args.output.emit(&answer.document(), |out| answer.print(out))
+    args.output.emit(&document, |out| text::print(&answer, &document, out))
+}
+
+/// What the user should know of the assumptions.
+fn notes(answer: &Answer) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let [only] = &answer.workloads[..] {
+        notes.push(format!(
+            "{} is one workload, which nothing shares the cache with: this is about its phases",
+            only.name
+        ));
+    }
+    let empty = answer.workloads.iter().filter(|w| w.accesses == 0).map(|w| w.name.as_str());
+    let empty: Vec<&str> = empty.collect();
+    if !empty.is_empty() {
+        notes.push(format!("not one read or write by {}", empty.join(", ")));
+    }
+    if answer.is_untimed() {
+        let each = "the traces tell no times: each begins when the one before has ended";
+        notes.push(each.to_string());
+    } else if let Some(lonely) = answer.lonely() {
+        notes.push(format!(
+            "{} never runs while another does, so that they do nothing to one another: give \
+             --start-together if that is not what you ask about",
+            lonely.name
+        ));
+    }
+    notes
 }

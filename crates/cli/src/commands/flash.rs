@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use forebay_analysis::{Meter, Unit};
 use forebay_config::Config;
 use forebay_engine::{
     CheckReport, Engine, EngineOptions, Found, Loss, StopMode, check_flash, inspect_flash,
@@ -13,7 +14,6 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::count;
 use crate::output::OutputArgs;
-use crate::progress::Unit;
 
 pub(super) const EXAMPLE: &str = "Example, with the server stopped:
   $ forebay flash info flash.img";

@@ -1,5 +1,6 @@
 //! `forebay load`: a synthetic workload against real devices.
 
+use forebay_analysis::{Meter, Observer, Unit};
 use forebay_config::TimeSpan;
 use forebay_replay::{
     Feed, Hooks, Intervals, Length, Pace, Placement, PlacementOptions, Run, RunOptions, Workload,
@@ -12,7 +13,6 @@ use super::replay::target::{Opened, TargetArgs};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
-use crate::progress::Unit;
 
 /// Requests of a workload that its identity is made of at most.
 const HASHED_MAX: u64 = 1_000_000;
@@ -117,7 +117,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
                 track: args.target.verify,
                 intervals: args.interval.map_or(Intervals::Auto, |t| Intervals::Every(t.nanos())),
             },
-            hooks: Hooks { stop: &ctx.interrupt_flag(), progress: &|n| progress.inc(n) },
+            hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },
         };
         run.go(&mut opened.handles())
     };

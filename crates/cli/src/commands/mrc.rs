@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use clap::ValueEnum;
+use forebay_analysis::{Columns, Described};
 use forebay_block::{BlockSize, Op};
 use forebay_config::{Size, TimeSpan};
 use forebay_locality::{
@@ -25,8 +26,8 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
-use crate::reading::{Traces, options, read_described, read_trace_batches, read_traces};
-use crate::rows::Rows;
+use crate::reading::{read_described, read_trace_batches, read_traces};
+use crate::rows::write_parquet;
 use sliced::Sliced;
 
 /// Points of a curve unless the user says otherwise.
@@ -240,7 +241,7 @@ pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
     measured.check_sample(ctx)?;
     let answer = Answer::new(&args, measured, traces)?;
     if let Some(path) = &args.output.parquet {
-        answer.rows(args.block_size).write(path)?;
+        write_parquet(path, &answer.rows(args.block_size))?;
     }
     if let Some(path) = &args.output.html {
         answer.report(&args).write_html(path)?;
@@ -252,7 +253,7 @@ fn sectors(
     args: &Args,
     options: LocalityOptions,
     ctx: &Context,
-) -> Result<(Traces, Measured), CliError> {
+) -> Result<(Described, Measured), CliError> {
     let mut workload = WorkloadLocality::new(options)?;
     let mut without_data = 0;
     let traces = read_trace_batches(&args.traces, ctx, |batch| {
@@ -269,7 +270,7 @@ fn slices_of_sectors(
     options: LocalityOptions,
     slices: usize,
     ctx: &Context,
-) -> Result<(Traces, Measured), CliError> {
+) -> Result<(Described, Measured), CliError> {
     thread::scope(|scope| {
         let mut sliced = Sliced::new(scope, &options, slices)?;
         let mut without_data = 0;
@@ -286,11 +287,11 @@ fn contents(
     args: &Args,
     locality: LocalityOptions,
     ctx: &Context,
-) -> Result<(Traces, Measured), CliError> {
+) -> Result<(Described, Measured), CliError> {
     let LocalityOptions { block_size, distance, scope, .. } = locality;
     let mut workload = ContentLocality::new(block_size, distance, scope)?;
     let (mut of_blocks, mut without_data, mut unknown) = (Vec::new(), 0, 0);
-    let traces = read_described(&args.traces, &options(&args.traces), ctx, |batch, metadata| {
+    let traces = read_described(&args.traces, ctx, |batch, metadata| {
         let Some(info) = &metadata.hashes else {
             let error = CliError::failed("the trace has no content hashes");
             return Err(error.next("record one with `forebay serve --record X.parquet --hash`"));
@@ -370,7 +371,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(args: &Args, measured: Measured, traces: Traces) -> Result<Self, CliError> {
+    fn new(args: &Args, measured: Measured, traces: Described) -> Result<Self, CliError> {
         let (histograms, sliced) = match measured {
             Measured::Whole(histograms) => (histograms, None),
             Measured::Sliced(sliced) => (WorkloadHistograms::default(), Some(sliced)),
@@ -406,7 +407,7 @@ impl Answer {
     }
 
     /// Every step of every curve.
-    fn rows(&self, block_size: BlockSize) -> Rows {
+    fn rows(&self, block_size: BlockSize) -> Columns {
         let all = std::iter::once(("", &self.all));
         let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
         let rows: Vec<(&str, &ReuseHistogram, u64)> = all
@@ -415,7 +416,7 @@ impl Answer {
             .collect();
         let points: Vec<CurvePoint> = rows.iter().map(|&(_, h, c)| CurvePoint::at(h, c)).collect();
         let bounds: Vec<Option<Interval>> = rows.iter().map(|row| self.bounds(row.2)).collect();
-        Rows::default()
+        Columns::default()
             .texts("volume", rows.iter().map(|row| row.0))
             .integers("size_blocks", rows.iter().map(|row| row.2))
             .integers("size_bytes", rows.iter().map(|row| row.2 * block_size.bytes()))

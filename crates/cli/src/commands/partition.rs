@@ -1,29 +1,22 @@
 //! `forebay partition`: how a cache is divided among volumes.
 
-mod answer;
-mod devices;
 pub mod pictures;
-mod simulated;
-mod source;
 pub mod text;
 
 use clap::ValueEnum;
+use forebay_analysis::AnalysisError;
+use forebay_analysis::partition::{self as analysis, Devices};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
-use forebay_plan::partition::{
-    AnnealOptions, Convergence, IopsGoal, PartitionProfileBuilder, PartitionProfileOptions,
-    Problem, ProblemOptions, Sizes, choose_units,
-};
+use forebay_plan::partition::{AnnealOptions, Convergence, IopsGoal, Sizes};
 
 use super::plan::Policy;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use answer::{Answer, Known};
-use devices::Alone;
-use simulated::Simulator;
-use source::Source;
+use crate::rows::write_parquet;
+use text::Shown;
 
 /// What the division is to be best at.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,24 +186,39 @@ impl Args {
         self.weigh.unwrap_or(usual)
     }
 
-    fn options(&self, units: Sizes) -> ProblemOptions {
+    fn question(&self) -> analysis::Question {
         let both = |dram: Size, flash: Size| Sizes {
             dram_bytes: dram.bytes(),
             flash_bytes: flash.bytes(),
         };
-        ProblemOptions {
+        let unit = |unit: Option<Size>| unit.unwrap_or(Size(0));
+        analysis::Question {
+            traces: self.traces.source(),
+            sizes: both(self.dram, self.flash),
+            floor: both(self.dram_floor, self.floor),
+            units: both(unit(self.searching.dram_unit), unit(self.searching.unit)),
             goal: self.goal(),
             weigh: match self.weigh() {
                 Weigh::Volumes => forebay_plan::partition::Weigh::Volumes,
                 Weigh::Requests => forebay_plan::partition::Weigh::Requests,
             },
+            targets: self.target.iter().map(|(name, time)| (name.clone(), time.nanos())).collect(),
+            policy: self.policy.into(),
             block_size: self.block_size,
-            sizes: both(self.dram, self.flash),
-            units,
-            floor: both(self.dram_floor, self.floor),
-            transit_blocks: match self.evaluating.evaluate {
-                Evaluate::Analytic => 0,
-                Evaluate::Simulate => simulated::TRANSIT_BLOCKS,
+            migration_period: self.migration_period.map(TimeSpan::nanos),
+            search: self.search(),
+            seed: self.searching.seed,
+            evaluate: match self.evaluating.evaluate {
+                Evaluate::Analytic => analysis::Evaluate::Analytic,
+                Evaluate::Simulate => analysis::Evaluate::Simulate,
+            },
+            convergence: self.convergence(),
+            queue_depth: self.queue_depth(),
+            rate: self.evaluating.rate.unwrap_or(1.0),
+            devices: Devices {
+                memory: Some(self.memory.clone()).filter(|name| name != "none"),
+                flash: self.flash_device.clone(),
+                backing: self.backing_device.clone(),
             },
         }
     }
@@ -241,7 +249,7 @@ impl Args {
     /// Requests in flight, where the trace's times do not matter.
     fn queue_depth(&self) -> Option<u32> {
         let closed = self.goal == Goal::Iops && self.evaluating.rate.is_none();
-        self.evaluating.queue_depth.or(closed.then_some(devices::QUEUE_DEPTH))
+        self.evaluating.queue_depth.or(closed.then_some(analysis::QUEUE_DEPTH))
     }
 
     /// Refuses what cannot be, before traces are read.
@@ -302,7 +310,7 @@ impl Args {
                 return refuse(format!("{name} needs {needs}"));
             }
         }
-        let most = Size(simulated::BLOCKS_MAX.saturating_mul(block));
+        let most = Size(analysis::BLOCKS_MAX.saturating_mul(block));
         let all = self.flash.bytes().saturating_add(self.dram.bytes());
         if simulates && all > most.bytes() {
             let (name, size) = match self.flash >= self.dram {
@@ -323,65 +331,26 @@ impl Args {
 /// Divides and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
-    let profiles = devices::Profiles::new(&args)?;
-    let mut builder = PartitionProfileBuilder::new(PartitionProfileOptions {
-        block_size: args.block_size,
-        migration_period: args.migration_period.map(TimeSpan::nanos),
-    })?;
-    let source = Source::read(&args.traces, ctx, |request| Ok(builder.add(request)?))?;
-    let profile = builder.finish()?;
-    let known = Known::new(&source, &profile)?;
-    let targets = known.targets(&args.target)?;
-    let mut alone = Alone::new(&args, &profiles, &known);
-    source
-        .each(ctx, "timing devices", |request| {
-            alone.add(request);
-            Ok(())
-        })
-        .map_err(CliError::failed)?;
-    let models = alone.models();
-    let build = |units: Sizes| {
-        let curves = profile.volumes.values().collect();
-        let mut problem = Problem::new(args.options(units), curves, models.clone());
-        targets.iter().for_each(|&(volume, us)| problem.set_target(volume, us));
-        problem
-    };
-    let problem = build(units(&args, build));
-    let mut answer = Answer::new(&args, &profile, &known, problem);
-    match args.evaluating.evaluate {
-        Evaluate::Analytic => answer.plan(ctx)?,
-        Evaluate::Simulate => {
-            let simulator = Simulator {
-                args: &args,
-                ctx,
-                source: &source,
-                known: &known,
-                profiles: &profiles,
-                models: models.clone(),
-            };
-            answer.iterate(args.convergence(), &simulator)?;
+    let question = args.question();
+    let workload = question.measure(ctx).map_err(|error| match error {
+        error @ AnalysisError::OneVolume(_) => {
+            CliError::usage(error).next(match args.traces.traces.len() {
+                1 => "give the traces of several volumes, or see forebay mrc --request-level",
+                _ => "traces that name their volumes share those of the same name: all of these do",
+            })
         }
-    }
-    answer.warn(ctx);
+        error => error.into(),
+    })?;
+    let answer = question.divide(&workload, ctx)?;
+    let shown = Shown { args: &args, answer: &answer };
+    shown.warnings().iter().for_each(|what| ctx.note(what));
     if let Some(path) = &args.output.parquet {
-        answer.rows().write(path)?;
+        write_parquet(path, &answer.rows())?;
     }
     if let Some(path) = &args.output.html {
-        answer.report().write_html(path)?;
+        shown.report().write_html(path)?;
     }
-    args.output.emit(&answer.document(), |out| answer.print(out))
-}
-
-/// The units asked for, or as fine as is quick.
-fn units<'a>(args: &Args, build: impl Fn(Sizes) -> Problem<'a>) -> Sizes {
-    let sizes = Sizes { dram_bytes: args.dram.bytes(), flash_bytes: args.flash.bytes() };
-    let given = |unit: Option<Size>| unit.map_or(0, |unit| unit.bytes());
-    let given = Sizes {
-        dram_bytes: given(args.searching.dram_unit),
-        flash_bytes: given(args.searching.unit),
-    };
-    let anneals = args.searching.search == Search::Anneal;
-    choose_units(sizes, given, args.block_size, anneals, build)
+    args.output.emit(&answer.document(), |out| shown.print(out))
 }
 
 /// Reads `VOLUME=TIME`.

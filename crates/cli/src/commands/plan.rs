@@ -1,42 +1,38 @@
 //! `forebay plan`: which tiers to buy.
 
-mod answer;
 pub mod growth;
 mod pictures;
-mod replayed;
-mod simulated;
 pub mod study;
 mod text;
-mod tiers;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
+use forebay_analysis::AnalysisError;
+use forebay_analysis::plan as analysis;
+use forebay_analysis::plan::growth::Question as GrowthQuestion;
+use forebay_analysis::plan::study::Question as StudyQuestion;
 use forebay_block::BlockSize;
+use forebay_config::Size;
 use forebay_plan::{
-    Budget, Catalogue, Combination, CostModel, CydoniaOptions, DeviceKind, Metadata, PlanError,
-    PlanOptions, ProfileBuilder, ProfileOptions, WritePolicy, check_budget,
+    Budget, Catalogue, Combination, CostModel, CydoniaOptions, Metadata, PlanError, PlanOptions,
+    WritePolicy,
 };
 
-use crate::args::{TraceArgs, block_size, rate};
+use crate::args::{TraceArgs, block_size, load_config, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
-use crate::reading::read_traces;
-use answer::Answer;
-use forebay_config::Size;
-use forebay_replay::{Survey, VolumeSurvey};
-use forebay_simulate::TracedVolume;
-use growth::Growths;
-use replayed::Replayer;
-use simulated::Simulator;
-use study::Study;
+use crate::rows::write_parquet;
+use text::Shown;
 pub use text::{SINGLE, times};
 
 /// Points per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
+/// Budgets of a sweep unless the user says otherwise.
+const SWEEP: usize = 24;
 
 /// The write policy to plan for.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +41,15 @@ pub enum Policy {
     WriteThrough,
     /// Writes go to the backing store later
     WriteBack,
+}
+
+impl From<Policy> for WritePolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::WriteThrough => Self::WriteThrough,
+            Policy::WriteBack => Self::WriteBack,
+        }
+    }
 }
 
 /// How sizes are searched.
@@ -65,6 +70,16 @@ pub enum Evaluate {
     Simulate,
     /// By replaying the trace on real files and devices
     Replay,
+}
+
+impl From<Evaluate> for analysis::Evaluate {
+    fn from(evaluate: Evaluate) -> Self {
+        match evaluate {
+            Evaluate::Analytic => Self::Analytic,
+            Evaluate::Simulate => Self::Simulate,
+            Evaluate::Replay => Self::Replay,
+        }
+    }
 }
 
 /// Arguments of `forebay plan`.
@@ -180,21 +195,19 @@ fn wear_max(text: &str) -> Result<WearMax, String> {
 impl Args {
     fn options(&self) -> PlanOptions {
         PlanOptions {
-            policy: match self.policy {
-                Policy::WriteThrough => WritePolicy::WriteThrough,
-                Policy::WriteBack => WritePolicy::WriteBack,
-            },
+            policy: self.policy.into(),
             method: match self.method {
                 Method::Exhaustive => forebay_plan::Method::Exhaustive { points_max: POINTS_MAX },
                 Method::Cydonia => forebay_plan::Method::Cydonia(self.cydonia()),
             },
-            cost: CostModel {
-                metadata: self.metadata,
-                ..CostModel::with_block_size(self.block_size)
-            },
+            cost: self.cost(),
             wear_max: self.wear_max.0.filter(|_| self.have.is_none() && self.study.is_none()),
             ..PlanOptions::default()
         }
+    }
+
+    fn cost(&self) -> CostModel {
+        CostModel { metadata: self.metadata, ..CostModel::with_block_size(self.block_size) }
     }
 
     /// How Cydonia searches.
@@ -246,36 +259,34 @@ impl Args {
         }
     }
 
-    /// The combinations to choose from.
-    fn combinations(&self, catalogue: &Catalogue) -> Result<Vec<Combination>, CliError> {
-        for name in self.tiers.iter().chain(&self.backing) {
-            catalogue.device(name).map_err(CliError::usage)?;
-        }
-        let wanted =
-            |backing: &str| self.backing.is_empty() || self.backing.iter().any(|b| b == backing);
-        if self.backing.is_empty() && (!self.tiers.is_empty() || !catalogue.names_combinations()) {
-            let what = "no backing store was asked for: which device is there already, for a cache to \
-                        stand in front of?";
-            return Err(CliError::usage(what)
-                .kept("nothing was read")
-                .next("name it with --backing, or in a [[combination]] of the catalogue"));
-        }
-        let combinations: Vec<Combination> = if self.tiers.is_empty() {
-            let all = catalogue.combinations().iter();
-            all.filter(|c| wanted(&c.backing)).cloned().collect()
-        } else {
-            let durable = catalogue.devices().iter().filter(|d| d.kind != DeviceKind::Dram);
-            let backing = durable.filter(|d| wanted(&d.name) && !self.tiers.contains(&d.name));
-            let of = |backing: String| Combination { tiers: self.tiers.clone(), backing };
-            backing.map(|d| of(d.name.clone())).collect()
+    fn question(
+        &self,
+        catalogue: Catalogue,
+        combinations: Vec<Combination>,
+    ) -> Result<analysis::Question, CliError> {
+        let pictures = self.output.html.is_some() || self.output.parquet.is_some();
+        let finalists = self.finalists.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        Ok(analysis::Question {
+            traces: self.traces.source(),
+            catalogue,
+            combinations,
+            budgets: self.budget.clone(),
+            options: self.options(),
+            sample_rate: self.sample.unwrap_or(1.0),
+            evaluate: self.evaluate.into(),
+            finalists: finalists.unwrap_or(analysis::FINALISTS),
+            replay: self.replay()?,
+            sweep: self.sweep.or(pictures.then_some(SWEEP)),
+            pareto: self.pareto || self.output.html.is_some(),
+        })
+    }
+
+    fn replay(&self) -> Result<Option<analysis::Replay>, CliError> {
+        let Some(file) = self.config.as_ref().filter(|_| self.evaluate == Evaluate::Replay) else {
+            return Ok(None);
         };
-        match combinations.is_empty() {
-            true => {
-                Err(CliError::usage("no combination of devices has these tiers and backing stores")
-                    .next("name them with both --tiers and --backing"))
-            }
-            false => Ok(combinations),
-        }
+        let (queue_depth, overwrite) = (self.queue_depth, self.write);
+        Ok(Some(analysis::Replay { config: load_config(file)?, queue_depth, overwrite }))
     }
 }
 
@@ -286,101 +297,109 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     args.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
-    let formulas = args.evaluate == Evaluate::Analytic;
-    if !formulas {
+    if args.evaluate != Evaluate::Analytic {
         args.traces.check_rereadable(", and each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
         args.traces.check_rereadable(", and a study names and resumes its traces")?;
     }
     let catalogue = args.catalogue()?;
-    let combinations = args.combinations(&catalogue)?;
-    if args.study.is_some() {
-        let study = Study::new(&args, &catalogue, combinations, ctx)?;
-        if let Some(path) = &args.output.parquet {
-            study.rows().write(path)?;
-        }
-        if let Some(path) = &args.output.html {
-            study.document().report().write_html(path)?;
-        }
-        let document = study.document();
-        return args.output.emit(&document, |out| document.print(out));
+    let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;
+    match (args.study, args.have) {
+        (Some(budgets), _) => study(&args, budgets, catalogue, combinations, ctx),
+        (_, Some(have)) => grow(&args, have, catalogue, combinations, ctx),
+        _ => choose(&args, catalogue, combinations, ctx),
     }
-    let mut options = args.options();
-    if let (Method::Cydonia, Some(more)) =
-        (args.method, combinations.iter().find(|c| c.tiers.len() > 2))
-    {
-        return Err(CliError::usage(PlanError::CydoniaTiers(more.tiers.len()))
-            .next("--method exhaustive searches any number of tiers"));
-    }
-    let devices = match args.evaluate {
-        Evaluate::Replay => Some(replayed::configuration(&args, &catalogue, &combinations)?),
-        _ => None,
+}
+
+fn study(
+    args: &Args,
+    budgets: u64,
+    catalogue: Catalogue,
+    combinations: Vec<Combination>,
+    ctx: &Context,
+) -> Result<(), CliError> {
+    let question = StudyQuestion {
+        traces: args.traces.source(),
+        catalogue,
+        combinations,
+        budgets,
+        cost: args.cost(),
+        cydonia: args.cydonia(),
+        sample_rate: args.sample,
+        resume: args.resume.clone(),
     };
-    for budget in args.budget.iter().filter(|_| args.have.is_none()) {
-        if let Budget::Usd(usd) = budget {
-            check_budget(&catalogue, &combinations, *usd, &options.cost)
-                .map_err(CliError::usage)?;
-        }
-    }
-    let mut profile = ProfileBuilder::new(ProfileOptions {
-        block_size: args.block_size,
-        sample_rate: args.sample.unwrap_or(1.0),
-        write_back: options.policy == WritePolicy::WriteBack,
+    let answer = question.ask(ctx).map_err(|error| {
+        not_two_tiers(error, "a study is of combinations of two tiers, and there are none")
     })?;
-    let mut survey = Survey::default();
-    let traces = read_traces(&args.traces, ctx, |request| {
-        if !formulas {
-            survey.add(request);
-        }
-        Ok(profile.add(request)?)
-    })?;
-    let profile = profile.finish()?;
-    options.duration = profile.duration();
-    let cost = options.cost;
-    if let Some(have) = args.have {
-        let answer = Answer::unplanned(&args, &profile, catalogue, combinations, options);
-        let growths = Growths::new(&answer, have.bytes())?;
-        if let Some(path) = &args.output.parquet {
-            growths.rows().write(path)?;
-        }
-        if let Some(path) = &args.output.html {
-            growths.report().write_html(path)?;
-        }
-        return args.output.emit(growths.document(), |out| growths.print(out));
+    let document = answer.document();
+    if let Some(path) = &args.output.parquet {
+        write_parquet(path, &answer.rows())?;
     }
-    let mut answer = Answer::new(&args, ctx, &profile, catalogue, combinations, options)?;
-    let duration = profile.duration();
-    if args.backing.is_empty() && answer.backings().len() > 1 {
-        let stores = answer.backings().join(", ");
+    if let Some(path) = &args.output.html {
+        study::report(&document).write_html(path)?;
+    }
+    args.output.emit(&document, |out| study::print(&document, out))
+}
+
+fn grow(
+    args: &Args,
+    have: Size,
+    catalogue: Catalogue,
+    combinations: Vec<Combination>,
+    ctx: &Context,
+) -> Result<(), CliError> {
+    let plan = args.question(catalogue, combinations)?;
+    let answer = GrowthQuestion { plan, have_bytes: have.bytes() }.ask(ctx).map_err(|error| {
+        let what = "--have compares growing tier 1 with adding a second tier, and no combination \
+                    has two tiers";
+        not_two_tiers(error, what)
+    })?;
+    if let Some(path) = &args.output.parquet {
+        write_parquet(path, &answer.document.rows())?;
+    }
+    if let Some(path) = &args.output.html {
+        growth::report(&answer, args.traces.names()).write_html(path)?;
+    }
+    args.output.emit(&answer.document, |out| growth::print(&answer, out))
+}
+
+fn not_two_tiers(error: AnalysisError, what: &str) -> CliError {
+    match error {
+        AnalysisError::NotTwoTiers => CliError::usage(what).next("name two devices with --tiers"),
+        error => error.into(),
+    }
+}
+
+fn choose(
+    args: &Args,
+    catalogue: Catalogue,
+    combinations: Vec<Combination>,
+    ctx: &Context,
+) -> Result<(), CliError> {
+    let question = args.question(catalogue, combinations)?;
+    question.check().map_err(|error| match (error, &args.config) {
+        (error @ AnalysisError::NoFlash, Some(file)) => CliError::usage(
+            error.to_string().replace("the configuration", &file.display().to_string()),
+        ),
+        (error, _) => error.into(),
+    })?;
+    let workload = question.measure(ctx)?;
+    let mut answer = question.plan(&workload, ctx)?;
+    if args.backing.is_empty() && answer.basis.backings().len() > 1 {
+        let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
             "choices stand in front of {stores}, as the catalogue combines them; compare those in \
              front of one, and say which you have with --backing"
         ));
     }
-    if args.evaluate == Evaluate::Simulate {
-        let number = |at: usize| forebay_block::Volume(at as u32);
-        let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {
-            name: traces.volume_name(number(at)),
-            bytes: volume.end_bytes.next_multiple_of(cost.block_size.bytes()),
-        };
-        let volumes = survey.volumes.iter().enumerate().map(volume).collect();
-        let requests = traces.requests;
-        let simulator = Simulator { traces: &args.traces, ctx, cost, volumes, requests, duration };
-        answer.judge(&mut |hierarchy, sizes| simulator.judge(hierarchy, sizes))?;
-    }
-    if let Some(base) = devices {
-        survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
-        let (traces, queue_depth) = (&args.traces, args.queue_depth);
-        let replayer = Replayer { traces, ctx, cost, base, survey, queue_depth, duration };
-        let replayer = replayer.with_sizes();
-        answer.judge(&mut |hierarchy, sizes| replayer.judge(hierarchy, sizes))?;
-    }
+    question.judge(&workload, &mut answer, ctx)?;
     if let Some(path) = &args.output.parquet {
-        answer.rows().write(path)?;
+        write_parquet(path, &answer.rows())?;
     }
+    let shown = Shown { args, answer: &answer };
     if let Some(path) = &args.output.html {
-        answer.report().write_html(path)?;
+        shown.report().write_html(path)?;
     }
-    args.output.emit(&answer.document(), |out| answer.print(out))
+    args.output.emit(&answer.document(args.pareto), |out| shown.print(out))
 }

@@ -5,6 +5,7 @@ pub mod pictures;
 pub mod target;
 pub mod text;
 
+use forebay_analysis::{Meter, Observer, Unit};
 use forebay_config::TimeSpan;
 use forebay_replay::{
     Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
@@ -16,8 +17,7 @@ use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
-use crate::progress::Unit;
-use crate::reading::{open_traces, options, read_traces};
+use crate::reading::{open_traces, read_traces};
 
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
@@ -113,10 +113,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let progress = ctx.progress("replaying", Unit::Count, Some(survey.requests));
         let run = Run {
             clock: opened.clock,
-            feed: Feed::start(open_traces(&args.traces, &options(&args.traces), ctx)?),
+            feed: Feed::start(open_traces(&args.traces, ctx)?),
             placement,
             options: options_of_run,
-            hooks: Hooks { stop: &ctx.interrupt_flag(), progress: &|n| progress.inc(n) },
+            hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },
         };
         run.go(&mut opened.handles())
     };

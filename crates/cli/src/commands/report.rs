@@ -8,6 +8,9 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
+use forebay_analysis::consolidate::Document as Consolidation;
+use forebay_analysis::plan::growth::Document as GrowthDocument;
+use forebay_analysis::plan::study::Document as StudyDocument;
 use forebay_report::{Report, Section};
 use forebay_trace::TraceInfo;
 use serde_json::Value;
@@ -95,17 +98,17 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             }
             Some(Kind::Plan) => plans.extend(plans::sections(&document)),
             Some(Kind::Growth) => {
-                let growth: plan::growth::Document = document.parse("plan --have")?;
-                plans.extend(growth.sections());
+                let growth: GrowthDocument = document.parse("plan --have")?;
+                plans.extend(plan::growth::sections(&growth));
             }
             Some(Kind::Study) => {
-                let study: plan::study::show::Document = document.parse("plan --study")?;
-                plans.extend(study.sections());
+                let study: StudyDocument = document.parse("plan --study")?;
+                plans.extend(plan::study::sections(&study));
             }
             Some(Kind::Partition) => others.extend(partitions::sections(&document)?),
             Some(Kind::Consolidation) => {
-                let found: consolidate::document::Document = document.parse("consolidate")?;
-                others.extend(found.sections());
+                let found: Consolidation = document.parse("consolidate")?;
+                others.extend(consolidate::pictures::sections(&found));
             }
             Some(Kind::Sample) => {
                 let found: sample::document::Document = document.parse("sample")?;

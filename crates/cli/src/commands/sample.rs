@@ -8,6 +8,7 @@ mod show;
 
 use std::path::{Path, PathBuf};
 
+use forebay_analysis::Described;
 use forebay_block::Nanos;
 use forebay_trace::{
     BITS_MAX, Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleInfo, SampleSpec, Sampler,
@@ -18,7 +19,8 @@ use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{check_files, directory_of, write_stdout};
-use crate::reading::{Traces, read_trace_batches};
+use crate::reading::read_trace_batches;
+use crate::rows::write_parquet;
 use answer::{Answer, Candidate, Compared, Sampled};
 use measure::{Measure, Measured};
 
@@ -180,7 +182,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let compared = compared.collect();
     let answer = Answer::new(&args, spec, taken.full, samples, compared, candidates);
     if let Some(path) = &args.parquet {
-        answer.rows().write(path)?;
+        write_parquet(path, &answer.rows())?;
     }
     if let Some(path) = &args.html {
         answer.document().report().write_html(path)?;
@@ -341,7 +343,7 @@ fn take(
 }
 
 /// What is known of a sample is what is known of its trace, and where it comes from.
-fn provenance(args: &Args, spec: SampleSpec, traces: &Traces) -> Metadata {
+fn provenance(args: &Args, spec: SampleSpec, traces: &Described) -> Metadata {
     let mut metadata = traces.metadata.clone();
     let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
     metadata.provenance.push(format!(

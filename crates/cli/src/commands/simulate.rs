@@ -5,8 +5,10 @@ pub mod policies;
 mod show;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_analysis::{Meter, Observer, Unit};
 use forebay_block::{Nanos, Request};
 use forebay_config::{ReplacementPolicy, TimeSpan};
 use forebay_results::{TraceHasher, TraceIdentity};
@@ -23,8 +25,8 @@ use crate::args::{ConfigArgs, TraceArgs, load_config};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use crate::progress::Unit;
-use crate::reading::{open_traces, options, read_trace_batches};
+use crate::reading::{open_traces, read_trace_batches};
+use crate::rows::write_parquet;
 
 /// Arguments of `forebay simulate`.
 #[derive(clap::Args, Debug)]
@@ -111,7 +113,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let measured = measure(&args.traces, false, ctx)?;
     let scenario = Scenario::new(&config, &measured.volumes, &args.defaults()).map_err(refused)?;
     let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
-    simulation.stop_when(ctx.interrupt_flag());
+    simulation.stop_when(Arc::clone(ctx.stop_flag()));
     let mut hasher = TraceHasher::new();
     let mut times = Times::default();
     let (started, cpu) = (Instant::now(), cpu_time());
@@ -139,7 +141,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         result,
     };
     if let Some(path) = &args.output.parquet {
-        show::rows(&[("", &answer)]).write(path)?;
+        write_parquet(path, &show::rows(&[("", &answer)]))?;
     }
     if let Some(path) = &args.output.html {
         pictures::report(&answer).write_html(path)?;
@@ -218,8 +220,8 @@ struct Measured {
 /// Finds the volumes and how large they have to be: told by the trace's metadata, or else by a
 /// first reading.
 fn measure(args: &TraceArgs, keeps: bool, ctx: &Context) -> Result<Measured, CliError> {
-    let mut reader = open_traces(args, &options(args), ctx)?;
-    let keeps = keeps || args.on_stdin();
+    let mut reader = open_traces(args, ctx)?;
+    let keeps = keeps || args.source().on_stdin();
     let mut ends: Vec<u64> = Vec::new();
     let mut requests = Vec::new();
     let sizes_known = |r: &dyn forebay_trace::TraceReader| {

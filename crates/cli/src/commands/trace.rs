@@ -4,6 +4,7 @@ mod convert;
 pub mod info;
 mod synth;
 
+use forebay_analysis::{Meter, Unit};
 use forebay_trace::{Batch, TraceError, TraceReader};
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::count;
 use crate::output::write_stdout;
-use crate::progress::Unit;
 
 pub(super) const EXAMPLE: &str = "Example:
   $ forebay trace synth zipf:blocks=10000,requests=100000 -o zipf.parquet

@@ -28,6 +28,18 @@ pub enum Goal {
     Hits,
 }
 
+impl Goal {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Iops(_) => "iops",
+            Self::Ppc => "ppc",
+            Self::Hits => "hits",
+        }
+    }
+}
+
 /// What "most requests per second" means for several volumes. Koller (2012), section 5.3.2,
 /// takes the two for one; they differ: a sum grows most where a volume can be made fast, a sum of
 /// inverses falls most where one is slow.
@@ -47,6 +59,16 @@ pub enum Weigh {
     Volumes,
     /// Every request.
     Requests,
+}
+
+impl Weigh {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Volumes => "volumes",
+            Self::Requests => "requests",
+        }
+    }
 }
 
 /// What is to be divided, and for what.

@@ -15,6 +15,16 @@ pub enum Search {
     Anneal(AnnealOptions),
 }
 
+impl Search {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Anneal(_) => "anneal",
+        }
+    }
+}
+
 /// Shares of all volumes and what they cost together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Solution {

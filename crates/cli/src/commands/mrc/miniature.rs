@@ -4,6 +4,7 @@
 
 mod show;
 
+use forebay_analysis::{Described, Meter, Observer, Unit, parallel};
 use forebay_block::{BlockSize, Nanos, Op, Request};
 use forebay_config::{Config, FlashLayout, Size};
 use forebay_locality::{LocalityOptions, Sampling, WorkloadLocality};
@@ -12,15 +13,16 @@ use forebay_simulate::{
 };
 use forebay_trace::{Batch, SampleSpec, Sampler};
 use serde::Serialize;
+use std::sync::Arc;
 
 use super::Args;
 use crate::args::load_config;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent};
-use crate::parallel;
-use crate::progress::{Counter, Unit};
-use crate::reading::{Traces, read_trace_batches, read_traces};
+use crate::progress::Progress;
+use crate::reading::{read_trace_batches, read_traces};
+use crate::rows::write_parquet;
 
 /// Without `--sample`, so many blocks are to be in the sample.
 const SAMPLED_BLOCKS: f64 = 65_536.0;
@@ -110,7 +112,7 @@ pub fn run(args: &Args, config: &std::path::Path, ctx: &Context) -> Result<(), C
         points,
     };
     if let Some(path) = &args.output.parquet {
-        show::rows(&answer).write(path)?;
+        write_parquet(path, &show::rows(&answer))?;
     }
     if let Some(path) = &args.output.html {
         show::report(&answer, args).write_html(path)?;
@@ -192,7 +194,7 @@ impl Survey {
     }
 }
 
-fn volumes(traces: &Traces, ends: &[u64]) -> Vec<TracedVolume> {
+fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
     let volumes = traces.metadata.volumes.iter().enumerate();
     volumes
         .map(|(at, volume)| TracedVolume {
@@ -244,13 +246,12 @@ impl Miniature {
     fn simulate(&self, pairs: &[Sizes], ctx: &Context) -> Result<Vec<Point>, CliError> {
         let total = (pairs.len() * self.requests.len()) as u64;
         let progress = ctx.progress("simulating", Unit::Count, Some(total));
-        let counter = progress.counter();
-        let points = parallel::map(pairs, |&sizes| self.point(sizes, &counter, ctx));
+        let points = parallel::map(pairs, |&sizes| self.point(sizes, &progress, ctx));
         progress.finish();
         points
     }
 
-    fn point(&self, sizes: Sizes, counter: &Counter, ctx: &Context) -> Result<Point, CliError> {
+    fn point(&self, sizes: Sizes, progress: &Progress, ctx: &Context) -> Result<Point, CliError> {
         let full = self.config_of(sizes, 1.0);
         // A cache that cannot be built is an error, however small its miniature.
         let scenario = |config: &Config| Scenario::new(config, &self.volumes, &Defaults::default());
@@ -270,19 +271,19 @@ impl Miniature {
             Err(error) => {
                 let flash = Size(sizes.flash.unwrap_or(0));
                 ctx.note(format_args!("{flash} of flash is too small in miniature: {error}"));
-                counter.inc(self.requests.len() as u64);
+                progress.inc(self.requests.len() as u64);
                 return Ok(point);
             }
         };
         let how = Options { pacing: Pacing::Untimed, ..Options::default() };
         let mut simulation = Simulation::new(&scaled, &how).map_err(named)?;
-        simulation.stop_when(ctx.interrupt_flag());
+        simulation.stop_when(Arc::clone(ctx.stop_flag()));
         for requests in self.requests.chunks(CHECK_PERIOD) {
             ctx.check()?;
             for request in requests {
                 simulation.add(request)?;
             }
-            counter.inc(requests.len() as u64);
+            progress.inc(requests.len() as u64);
         }
         let result = simulation.finish()?;
         let cache = result.run.cache.unwrap_or_default();

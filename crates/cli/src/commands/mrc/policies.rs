@@ -6,6 +6,7 @@ pub mod document;
 use std::collections::HashMap;
 use std::fmt;
 
+use forebay_analysis::{Meter, Unit, parallel};
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
 use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
 use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
@@ -15,9 +16,9 @@ use super::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, tell_too_small};
 use super::{Args, asked, no_accesses, tell_without_data};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::parallel;
-use crate::progress::{Counter, Unit};
+use crate::progress::Progress;
 use crate::reading::read_trace_batches;
+use crate::rows::write_parquet;
 use document::{Document, Point, PolicyCurve};
 
 /// Sizes unless the user says otherwise: each the square root of two larger than the one before.
@@ -73,9 +74,9 @@ pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
         .collect();
     let total = (jobs.len() * workload.accesses.len()) as u64;
     let progress = ctx.progress("running policies", Unit::Count, Some(total));
-    let counter = progress.counter();
     let points = parallel::map(&jobs, |&(contender, size)| {
-        Ok(workload.point(size, workload.hits(contender, size, &counter, ctx)?))
+        let hits = workload.hits(contender, size, &progress, ctx)?;
+        Ok::<_, CliError>(workload.point(size, hits))
     })?;
     progress.finish();
     let policies = args.policies.iter().zip(points.chunks(sizes.len()));
@@ -95,7 +96,7 @@ pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
             .collect(),
     };
     if let Some(path) = &args.output.parquet {
-        document.rows().write(path)?;
+        write_parquet(path, &document.rows())?;
     }
     if let Some(path) = &args.output.html {
         let files: Vec<String> =
@@ -247,7 +248,7 @@ impl Workload {
         &self,
         contender: Contender,
         size: u64,
-        counter: &Counter,
+        progress: &Progress,
         ctx: &Context,
     ) -> Result<ClairvoyantHits, CliError> {
         ctx.check()?;
@@ -257,11 +258,11 @@ impl Workload {
             (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
             (Contender::Policy(kind), _) => {
                 let positions = self.positions(kind, size);
-                self.run(kind, capacity as u32, positions, counter, ctx)
+                self.run(kind, capacity as u32, positions, progress, ctx)
             }
             (Contender::Optimum, clairvoyant) => {
                 let hits = clairvoyant.as_ref().map(|accesses| accesses.hits(capacity));
-                counter.inc(self.accesses.len() as u64);
+                progress.inc(self.accesses.len() as u64);
                 Ok(hits.unwrap_or_default())
             }
         }
@@ -286,7 +287,7 @@ impl Workload {
         kind: Kind,
         capacity: u32,
         mut positions: Option<Positions>,
-        counter: &Counter,
+        progress: &Progress,
         ctx: &Context,
     ) -> Result<ClairvoyantHits, CliError> {
         let mut seconds = self.seconds.iter().peekable();
@@ -327,7 +328,7 @@ impl Workload {
                 node_of[block] = node;
                 block_in[node as usize] = block as u32;
             }
-            counter.inc(accesses.len() as u64);
+            progress.inc(accesses.len() as u64);
         }
         Ok(hits)
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use forebay_analysis::Described;
 use forebay_block::{BlockSize, Op};
 use forebay_locality::{
     Accesses, LocalityOptions, Slice, SliceBatch, SliceCounts, SlicedHistogram, Slicer,
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Args, Distance, no_accesses, tell_without_data};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::reading::{Traces, read_traces};
+use crate::reading::read_traces;
 
 /// The version of [`SliceFile`].
 const VERSION: u32 = 1;
@@ -86,7 +87,7 @@ pub fn measure(
 }
 
 /// Merges the slices that the arguments name, and sets distance and block size to theirs.
-pub fn merge(args: &mut Args) -> Result<(Traces, SlicedHistogram), CliError> {
+pub fn merge(args: &mut Args) -> Result<(Described, SlicedHistogram), CliError> {
     let next = "give each slice of one trace once, as `forebay mrc TRACE --slices N --slice K` \
                 prints it";
     let refused = |what: String| CliError::usage(what).next(next);
@@ -118,7 +119,7 @@ pub fn merge(args: &mut Args) -> Result<(Traces, SlicedHistogram), CliError> {
     args.distance = workload.distance;
     args.block_size = BlockSize::new(workload.block_size)?;
     let distance = forebay_locality::Distance::from(workload.distance);
-    let traces = Traces { requests: workload.requests, ..Traces::default() };
+    let traces = Described { requests: workload.requests, ..Described::default() };
     Ok((traces, merge_slice_counts(distance, workload.accesses, counted)))
 }
 

@@ -1,14 +1,11 @@
 //! What a division says, as pictures.
 
-use forebay_locality::MissRatioCurve;
+use forebay_analysis::partition::VolumeCurves;
 use forebay_plan::partition::{Goal, Outcome, Sizes};
 use forebay_report::{Axis, Bars, Figure, Lines, Report, Section, Shape, Unit};
 
-use super::answer::Answer;
-use super::text::label;
+use super::text::{Shown, label};
 
-/// Points of a curve.
-const POINTS: usize = 300;
 /// Curves of one figure; further volumes go into the next.
 const CURVES_MAX: usize = 8;
 
@@ -53,19 +50,19 @@ pub fn compared_of(
     series.fold(bars, |bars, (name, values)| bars.series(name, values)).figure()
 }
 
-impl Answer<'_> {
+impl Shown<'_> {
     pub fn report(&self) -> Report {
-        let files: Vec<String> =
-            self.args.traces.traces.iter().map(|path| path.display().to_string()).collect();
         let mut found = Section::new("Shares").table(self.table());
         for line in self.warnings().into_iter().chain(self.remarks()) {
             found = found.text(line);
         }
         found = found.figure(self.shares()).table(self.comparison()).figure(self.compared());
-        let curves = why(&self.curves(), self.problem.options().sizes.flash_bytes > 0);
-        let assumed = Section::new("Taken for granted").text(self.assumed().join(". ") + ".");
+        let curves =
+            why(&self.answer.curves(), self.answer.problem.options().sizes.flash_bytes > 0);
+        let assumed =
+            Section::new("Taken for granted").text(self.answer.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
-            .subtitle(files.join(", "))
+            .subtitle(self.args.traces.names())
             .section(Section::new("The workload").facts(self.facts()))
             .section(found)
             .section(curves)
@@ -73,22 +70,22 @@ impl Answer<'_> {
     }
 
     fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.known.volumes.iter().map(|v| v.name.clone())
+        self.answer.workload.known.volumes.iter().map(|v| v.name.clone())
     }
 
     fn shares(&self) -> Figure {
         let bytes = |sizes: &Sizes| [sizes.flash_bytes, sizes.dram_bytes];
-        let shares = self.names().zip(self.found().0.iter().map(bytes)).collect::<Vec<_>>();
-        shares_of(&shares, bytes(&self.problem.options().sizes), bytes(&self.left()))
+        let shares = self.names().zip(self.answer.found().0.iter().map(bytes)).collect::<Vec<_>>();
+        shares_of(&shares, bytes(&self.answer.problem.options().sizes), bytes(&self.answer.left()))
     }
 
     fn compared(&self) -> Figure {
-        let (compared, of): (_, fn(&Outcome) -> f64) = match self.problem.options().goal {
+        let (compared, of): (_, fn(&Outcome) -> f64) = match self.answer.problem.options().goal {
             Goal::Latency => (Compared::Latency, |o| o.latency_us),
             Goal::Iops(_) => (Compared::Iops, |o| o.iops),
             Goal::Hits | Goal::Ppc => (Compared::Hits, Outcome::hit_ratio),
         };
-        let series = self.divisions.iter().flat_map(|division| {
+        let series = self.answer.divisions.iter().flat_map(|division| {
             [("predicted", &division.predicted), ("simulated", &division.simulated)].map(
                 |(how, outcomes)| {
                     let name = format!("{}, {how}", label(division.name));
@@ -98,49 +95,6 @@ impl Answer<'_> {
         });
         compared_of(compared, self.names(), series.flatten())
     }
-
-    /// Curves of each volume, with its share.
-    pub fn curves(&self) -> Vec<VolumeCurves> {
-        let options = self.problem.options();
-        let (sizes, predicted, _) = self.found();
-        let by_flash = options.sizes.flash_bytes > 0;
-        let tier = |sizes: &Sizes| if by_flash { sizes.flash_bytes } else { sizes.dram_bytes };
-        let of = |v: usize| {
-            let curve = MissRatioCurve::new(&self.problem.curve(v).own, POINTS).points;
-            let sizes_of = curve.iter().map(|p| p.size_blocks * options.block_size.bytes());
-            let miss_ratios = sizes_of.zip(curve.iter().map(|p| p.miss_ratio));
-            let all = u128::from(tier(&options.sizes));
-            let steps = (0..=POINTS as u128).map(|i| (all * i / POINTS as u128) as u64);
-            let latencies = steps.map(|bytes| {
-                let mut sizes = sizes[v];
-                *(if by_flash { &mut sizes.flash_bytes } else { &mut sizes.dram_bytes }) = bytes;
-                (bytes, self.problem.predict(v, sizes).latency_us)
-            });
-            VolumeCurves {
-                miss_ratios: std::iter::once((0, 1.0)).chain(miss_ratios).collect(),
-                latencies: latencies.collect(),
-                share_bytes: sizes[v].dram_bytes + sizes[v].flash_bytes,
-                tier_bytes: tier(&sizes[v]),
-                miss_ratio: 1.0 - predicted[v].hit_ratio(),
-                latency_us: predicted[v].latency_us,
-                name: self.known.volumes[v].name.clone(),
-            }
-        };
-        (0..self.known.volumes.len()).map(of).collect()
-    }
-}
-
-/// What a volume would have of other shares, and the one that it has.
-pub struct VolumeCurves {
-    pub name: String,
-    /// By bytes of memory and flash, by request.
-    pub miss_ratios: Vec<(u64, f64)>,
-    /// By bytes of the slowest tier, in microseconds, the other being as it is.
-    pub latencies: Vec<(u64, f64)>,
-    pub share_bytes: u64,
-    pub tier_bytes: u64,
-    pub miss_ratio: f64,
-    pub latency_us: f64,
 }
 
 /// Why the shares are as they are; by flash if there is any, else by memory.

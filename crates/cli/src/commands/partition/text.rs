@@ -2,14 +2,20 @@
 
 use std::io::Write;
 
-use forebay_plan::partition::{Goal, IopsGoal, Outcome, Sizes};
+use forebay_analysis::partition::{Answer, Evaluate};
+use forebay_plan::partition::{Goal, IopsGoal, Iterated, Outcome, Search, Sizes};
 use forebay_report::{Table, Unit};
 
-use super::Evaluate;
-use super::answer::{Answer, name_of, search_name};
+use super::Args;
 use crate::format::{count, percent};
 
-impl Answer<'_> {
+/// An answer, and how it was asked for.
+pub struct Shown<'a> {
+    pub args: &'a Args,
+    pub answer: &'a Answer<'a>,
+}
+
+impl Shown<'_> {
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for (name, value) in self.facts() {
             writeln!(out, "{name:<20} {value}")?;
@@ -19,20 +25,20 @@ impl Answer<'_> {
             writeln!(out, "{line}")?;
         }
         writeln!(out, "\n{}", self.comparison().to_text().trim_end())?;
-        if let Some(iterated) = &self.iterated {
+        if let Some(iterated) = &self.answer.iterated {
             writeln!(out, "\n{}", self.agreement(iterated))?;
         }
-        writeln!(out, "\nTaken for granted: {}.", self.assumed().join("; "))
+        writeln!(out, "\nTaken for granted: {}.", self.answer.assumed().join("; "))
     }
 
     pub fn facts(&self) -> Vec<(String, String)> {
-        let options = self.problem.options();
+        let options = self.answer.problem.options();
         let Sizes { dram_bytes, flash_bytes } = options.sizes;
         let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
         let divided = |all: u64, unit: u64| format!("{} in units of {}", bytes(all), bytes(unit));
         let mut facts = vec![
-            ("requests", count(self.profile.requests)),
-            ("volumes", self.known.volumes.len().to_string()),
+            ("requests", count(self.answer.workload.profile.requests)),
+            ("volumes", self.answer.workload.known.volumes.len().to_string()),
         ];
         if dram_bytes > 0 {
             facts.push(("memory", divided(dram_bytes, options.units.dram_bytes)));
@@ -41,20 +47,28 @@ impl Answer<'_> {
             facts.push(("flash", divided(flash_bytes, options.units.flash_bytes)));
         }
         facts.extend([
-            ("goal", format!("{}: {}", name_of(&self.args.goal), self.problem.objective_name())),
-            ("write policy", name_of(&self.args.policy)),
-            ("search", search_name(self.args.searching.search).to_string()),
+            (
+                "goal",
+                format!(
+                    "{}: {}",
+                    self.answer.question.goal.name(),
+                    self.answer.problem.objective_name()
+                ),
+            ),
+            ("write policy", self.answer.question.policy.name().to_owned()),
+            ("search", search_name(self.answer.question.search).to_string()),
         ]);
         facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     /// The shares and what they do.
     pub fn table(&self) -> Table {
-        let has_dram = self.problem.options().sizes.dram_bytes > 0;
-        let has_flash = self.problem.options().sizes.flash_bytes > 0;
-        let simulates = self.args.evaluating.evaluate == Evaluate::Simulate;
-        let is_iops = matches!(self.problem.options().goal, Goal::Iops(_));
-        let targets = (0..self.known.volumes.len()).any(|v| self.problem.target_us(v).is_some());
+        let has_dram = self.answer.problem.options().sizes.dram_bytes > 0;
+        let has_flash = self.answer.problem.options().sizes.flash_bytes > 0;
+        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let is_iops = matches!(self.answer.problem.options().goal, Goal::Iops(_));
+        let targets = (0..self.answer.workload.known.volumes.len())
+            .any(|v| self.answer.problem.target_us(v).is_some());
         let mut table = Table::new().column("volume").number("requests");
         let mut add = |wanted: bool, heading: &str| {
             if wanted {
@@ -71,12 +85,12 @@ impl Answer<'_> {
         add(is_iops, "requests/s");
         add(is_iops && simulates, "simulated");
         add(targets, "target");
-        let (sizes, predicted, simulated) = self.found();
+        let (sizes, predicted, simulated) = self.answer.found();
         let bytes =
             |bytes: u64| if bytes == 0 { "-".into() } else { Unit::Bytes.show(bytes as f64) };
-        for (v, known) in self.known.volumes.iter().enumerate() {
-            let curve = self.problem.curve(v);
-            let block = self.args.block_size;
+        for (v, known) in self.answer.workload.known.volumes.iter().enumerate() {
+            let curve = self.answer.problem.curve(v);
+            let block = self.answer.question.block_size;
             let mut row = vec![known.name.clone(), count(curve.requests())];
             let mut add = |wanted: bool, cell: String| {
                 if wanted {
@@ -96,8 +110,9 @@ impl Answer<'_> {
             add(simulates, of(&latency));
             add(is_iops, iops(&predicted[v]));
             add(is_iops && simulates, of(&iops));
-            let met = self.target_met(v).map(|met| {
-                let target = Unit::Micros.show(self.problem.target_us(v).unwrap_or_default());
+            let met = self.answer.target_met(v).map(|met| {
+                let target =
+                    Unit::Micros.show(self.answer.problem.target_us(v).unwrap_or_default());
                 format!("{target}, {}", if met { "met" } else { "NOT MET" })
             });
             add(targets, met.unwrap_or_default());
@@ -108,22 +123,22 @@ impl Answer<'_> {
 
     /// The division beside what needs no search.
     pub fn comparison(&self) -> Table {
-        let simulates = self.args.evaluating.evaluate == Evaluate::Simulate;
-        let name = self.problem.objective_name().split(',').next().unwrap_or_default();
+        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
         let mut table = Table::new().column("").number(name);
         if simulates {
             table = table.number("simulated");
         }
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
-        for division in &self.divisions {
-            let [predicted, simulated] = division.objectives(&self.problem);
+        for division in &self.answer.divisions {
+            let [predicted, simulated] = division.objectives(&self.answer.problem);
             let mut row = vec![label(division.name).to_string(), show(predicted)];
             if simulates {
                 row.push(show(simulated));
             }
             table = table.row(row);
         }
-        if let Some(bound) = self.bound().filter(|_| self.iterated.is_none()) {
+        if let Some(bound) = self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
             table = table.row(["finer units: no better than".to_string(), self.show(bound)]);
         }
         table
@@ -131,7 +146,7 @@ impl Answer<'_> {
 
     /// An objective with its unit.
     pub fn show(&self, value: f64) -> String {
-        match self.problem.options().goal {
+        match self.answer.problem.options().goal {
             Goal::Latency | Goal::Iops(IopsGoal::Inverse) => Unit::Micros.show(value),
             Goal::Iops(IopsGoal::Sum) => Unit::PerSecond.show(value),
             Goal::Hits => percent(value),
@@ -139,9 +154,51 @@ impl Answer<'_> {
         }
     }
 
+    /// What is not as it was wished.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
+            let round = &iterated.rounds[iterated.chosen];
+            said.push(format!(
+                "prediction and simulation did not agree within {} in {} plans; this is the one \
+                 that simulated best, {} apart",
+                percent(self.answer.question.convergence.tolerance),
+                iterated.rounds.len(),
+                percent(round.deviation)
+            ));
+        }
+        let better =
+            |a: f64, b: f64| if self.answer.problem.is_maximised() { a > b } else { a < b };
+        if let Some([_, Some(found)]) =
+            self.answer.divisions.first().map(|d| d.objectives(&self.answer.problem))
+        {
+            for division in &self.answer.divisions[1..] {
+                let [_, simulated] = division.objectives(&self.answer.problem);
+                if let Some(other) = simulated.filter(|&other| better(other, found)) {
+                    said.push(format!(
+                        "{} simulated better than these shares: {} against {}",
+                        label(division.name),
+                        self.show(other),
+                        self.show(found)
+                    ));
+                }
+            }
+        }
+        let missed: Vec<&str> = (0..self.answer.workload.known.volumes.len())
+            .filter(|&v| self.answer.target_met(v) == Some(false))
+            .map(|v| self.answer.workload.known.volumes[v].name.as_str())
+            .collect();
+        if !missed.is_empty() {
+            said.push(format!("the target is not met for {}", missed.join(", ")));
+        }
+        let not_simulated = self.answer.shared_not_simulated.as_ref();
+        said.extend(not_simulated.map(|e| format!("one shared cache was not simulated: {e}")));
+        said
+    }
+
     /// What the table does not say by itself.
     pub fn remarks(&self) -> Vec<String> {
-        let left = self.left();
+        let left = self.answer.left();
         let mut said = Vec::new();
         let parts: Vec<String> = [(left.dram_bytes, "memory"), (left.flash_bytes, "flash")]
             .into_iter()
@@ -154,13 +211,14 @@ impl Answer<'_> {
                 parts.join(" and ")
             ));
         }
-        if self.problem.options().goal == Goal::Ppc && self.problem.everything_fits() {
+        if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
+        {
             said.push("Everything of use fits on a tier, so every volume has that there.".into());
         }
         said
     }
 
-    fn agreement(&self, iterated: &forebay_plan::partition::Iterated) -> String {
+    fn agreement(&self, iterated: &Iterated) -> String {
         let plans = iterated.rounds.len();
         let plans = if plans == 1 { "1 plan".into() } else { format!("{plans} plans") };
         let apart = percent(iterated.rounds[iterated.chosen].deviation);
@@ -181,5 +239,13 @@ pub fn label(division: &str) -> &'static str {
         "equal" => "equal shares",
         "shared" => "one shared cache",
         _ => "these shares",
+    }
+}
+
+/// How the search is called in text.
+fn search_name(search: Search) -> &'static str {
+    match search {
+        Search::Exact => "exact (dynamic programming)",
+        Search::Anneal(_) => "simulated annealing",
     }
 }

@@ -1,29 +1,27 @@
 //! What a plan says, as pictures.
 
+use forebay_analysis::plan::Front;
 use forebay_plan::{Choice, ParetoPoint, Plan, Tradeoff, hit_miss_curve};
 use forebay_report::{
     Axis, BudgetChart, BudgetPoint, Figure, HeatMap, Lines, Report, Section, Shape, Unit,
 };
 
-use super::answer::{Answer, Front};
-use super::text::advice;
+use super::text::{Shown, advice, facts};
 
 /// Points of a curve over the size of tier 1.
 const CURVE_POINTS: usize = 1000;
 /// Budgets for which curves are drawn; tables are there for all.
 const CURVES_MAX: usize = 4;
 
-impl Answer<'_> {
+impl Shown<'_> {
     pub fn report(&self) -> Report {
-        let files: Vec<String> =
-            self.args.traces.traces.iter().map(|path| path.display().to_string()).collect();
-        let overview = Section::new("The workload").facts(self.facts());
+        let overview = Section::new("The workload").facts(facts(&self.answer.basis));
         let mut report =
-            Report::new("Which tiers to buy").subtitle(files.join(", ")).section(overview);
-        for (index, plan) in self.plans.iter().enumerate() {
+            Report::new("Which tiers to buy").subtitle(self.args.traces.names()).section(overview);
+        for (index, plan) in self.answer.plans.iter().enumerate() {
             report = report.section(self.budget_section(plan, index < CURVES_MAX));
         }
-        for backing in self.backings() {
+        for backing in self.answer.basis.backings() {
             report = report.section(self.sweep_section(backing));
         }
         report
@@ -32,12 +30,12 @@ impl Answer<'_> {
     fn budget_section(&self, plan: &Plan, with_curves: bool) -> Section {
         let heading = format!("For {}", Unit::Dollars.show(plan.budget_usd));
         let mut section = Section::new(heading).text(format!("{}.", self.budget_line(plan)));
-        for backing in self.backings() {
+        for backing in self.answer.basis.backings() {
             if let Some(table) = self.choices_table(plan, backing) {
                 section = section.table(table.caption(format!("In front of {backing}")));
             }
         }
-        for backing in self.backings() {
+        for backing in self.answer.basis.backings() {
             let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
             let Some(best) = best else { continue };
             if let Some(advice) = advice(best) {
@@ -60,16 +58,16 @@ impl Answer<'_> {
         if p.tiers.len() != 2 {
             return Vec::new();
         }
-        let drawn = self.with_space(choice, plan.budget_usd, |space| {
-            let mut curve = hit_miss_curve(self.profile, space);
+        let drawn = self.answer.basis.with_space(choice, plan.budget_usd, |space| {
+            let mut curve = hit_miss_curve(&*self.answer.basis.profile, space);
             let step = curve.len().div_ceil(CURVE_POINTS).max(1);
             curve = curve.into_iter().step_by(step).collect();
-            let unit = self.options.cost.unit_bytes;
-            let blocks = self.options.cost.unit_blocks();
+            let unit = self.answer.basis.options.cost.unit_bytes;
+            let blocks = self.answer.basis.options.cost.unit_blocks();
             let size = |c: &forebay_plan::HitMiss| (c.tier1.0 * unit) as f64;
             let us = |c: &forebay_plan::HitMiss| {
                 let sizes = [c.tier1.0 * blocks, c.tier2.0 * blocks];
-                space.hierarchy().mean_latency_us(self.profile, &sizes)
+                space.hierarchy().mean_latency_us(&*self.answer.basis.profile, &sizes)
             };
             let names = format!("{} + {}", p.tiers[0].device, p.tiers[1].device);
             let axis = || {
@@ -113,6 +111,8 @@ impl Answer<'_> {
     fn sweep_section(&self, backing: &str) -> Section {
         let mut section = Section::new(format!("In front of {backing}, by budget"));
         let labels: Vec<String> = self
+            .answer
+            .basis
             .combinations
             .iter()
             .filter(|c| c.backing == backing)
@@ -124,7 +124,7 @@ impl Answer<'_> {
         section = section
             .figure(self.latency_by_budget(backing, &labels))
             .figure(self.reduction_map(backing, &labels));
-        if let Some(front) = self.pareto.iter().find(|f| f.backing == backing) {
+        if let Some(front) = self.answer.pareto.iter().find(|f| f.backing == backing) {
             section = self.front_figures(front).into_iter().fold(section, Section::figure);
         }
         section
@@ -133,6 +133,7 @@ impl Answer<'_> {
     /// The combination that is the fastest at most budgets.
     fn most_useful(&self, backing: &str) -> Option<String> {
         let winners: Vec<String> = self
+            .answer
             .sweep
             .iter()
             .filter_map(|plan| plan.choices.iter().find(|c| c.purchase.backing == backing))
@@ -146,7 +147,7 @@ impl Answer<'_> {
     }
 
     fn budget_chart(&self, backing: &str, name: &str) -> Figure {
-        let chosen = self.sweep.iter().filter_map(|plan| {
+        let chosen = self.answer.sweep.iter().filter_map(|plan| {
             Self::choice_of(plan, backing, name).map(|choice| (plan.budget_usd, choice))
         });
         let mut chart = BudgetChart::new(format!("Plan against budget: {name}"), name.split(" + "));
@@ -163,7 +164,7 @@ impl Answer<'_> {
         chart.figure().caption(format!(
             "The best sizes of the combination that is fastest most often, up to what buys DRAM \
              for all data ({}).",
-            Unit::Dollars.show(self.full_usd)
+            Unit::Dollars.show(self.answer.basis.full_usd)
         ))
     }
 
@@ -173,6 +174,7 @@ impl Answer<'_> {
             .y(Axis::new("mean latency", Unit::Micros).log());
         for name in labels {
             let points: Vec<(f64, f64)> = self
+                .answer
                 .sweep
                 .iter()
                 .filter_map(|plan| {
@@ -187,14 +189,15 @@ impl Answer<'_> {
 
     /// What a second tier gains, by combination and budget.
     fn reduction_map(&self, backing: &str, labels: &[String]) -> Figure {
-        let budgets = self.sweep.iter().map(|plan| Unit::Dollars.show(plan.budget_usd));
+        let budgets = self.answer.sweep.iter().map(|plan| Unit::Dollars.show(plan.budget_usd));
         let map =
             HeatMap::new("Latency saved against a single tier of the same cost", Unit::Fraction)
                 .columns("budget", budgets)
                 .rows("", labels);
         let row = |name: &String| -> Vec<f64> {
             let of = |plan| Self::choice_of(plan, backing, name);
-            self.sweep
+            self.answer
+                .sweep
                 .iter()
                 .map(|plan| of(plan).map_or(f64::NAN, |c| c.latency_reduction))
                 .collect()
@@ -216,7 +219,7 @@ impl Answer<'_> {
                 lowest(front, |p| (p.drive_writes <= allowed).then_some(p.mean_latency_us));
             mean = mean.shaped(name, Shape::Steps, x, y);
         }
-        let daily = self.per_day(most).map_or(String::new(), |n| {
+        let daily = self.answer.basis.per_day(most).map_or(String::new(), |n| {
             format!(" No plan here writes its flash more than {n:.2} times a day.")
         });
         let mean = mean.figure().caption(format!(
@@ -243,7 +246,7 @@ impl Answer<'_> {
     /// Limits on drive writes over the workload, by name.
     fn limits(&self, most: f64) -> Vec<(&'static str, f64)> {
         let mut limits = vec![("no limit", f64::INFINITY)];
-        match self.per_day(1.0) {
+        match self.answer.basis.per_day(1.0) {
             Some(per_day) => limits.extend([
                 ("10 drive writes a day", 10.0 / per_day),
                 ("1 drive write a day", 1.0 / per_day),

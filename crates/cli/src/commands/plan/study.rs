@@ -1,266 +1,179 @@
-//! `forebay plan --study`: every combination of two tiers under a range of budgets, for each trace
-//! by itself.
+//! `forebay plan --study` as text and pictures.
 
-pub mod show;
+use std::io::Write;
 
-use std::path::Path;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use forebay_analysis::plan::study::{Document, OfCombination, OfPolicy};
+use forebay_plan::{Class, StudySummary};
+use forebay_report::{Axis, Bars, Figure, Report, Section, Table, Unit};
 
-use forebay_plan::{
-    Catalogue, Combination, CostModel, Hierarchy, HitCounts, Profile, ProfileBuilder,
-    ProfileOptions, StudyPoint, WritePolicy, full_usd,
-};
-use serde::{Deserialize, Serialize};
+use crate::format::{count, percent};
 
-use super::{Args, Policy};
-use crate::args::TraceArgs;
-use crate::context::Context;
-use crate::error::CliError;
-use crate::progress::Unit;
-use crate::reading::read_traces;
+const CLASSES: [Class; 3] = [Class::Single, Class::Pyramidal, Class::NonPyramidal];
 
-const POLICIES: [Policy; 2] = [Policy::WriteThrough, Policy::WriteBack];
-
-/// A trace that was studied.
-#[derive(Serialize, Deserialize)]
-struct Studied {
-    /// What results it belongs to: they can be gone on with only if nothing else was asked.
-    asked: Asked,
-    trace: String,
-    requests: u64,
-    accesses: u64,
-    footprint_bytes: u64,
-    /// What DRAM for all data would cost.
-    full_cost_usd: f64,
-    /// How long the exhaustive searches and Cydonia's took, of both policies.
-    search_s: f64,
-    /// By policy, combination and budget; none where a budget buys nothing.
-    points: Vec<Vec<Vec<Option<StudyPoint>>>>,
+/// For a terminal.
+pub fn print(document: &Document, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "{}", traces_table(document).to_text().trim_end())?;
+    for of in &document.policies {
+        let table = table(of);
+        writeln!(out, "\nWith {}:", of.policy)?;
+        writeln!(out, "{}\n{}", table.to_text().trim_end(), sentence(of))?;
+    }
+    let searches: u64 = document.policies.iter().map(|of| of.summary.points).sum();
+    writeln!(
+        out,
+        "\n{} exhaustive searches, and as many of Cydonia, took {:.1} s.",
+        count(searches),
+        document.search_s
+    )
 }
 
-/// What decides about the results of a trace.
-#[derive(Serialize, Deserialize, PartialEq, Eq, Clone)]
-struct Asked {
-    /// Of Forebay.
-    version: String,
-    path: String,
-    bytes: u64,
-    /// When the file was changed last, in nanoseconds since 1970.
-    modified_ns: u128,
-    /// Every option of reading traces.
-    reading: String,
-    budgets: u64,
-    evaluations: u64,
-    block_size: u64,
-    sample: Option<String>,
-    metadata: Vec<u64>,
-    /// The memory that budgets are shares of the price of.
-    reference: String,
-    /// The devices of each combination, with their prices and latencies.
-    hierarchies: Vec<String>,
+pub fn report(document: &Document) -> Report {
+    let names: Vec<&str> = document.traces.iter().map(|t| t.trace.as_str()).collect();
+    let report = Report::new("Which shape of cache wins").subtitle(names.join(", "));
+    sections(document).into_iter().fold(report, Report::section)
 }
 
-/// The study of several traces.
-pub struct Study<'a> {
-    args: &'a Args,
-    combinations: Vec<Combination>,
-    traces: Vec<Studied>,
+/// The sections of a page.
+pub fn sections(document: &Document) -> Vec<Section> {
+    let mut sections = vec![Section::new("Traces").table(traces_table(document))];
+    for of in &document.policies {
+        let section = Section::new(format!("With {}", of.policy))
+            .text(sentence(of))
+            .table(table(of))
+            .figure(gains(of));
+        sections.push(of.combinations.iter().fold(section, |section, combination| {
+            section.figure(figure(combination, &document.scaled_budgets))
+        }));
+    }
+    sections.push(Section::new("Cydonia").figure(excess(document)));
+    sections
 }
 
-impl<'a> Study<'a> {
-    /// Studies trace after trace; those that the file of `--resume` has are taken from there.
-    pub fn new(
-        args: &'a Args,
-        catalogue: &Catalogue,
-        combinations: Vec<Combination>,
-        ctx: &Context,
-    ) -> Result<Self, CliError> {
-        let combinations: Vec<Combination> =
-            combinations.into_iter().filter(|c| c.tiers.len() == 2).collect();
-        if combinations.is_empty() {
-            let what = "a study is of combinations of two tiers, and there are none";
-            return Err(CliError::usage(what).next("name two devices with --tiers"));
-        }
-        let mut study = Self { args, combinations, traces: Vec::new() };
-        let mut kept = args.resume.as_deref().map_or(Ok(Vec::new()), kept)?;
-        for path in &args.traces.traces {
-            let asked = study.asked(path, catalogue)?;
-            let there = kept.iter().position(|studied| studied.asked == asked);
-            if let Some(at) = there {
-                ctx.note(format_args!("{}: taken from --resume", path.display()));
-                study.traces.push(kept.swap_remove(at));
-                continue;
-            }
-            let studied = study.study(path, asked, catalogue, ctx)?;
-            if let Some(file) = &args.resume {
-                append(file, &studied)?;
-            }
-            study.traces.push(studied);
-        }
-        Ok(study)
-    }
-
-    fn cost(&self) -> CostModel {
-        CostModel {
-            metadata: self.args.metadata,
-            ..CostModel::with_block_size(self.args.block_size)
-        }
-    }
-
-    /// Shares of what DRAM for all data would cost, evenly spaced up to all of it.
-    fn scaled(&self) -> Vec<f64> {
-        let count = self.args.study.unwrap_or_default();
-        (1..=count).map(|n| n as f64 / count as f64).collect()
-    }
-
-    fn hierarchies(
-        &self,
-        catalogue: &Catalogue,
-        policy: WritePolicy,
-    ) -> Result<Vec<Hierarchy>, CliError> {
-        let new = |c| Hierarchy::new(catalogue, c, policy);
-        Ok(self.combinations.iter().map(new).collect::<Result<_, _>>()?)
-    }
-
-    fn asked(&self, path: &Path, catalogue: &Catalogue) -> Result<Asked, CliError> {
-        let args = self.args;
-        let failed = |error| CliError::file("cannot read", path, error);
-        let file = std::fs::metadata(path).map_err(failed)?;
-        let modified = file.modified().map_err(failed)?;
-        let modified = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let reading = TraceArgs { traces: Vec::new(), ..args.traces.clone() };
-        let hierarchies = self.hierarchies(catalogue, WritePolicy::WriteThrough)?;
-        Ok(Asked {
-            version: env!("CARGO_PKG_VERSION").into(),
-            path: path.display().to_string(),
-            bytes: file.len(),
-            modified_ns: modified.as_nanos(),
-            reading: format!("{reading:?}"),
-            budgets: args.study.unwrap_or_default(),
-            evaluations: args.cydonia().evaluations_max,
-            block_size: args.block_size.bytes(),
-            sample: args.sample.map(|rate| rate.to_string()),
-            metadata: (0..2).map(|tier| args.metadata.of(tier)).collect(),
-            reference: format!("{:?}", catalogue.reference_device()),
-            hierarchies: hierarchies.iter().map(|h| format!("{h:?}")).collect(),
-        })
-    }
-
-    fn study(
-        &self,
-        path: &Path,
-        asked: Asked,
-        catalogue: &Catalogue,
-        ctx: &Context,
-    ) -> Result<Studied, CliError> {
-        let mut builder = ProfileBuilder::new(ProfileOptions {
-            block_size: self.args.block_size,
-            sample_rate: self.args.sample.unwrap_or(1.0),
-            write_back: true,
-        })?;
-        let one = TraceArgs { traces: vec![path.to_path_buf()], ..self.args.traces.clone() };
-        let trace = read_traces(&one, ctx, |request| Ok(builder.add(request)?))?;
-        let profile = builder.finish()?;
-        let started = Instant::now();
-        let points = self.search(path, &profile, catalogue, ctx)?;
-        Ok(Studied {
-            asked,
-            trace: path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-            requests: trace.requests,
-            accesses: profile.reads() + profile.writes(),
-            footprint_bytes: profile.footprint_blocks() * self.args.block_size.bytes(),
-            full_cost_usd: full_usd(&profile, catalogue, &self.cost()),
-            search_s: started.elapsed().as_secs_f64(),
-            points,
-        })
-    }
-
-    fn search(
-        &self,
-        path: &Path,
-        profile: &Profile,
-        catalogue: &Catalogue,
-        ctx: &Context,
-    ) -> Result<Vec<Vec<Vec<Option<StudyPoint>>>>, CliError> {
-        let (cost, scaled) = (self.cost(), self.scaled());
-        let how = self.args.cydonia();
-        // A hair more, so that rounding does not cost a budget its last unit.
-        let full_usd = full_usd(profile, catalogue, &cost) * (1.0 + 1e-9);
-        let searches = POLICIES.len() * self.combinations.len() * scaled.len();
-        let name = format!("searching {}", path.display());
-        let progress = ctx.progress(&name, Unit::Count, Some(searches as u64));
-        let mut points = Vec::new();
-        for policy in POLICIES {
-            let policy = match policy {
-                Policy::WriteThrough => WritePolicy::WriteThrough,
-                Policy::WriteBack => WritePolicy::WriteBack,
-            };
-            let mut by_combination = Vec::new();
-            for hierarchy in self.hierarchies(catalogue, policy)? {
-                let mut by_budget = Vec::new();
-                for share in &scaled {
-                    ctx.check()?;
-                    let usd = share * full_usd;
-                    by_budget.push(StudyPoint::search(profile, &hierarchy, &cost, usd, how)?);
-                    progress.inc(1);
-                }
-                by_combination.push(by_budget);
-            }
-            points.push(by_combination);
-        }
-        progress.finish();
-        Ok(points)
-    }
-
-    /// All points of one policy and combination.
-    fn points(&self, policy: usize, combination: usize) -> impl Iterator<Item = &StudyPoint> {
-        self.traces.iter().flat_map(move |t| t.points[policy][combination].iter().flatten())
-    }
-
-    /// How long the searches took.
-    fn search_time(&self) -> Duration {
-        Duration::from_secs_f64(self.traces.iter().map(|t| t.search_s).sum())
-    }
+fn traces_table(document: &Document) -> Table {
+    let table = Table::new()
+        .column("trace")
+        .number("block accesses")
+        .number("distinct data")
+        .number("all in DRAM")
+        .number("single, pyramidal, not: write-through")
+        .number("write-back")
+        .number("search");
+    document.traces.iter().fold(table, |table, t| {
+        let shares = |policy: usize| {
+            t.policies.get(policy).map_or_else(String::new, |s| classes(s).join(", "))
+        };
+        table.row([
+            t.trace.clone(),
+            count(t.accesses),
+            Unit::Bytes.show(t.footprint_bytes as f64),
+            Unit::Dollars.show(t.full_cost_usd),
+            shares(0),
+            shares(1),
+            format!("{:.2} s", t.search_s),
+        ])
+    })
 }
 
-/// The traces that a file of `--resume` has; none if it is not there.
-fn kept(file: &Path) -> Result<Vec<Studied>, CliError> {
-    let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(CliError::file("cannot read", file, error)),
+/// How far Cydonia is from the best (figure 3.6).
+fn excess(document: &Document) -> Figure {
+    let Some(last) = document.policies.last() else {
+        return Bars::new("Cydonia above exhaustive search", [""]).figure();
     };
-    let mut kept = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        match serde_json::from_str(line) {
-            Ok(studied) => kept.push(studied),
-            // A run that was ended while it wrote leaves half a line.
-            Err(_) if number + 1 == text.lines().count() && !text.ends_with('\n') => {}
-            Err(error) => {
-                let what = format_args!("{}, line {}: {error}", file.display(), number + 1);
-                return Err(CliError::usage(what)
-                    .kept("the file is as it was")
-                    .next("--resume names a file that --resume has written"));
-            }
-        }
-    }
-    Ok(kept)
+    let excess = |of: &OfPolicy, at: usize| of.combinations[at].summary.cydonia_excess;
+    let mut all: Vec<usize> = (0..last.combinations.len()).collect();
+    all.sort_by(|&a, &b| excess(last, a).total_cmp(&excess(last, b)));
+    let names = all.iter().map(|&at| last.combinations[at].name());
+    let bars = Bars::new("Cydonia above exhaustive search", names)
+        .axis(Axis::new("mean excess latency", Unit::Fraction))
+        .horizontal();
+    let bars = document.policies.iter().fold(bars, |bars, of| {
+        bars.series(of.policy.clone(), all.iter().map(|&at| excess(of, at)))
+    });
+    bars.figure().caption(format!(
+        "Mean over all budgets and traces, at most {} evaluations each.",
+        document.evaluations
+    ))
 }
 
-/// Adds a trace to the file of `--resume`.
-fn append(file: &Path, studied: &Studied) -> Result<(), CliError> {
-    use std::io::{Read, Seek, SeekFrom, Write};
-    let failed = |error| CliError::file("cannot write", file, error);
-    let mut line = serde_json::to_vec(studied)?;
-    line.push(b'\n');
-    let mut options = std::fs::OpenOptions::new();
-    let mut out =
-        options.read(true).write(true).create(true).truncate(false).open(file).map_err(failed)?;
-    // Half a line of a run that was ended is written over.
-    let mut text = Vec::new();
-    out.read_to_end(&mut text).map_err(failed)?;
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    out.set_len(whole as u64).map_err(failed)?;
-    out.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
-    out.write_all(&line).and_then(|()| out.sync_data()).map_err(failed)
+/// By combination.
+fn table(of: &OfPolicy) -> Table {
+    let table = Table::new()
+        .column("combination")
+        .number("single")
+        .number("pyramidal")
+        .number("non-pyramidal")
+        .number("faster, pyramidal")
+        .number("non-pyramidal")
+        .number("at most")
+        .number("Cydonia's excess")
+        .number("missed");
+    let optional = |share: Option<f64>| share.map_or_else(|| "-".into(), percent);
+    of.combinations.iter().fold(table, |table, combination| {
+        let s = &combination.summary;
+        let [single, pyramidal, other] = classes(s);
+        table.row([
+            combination.name(),
+            single,
+            pyramidal,
+            other,
+            optional(s.pyramidal_reduction),
+            optional(s.non_pyramidal_reduction),
+            percent(s.reduction_max),
+            percent(s.cydonia_excess),
+            format!("{} of {}", count(s.cydonia_missed), count(s.two_tiers())),
+        ])
+    })
+}
+
+fn sentence(of: &OfPolicy) -> String {
+    let s = &of.summary;
+    let [single, pyramidal, other] = classes(s);
+    format!(
+        "Of {} budgets a single tier is the best of {single}, pyramidal tiers of {pyramidal} \
+         and non-pyramidal ones of {other}. Cydonia's latency is {:.2} % above the best in the \
+         mean and {} at most; it misses {} of {} second tiers.",
+        count(s.points),
+        100.0 * s.cydonia_excess,
+        percent(s.cydonia_excess_max),
+        count(s.cydonia_missed),
+        count(s.two_tiers())
+    )
+}
+
+/// What two tiers gain (figure 3.5).
+fn gains(of: &OfPolicy) -> Figure {
+    let mut all: Vec<&OfCombination> = of.combinations.iter().collect();
+    let or_none = |share: Option<f64>| share.unwrap_or(f64::NAN);
+    let by = |c: &OfCombination| c.summary.non_pyramidal_reduction.unwrap_or(0.0);
+    all.sort_by(|a, b| by(a).total_cmp(&by(b)));
+    let gains = |of: fn(&StudySummary) -> Option<f64>| {
+        all.iter().map(move |c| or_none(of(&c.summary))).collect::<Vec<_>>()
+    };
+    Bars::new("Latency below a single tier of the same cost", all.iter().map(|c| c.name()))
+        .axis(Axis::new("mean reduction", Unit::Fraction))
+        .horizontal()
+        .series("pyramidal", gains(|s| s.pyramidal_reduction))
+        .series("non-pyramidal", gains(|s| s.non_pyramidal_reduction))
+        .figure()
+        .caption("Over the budgets and traces at which that shape is the fastest.")
+}
+
+/// Which class wins, by scaled budget (figure 3.4).
+fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
+    let labels = scaled.iter().map(|share| format!("{:.0} %", 100.0 * share));
+    let bars = Bars::new(combination.name(), labels)
+        .axis(Axis::new("share of traces", Unit::Fraction))
+        .stacked();
+    let bars = CLASSES.iter().fold(bars, |bars, &class| {
+        bars.series(class.name(), combination.winners.iter().map(|w| w.share(class)))
+    });
+    bars.figure().caption(
+        "Which shape is the fastest, by budget in percent of what DRAM for all data would cost.",
+    )
+}
+
+/// Shares of the three shapes.
+fn classes(s: &StudySummary) -> [String; 3] {
+    let share = |n: u64| percent(n as f64 / s.points.max(1) as f64);
+    [share(s.single), share(s.pyramidal), share(s.non_pyramidal)]
 }

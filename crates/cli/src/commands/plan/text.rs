@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use forebay_plan::{Choice, HitCounts, Metadata, Plan, Purchase, fastest};
+use forebay_analysis::plan::{Answer, Basis, Evaluate, Front, ParetoRow};
+use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
 use forebay_report::{Table, Unit};
 
-use super::answer::{Answer, Front, method_name, policy_name};
-use super::{Evaluate, Method};
+use super::Args;
 use crate::format::{count, percent};
 
 /// Plans of a front that the text shows, at most.
@@ -17,14 +17,20 @@ pub const SINGLE: &str = "one tier, same cost";
 const HITS: &str = "of an ideal LRU list; a flash log keeps fewer (docs/simulation.md), and \
                     --evaluate simulate counts them";
 
-impl Answer<'_> {
+/// An answer, and what of it the user wants to see.
+pub struct Shown<'a> {
+    pub args: &'a Args,
+    pub answer: &'a Answer,
+}
+
+impl Shown<'_> {
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        for (name, value) in self.facts() {
+        for (name, value) in facts(&self.answer.basis) {
             writeln!(out, "{name:<20} {value}")?;
         }
-        for plan in &self.plans {
+        for plan in &self.answer.plans {
             writeln!(out, "\n{}", self.budget_line(plan))?;
-            for backing in self.backings() {
+            for backing in self.answer.basis.backings() {
                 let table = self.choices_table(plan, backing);
                 if let Some(table) = table {
                     writeln!(out, "\nIn front of {backing}:\n{}", table.to_text().trim_end())?;
@@ -41,14 +47,15 @@ impl Answer<'_> {
                 }
             }
         }
-        for backing in self.backings() {
+        for backing in self.answer.basis.backings() {
             if self.args.sweep.is_some() {
                 let table = self.sweep_table(backing);
                 let table = table.to_text();
                 writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
             }
             if self.args.pareto {
-                let Some(front) = self.pareto.iter().find(|front| front.backing == backing) else {
+                let Some(front) = self.answer.pareto.iter().find(|front| front.backing == backing)
+                else {
                     continue;
                 };
                 let (table, shown, fastest) = self.pareto_table(front);
@@ -80,7 +87,7 @@ impl Answer<'_> {
             .number("mean latency")
             .number(SINGLE)
             .number("gained");
-        self.sweep.iter().fold(table, |table, plan| {
+        self.answer.sweep.iter().fold(table, |table, plan| {
             let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
             let Some(best) = best else { return table };
             table.row([
@@ -105,7 +112,7 @@ impl Answer<'_> {
             .number("drive writes/day")
             .number("flash writes/day");
         let mut there = 0;
-        let rows = self.rows_of(front, |points| {
+        let rows = self.answer.rows_of(front, |points| {
             let fastest: Vec<_> = fastest(points).collect();
             there = fastest.len();
             thinned(fastest, PARETO_ROWS)
@@ -116,7 +123,7 @@ impl Answer<'_> {
             let drive = row.drive_writes_per_day;
             table.row([
                 Unit::Dollars.show(row.cost_usd),
-                row.buy(),
+                buy(&row),
                 Unit::Micros.show(row.mean_latency_us),
                 Unit::Micros.show(row.p99_latency_us),
                 drive.map_or_else(|| "-".into(), |n| format!("{n:.2}")),
@@ -136,7 +143,7 @@ impl Answer<'_> {
         if worn.analytic_latency_us >= bought {
             return None;
         }
-        let limit = self.options.wear_max.unwrap_or(f64::INFINITY);
+        let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
             "Not bought: {}, {} for {}, which uses {} times the endurance that its maker rates it for \
              (--wear-max {limit} is the limit; none buys it).",
@@ -147,44 +154,8 @@ impl Answer<'_> {
         ))
     }
 
-    pub fn facts(&self) -> Vec<(String, String)> {
-        let p = self.profile;
-        let accesses = p.reads() + p.writes();
-        let block = self.options.cost.block_size;
-        let dram = self.catalogue.reference_device().map_or("memory", |d| d.name.as_str());
-        let shown = |blocks: u64| Unit::Bytes.show((blocks * block.bytes()) as f64);
-        let mut facts = vec![
-            ("requests".to_string(), count(p.requests())),
-            ("block accesses".into(), count(accesses)),
-            ("of these writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
-            ("distinct data".into(), shown(p.footprint_blocks())),
-            ("every reuse fits in".into(), shown(p.useful_blocks())),
-            (format!("all in {dram}"), Unit::Dollars.show(self.full_usd)),
-            ("write policy".into(), policy_name(self.args.policy).into()),
-            ("search".into(), method_name(self.args.method).into()),
-            ("hits".into(), HITS.into()),
-        ];
-        if let Some(limit) = self.options.wear_max {
-            let known = p.duration() > forebay_block::Nanos(0);
-            let text = match known {
-                true => format!("{limit} times its rated endurance, of the part that is bought"),
-                false => "not known: the trace has no times".to_owned(),
-            };
-            facts.push(("flash uses at most".into(), text));
-        }
-        if self.options.cost.metadata != Metadata::default() {
-            let bytes: Vec<String> = self.metadata_bytes().iter().map(u64::to_string).collect();
-            facts.push(("metadata by tier".into(), format!("{} B a block", bytes.join(", "))));
-        }
-        let rate = p.options().sample_rate;
-        if rate < 1.0 {
-            facts.push(("sampled".into(), percent(rate)));
-        }
-        facts
-    }
-
     fn how_judged(&self) -> &'static str {
-        match self.args.evaluate {
+        match self.answer.evaluate {
             Evaluate::Analytic => "judged by formulas",
             Evaluate::Simulate => "simulated",
             Evaluate::Replay => "replayed",
@@ -192,14 +163,16 @@ impl Answer<'_> {
     }
 
     pub fn budget_line(&self, plan: &Plan) -> String {
-        let share = plan.budget_usd / self.full_usd;
+        let share = plan.budget_usd / self.answer.basis.full_usd;
         format!(
             "Budget {}, {} of what all data would cost in DRAM; {} sizes {}{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
             count(plan.evaluations),
-            match self.args.method {
-                Method::Cydonia if self.args.evaluate != Evaluate::Analytic => self.how_judged(),
+            match self.answer.basis.options.method {
+                Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
+                    self.how_judged()
+                }
                 _ => "tried by formulas",
             },
             match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
@@ -237,6 +210,43 @@ impl Answer<'_> {
     }
 }
 
+/// The workload and how it is planned for.
+pub fn facts(basis: &Basis) -> Vec<(String, String)> {
+    let (p, options) = (&basis.profile, &basis.options);
+    let accesses = p.reads() + p.writes();
+    let block = options.cost.block_size;
+    let dram = basis.catalogue.reference_device().map_or("memory", |d| d.name.as_str());
+    let shown = |blocks: u64| Unit::Bytes.show((blocks * block.bytes()) as f64);
+    let mut facts = vec![
+        ("requests".to_string(), count(p.requests())),
+        ("block accesses".into(), count(accesses)),
+        ("of these writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
+        ("distinct data".into(), shown(p.footprint_blocks())),
+        ("every reuse fits in".into(), shown(p.useful_blocks())),
+        (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),
+        ("write policy".into(), options.policy.name().into()),
+        ("search".into(), options.method.name().into()),
+        ("hits".into(), HITS.into()),
+    ];
+    if let Some(limit) = options.wear_max {
+        let known = p.duration() > forebay_block::Nanos(0);
+        let text = match known {
+            true => format!("{limit} times its rated endurance, of the part that is bought"),
+            false => "not known: the trace has no times".to_owned(),
+        };
+        facts.push(("flash uses at most".into(), text));
+    }
+    if options.cost.metadata != Metadata::default() {
+        let bytes: Vec<String> = basis.metadata_bytes().iter().map(u64::to_string).collect();
+        facts.push(("metadata by tier".into(), format!("{} B a block", bytes.join(", "))));
+    }
+    let rate = p.options().sample_rate;
+    if rate < 1.0 {
+        facts.push(("sampled".into(), percent(rate)));
+    }
+    facts
+}
+
 fn row(choice: &Choice) -> [String; 11] {
     let p = &choice.purchase;
     let bought = p.hit_ratio.iter().zip(&p.tiers).filter(|(_, tier)| tier.bytes > 0);
@@ -260,6 +270,11 @@ fn row(choice: &Choice) -> [String; 11] {
 /// Of the rated endurance, as a multiple: `0.35`, `3,400`.
 pub fn times(used: f64) -> String {
     if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
+}
+
+/// What is bought.
+fn buy(row: &ParetoRow<'_>) -> String {
+    tier_names(row.tiers.iter().map(|t| (t.device, t.bytes)))
 }
 
 /// At most `most` of `points`, evenly spaced by their place, the first and the last among them.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forebay_analysis::{Columns, Meter, Observer, Unit};
 use forebay_replay::{
     Finished, Hooks, Interval, Machine, RealRun, TargetInfo, VerifyResult, Written,
 };
@@ -13,8 +14,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::count;
 use crate::output::OutputArgs;
-use crate::progress::Unit;
-use crate::rows::Rows;
+use crate::rows::write_parquet;
 
 /// A run as it is reported.
 #[derive(Serialize)]
@@ -117,10 +117,10 @@ impl Answer {
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
         if let Some(path) = &output.parquet {
-            row(&document).write(path)?;
+            write_parquet(path, &row(&document))?;
         }
         if let Some(path) = intervals {
-            interval_rows(&document.result.intervals).write(path)?;
+            write_parquet(path, &interval_rows(&document.result.intervals))?;
         }
         if let Some(path) = &output.html {
             super::pictures::report(&document).write_html(path)?;
@@ -140,7 +140,7 @@ fn read_back(
 ) -> Result<VerifyResult, CliError> {
     let progress = ctx.progress("reading back", Unit::Bytes, Some(written.bytes()));
     let clock = opened.clock;
-    let hooks = Hooks { stop: &ctx.interrupt_flag(), progress: &|bytes| progress.inc(bytes) };
+    let hooks = Hooks { stop: ctx.stop_flag(), progress: &|bytes| progress.inc(bytes) };
     Ok(written.verify(opened.first(), &clock, hooks)?)
 }
 
@@ -188,11 +188,11 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
 }
 
 /// The run as one row.
-fn row(document: &Document) -> Rows {
+fn row(document: &Document) -> Columns {
     use std::iter::once;
     let r = &document.result;
     let run = &r.run;
-    let mut rows = Rows::default()
+    let mut rows = Columns::default()
         .texts("trace", once(document.trace.name.as_str()))
         .texts("trace_xxh3", once(document.trace.xxh3.as_str()))
         .texts("target", once(document.target.kind))
@@ -255,7 +255,7 @@ latency_columns!(
     LATENESS_COLUMNS = "lateness"
 );
 
-fn latencies(rows: Rows, names: [&'static str; 7], l: &Latency) -> Rows {
+fn latencies(rows: Columns, names: [&'static str; 7], l: &Latency) -> Columns {
     names
         .into_iter()
         .zip(l.values())
@@ -263,7 +263,7 @@ fn latencies(rows: Rows, names: [&'static str; 7], l: &Latency) -> Rows {
 }
 
 /// The same columns, null where there is nothing to measure.
-fn maybe_latencies(rows: Rows, names: [&'static str; 7], l: Option<&Latency>) -> Rows {
+fn maybe_latencies(rows: Columns, names: [&'static str; 7], l: Option<&Latency>) -> Columns {
     let values = l.map(Latency::values);
     let value = |at: usize| values.as_ref().map(|values| values[at]);
     names
@@ -272,9 +272,9 @@ fn maybe_latencies(rows: Rows, names: [&'static str; 7], l: Option<&Latency>) ->
         .fold(rows, |rows, (at, name)| rows.optional_reals(name, std::iter::once(value(at))))
 }
 
-fn interval_rows(intervals: &[Interval]) -> Rows {
+fn interval_rows(intervals: &[Interval]) -> Columns {
     let each = || intervals.iter();
-    Rows::default()
+    Columns::default()
         .reals("start_s", each().map(|i| i.start_s))
         .reals("length_s", each().map(|i| i.length_s))
         .integers("requests", each().map(|i| i.requests))

@@ -1,10 +1,11 @@
 //! How a cache is divided: the share of each volume, compared with other divisions.
 
+use forebay_analysis::partition::VolumeCurves;
 use forebay_report::{Section, Table, Unit};
 use serde_json::Value;
 
 use super::{Document, elements, number, text};
-use crate::commands::partition::pictures::{Compared, VolumeCurves, compared_of, shares_of, why};
+use crate::commands::partition::pictures::{Compared, compared_of, shares_of, why};
 use crate::commands::partition::text::label;
 use crate::error::CliError;
 use crate::format::{count, percent};

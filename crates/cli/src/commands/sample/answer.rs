@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forebay_analysis::Columns;
 use forebay_trace::{FeatureError, SampleSpec};
 use serde::{Deserialize, Serialize};
 
 use super::measure::{HitRatioError, Measured};
 use super::{Args, PLAIN_BITS};
-use crate::rows::Rows;
 
 /// The answer.
 pub struct Answer {
@@ -194,11 +194,11 @@ impl Answer {
     }
 
     /// Every feature of every sample.
-    pub fn rows(&self) -> Rows {
+    pub fn rows(&self) -> Columns {
         let rows: Vec<(&str, &FeatureError)> = (self.samples.iter())
             .flat_map(|s| s.features.iter().chain(&s.quantiles).map(|f| (s.output.as_str(), f)))
             .collect();
-        Rows::default()
+        Columns::default()
             .texts("sample", rows.iter().map(|r| r.0))
             .texts("feature", rows.iter().map(|r| r.1.name.as_str()))
             .reals("full", rows.iter().map(|r| r.1.full))

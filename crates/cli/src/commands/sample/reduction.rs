@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forebay_analysis::{Meter, Unit};
 use forebay_block::Nanos;
 use forebay_trace::{
     Batch, Filter, ParquetTraceWriter, Reduction, RegionSet, RegionTable, reduce as remove,
@@ -12,7 +13,6 @@ use super::each_part;
 use super::measure::{Measure, Measured};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::progress::Unit;
 
 /// Lengths of the reduction at which hit ratios are looked at, too.
 const CHECKPOINTS: usize = 16;

@@ -1,8 +1,10 @@
 //! The same cache with one replacement policy after another.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_analysis::{Meter, Observer, Unit as Counted, parallel};
 use forebay_block::Request;
 use forebay_config::{Config, ReplacementPolicy, Size};
 use forebay_replacement::Kind;
@@ -16,8 +18,8 @@ use super::{Answer, Args, Times, cpu_time, document, measure, names, refused, sh
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent};
-use crate::parallel;
-use crate::progress::{Counter, Unit as Counted};
+use crate::progress::Progress;
+use crate::rows::write_parquet;
 
 /// Requests that a simulation gets at a time.
 const CHUNK: usize = 1 << 14;
@@ -57,15 +59,15 @@ pub fn run(args: &Args, config: &Config, ctx: &Context) -> Result<(), CliError> 
     };
     let total = (args.policies.len() * compared.requests.len()) as u64;
     let progress = ctx.progress("simulating", Counted::Count, Some(total));
-    let counter = progress.counter();
     let answers = parallel::map(&args.policies, |&policy| {
-        Ok((policy.name(), compared.simulate(policy, &counter, ctx)?))
+        let answer = compared.simulate(policy, &progress, ctx)?;
+        Ok::<_, CliError>((policy.name(), answer))
     })?;
     progress.finish();
     times.tell(args, ctx);
     let answers: Vec<(&str, &Answer)> = answers.iter().map(|(name, a)| (*name, a)).collect();
     if let Some(path) = &args.output.parquet {
-        show::rows(&answers).write(path)?;
+        write_parquet(path, &show::rows(&answers))?;
     }
     if let Some(path) = &args.output.html {
         report(&compared, &answers).write_html(path)?;
@@ -107,7 +109,7 @@ impl Compared<'_> {
     fn simulate(
         &self,
         policy: ReplacementPolicy,
-        counter: &Counter,
+        progress: &Progress,
         ctx: &Context,
     ) -> Result<Answer, CliError> {
         let mut config = self.config.clone();
@@ -119,12 +121,12 @@ impl Compared<'_> {
         let defaults = self.args.defaults();
         let scenario = Scenario::new(&config, &self.volumes, &defaults).map_err(refused)?;
         let mut simulation = Simulation::new(&scenario, &self.args.options()).map_err(refused)?;
-        simulation.stop_when(ctx.interrupt_flag());
+        simulation.stop_when(Arc::clone(ctx.stop_flag()));
         let (started, cpu) = (Instant::now(), cpu_time());
         for requests in self.requests.chunks(CHUNK) {
             ctx.check()?;
             simulation.add_all(requests.iter().copied())?;
-            counter.inc(requests.len() as u64);
+            progress.inc(requests.len() as u64);
         }
         Ok(Answer {
             result: simulation.finish()?,

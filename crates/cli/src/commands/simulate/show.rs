@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use forebay_analysis::Columns;
 use forebay_config::Size;
 use forebay_report::{Table, Unit};
 use forebay_results::{Latency, ReadWrite};
@@ -9,7 +10,6 @@ use forebay_simulate::Row;
 
 use super::Answer;
 use crate::format::{count, percent};
-use crate::rows::Rows;
 
 pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     for (name, value) in facts(answer) {
@@ -26,7 +26,7 @@ pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// The rows of one answer, or of several with the policy of each.
-pub fn rows(answers: &[(&str, &Answer)]) -> Rows {
+pub fn rows(answers: &[(&str, &Answer)]) -> Columns {
     let of_policies: Vec<(&str, &Row)> = answers
         .iter()
         .flat_map(|&(policy, answer)| answer.result.rows.iter().map(move |row| (policy, row)))
@@ -48,7 +48,7 @@ pub fn rows(answers: &[(&str, &Answer)]) -> Rows {
         ("backing_write_bytes", |r| r.backing_write_bytes),
         ("dirty_blocks", |r| r.dirty_blocks),
     ];
-    let mut table = Rows::default();
+    let mut table = Columns::default();
     if answers.iter().any(|(policy, _)| !policy.is_empty()) {
         table = table.texts("policy", of_policies.iter().map(|&(policy, _)| policy));
     }

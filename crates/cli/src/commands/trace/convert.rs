@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use forebay_analysis::Unit;
 use forebay_trace::{TraceReader, create};
 
 use super::{PROGRAM, WroteTrace, each_batch};
@@ -9,8 +10,7 @@ use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::check_files;
-use crate::progress::Unit;
-use crate::reading::{open_traces, options};
+use crate::reading::open_traces;
 
 /// Arguments of `forebay trace convert`.
 #[derive(clap::Args, Debug)]
@@ -38,7 +38,7 @@ pub struct Args {
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check_files([&args.output], &args.traces.traces)?;
-    let mut reader = open_traces(&args.traces, &options(&args.traces), ctx)?;
+    let mut reader = open_traces(&args.traces, ctx)?;
     let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use forebay_analysis::{Columns, Unit};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
@@ -13,9 +14,8 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
 use crate::output::OutputArgs;
-use crate::progress::Unit;
-use crate::reading::{open_traces, options};
-use crate::rows::Rows;
+use crate::reading::open_traces;
+use crate::rows::write_parquet;
 
 /// Arguments of `forebay trace info`.
 #[derive(clap::Args, Debug)]
@@ -39,7 +39,7 @@ const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 /// Counts and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
-    let mut reader = open_traces(&args.traces, &options(&args.traces), ctx)?;
+    let mut reader = open_traces(&args.traces, ctx)?;
     let mut collector = Collector::new(args.block_size);
     each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, reader| {
         collector.add(batch, reader.metadata().hashes.as_ref());
@@ -48,10 +48,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let info = collector.finish(&reader);
     if let Some(path) = &args.output.parquet {
         let features = &info.features.0;
-        Rows::default()
+        let rows = Columns::default()
             .texts("feature", features.iter().map(|(name, _)| name.as_str()))
-            .reals("value", features.iter().map(|(_, value)| *value))
-            .write(path)?;
+            .reals("value", features.iter().map(|(_, value)| *value));
+        write_parquet(path, &rows)?;
     }
     if let Some(path) = &args.output.html {
         report(&args, &info).write_html(path)?;

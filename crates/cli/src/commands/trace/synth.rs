@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use forebay_analysis::Unit;
 use forebay_trace::{Spec, Synth, TraceReader, create};
 
 use super::{PROGRAM, WroteTrace, each_batch};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::progress::Unit;
 
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use forebay_analysis::Columns;
 use forebay_config::Size;
 use forebay_report::{Axis, HeatMap, Lines, Report, Section, Unit};
 
 use super::{Answer, Point, Ratios};
 use crate::commands::mrc::Args;
 use crate::format::table;
-use crate::rows::Rows;
 
 /// For people.
 pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
@@ -54,10 +54,10 @@ pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// A row for each pair of sizes.
-pub fn rows(answer: &Answer) -> Rows {
+pub fn rows(answer: &Answer) -> Columns {
     let points = &answer.points;
     let real = |pick: fn(&Ratios) -> f64| points.iter().map(move |p| p.ratios.as_ref().map(pick));
-    Rows::default()
+    Columns::default()
         .integers("memory_bytes", points.iter().map(|p| p.size_bytes))
         .integers("flash_bytes", points.iter().map(|p| p.flash_bytes.unwrap_or(0)))
         .optional_reals("miss_ratio", real(|r| r.miss_ratio))

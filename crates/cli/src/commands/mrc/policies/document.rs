@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
+use forebay_analysis::Columns;
 use forebay_config::Size;
 use forebay_report::{Axis, Lines, Report, Section, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::format::{count, percent, table};
-use crate::rows::Rows;
 
 /// The answer.
 #[derive(Serialize, Deserialize)]
@@ -64,13 +64,13 @@ impl Document {
     }
 
     /// A row for each policy and size.
-    pub fn rows(&self) -> Rows {
+    pub fn rows(&self) -> Columns {
         let all: Vec<(&str, Point)> = self
             .policies
             .iter()
             .flat_map(|curve| curve.points.iter().map(|&point| (curve.policy.as_str(), point)))
             .collect();
-        Rows::default()
+        Columns::default()
             .texts("policy", all.iter().map(|row| row.0))
             .integers("size_blocks", all.iter().map(|row| row.1.size_blocks))
             .integers("size_bytes", all.iter().map(|row| row.1.size_bytes))

@@ -1,84 +1,95 @@
-//! What `forebay consolidate` answers: measured and predicted.
+//! What is measured and predicted of workloads in one cache.
 
 use std::ops::Range;
 
-use forebay_block::BlockSize;
+use forebay_block::{BlockSize, Nanos};
 use forebay_locality::{Phase, PhaseTree, SharedRecord};
 use forebay_plan::{Consolidation, Demand};
 
-use super::Args;
+use super::Question;
 use super::workloads::Workloads;
-use crate::context::Context;
-use crate::error::CliError;
-use crate::progress::Unit;
+use crate::{AnalysisError, Observer, Unit};
 
 /// The answer.
+#[derive(Debug)]
 pub struct Answer {
+    /// Size of a block.
     pub block_size: BlockSize,
+    /// The cache asked about.
     pub size_blocks: u64,
+    /// How often blocks move into the cache; none: as they are accessed.
     pub migration_period_s: Option<f64>,
+    /// Requests read.
     pub requests: u64,
+    /// Block accesses.
     pub accesses: u64,
+    /// As they were met.
     pub workloads: Vec<Workload>,
+    /// What they need together, and which wastes what another needs.
     pub consolidation: Consolidation,
     /// Of the merged trace, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
     /// The smallest shared cache in which each workload has, in its largest phase, the hits that
     /// its ERSS gives it alone.
     pub simulated_isolation_blocks: u64,
-    pub files: String,
 }
 
 /// One workload.
+#[derive(Debug)]
 pub struct Workload {
+    /// Its name.
     pub name: String,
+    /// Block accesses.
     pub accesses: u64,
+    /// Its phases.
     pub tree: PhaseTree,
     /// The phase that is provided for, by number.
     pub largest: usize,
+    /// What that phase demands.
     pub demand: Demand,
-    /// Of all its accesses: for itself in a cache of its ERSS, for itself in a cache of the size
-    /// asked about, and shared in that.
+    /// Of all its accesses, alone in a cache of its ERSS.
     pub miss_ratio_erss: f64,
+    /// Alone in a cache of the size asked about.
     pub miss_ratio_alone: f64,
+    /// In that cache with the others.
     pub miss_ratio_shared: f64,
-    /// Whether it fits in the cache by itself.
+    /// Whether it fits in the cache alone.
     pub fits_alone: bool,
     /// When each phase begins and ends, in seconds.
     pub times_s: Vec<Range<f64>>,
 }
 
 impl Workload {
+    /// The phase that is provided for.
     pub fn phase(&self) -> &Phase {
         &self.tree.phases[self.largest]
     }
 }
 
 impl Answer {
-    pub fn new(
-        args: &Args,
-        workloads: &Workloads,
+    pub(super) fn new(
+        question: &Question,
+        workloads: &Workloads<'_>,
         requests: u64,
         record: SharedRecord,
-        ctx: &Context,
-    ) -> Result<Self, CliError> {
+        observer: &dyn Observer,
+    ) -> Result<Self, AnalysisError> {
         if record.accesses() == 0 {
-            let what = "there is not one read or write to measure";
-            return Err(CliError::failed(what).kept("nothing was written"));
+            return Err(AnalysisError::NoAccesses);
         }
-        let (options, size) = (args.phases(), args.size_blocks());
+        let (options, size) = (question.phases, question.size_blocks);
         let total = record.workloads.len() as u64 + u64::from(record.all().is_some());
-        let progress = ctx.progress("looking for phases", Unit::Count, Some(total));
+        let meter = observer.begin("looking for phases", Unit::Count, Some(total));
         let mut trees = Vec::new();
         for (own, done) in record.workloads.iter().zip(1..) {
-            ctx.check()?;
+            observer.check()?;
             trees.push(PhaseTree::new(own, &options));
-            progress.set(done);
+            meter.set(done);
         }
         // Where only one has accessed anything, it is all there is to merge.
         let needs = trees.iter().map(|tree| tree.largest().erss_blocks).max().unwrap_or(0);
         let merged = record.all().map_or(needs, |all| PhaseTree::erss_blocks(all, &options));
-        progress.finish();
+        drop(meter);
         let whole: Vec<_> = record.workloads.iter().map(|w| 0..w.accesses()).collect();
         let shared = record.shared(&whole);
         let spans: Vec<_> = trees.iter().map(|t| t.largest().span.clone()).collect();
@@ -91,7 +102,7 @@ impl Answer {
             let hits = record.alone(number, phase.span.clone()).hits(phase.erss_blocks);
             let isolated = in_phase[number].size_for_hits(hits);
             // A block that a workload alone has in its cache is in the shared one too, deeper.
-            let isolated = isolated.ok_or_else(|| CliError::failed("hits were lost in merging"))?;
+            let isolated = isolated.ok_or(AnalysisError::HitsLost)?;
             simulated_isolation_blocks = simulated_isolation_blocks.max(isolated);
             let alone = record.alone(number, whole[number].clone());
             let misses = |hits: u64| match own.accesses() {
@@ -106,7 +117,7 @@ impl Answer {
             answered.push(Workload {
                 name: workloads.names()[number].clone(),
                 accesses: own.accesses(),
-                demand: demand(phase, args.marginal),
+                demand: demand(phase, question.marginal),
                 miss_ratio_erss: misses(alone.hits(phase.erss_blocks)),
                 miss_ratio_alone: misses(alone.hits(size)),
                 miss_ratio_shared: misses(shared[number].hits(size)),
@@ -116,21 +127,20 @@ impl Answer {
                 tree,
             });
         }
-        let files = args.traces.traces.iter().map(|path| path.display().to_string());
         Ok(Self {
-            block_size: args.block_size,
+            block_size: question.block_size,
             size_blocks: size,
-            migration_period_s: args.migration_period.map(|p| p.nanos().as_secs_f64()),
+            migration_period_s: question.migration_period.map(Nanos::as_secs_f64),
             requests,
             accesses: record.accesses(),
             consolidation: Consolidation::new(answered.iter().map(|w| w.demand).collect()),
             workloads: answered,
             simulated_blocks: merged,
             simulated_isolation_blocks,
-            files: files.collect::<Vec<_>>().join(", "),
         })
     }
 
+    /// Whether they fit, by the prediction.
     pub fn is_isolated(&self) -> bool {
         self.consolidation.is_isolated(self.size_blocks)
     }
@@ -151,42 +161,14 @@ impl Answer {
         pairs
     }
 
-    /// A number of blocks as people read sizes.
-    pub fn size(&self, blocks: u64) -> String {
-        let bytes = blocks * self.block_size.bytes();
-        forebay_report::Unit::Bytes.show(bytes as f64)
-    }
-
-    /// What the user should know of the assumptions.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let [only] = &self.workloads[..] {
-            notes.push(format!(
-                "{} is one workload, which nothing shares the cache with: this is about its phases",
-                only.name
-            ));
-        }
-        let empty = self.workloads.iter().filter(|w| w.accesses == 0).map(|w| w.name.as_str());
-        let empty: Vec<&str> = empty.collect();
-        if !empty.is_empty() {
-            notes.push(format!("not one read or write by {}", empty.join(", ")));
-        }
-        let untimed = self.workloads.iter().all(|w| w.times_s[0].end == 0.0);
-        if self.workloads.len() > 1 && untimed {
-            let each = "the traces tell no times: each begins when the one before has ended";
-            notes.push(each.to_string());
-        } else if let Some(lonely) = self.lonely() {
-            notes.push(format!(
-                "{} never runs while another does, so that they do nothing to one another: give \
-                 --start-together if that is not what you ask about",
-                lonely.name
-            ));
-        }
-        notes
+    /// Whether there are several workloads whose traces tell no times: each then begins when the
+    /// one before has ended.
+    pub fn is_untimed(&self) -> bool {
+        self.workloads.len() > 1 && self.workloads.iter().all(|w| w.times_s[0].end == 0.0)
     }
 
     /// A workload that runs at no time at which another one does.
-    fn lonely(&self) -> Option<&Workload> {
+    pub fn lonely(&self) -> Option<&Workload> {
         let time = |w: &Workload| w.times_s[0].clone();
         let meet = |a: &Workload, b: &Workload| {
             time(a).start <= time(b).end && time(b).start <= time(a).end

@@ -3,19 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-use clap::ValueEnum;
 use forebay_block::Volume;
 use forebay_trace::{Metadata, stem};
 
-use crate::args::TraceArgs;
-use crate::error::CliError;
+use crate::{AnalysisError, Traces};
 
 /// What a workload is.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Each file, whatever volumes it has
+    /// Each file, whatever volumes it has.
     File,
-    /// Each volume, in whatever files it occurs
+    /// Each volume, in whatever files it occurs.
     Volume,
 }
 
@@ -51,10 +49,10 @@ pub struct Workloads<'a> {
 
 impl<'a> Workloads<'a> {
     /// Files and groups are known before anything is read; volumes are not.
-    pub fn new(traces: &TraceArgs, by: By, groups: &'a [Group]) -> Self {
+    pub fn new(traces: &Traces, by: By, groups: &'a [Group]) -> Self {
         let mut names: Vec<String> = groups.iter().map(|g| g.name.clone()).collect();
         if by == By::File {
-            names = traces.traces.iter().map(|path| stem(path)).collect();
+            names = traces.files.iter().map(|path| stem(path)).collect();
         }
         let mut workloads = Self { by, groups, names: Vec::new(), of_volume: BTreeMap::new() };
         for name in names {
@@ -88,7 +86,7 @@ impl<'a> Workloads<'a> {
     }
 
     /// Refuses groups of volumes that there are not, or that are in two of them.
-    pub fn check_groups(&self, metadata: &Metadata) -> Result<(), CliError> {
+    pub fn check_groups(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         let known = |wanted: &String| {
             let mut volumes = metadata.volumes.iter().enumerate();
             volumes.any(|(n, v)| v.name == *wanted || n.to_string() == *wanted)
@@ -97,23 +95,20 @@ impl<'a> Workloads<'a> {
         let Some(missing) = named.into_iter().find(|volume| !known(volume)) else {
             return self.check_apart(metadata);
         };
-        let names: Vec<&str> = metadata.volumes.iter().map(|v| v.name.as_str()).take(20).collect();
-        let what = format!("--group: there is no volume `{missing}`");
-        Err(CliError::usage(what)
-            .kept("nothing was written")
-            .next(format!("the trace has {}", names.join(", "))))
+        let known = metadata.volumes.iter().map(|v| v.name.clone()).collect();
+        Err(AnalysisError::NoGroupVolume { name: missing.clone(), known })
     }
 
     /// Refuses a volume that one group has by its name and another by its number.
-    fn check_apart(&self, metadata: &Metadata) -> Result<(), CliError> {
+    fn check_apart(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         for (number, volume) in metadata.volumes.iter().enumerate() {
             let mut having = self.groups.iter().filter(|g| g.has(number, &volume.name));
             if let (Some(one), Some(other)) = (having.next(), having.next()) {
-                let what = format!(
-                    "--group: volume `{}`, which is number {number}, is in both `{}` and `{}`",
-                    volume.name, one.name, other.name
-                );
-                return Err(CliError::usage(what).kept("nothing was written"));
+                return Err(AnalysisError::InTwoGroups {
+                    volume: volume.name.clone(),
+                    number,
+                    groups: [one.name.clone(), other.name.clone()],
+                });
             }
         }
         Ok(())
@@ -129,27 +124,23 @@ impl<'a> Workloads<'a> {
 }
 
 /// Refuses two groups of one name, and a volume that is named twice.
-pub fn check_names(groups: &[Group]) -> Result<(), CliError> {
-    let refuse = |what: String| Err(CliError::usage(what).kept("nothing was read"));
+pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
+    let refuse = |what: String| Err(AnalysisError::Groups(what));
     let mut names = BTreeSet::new();
     let mut volumes: BTreeMap<&str, &str> = BTreeMap::new();
     for group in groups {
         let name = group.name.as_str();
         if !names.insert(name) {
-            return refuse(format!(
-                "--group: `{name}` is given twice; name all its volumes in one"
-            ));
+            return refuse(format!("`{name}` is given twice; name all its volumes in one"));
         }
         for volume in &group.volumes {
             match volumes.insert(volume, name) {
                 None => {}
                 Some(other) if other == name => {
-                    return refuse(format!("--group: `{name}` has volume `{volume}` twice"));
+                    return refuse(format!("`{name}` has volume `{volume}` twice"));
                 }
                 Some(other) => {
-                    return refuse(format!(
-                        "--group: volume `{volume}` is in both `{other}` and `{name}`"
-                    ));
+                    return refuse(format!("volume `{volume}` is in both `{other}` and `{name}`"));
                 }
             }
         }
@@ -178,14 +169,8 @@ mod tests {
 
     #[test]
     fn workloads_of_one_name_are_told_apart() {
-        let traces = TraceArgs {
-            traces: ["a/x.csv", "b/x.csv", "y.csv"].map(Into::into).to_vec(),
-            format: None,
-            volumes: Vec::new(),
-            limit: None,
-            skip_bad_lines: false,
-            follow_gaps: false,
-        };
+        let files = ["a/x.csv", "b/x.csv", "y.csv"].map(Into::into).to_vec();
+        let traces = Traces { files, ..Traces::default() };
         assert_eq!(Workloads::new(&traces, By::File, &[]).names(), ["x", "x#2", "y"]);
     }
 }

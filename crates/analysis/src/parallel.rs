@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::error::CliError;
-
 /// What `work` makes of each job, in the order of the jobs. After a failure no other job begins.
-pub fn map<J: Sync, T: Send>(
+///
+/// # Errors
+/// The failure of the first job, in their order, that has failed.
+pub fn map<J: Sync, T: Send, E: Send>(
     jobs: &[J],
-    work: impl Fn(&J) -> Result<T, CliError> + Sync,
-) -> Result<Vec<T>, CliError> {
+    work: impl Fn(&J) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<T, CliError>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<(usize, Result<T, E>)>> = Mutex::new(Vec::new());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -41,9 +42,10 @@ mod tests {
     #[test]
     fn results_stand_in_the_order_of_the_jobs_and_a_failure_is_the_answer() {
         let jobs: Vec<u32> = (0..100).collect();
-        assert_eq!(map(&jobs, |n| Ok(n * 2)).unwrap(), (0..200).step_by(2).collect::<Vec<_>>());
-        let error = map(&jobs, |&n| if n == 7 { Err(CliError::failed("seven")) } else { Ok(n) });
-        assert!(error.unwrap_err().to_string().contains("seven"));
-        assert!(map(&[0; 0], |&n: &i32| Ok(n)).unwrap().is_empty());
+        let double = |n: &u32| Ok::<_, String>(n * 2);
+        assert_eq!(map(&jobs, double).unwrap(), (0..200).step_by(2).collect::<Vec<_>>());
+        let error = map(&jobs, |&n| if n == 7 { Err("seven") } else { Ok(n) });
+        assert_eq!(error.unwrap_err(), "seven");
+        assert!(map(&[0; 0], |&n: &i32| Ok::<_, String>(n)).unwrap().is_empty());
     }
 }

@@ -9,20 +9,21 @@
 //! top.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use forebay_block::{Op, Request, Volume};
 use forebay_config::Config;
-use forebay_plan::BoxError;
 use forebay_plan::partition::{ByPlace, Measured, Outcome, Place, Sizes, VolumeModel};
+use forebay_plan::{BoxError, WritePolicy};
 use forebay_simulate::{
     Defaults, FlashDevice, Options, Pacing, Scenario, Simulation, TracedVolume,
 };
 
-use super::answer::Known;
+use super::Question;
 use super::devices::Profiles;
-use super::source::Source;
-use super::{Args, Policy};
-use crate::context::Context;
+use super::volumes::Known;
+use crate::Observer;
+use crate::kept::Kept;
 
 /// Blocks in memory of a volume that has no memory, or little: what is on its way.
 pub const TRANSIT_BLOCKS: u64 = 16;
@@ -39,10 +40,10 @@ const SPARE_CELLS_MIN: u64 = 192;
 const SPARE_FRAMES_PER_BLOCK: u64 = 8;
 
 /// Simulates divisions, reading the traces anew each time.
-pub struct Simulator<'a> {
-    pub args: &'a Args,
-    pub ctx: &'a Context,
-    pub source: &'a Source<'a>,
+pub(super) struct Simulator<'a> {
+    pub question: &'a Question,
+    pub observer: &'a dyn Observer,
+    pub kept: &'a Kept,
     pub known: &'a Known,
     pub profiles: &'a Profiles,
     /// Devices alone: requests per second where they cannot be measured.
@@ -58,15 +59,13 @@ impl Simulator<'_> {
 
     /// One cache for all volumes.
     pub fn shared(&self, label: &str) -> Result<Vec<Measured>, BoxError> {
-        let sizes =
-            Sizes { dram_bytes: self.args.dram.bytes(), flash_bytes: self.args.flash.bytes() };
-        self.run(label, vec![((0..self.known.volumes.len()).collect(), sizes)])
+        self.run(label, vec![((0..self.known.volumes.len()).collect(), self.question.sizes)])
     }
 
     fn pacing(&self) -> Pacing {
-        match self.args.queue_depth() {
+        match self.question.queue_depth {
             Some(queue_depth) => Pacing::ClosedLoop { queue_depth },
-            None => Pacing::OpenLoop { rate: self.args.evaluating.rate.unwrap_or(1.0) },
+            None => Pacing::OpenLoop { rate: self.question.rate },
         }
     }
 
@@ -76,11 +75,13 @@ impl Simulator<'_> {
         caches: Vec<(Vec<usize>, Sizes)>,
     ) -> Result<Vec<Measured>, BoxError> {
         let pacing = self.pacing();
-        let seed = self.args.searching.seed;
+        let seed = self.question.seed;
         let flash = match pacing {
-            Pacing::OpenLoop { .. } => {
-                Some(FlashDevice::new(&self.profiles.flash, self.args.flash.bytes().max(1), seed))
-            }
+            Pacing::OpenLoop { .. } => Some(FlashDevice::new(
+                &self.profiles.flash,
+                self.question.sizes.flash_bytes.max(1),
+                seed,
+            )),
             _ => None,
         };
         let volumes = self.known.volumes.len();
@@ -103,10 +104,10 @@ impl Simulator<'_> {
                 &scenario,
                 Options { pacing, seed, ..Options::default() },
                 flash.as_ref(),
-                self.ctx,
+                self.observer,
             )?);
         }
-        self.source.each(self.ctx, label, |request| {
+        self.kept.each(self.observer, label, |request| {
             let Some(volume) = self.known.index(request.volume) else { return Ok(()) };
             if flash.is_some() {
                 running.iter_mut().for_each(|cache| cache.timed.advance_to(request.time));
@@ -129,7 +130,7 @@ impl Simulator<'_> {
 
     /// A cache with room for as many blocks as `sizes` hold.
     fn scenario(&self, members: &[usize], sizes: Sizes) -> Result<Scenario, BoxError> {
-        let block = self.args.block_size.bytes();
+        let block = self.question.block_size.bytes();
         let all = (sizes.dram_bytes + sizes.flash_bytes) / block;
         let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
         let flash = all.saturating_sub(dram);
@@ -137,8 +138,8 @@ impl Simulator<'_> {
         let batch = (flash / BATCHES_MIN).clamp(16, 128);
         let mut text = format!("[cache]\nblock_size = {block}\n");
         // Nobody writes back from no cache at all.
-        if self.args.policy == Policy::WriteBack && all > 0 {
-            let by_memory = self.args.dram.bytes() > 0 || flash == 0;
+        if self.question.policy == WritePolicy::WriteBack && all > 0 {
+            let by_memory = self.question.sizes.dram_bytes > 0 || flash == 0;
             let by = if by_memory { "dram" } else { "flash" };
             write!(text, "write_policy = 'write-back'\nacknowledge = '{by}'\n")?;
         } else {
@@ -191,14 +192,14 @@ impl Running {
         scenario: &Scenario,
         options: Options,
         flash: Option<&FlashDevice>,
-        ctx: &Context,
+        observer: &dyn Observer,
     ) -> Result<Self, BoxError> {
         let without_time = Options { pacing: Pacing::Untimed, ..options.clone() };
         let mut timed = Simulation::with_flash(scenario, &options, flash)?;
         timed.keep_answers();
-        timed.stop_when(ctx.interrupt_flag());
+        timed.stop_when(Arc::clone(observer.stop_flag()));
         let mut untimed = Simulation::new(scenario, &without_time)?;
-        untimed.stop_when(ctx.interrupt_flag());
+        untimed.stop_when(Arc::clone(observer.stop_flag()));
         Ok(Self { untimed, timed, kinds: Vec::new() })
     }
 

@@ -16,71 +16,66 @@ use forebay_replay::{
 };
 use forebay_trace::open_all;
 
-use super::tiers::{judged, label, sized};
-use super::{Args, Evaluate};
-use crate::args::{TraceArgs, load_config};
-use crate::context::Context;
-use crate::error::CliError;
-use crate::format::count;
-use crate::progress::Unit;
-use crate::reading::options;
+use super::cache::{judged, label, sized};
+use crate::{AnalysisError, Note, Observer, Traces, Unit};
 
 /// The volumes of created files end at a multiple of this.
 const VOLUME_STEP: u64 = 1 << 20;
 
-/// The configuration that a replay is of, checked before a trace is read.
-///
-/// # Errors
-/// If the command line does not say which devices a replay is on, or may not be.
-pub fn configuration(
-    args: &Args,
-    catalogue: &Catalogue,
-    combinations: &[Combination],
-) -> Result<Config, CliError> {
-    debug_assert_eq!(args.evaluate, Evaluate::Replay);
-    let Some(file) = &args.config else {
-        let what = "--evaluate replay needs --config FILE, which names the files or devices of \
-                    the flash tier and of the volumes";
-        return Err(
-            CliError::usage(what).next("`[flash]` and `[[volume]]` of docs/configuration.md")
-        );
-    };
-    let [combination] = combinations else {
-        let what = "a replay is on the devices of --config, so it can judge one combination only";
-        return Err(CliError::usage(what).next("name what they are: --tiers and one --backing"));
-    };
-    if combination.tiers.len() > 2 {
-        return Err(CliError::usage("the cache that is replayed against has two tiers at most"));
-    }
-    let first = catalogue.device(&combination.tiers[0]).map_err(CliError::usage)?;
-    if first.kind != DeviceKind::Dram {
-        let name = &first.name;
-        let what = format_args!("tier 1 of a replay is this machine's memory, which {name} is not");
-        return Err(CliError::usage(what).next("--evaluate simulate takes any device for tier 1"));
-    }
-    let mut config = load_config(file)?;
-    config.check_volumes().map_err(CliError::usage)?;
-    if combination.tiers.len() == 2 && config.flash.is_none() {
-        let what = format_args!("{} has no [flash] for the second tier", file.display());
-        return Err(CliError::usage(what));
-    }
-    if combination.tiers.len() == 1 {
-        config.flash = None;
-    }
-    let there: Vec<&Path> = paths(&config).into_iter().filter(|path| path.exists()).collect();
-    let other = config.volume.iter().find(|v| v.backing.contains("://"));
-    let at_stake = there
-        .first()
-        .map(|path| path.display().to_string())
-        .or_else(|| other.map(|v| v.backing.clone()));
-    match at_stake {
-        Some(name) if !args.write => {
-            let what = format_args!("{name} is there already, and a replay destroys what is on it");
-            Err(CliError::usage(what)
-                .kept("nothing was opened")
-                .next("--write allows that; files that are not there are created and removed"))
+/// The cache that a plan is replayed against: its sizes and write policy are the plan's.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The files and devices of the flash tier and of the volumes, which stand for those of the
+    /// combination.
+    pub config: Config,
+    /// Requests in flight.
+    pub queue_depth: u32,
+    /// Whether what is on files and devices that are there already may be destroyed. Files that
+    /// are not there are created and removed.
+    pub overwrite: bool,
+}
+
+impl Replay {
+    /// Refuses devices that are not those of the one combination, or are not to be written.
+    pub(super) fn check(
+        &self,
+        catalogue: &Catalogue,
+        combinations: &[Combination],
+    ) -> Result<(), AnalysisError> {
+        let [combination] = combinations else {
+            return Err(AnalysisError::SeveralCombinations);
+        };
+        if combination.tiers.len() > 2 {
+            return Err(AnalysisError::TooManyTiers);
         }
-        _ => Ok(config),
+        let first = catalogue.device(&combination.tiers[0])?;
+        if first.kind != DeviceKind::Dram {
+            return Err(AnalysisError::NotMemory(first.name.clone()));
+        }
+        self.config.check_volumes()?;
+        if combination.tiers.len() == 2 && self.config.flash.is_none() {
+            return Err(AnalysisError::NoFlash);
+        }
+        let config = self.config_of(combination);
+        let there: Vec<&Path> = paths(&config).into_iter().filter(|path| path.exists()).collect();
+        let other = config.volume.iter().find(|v| v.backing.contains("://"));
+        let at_stake = there
+            .first()
+            .map(|path| path.display().to_string())
+            .or_else(|| other.map(|v| v.backing.clone()));
+        match at_stake {
+            Some(name) if !self.overwrite => Err(AnalysisError::WouldDestroy(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The configuration, without a flash tier where the combination has none.
+    pub(super) fn config_of(&self, combination: &Combination) -> Config {
+        let mut config = self.config.clone();
+        if combination.tiers.len() == 1 {
+            config.flash = None;
+        }
+        config
     }
 }
 
@@ -132,8 +127,8 @@ fn misplaced(error: ReplayError) -> BoxError {
 
 /// Replays the traces against what a plan buys.
 pub struct Replayer<'a> {
-    pub traces: &'a TraceArgs,
-    pub ctx: &'a Context,
+    pub traces: &'a Traces,
+    pub observer: &'a dyn Observer,
     pub cost: CostModel,
     /// The devices.
     pub base: Config,
@@ -166,11 +161,11 @@ impl<'a> Replayer<'a> {
         let config = match sized(&self.base, hierarchy, sizes, &self.cost) {
             Ok(config) => config,
             Err(error) => {
-                self.ctx.note(format_args!("{label} cannot be replayed: {error}"));
+                self.observer.note(Note::NotReplayed { purchase: label, reason: error });
                 return Ok(None);
             }
         };
-        self.ctx.go_on()?;
+        self.observer.check()?;
         let created = Created::by(&config);
         let clock = SystemClock::start();
         let how = EngineOptions {
@@ -187,13 +182,13 @@ impl<'a> Replayer<'a> {
         volumes.iter_mut().for_each(|volume| volume.able.trim = false);
         let placement =
             Placement::new(&self.survey.volumes, &volumes, limits, allowed).map_err(misplaced)?;
-        let stop = self.ctx.interrupt_flag();
+        let stop = self.observer.stop_flag();
         let finished = {
             let requests = Some(self.survey.requests);
-            let progress = self.ctx.progress(&format!("replaying {label}"), Unit::Count, requests);
+            let meter = self.observer.begin(&format!("replaying {label}"), Unit::Count, requests);
             let run = Run {
                 clock,
-                feed: Feed::start(open_all(&self.traces.traces, &options(self.traces))?),
+                feed: Feed::start(open_all(&self.traces.files, &self.traces.options)?),
                 placement,
                 options: RunOptions {
                     pace: Pace::AsFastAsPossible,
@@ -201,7 +196,7 @@ impl<'a> Replayer<'a> {
                     intervals: Intervals::Auto,
                     ..RunOptions::default()
                 },
-                hooks: Hooks { stop: &stop, progress: &|n| progress.inc(n) },
+                hooks: Hooks { stop, progress: &|n| meter.inc(n) },
             };
             run.go(&mut [&mut target])
         };
@@ -216,16 +211,11 @@ impl<'a> Replayer<'a> {
         if let Some(error) = finished.error {
             return Err(error.into());
         }
-        self.ctx.go_on()?;
+        self.observer.check()?;
         stopped?;
         let mut run = finished.result.run;
         if run.errors > 0 {
-            return Err(format!(
-                "{} of {} requests failed",
-                count(run.errors),
-                count(run.requests)
-            )
-            .into());
+            return Err(format!("{} of {} requests failed", run.errors, run.requests).into());
         }
         run.cache = Some(cache);
         Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))

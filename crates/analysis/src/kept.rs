@@ -4,34 +4,32 @@ use forebay_block::Request;
 use forebay_plan::BoxError;
 use forebay_trace::{Batch, open_all};
 
-use crate::args::TraceArgs;
-use crate::context::Context;
-use crate::error::CliError;
-use crate::progress::Unit;
-use crate::reading::{Traces, options, read_traces};
+use crate::{AnalysisError, Described, Observer, Traces, Unit};
 
 /// How often a reader looks whether it is to stop, in requests.
 const CHECK_PERIOD: u64 = 1 << 14;
 
 /// Traces that have been read once.
-pub struct Source<'a> {
-    args: &'a TraceArgs,
-    kept: Option<Vec<Request>>,
+#[derive(Debug)]
+pub struct Kept {
+    traces: Traces,
+    requests: Option<Vec<Request>>,
     /// By volume number: the end of the request that reaches farthest.
     pub ends: Vec<u64>,
-    pub traces: Traces,
+    /// What was read.
+    pub described: Described,
 }
 
-impl<'a> Source<'a> {
+impl Kept {
     /// Reads traces for the first time.
     pub fn read(
-        args: &'a TraceArgs,
-        ctx: &Context,
-        mut work: impl FnMut(&Request) -> Result<(), CliError>,
-    ) -> Result<Self, CliError> {
-        let mut kept = args.on_stdin().then(Vec::new);
+        traces: &Traces,
+        observer: &dyn Observer,
+        mut work: impl FnMut(&Request) -> Result<(), AnalysisError>,
+    ) -> Result<Self, AnalysisError> {
+        let mut kept = traces.on_stdin().then(Vec::new);
         let mut ends: Vec<u64> = Vec::new();
-        let traces = read_traces(args, ctx, |request| {
+        let described = traces.read(observer, |request| {
             let at = request.volume.0 as usize;
             ends.resize(ends.len().max(at + 1), 0);
             ends[at] = ends[at].max(request.offset.saturating_add(request.length));
@@ -40,42 +38,36 @@ impl<'a> Source<'a> {
             }
             work(request)
         })?;
-        Ok(Self { args, kept, ends, traces })
-    }
-
-    /// Number of traces.
-    pub fn files(&self) -> usize {
-        self.args.traces.len()
+        Ok(Self { traces: traces.clone(), requests: kept, ends, described })
     }
 
     /// Hands over every request again. A file that grew meanwhile does not make volumes larger.
     pub fn each(
         &self,
-        ctx: &Context,
+        observer: &dyn Observer,
         label: &str,
         mut work: impl FnMut(&Request) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        let progress = ctx.progress(label, Unit::Count, Some(self.traces.requests));
+        let meter = observer.begin(label, Unit::Count, Some(self.described.requests));
         let mut done = 0;
         let mut one = |request: &Request| -> Result<(), BoxError> {
             if done % CHECK_PERIOD == 0 {
-                progress.set(done);
-                ctx.go_on()?;
+                meter.set(done);
+                observer.check()?;
             }
             done += 1;
             work(&self.within(request))
         };
-        match &self.kept {
+        match &self.requests {
             Some(kept) => kept.iter().try_for_each(&mut one)?,
             None => {
-                let mut reader = open_all(&self.args.traces, &options(self.args))?;
+                let mut reader = open_all(&self.traces.files, &self.traces.options)?;
                 let mut batch = Batch::default();
                 while reader.read_batch(&mut batch)? > 0 {
                     batch.requests().try_for_each(|request| one(&request))?;
                 }
             }
         }
-        progress.finish();
         Ok(())
     }
 

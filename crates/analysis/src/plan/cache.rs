@@ -33,7 +33,7 @@ pub fn sized(
     }
     // What cannot be built is told apart from what fails.
     let flash_bytes = config.flash.as_ref().and_then(|flash| flash.size).map(Size::bytes);
-    forebay_engine::cache_config(&config, flash_bytes)?;
+    forebay_setup::cache_config(&config, flash_bytes)?;
     Ok(config)
 }
 

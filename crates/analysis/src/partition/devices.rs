@@ -9,51 +9,53 @@ use std::collections::BinaryHeap;
 
 use forebay_block::{Nanos, Op, Request};
 use forebay_model::{Access, Model, Profile};
+use forebay_plan::WritePolicy;
 use forebay_plan::partition::{ByPlace, VolumeModel};
 use forebay_simulate::Memory;
 
-use super::answer::Known;
-use super::{Args, Policy};
-use crate::error::CliError;
+use super::Question;
+use super::volumes::{Known, KnownVolume};
+use crate::AnalysisError;
 
 /// Requests in flight where requests per second are asked for, as in Koller (2012), section 5.5.1.
 pub const QUEUE_DEPTH: u32 = 32;
 /// Requests per second of what takes no time.
 const IOPS_MAX: f64 = 1e9;
 
-/// The devices named on the command line.
-pub struct Profiles {
+/// The devices, by their names in [`Profile::NAMES`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Devices {
+    /// The memory; none takes no time.
+    pub memory: Option<String>,
+    /// The flash device, which volumes share.
+    pub flash: String,
+    /// The backing store of every volume.
+    pub backing: String,
+}
+
+/// How long they take.
+#[derive(Debug)]
+pub(super) struct Profiles {
     pub memory: Memory,
     pub flash: Profile,
     pub backing: Profile,
 }
 
-impl Profiles {
-    pub fn new(args: &Args) -> Result<Self, CliError> {
-        let named = |name: &str| {
-            Profile::named(name).ok_or_else(|| {
-                let known = Profile::NAMES;
-                let near = known.iter().max_by(|a, b| {
-                    strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-                });
-                let near = near.copied().unwrap_or_default();
-                CliError::usage(format_args!(
-                    "there is no device `{name}`; the nearest is `{near}`"
-                ))
-                .next(format_args!("known are {}", known.join(", ")))
-            })
+impl Devices {
+    pub(super) fn profiles(&self) -> Result<Profiles, AnalysisError> {
+        let named = |name: &String| {
+            Profile::named(name).ok_or_else(|| AnalysisError::NoDevice(name.clone()))
         };
-        let memory = match args.memory.as_str() {
-            "none" => Memory::default(),
-            name => Memory::from(&named(name)?),
-        };
-        Ok(Self {
-            memory,
-            flash: named(&args.flash_device)?,
-            backing: named(&args.backing_device)?,
+        let memory = self.memory.as_ref().map(named).transpose()?;
+        Ok(Profiles {
+            memory: memory.map_or_else(Memory::default, |profile| Memory::from(&profile)),
+            flash: named(&self.flash)?,
+            backing: named(&self.backing)?,
         })
     }
+}
 
+impl Profiles {
     /// Mean time to read and to write `length` bytes of memory.
     fn copy(&self, op: Op, length: u64) -> f64 {
         let of_4k = if op == Op::Read { self.memory.read } else { self.memory.write };
@@ -62,7 +64,7 @@ impl Profiles {
 }
 
 /// Every volume on every device.
-pub struct Alone<'a> {
+pub(super) struct Alone<'a> {
     profiles: &'a Profiles,
     known: &'a Known,
     write_back: bool,
@@ -140,24 +142,24 @@ impl Stream {
 }
 
 impl<'a> Alone<'a> {
-    pub fn new(args: &Args, profiles: &'a Profiles, known: &'a Known) -> Self {
-        let (depth, seed) = (args.queue_depth().unwrap_or(QUEUE_DEPTH), args.searching.seed);
-        let load = |(at, volume): (usize, &super::answer::KnownVolume)| {
+    pub fn new(question: &Question, profiles: &'a Profiles, known: &'a Known) -> Self {
+        let (depth, seed) = (question.queue_depth.unwrap_or(QUEUE_DEPTH), question.seed);
+        let load = |(at, volume): (usize, &KnownVolume)| {
             let streams = |profile: &Profile, capacity: u64| {
                 [1, depth].map(|depth| Stream::new(profile, capacity, depth, seed ^ at as u64))
             };
             Load {
                 memory: Sums::default(),
-                flash: streams(&profiles.flash, args.flash.bytes().max(1)),
+                flash: streams(&profiles.flash, question.sizes.flash_bytes.max(1)),
                 backing: streams(&profiles.backing, volume.bytes),
             }
         };
         Self {
             profiles,
             known,
-            write_back: args.policy == Policy::WriteBack,
-            has_dram: args.dram.bytes() > 0,
-            has_flash: args.flash.bytes() > 0,
+            write_back: question.policy == WritePolicy::WriteBack,
+            has_dram: question.sizes.dram_bytes > 0,
+            has_flash: question.sizes.flash_bytes > 0,
             volumes: known.volumes.iter().enumerate().map(load).collect(),
         }
     }

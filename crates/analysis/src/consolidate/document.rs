@@ -4,74 +4,122 @@ use forebay_locality::{Phase, PhaseState};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Workload};
-use crate::rows::Rows;
+use crate::Columns;
 
 /// The JSON document.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Document {
+    /// In bytes.
     pub block_size: u64,
+    /// The cache asked about.
     pub size_blocks: u64,
+    /// How often blocks move into the cache; none: as they are accessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
+    /// Requests read.
     pub requests: u64,
+    /// Block accesses.
     pub accesses: u64,
+    /// As they were met.
     pub workloads: Vec<WorkloadDocument>,
+    /// Which workload wastes what another needs, most first.
     pub pairs: Vec<Pair>,
+    /// What all workloads need for themselves.
     pub erss_blocks: u64,
+    /// What floods push out of what others need.
     pub wastage_blocks: u64,
+    /// Both together: the prediction.
     pub needed_blocks: u64,
+    /// Whether they fit, by the prediction.
     pub isolated: bool,
+    /// What the merged trace needs, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
+    /// The smallest shared cache in which each workload has, in its largest phase, the hits that its ERSS gives it alone.
     pub simulated_isolation_blocks: u64,
+    /// Whether they fit, as measured.
     pub simulated_isolated: bool,
     /// Of `needed_blocks` against `simulated_blocks`; null if that is 0.
     pub error: Option<f64>,
+    /// Of `needed_blocks` against `simulated_isolation_blocks`; null if that is 0.
     pub isolation_error: Option<f64>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// What is said of a workload.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct WorkloadDocument {
+    /// Its name.
     pub name: String,
+    /// Block accesses.
     pub accesses: u64,
+    /// What it needs.
     pub erss_blocks: u64,
+    /// Accesses that are reuses, of all in the phase.
     pub reuse_rate: f64,
+    /// Accesses that push blocks of others out, of all in the phase.
     pub flood_rate: f64,
     /// On all others, and by all others.
     pub wastage_caused_blocks: u64,
+    /// By all others.
     pub wastage_suffered_blocks: u64,
+    /// Whether it fits in the cache alone.
     pub fits_alone: bool,
+    /// Of all its accesses, alone in a cache of its ERSS.
     pub miss_ratio_erss: f64,
+    /// Alone in a cache of the size asked about.
     pub miss_ratio_alone: f64,
+    /// In that cache with the others.
     pub miss_ratio_shared: f64,
+    /// Accesses of a window.
     pub window: u64,
     /// Which of `phases` all this is about.
     pub phase: usize,
+    /// All of them, the whole workload first.
     pub phases: Vec<PhaseDocument>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// One workload wastes what another needs.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Pair {
+    /// The workload that floods the cache.
     pub from: String,
+    /// The workload whose blocks are pushed out.
     pub on: String,
+    /// What floods push out of what others need.
     pub wastage_blocks: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+/// A phase of a workload.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct PhaseDocument {
+    /// The phase that it is nested in.
     pub parent: Option<usize>,
+    /// `whole`, `in` (fits in a cache of `found_blocks`) or `out` (does not).
     pub state: String,
+    /// The number of its first access.
     pub start: u64,
+    /// Block accesses.
     pub accesses: u64,
+    /// When it begins.
     pub start_s: f64,
+    /// When it ends.
     pub end_s: f64,
+    /// The size of cache at which it shows.
     pub found_blocks: u64,
+    /// The cache that it needs for the hits of a larger one.
     pub size_blocks: u64,
+    /// What it needs.
     pub erss_blocks: u64,
+    /// What it needs beyond the phases nested in it.
     pub marginal_erss_blocks: u64,
+    /// Distinct blocks.
     pub in_use_blocks: u64,
+    /// Distinct blocks that are reused.
     pub reuse_set_blocks: u64,
+    /// Accesses that are reuses, of all in the phase.
     pub reuse_rate: f64,
+    /// The same beyond the phases nested in it.
     pub marginal_reuse_rate: f64,
+    /// Accesses that push blocks of others out, of all in the phase.
     pub flood_rate: f64,
     /// The phase that it repeats; its own number if none.
     pub repeats: usize,
@@ -112,7 +160,7 @@ fn state(phase: &Phase) -> &'static str {
 }
 
 impl Answer {
-    /// For `--json`.
+    /// For programs.
     pub fn document(&self) -> Document {
         let c = &self.consolidation;
         let workload = |(number, w): (usize, &'_ Workload)| WorkloadDocument {
@@ -156,8 +204,8 @@ impl Answer {
         }
     }
 
-    /// Every phase of every workload, for `--parquet`.
-    pub fn rows(&self) -> Rows {
+    /// Every phase of every workload.
+    pub fn rows(&self) -> Columns {
         let rows: Vec<(&str, usize, PhaseDocument)> = self
             .workloads
             .iter()
@@ -169,7 +217,7 @@ impl Answer {
         let integers = |value: fn(&PhaseDocument) -> u64| rows.iter().map(move |r| value(&r.2));
         let reals = |value: fn(&PhaseDocument) -> f64| rows.iter().map(move |r| value(&r.2));
         let parent = |r: &(&str, usize, PhaseDocument)| r.2.parent.map(|p| p as f64);
-        Rows::default()
+        Columns::default()
             .texts("workload", rows.iter().map(|r| r.0))
             .integers("phase", rows.iter().map(|r| r.1 as u64))
             .optional_reals("parent", rows.iter().map(parent))

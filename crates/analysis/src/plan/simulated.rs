@@ -1,5 +1,7 @@
 //! The finalists of a plan, simulated.
 
+use std::sync::Arc;
+
 use forebay_block::{Nanos, Op, Request};
 use forebay_config::Config;
 use forebay_model::Profile;
@@ -7,19 +9,16 @@ use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units};
 use forebay_simulate::{Defaults, Memory, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, open_all};
 
-use super::tiers::{judged, label, sized};
-use crate::args::TraceArgs;
-use crate::context::Context;
-use crate::progress::Unit;
-use crate::reading::options;
+use super::cache::{judged, label, sized};
+use crate::{Note, Observer, Traces, Unit};
 
 /// How often a simulation looks whether it is to stop, in requests.
 const CHECK_PERIOD: u64 = 1 << 16;
 
 /// Simulates what a plan buys, reading the traces anew each time.
 pub struct Simulator<'a> {
-    pub traces: &'a TraceArgs,
-    pub ctx: &'a Context,
+    pub traces: &'a Traces,
+    pub observer: &'a dyn Observer,
     pub cost: CostModel,
     /// By volume number.
     pub volumes: Vec<TracedVolume>,
@@ -37,27 +36,28 @@ impl Simulator<'_> {
     ) -> Result<Option<Judged>, BoxError> {
         let label = label(hierarchy, sizes, &self.cost);
         if hierarchy.tiers.len() > 2 {
-            self.ctx.note(format_args!("{label}: only two tiers can be simulated; by formulas"));
+            self.observer.note(Note::NotSimulated { purchase: label, reason: None });
             return Ok(None);
         }
         let scenario = match self.scenario(hierarchy, sizes) {
             Ok(scenario) => scenario,
             Err(error) => {
-                self.ctx.note(format_args!("{label} cannot be simulated, by formulas: {error}"));
+                let reason = Some(error);
+                self.observer.note(Note::NotSimulated { purchase: label, reason });
                 return Ok(None);
             }
         };
         let how = Options { pacing: Pacing::Quiesced, ..Options::default() };
         let mut simulation = Simulation::new(&scenario, &how)?;
-        simulation.stop_when(self.ctx.interrupt_flag());
-        let progress =
-            self.ctx.progress(&format!("simulating {label}"), Unit::Count, Some(self.requests));
-        let mut reader = open_all(&self.traces.traces, &options(self.traces))?;
+        simulation.stop_when(Arc::clone(self.observer.stop_flag()));
+        let label = format!("simulating {label}");
+        let meter = self.observer.begin(&label, Unit::Count, Some(self.requests));
+        let mut reader = open_all(&self.traces.files, &self.traces.options)?;
         let (mut batch, mut done) = (Batch::default(), 0);
         while reader.read_batch(&mut batch)? > 0 {
             for request in batch.requests() {
                 if done % CHECK_PERIOD == 0 {
-                    self.ctx.go_on()?;
+                    self.observer.check()?;
                 }
                 done += 1;
                 // Trims access no block: for the formulas they are not there, nor are they here.
@@ -65,10 +65,10 @@ impl Simulator<'_> {
                     simulation.add(&within(&request, &self.volumes))?;
                 }
             }
-            progress.set(done);
+            meter.set(done);
         }
         let run = simulation.finish()?.run;
-        progress.finish();
+        drop(meter);
         Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))
     }
 

@@ -1,0 +1,105 @@
+//! Do workloads fit together in one cache, and which of them waste it?
+
+mod answer;
+mod document;
+mod workloads;
+
+use forebay_block::{BlockSize, Nanos};
+use forebay_locality::{PhaseOptions, SharedRecorder};
+use forebay_trace::{Align, OpenOptions};
+
+use crate::{AnalysisError, Observer, Traces};
+pub use answer::{Answer, Workload};
+pub use document::{Document, Pair, PhaseDocument, WorkloadDocument};
+pub use workloads::{By, Group};
+use workloads::{Workloads, check_names};
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workloads' requests; how traces are aligned and whether volumes are kept apart follows
+    /// from the rest of the question.
+    pub traces: Traces,
+    /// The cache that they are to share.
+    pub size_blocks: u64,
+    /// Size of a block.
+    pub block_size: BlockSize,
+    /// What a workload is.
+    pub by: By,
+    /// Volumes that are one workload; those in no group are workloads of their own.
+    pub groups: Vec<Group>,
+    /// All files start together, though they tell their dates.
+    pub start_together: bool,
+    /// Blocks move into the cache only so often, instead of when they are accessed.
+    pub migration_period: Option<Nanos>,
+    /// How phases are looked for.
+    pub phases: PhaseOptions,
+    /// Count only what phases need beyond phases nested in them, where a faster cache holds those.
+    pub marginal: bool,
+}
+
+impl Question {
+    /// Each file is a workload.
+    pub fn new(traces: Traces, size_blocks: u64) -> Self {
+        Self {
+            traces,
+            size_blocks,
+            block_size: BlockSize::KIB_4,
+            by: By::File,
+            groups: Vec::new(),
+            start_together: false,
+            migration_period: None,
+            phases: PhaseOptions::default(),
+            marginal: false,
+        }
+    }
+
+    /// Refuses what cannot be, before traces are read.
+    ///
+    /// # Errors
+    /// If the cache has no block, blocks move all the time, or groups contradict each other.
+    pub fn check(&self) -> Result<(), AnalysisError> {
+        if self.size_blocks == 0 {
+            return Err(AnalysisError::Impossible("the cache to share has no block"));
+        }
+        if self.migration_period == Some(Nanos(0)) {
+            let what = "the period of migration must be longer than 0";
+            return Err(AnalysisError::Impossible(what));
+        }
+        check_names(&self.groups)
+    }
+
+    /// Reads the traces, once, and answers.
+    ///
+    /// # Errors
+    /// If the question cannot be, the traces cannot be read or measured, a group is of volumes
+    /// that there are not, nothing is read or written, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        self.check()?;
+        let mut workloads = Workloads::new(&self.traces, self.by, &self.groups);
+        let mut recorder =
+            SharedRecorder::new(workloads.names().len(), self.block_size, self.migration_period)?;
+        let traces = Traces {
+            files: self.traces.files.clone(),
+            options: OpenOptions {
+                align: if self.start_together { Align::Start } else { Align::Auto },
+                apart: self.by == By::File,
+                ..self.traces.options.clone()
+            },
+        };
+        let read =
+            traces.read_batches(observer, |batch, metadata| -> Result<(), AnalysisError> {
+                for request in batch.requests() {
+                    let workload = workloads.of(request.volume, metadata);
+                    while recorder.workloads() <= workload {
+                        recorder.add_workload()?;
+                    }
+                    recorder.add(workload, &request)?;
+                }
+                Ok(())
+            })?;
+        workloads.check_groups(&read.metadata)?;
+        observer.check()?;
+        Answer::new(self, &workloads, read.requests, recorder.finish()?, observer)
+    }
+}

@@ -1,0 +1,29 @@
+//! Questions about block workloads, and their answers.
+//!
+//! One module for each question: [`plan`] (which tiers to buy), [`growth`](plan::growth) (grow
+//! tier 1 or add tier 2), [`study`](plan::study) (which shape of cache wins),
+//! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together). A question is a
+//! struct of what is asked, its answer a struct of data: nothing here reads a command line or
+//! writes text. Whoever asks hands in an [`Observer`], which sees how far the work is and may end
+//! it; what went wrong is an [`AnalysisError`].
+//!
+//! The mathematics stands in `forebay_plan` and `forebay_locality`, the simulator in
+//! `forebay_simulate`; here is what reads the traces, calls those, and puts their results
+//! together. The `forebay` command prints these answers.
+
+mod columns;
+pub mod consolidate;
+mod error;
+mod kept;
+mod note;
+mod observer;
+pub mod parallel;
+pub mod partition;
+pub mod plan;
+mod traces;
+
+pub use columns::{Columns, Values};
+pub use error::AnalysisError;
+pub use note::Note;
+pub use observer::{Interrupted, Meter, Observer, Unit, Unobserved};
+pub use traces::{Described, Traces};

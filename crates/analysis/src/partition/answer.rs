@@ -1,0 +1,230 @@
+//! What a division answers.
+
+use forebay_plan::BoxError;
+use forebay_plan::partition::{
+    Costs, Goal, Iterated, Measured, Outcome, Problem, Sizes, Solution, Weigh, iterate, solve,
+};
+
+use super::simulated::Simulator;
+use super::{Question, Workload};
+use crate::{AnalysisError, Meter, Observer, Unit};
+
+/// One way to divide the cache, or not to.
+#[derive(Clone, Debug)]
+pub struct Division {
+    /// `found`, `equal` or `shared`.
+    pub name: &'static str,
+    /// By volume; none where the cache is shared.
+    pub sizes: Option<Vec<Sizes>>,
+    /// By volume, from the curves.
+    pub predicted: Option<Vec<Outcome>>,
+    /// By volume, where it was simulated.
+    pub simulated: Option<Vec<Outcome>>,
+}
+
+impl Division {
+    /// The objective as predicted and as simulated, where it has a meaning.
+    pub fn objectives(&self, problem: &Problem<'_>) -> [Option<f64>; 2] {
+        let sizes = match (&self.sizes, problem.options().goal) {
+            (Some(sizes), _) => sizes.clone(),
+            // A part of a shared cache has no size to divide by.
+            (None, Goal::Ppc) => return [None; 2],
+            (None, _) => vec![Sizes::default(); problem.volumes()],
+        };
+        [&self.predicted, &self.simulated]
+            .map(|o| o.as_ref().map(|outcomes| problem.objective(outcomes, &sizes)))
+    }
+}
+
+/// The division found, and what it is compared with.
+pub struct Answer<'a> {
+    /// What was asked.
+    pub question: &'a Question,
+    /// The volumes.
+    pub workload: &'a Workload,
+    /// What predicts latencies and hits, with what was learnt from simulations.
+    pub problem: Problem<'a>,
+    /// The shares found, in units.
+    pub solution: Solution,
+    /// The rounds of planning and simulating; none without simulation.
+    pub iterated: Option<Iterated>,
+    /// The one found, equal shares, and one cache for all.
+    pub divisions: Vec<Division>,
+    /// Why one shared cache could not be simulated, where it was to be.
+    pub shared_not_simulated: Option<BoxError>,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(
+        question: &'a Question,
+        workload: &'a Workload,
+        problem: Problem<'a>,
+    ) -> Self {
+        let nothing =
+            Solution { shares: vec![], cost: Default::default(), bound: None, evaluations: 0 };
+        Self {
+            question,
+            workload,
+            problem,
+            solution: nothing,
+            iterated: None,
+            divisions: Vec::new(),
+            shared_not_simulated: None,
+        }
+    }
+
+    /// Divides by the curves and the devices' latencies.
+    pub(super) fn plan(&mut self, observer: &dyn Observer) -> Result<(), AnalysisError> {
+        let mut waiting = Waiting { observer, shown: None };
+        let mut watch = |done, total| waiting.see(done, total);
+        self.solution = solve(&self.problem, self.question.search, &mut watch)?;
+        self.compare(self.sizes());
+        Ok(())
+    }
+
+    /// Divides, simulates, and divides again until both agree.
+    pub(super) fn iterate(&mut self, simulator: &Simulator<'_>) -> Result<(), AnalysisError> {
+        let outcomes = |measured: &[Measured]| -> Vec<Outcome> {
+            measured.iter().map(|m| m.outcome).collect()
+        };
+        // Wanted for comparison anyway, and the first plan is the better for it.
+        let equal = self.equal(self.workload.known.volumes.len());
+        let first = simulator.apart("simulating equal shares", &equal);
+        let first = first.map_err(AnalysisError::Judging)?;
+        let mut round = 0;
+        let mut measure = |sizes: &[Sizes]| {
+            round += 1;
+            simulator.apart(&format!("simulating plan {round}"), sizes)
+        };
+        let Question { search, convergence, .. } = *self.question;
+        let known = Some((&equal[..], &first[..]));
+        let mut waiting = Waiting { observer: simulator.observer, shown: None };
+        let mut watch = |done, total| waiting.see(done, total);
+        let problem = &mut self.problem;
+        let iterated = iterate(problem, search, convergence, known, &mut watch, &mut measure)?;
+        let chosen = &iterated.rounds[iterated.chosen];
+        self.solution = chosen.solution.clone();
+        self.compare(chosen.sizes.clone());
+        self.divisions[0].simulated = Some(chosen.measured.clone());
+        self.divisions[1].simulated = Some(outcomes(&first));
+        self.iterated = Some(iterated);
+        if self.question.queue_depth.is_some() {
+            // A cache that is handed the volumes' requests in turn makes fast ones wait for slow.
+            return Ok(());
+        }
+        match simulator.shared("simulating one shared cache") {
+            Ok(measured) => self.divisions[2].simulated = Some(outcomes(&measured)),
+            Err(error) if simulator.observer.check().is_err() => {
+                return Err(AnalysisError::Judging(error));
+            }
+            Err(error) => self.shared_not_simulated = Some(error),
+        }
+        Ok(())
+    }
+
+    fn sizes(&self) -> Vec<Sizes> {
+        self.solution.shares.iter().map(|&share| self.problem.sizes(share)).collect()
+    }
+
+    /// As much for every volume, in whole blocks.
+    fn equal(&self, volumes: usize) -> Vec<Sizes> {
+        let part = |bytes: u64| {
+            let block = self.question.block_size.bytes();
+            bytes / volumes as u64 / block * block
+        };
+        let all = self.problem.options().sizes;
+        let each = Sizes { dram_bytes: part(all.dram_bytes), flash_bytes: part(all.flash_bytes) };
+        vec![each; volumes]
+    }
+
+    /// Sets beside the division found what needs no search.
+    fn compare(&mut self, found: Vec<Sizes>) {
+        let problem = &self.problem;
+        let predict = |sizes: &[Sizes]| -> Vec<Outcome> {
+            sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect()
+        };
+        let equal = self.equal(found.len());
+        let division = |name, sizes: Vec<Sizes>| Division {
+            name,
+            predicted: Some(predict(&sizes)),
+            sizes: Some(sizes),
+            simulated: None,
+        };
+        let shared = Division {
+            name: "shared",
+            sizes: None,
+            predicted: (0..found.len()).map(|v| problem.predict_shared(v)).collect(),
+            simulated: None,
+        };
+        self.divisions = vec![division("found", found), division("equal", equal), shared];
+    }
+
+    /// Of the division found: sizes, prediction and simulation, by volume.
+    pub fn found(&self) -> (&[Sizes], &[Outcome], Option<&[Outcome]>) {
+        let division = &self.divisions[0];
+        (
+            division.sizes.as_deref().unwrap_or_default(),
+            division.predicted.as_deref().unwrap_or_default(),
+            division.simulated.as_deref(),
+        )
+    }
+
+    /// What nobody got, because it would have brought nothing.
+    pub fn left(&self) -> Sizes {
+        let all = self.problem.options().sizes;
+        self.found().0.iter().fold(all, |left, s| Sizes {
+            dram_bytes: left.dram_bytes - s.dram_bytes,
+            flash_bytes: left.flash_bytes - s.flash_bytes,
+        })
+    }
+
+    /// The latency that counts: simulated, if it was.
+    pub fn latency_us(&self, volume: usize) -> f64 {
+        let (_, predicted, simulated) = self.found();
+        simulated.unwrap_or(predicted)[volume].latency_us
+    }
+
+    /// Whether a volume has the latency that it was to have; none without a target.
+    pub fn target_met(&self, volume: usize) -> Option<bool> {
+        Some(self.latency_us(volume) <= self.problem.target_us(volume)?)
+    }
+
+    /// The objective of the division found, and the bound on it in the same terms.
+    pub fn bound(&self) -> Option<f64> {
+        let value = self.solution.bound?.value;
+        Some(match self.problem.options().goal {
+            Goal::Hits => match self.problem.options().weigh {
+                Weigh::Requests => 1.0 - value,
+                Weigh::Volumes => self.workload.known.volumes.len() as f64 - value,
+            },
+            _ if self.problem.is_maximised() => -value,
+            _ => value,
+        })
+    }
+}
+
+/// Who waits for a search: sees how far it is, and may end it.
+struct Waiting<'a> {
+    observer: &'a dyn Observer,
+    /// A part of the search, by how many steps it has.
+    shown: Option<(u64, Box<dyn Meter>)>,
+}
+
+impl Waiting<'_> {
+    fn see(&mut self, done: u64, total: u64) -> Result<(), BoxError> {
+        self.observer.check()?;
+        if done >= total {
+            self.shown = None;
+            return Ok(());
+        }
+        if self.shown.as_ref().is_none_or(|(of, _)| *of != total) {
+            self.shown = None;
+            let meter = self.observer.begin("searching", Unit::Count, Some(total));
+            self.shown = Some((total, meter));
+        }
+        if let Some((_, meter)) = &self.shown {
+            meter.set(done);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! A division for programs: the JSON document and its rows.
+
+use forebay_locality::MissRatioCurve;
+use forebay_plan::partition::{LoadPoint, Outcome, Round, Sizes};
+use serde::Serialize;
+
+use super::{Answer, Division, Evaluate};
+use crate::Columns;
+
+/// Points of a curve.
+const POINTS: usize = 300;
+
+impl Answer<'_> {
+    /// What was taken for granted, a sentence each.
+    pub fn assumed(&self) -> Vec<String> {
+        let mut said = vec![
+            format!(
+                "the flash device is a {}, which all volumes share",
+                self.question.devices.flash
+            ),
+            format!(
+                "every volume has a {} as a backing store of its own",
+                self.question.devices.backing
+            ),
+            match &self.question.devices.memory {
+                None => "memory takes no time".to_string(),
+                Some(name) => format!("memory is {name}"),
+            },
+        ];
+        said.push(match (self.question.evaluate, self.question.queue_depth) {
+            (Evaluate::Analytic, None) => "nothing waits for anything else".into(),
+            (Evaluate::Analytic, Some(depth)) => {
+                format!("latencies are without waiting, requests per second with {depth} in flight")
+            }
+            (Evaluate::Simulate, Some(depth)) => {
+                format!("each volume is simulated alone with its share, {depth} requests in flight")
+            }
+            (Evaluate::Simulate, None) => {
+                let rate = self.question.rate;
+                let pace =
+                    if rate == 1.0 { String::new() } else { format!(" {rate} times as fast") };
+                format!(
+                    "each volume is simulated with a cache of its own as large as its share, side \
+                     by side at the trace's times{pace}"
+                )
+            }
+        });
+        said
+    }
+
+    /// For programs.
+    pub fn document(&self) -> Document {
+        let (sizes, predicted, simulated) = self.found();
+        let options = *self.problem.options();
+        let objectives = self.divisions[0].objectives(&self.problem);
+        let volumes = (0..sizes.len()).zip(self.curves()).map(|(v, curves)| {
+            let simulated = simulated.map(|s| &s[v]);
+            let curve = self.problem.curve(v);
+            VolumeRow {
+                volume: self.workload.known.volumes[v].name.clone(),
+                dram_bytes: sizes[v].dram_bytes,
+                flash_bytes: sizes[v].flash_bytes,
+                predicted_latency_us: predicted[v].latency_us,
+                hit_ratio: predicted[v].hit_ratio(),
+                dram_hit_ratio: predicted[v].dram_hit_ratio(),
+                flash_hit_ratio: predicted[v].flash_hit_ratio(),
+                predicted_iops: predicted[v].iops,
+                simulated_latency_us: simulated.map(|o| o.latency_us),
+                simulated_hit_ratio: simulated.map(Outcome::hit_ratio),
+                simulated_iops: simulated.map(|o| o.iops),
+                target_us: self.problem.target_us(v),
+                target_met: self.target_met(v),
+                requests: curve.requests(),
+                reads: curve.own.read.accesses(),
+                writes: curve.own.write.accesses(),
+                distinct_bytes: curve.own.distinct_blocks << options.block_size.shift(),
+                useful_bytes: curve.useful_blocks() << options.block_size.shift(),
+                model: self.problem.latencies(v, sizes[v], &predicted[v]),
+                miss_ratios: curves.miss_ratios,
+                latencies: curves.latencies,
+            }
+        });
+        Document {
+            goal: self.question.goal.name(),
+            objective: objectives[0],
+            objective_name: self.problem.objective_name(),
+            objective_bound: self.bound(),
+            simulated_objective: objectives[1],
+            search: self.question.search.name(),
+            evaluations: self.solution.evaluations,
+            weigh: self.question.weigh.name(),
+            policy: self.question.policy.name(),
+            evaluate: self.question.evaluate.name(),
+            converged: self.iterated.as_ref().map(|i| i.converged),
+            rounds: self.iterated.iter().flat_map(|i| &i.rounds).map(RoundRow::new).collect(),
+            targets_met: (0..sizes.len()).filter_map(|v| self.target_met(v)).reduce(|a, b| a && b),
+            dram_bytes: options.sizes.dram_bytes,
+            flash_bytes: options.sizes.flash_bytes,
+            units: options.units,
+            unallocated: self.left(),
+            block_size: options.block_size.bytes(),
+            requests: self.workload.profile.requests,
+            duration_s: self.workload.profile.duration.as_secs_f64(),
+            volumes: volumes.collect(),
+            baselines: self.divisions[1..].iter().map(|d| self.baseline(d)).collect(),
+            assumed: self.assumed(),
+        }
+    }
+
+    fn baseline(&self, division: &Division) -> Baseline {
+        let [objective, simulated_objective] = division.objectives(&self.problem);
+        let at = |o: &Option<Vec<Outcome>>, v: usize| o.as_ref().map(|o| o[v]);
+        let volumes = self.workload.known.volumes.iter().enumerate().map(|(v, known)| {
+            let (predicted, simulated) = (at(&division.predicted, v), at(&division.simulated, v));
+            let sizes = division.sizes.as_ref().map(|s| s[v]);
+            BaselineRow {
+                volume: known.name.clone(),
+                dram_bytes: sizes.map(|s| s.dram_bytes),
+                flash_bytes: sizes.map(|s| s.flash_bytes),
+                predicted_latency_us: predicted.map(|o| o.latency_us),
+                hit_ratio: predicted.as_ref().map(Outcome::hit_ratio),
+                predicted_iops: predicted.map(|o| o.iops),
+                simulated_latency_us: simulated.map(|o| o.latency_us),
+                simulated_hit_ratio: simulated.as_ref().map(Outcome::hit_ratio),
+                simulated_iops: simulated.map(|o| o.iops),
+            }
+        });
+        Baseline { name: division.name, objective, simulated_objective, volumes: volumes.collect() }
+    }
+
+    /// One row per division and volume.
+    pub fn rows(&self) -> Columns {
+        let baselines: Vec<Baseline> = self.divisions.iter().map(|d| self.baseline(d)).collect();
+        let rows: Vec<(&Baseline, usize)> =
+            baselines.iter().flat_map(|b| (0..b.volumes.len()).map(move |v| (b, v))).collect();
+        let real =
+            |f: fn(&BaselineRow) -> Option<f64>| rows.iter().map(move |(b, v)| f(&b.volumes[*v]));
+        Columns::default()
+            .texts("division", rows.iter().map(|(b, _)| b.name))
+            .texts("volume", rows.iter().map(|(b, v)| b.volumes[*v].volume.as_str()))
+            .integers("requests", rows.iter().map(|&(_, v)| self.problem.curve(v).requests()))
+            .optional_reals("dram_bytes", real(|r| r.dram_bytes.map(|b| b as f64)))
+            .optional_reals("flash_bytes", real(|r| r.flash_bytes.map(|b| b as f64)))
+            .optional_reals("hit_ratio", real(|r| r.hit_ratio))
+            .optional_reals("predicted_latency_us", real(|r| r.predicted_latency_us))
+            .optional_reals("predicted_iops", real(|r| r.predicted_iops))
+            .optional_reals("simulated_hit_ratio", real(|r| r.simulated_hit_ratio))
+            .optional_reals("simulated_latency_us", real(|r| r.simulated_latency_us))
+            .optional_reals("simulated_iops", real(|r| r.simulated_iops))
+            .optional_reals("target_us", rows.iter().map(|&(_, v)| self.problem.target_us(v)))
+    }
+
+    /// Curves of each volume, with its share.
+    pub fn curves(&self) -> Vec<VolumeCurves> {
+        let options = self.problem.options();
+        let (sizes, predicted, _) = self.found();
+        let by_flash = options.sizes.flash_bytes > 0;
+        let tier = |sizes: &Sizes| if by_flash { sizes.flash_bytes } else { sizes.dram_bytes };
+        let of = |v: usize| {
+            let curve = MissRatioCurve::new(&self.problem.curve(v).own, POINTS).points;
+            let sizes_of = curve.iter().map(|p| p.size_blocks * options.block_size.bytes());
+            let miss_ratios = sizes_of.zip(curve.iter().map(|p| p.miss_ratio));
+            let all = u128::from(tier(&options.sizes));
+            let steps = (0..=POINTS as u128).map(|i| (all * i / POINTS as u128) as u64);
+            let latencies = steps.map(|bytes| {
+                let mut sizes = sizes[v];
+                *(if by_flash { &mut sizes.flash_bytes } else { &mut sizes.dram_bytes }) = bytes;
+                (bytes, self.problem.predict(v, sizes).latency_us)
+            });
+            VolumeCurves {
+                miss_ratios: std::iter::once((0, 1.0)).chain(miss_ratios).collect(),
+                latencies: latencies.collect(),
+                share_bytes: sizes[v].dram_bytes + sizes[v].flash_bytes,
+                tier_bytes: tier(&sizes[v]),
+                miss_ratio: 1.0 - predicted[v].hit_ratio(),
+                latency_us: predicted[v].latency_us,
+                name: self.workload.known.volumes[v].name.clone(),
+            }
+        };
+        (0..self.workload.known.volumes.len()).map(of).collect()
+    }
+}
+
+/// The JSON document. Latencies are in microseconds.
+#[derive(Serialize, Clone, Debug)]
+pub struct Document {
+    /// What the division is best at.
+    pub goal: &'static str,
+    /// Of the division found.
+    pub objective: Option<f64>,
+    /// What the objective is, with its unit.
+    pub objective_name: &'static str,
+    /// No division in finer units has a better one; null where that is not known.
+    pub objective_bound: Option<f64>,
+    /// The same as simulated; null where it was not.
+    pub simulated_objective: Option<f64>,
+    /// How shares were searched.
+    pub search: &'static str,
+    /// Shares that were tried.
+    pub evaluations: u64,
+    /// What counts alike.
+    pub weigh: &'static str,
+    /// The write policy.
+    pub policy: &'static str,
+    /// How divisions were judged.
+    pub evaluate: &'static str,
+    /// Whether prediction and simulation agree; null without simulation.
+    pub converged: Option<bool>,
+    /// Plans and their simulations.
+    pub rounds: Vec<RoundRow>,
+    /// Whether all targets are met; null without targets.
+    pub targets_met: Option<bool>,
+    /// Of memory.
+    pub dram_bytes: u64,
+    /// Of flash.
+    pub flash_bytes: u64,
+    /// What sizes are multiples of.
+    pub units: Sizes,
+    /// What nobody got, because it would have brought nothing.
+    pub unallocated: Sizes,
+    /// In bytes.
+    pub block_size: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// From the first request to the last.
+    pub duration_s: f64,
+    /// By number.
+    pub volumes: Vec<VolumeRow>,
+    /// Equal shares, and one cache for all.
+    pub baselines: Vec<Baseline>,
+    /// What was taken for granted, a sentence each.
+    pub assumed: Vec<String>,
+}
+
+/// What is said of a volume.
+#[derive(Serialize, Clone, Debug)]
+pub struct VolumeRow {
+    /// Its name.
+    pub volume: String,
+    /// Of memory.
+    pub dram_bytes: u64,
+    /// Of flash.
+    pub flash_bytes: u64,
+    /// From the curves.
+    pub predicted_latency_us: f64,
+    /// The share of requests that hit.
+    pub hit_ratio: f64,
+    /// Of these in memory.
+    pub dram_hit_ratio: f64,
+    /// Of these on flash.
+    pub flash_hit_ratio: f64,
+    /// Requests per second from the curves.
+    pub predicted_iops: f64,
+    /// The mean as simulated.
+    pub simulated_latency_us: Option<f64>,
+    /// As simulated.
+    pub simulated_hit_ratio: Option<f64>,
+    /// As simulated.
+    pub simulated_iops: Option<f64>,
+    /// The mean latency that it is to have at most.
+    pub target_us: Option<f64>,
+    /// Whether it has.
+    pub target_met: Option<bool>,
+    /// Requests read.
+    pub requests: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that write.
+    pub writes: u64,
+    /// Of different blocks.
+    pub distinct_bytes: u64,
+    /// More than this brings nothing.
+    pub useful_bytes: u64,
+    /// What requests take by where they find their blocks, by which it was predicted.
+    pub model: LoadPoint,
+    /// Bytes of memory and flash with the miss ratio, by request.
+    pub miss_ratios: Vec<(u64, f64)>,
+    /// Bytes of flash with the mean latency in microseconds, the memory being as it is; of memory
+    /// without flash.
+    pub latencies: Vec<(u64, f64)>,
+}
+
+/// One plan and its simulation.
+#[derive(Serialize, Clone, Debug)]
+pub struct RoundRow {
+    /// From the curves.
+    pub predicted_objective: f64,
+    /// The same as simulated; null where it was not.
+    pub simulated_objective: f64,
+    /// How far prediction and simulation are apart at most, as a fraction.
+    pub deviation: f64,
+    /// By volume.
+    pub sizes: Vec<Sizes>,
+}
+
+impl RoundRow {
+    fn new(round: &Round) -> Self {
+        let [predicted_objective, simulated_objective] = round.objective;
+        let (deviation, sizes) = (round.deviation, round.sizes.clone());
+        Self { predicted_objective, simulated_objective, deviation, sizes }
+    }
+}
+
+/// A division that needs no search.
+#[derive(Serialize, Clone, Debug)]
+pub struct Baseline {
+    /// `found`, `equal` or `shared`.
+    pub name: &'static str,
+    /// Of the division found.
+    pub objective: Option<f64>,
+    /// The same as simulated; null where it was not.
+    pub simulated_objective: Option<f64>,
+    /// By number.
+    pub volumes: Vec<BaselineRow>,
+}
+
+/// What is said of a volume in another division.
+#[derive(Serialize, Clone, Debug)]
+pub struct BaselineRow {
+    /// Its name.
+    pub volume: String,
+    /// Of memory.
+    pub dram_bytes: Option<u64>,
+    /// Of flash.
+    pub flash_bytes: Option<u64>,
+    /// From the curves.
+    pub predicted_latency_us: Option<f64>,
+    /// The share of requests that hit.
+    pub hit_ratio: Option<f64>,
+    /// Requests per second from the curves.
+    pub predicted_iops: Option<f64>,
+    /// The mean as simulated.
+    pub simulated_latency_us: Option<f64>,
+    /// As simulated.
+    pub simulated_hit_ratio: Option<f64>,
+    /// As simulated.
+    pub simulated_iops: Option<f64>,
+}
+
+/// What a volume would have of other shares, and the one that it has.
+#[derive(Clone, Debug)]
+pub struct VolumeCurves {
+    /// The volume.
+    pub name: String,
+    /// By bytes of memory and flash, by request.
+    pub miss_ratios: Vec<(u64, f64)>,
+    /// By bytes of the slowest tier, in microseconds, the other being as it is.
+    pub latencies: Vec<(u64, f64)>,
+    /// Its share of memory and flash.
+    pub share_bytes: u64,
+    /// Its share of the slowest tier.
+    pub tier_bytes: u64,
+    /// By request, with this share.
+    pub miss_ratio: f64,
+    /// The mean, with this share.
+    pub latency_us: f64,
+}

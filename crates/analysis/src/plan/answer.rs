@@ -1,0 +1,204 @@
+//! What a plan answers.
+
+use std::sync::Arc;
+
+use forebay_plan::{
+    Catalogue, Choice, Combination, Hierarchy, Judge, Judged, Method, ParetoPoint, Plan, PlanError,
+    PlanOptions, Profile, Space, Units, judge_finalists, plan_with,
+};
+
+use super::Evaluate;
+use crate::{AnalysisError, Columns};
+
+/// What plans are made from.
+#[derive(Debug)]
+pub struct Basis {
+    /// Hits by size.
+    pub profile: Arc<Profile>,
+    /// The devices.
+    pub catalogue: Catalogue,
+    /// What may be combined.
+    pub combinations: Vec<Combination>,
+    /// How it was planned, with the duration of the traces.
+    pub options: PlanOptions,
+    /// What DRAM for all data would cost.
+    pub full_usd: f64,
+}
+
+/// The plans and what they were made from.
+#[derive(Debug)]
+pub struct Answer {
+    /// What they were made from.
+    pub basis: Basis,
+    /// How choices were judged.
+    pub evaluate: Evaluate,
+    /// One per budget asked for.
+    pub plans: Vec<Plan>,
+    /// One per budget of the sweep, ascending.
+    pub sweep: Vec<Plan>,
+    /// Purchases that were simulated or replayed.
+    pub judgements: u64,
+    /// One per backing store, with the hierarchies that its points index.
+    pub pareto: Vec<Front>,
+}
+
+/// The Pareto front in front of one backing store.
+#[derive(Debug)]
+pub struct Front {
+    /// The backing store's name.
+    pub backing: String,
+    /// What stands in front of it.
+    pub hierarchies: Vec<Hierarchy>,
+    /// The plans that no other beats.
+    pub points: Vec<ParetoPoint>,
+    /// Whether all sizes were looked at.
+    pub is_exact: bool,
+}
+
+impl Basis {
+    /// Backing stores in the order in which combinations name them.
+    pub fn backings(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for combination in &self.combinations {
+            if !names.contains(&combination.backing.as_str()) {
+                names.push(&combination.backing);
+            }
+        }
+        names
+    }
+
+    /// Metadata of each block that a tier holds, in bytes, by tier.
+    pub fn metadata_bytes(&self) -> Vec<u64> {
+        let tiers = self.combinations.iter().map(|c| c.tiers.len()).max().unwrap_or(1);
+        (0..tiers).map(|tier| self.options.cost.metadata.of(tier)).collect()
+    }
+
+    /// An amount over the whole workload, by the day; none where the traces tell no times.
+    pub fn per_day(&self, amount: f64) -> Option<f64> {
+        let days = self.profile.duration().as_secs_f64() / 86_400.0;
+        (days > 0.0).then(|| amount / days)
+    }
+
+    /// The hierarchy of a choice and what its plan's budget buys of it.
+    ///
+    /// # Errors
+    /// If the choice is not one of these devices.
+    pub fn with_space<T>(
+        &self,
+        choice: &Choice,
+        budget_usd: f64,
+        work: impl FnOnce(&Space<'_>) -> T,
+    ) -> Result<T, PlanError> {
+        let combination = Combination {
+            tiers: choice.purchase.tiers.iter().map(|t| t.device.clone()).collect(),
+            backing: choice.purchase.backing.clone(),
+        };
+        let hierarchy = Hierarchy::new(&self.catalogue, &combination, self.options.policy)?;
+        let space = Space::new(&*self.profile, &hierarchy, &self.options.cost, budget_usd)?;
+        Ok(work(&space))
+    }
+}
+
+impl Answer {
+    /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
+    /// search its finalists, and of Cydonia every evaluation.
+    pub(super) fn judge(
+        &mut self,
+        finalists: usize,
+        judge: &mut Judge<'_>,
+    ) -> Result<(), AnalysisError> {
+        let basis = &self.basis;
+        let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
+        let mut once = |hierarchy: &Hierarchy, sizes: &[Units]| {
+            let seen = known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
+            if let Some((.., judged)) = seen {
+                return Ok(judged.clone());
+            }
+            let judged = judge(hierarchy, sizes)?;
+            known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
+            Ok(judged)
+        };
+        for plan in &mut self.plans {
+            let finalists = match basis.options.method {
+                Method::Exhaustive { .. } => finalists,
+                Method::Cydonia(_) => {
+                    let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
+                        let (hierarchy, sizes) = bought(hierarchy, sizes);
+                        // What there is no such cache for is not to be found.
+                        Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
+                    };
+                    *plan = plan_with(
+                        &*basis.profile,
+                        &basis.catalogue,
+                        &basis.combinations,
+                        plan.budget_usd,
+                        &basis.options,
+                        &mut evaluator,
+                    )?;
+                    usize::MAX
+                }
+            };
+            let by = (finalists, self.evaluate.name());
+            judge_finalists(plan, &basis.catalogue, &basis.options, by, &mut once)?;
+        }
+        self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
+        Ok(())
+    }
+
+    /// One row per budget and combination, of the budgets asked for and of the sweep.
+    pub fn rows(&self) -> Columns {
+        let rows: Vec<(&Plan, &Choice)> = self
+            .plans
+            .iter()
+            .chain(&self.sweep)
+            .flat_map(|plan| plan.choices.iter().map(move |choice| (plan, choice)))
+            .collect();
+        let names: Vec<String> = rows
+            .iter()
+            .map(|(_, c)| {
+                let names = c.purchase.tiers.iter().map(|t| t.device.as_str());
+                names.collect::<Vec<_>>().join("+")
+            })
+            .collect();
+        let bytes = |tier: usize| {
+            rows.iter().map(move |(_, c)| c.purchase.tiers.get(tier).map_or(0, |t| t.bytes))
+        };
+        let real = |f: fn(&Plan, &Choice) -> f64| rows.iter().map(move |(p, c)| f(p, c));
+        Columns::default()
+            .reals("budget_usd", real(|p, _| p.budget_usd))
+            .texts("tiers", names.iter().map(String::as_str))
+            .texts("backing", rows.iter().map(|(_, c)| c.purchase.backing.as_str()))
+            .integers("tier1_bytes", bytes(0))
+            .integers("tier2_bytes", bytes(1))
+            .integers("tier3_bytes", bytes(2))
+            .integers("tier4_bytes", bytes(3))
+            .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
+            .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
+            .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))
+            .texts("judged_by", rows.iter().map(|(_, c)| &*c.purchase.judged_by))
+            .reals("analytic_latency_us", real(|_, c| c.purchase.analytic_latency_us))
+            .texts("class", rows.iter().map(|(_, c)| c.purchase.class.name()))
+            .reals("tier1_hit_ratio", real(|_, c| c.purchase.hit_ratio[0]))
+            .reals("hit_ratio", real(|_, c| c.purchase.hit_ratio.iter().sum()))
+            .reals(
+                "flash_bytes_written_per_day",
+                real(|_, c| c.purchase.flash_bytes_written_per_day.unwrap_or(f64::NAN)),
+            )
+            .optional_reals(
+                "drive_writes_per_day",
+                rows.iter().map(|(_, c)| c.purchase.drive_writes_per_day),
+            )
+            .reals("p99_latency_us", real(|_, c| c.purchase.p99_latency_us))
+            .reals("p999_latency_us", real(|_, c| c.purchase.p999_latency_us))
+            .integers("evaluations", rows.iter().map(|(_, c)| c.evaluations))
+    }
+}
+
+/// The tiers that have a size.
+fn bought(hierarchy: &Hierarchy, sizes: &[Units]) -> (Hierarchy, Vec<Units>) {
+    let there = |tier: &usize| sizes.get(*tier).is_some_and(|size| size.0 > 0);
+    let kept: Vec<usize> = (0..hierarchy.tiers.len()).filter(there).collect();
+    let tiers = kept.iter().map(|&tier| hierarchy.tiers[tier].clone()).collect();
+    let sizes = kept.iter().map(|&tier| sizes[tier]).collect();
+    (Hierarchy { tiers, ..hierarchy.clone() }, sizes)
+}

@@ -1,0 +1,147 @@
+//! A plan for programs: the JSON document.
+
+use forebay_plan::{HitCounts, ParetoPoint, Plan};
+use serde::Serialize;
+
+use super::{Answer, Evaluate, Front};
+
+/// The first budget's plan stands at the top; with several budgets, all of them are in `plans`.
+/// Latencies are in microseconds.
+#[derive(Serialize, Debug)]
+pub struct Document<'a> {
+    /// The write policy.
+    pub policy: &'static str,
+    /// How sizes were searched.
+    pub method: &'static str,
+    /// How choices were judged.
+    pub evaluate: &'static str,
+    /// Purchases that were simulated, single tiers among them.
+    pub simulations: u64,
+    /// Purchases that were replayed, single tiers among them.
+    pub replays: u64,
+    /// In bytes.
+    pub block_size: u64,
+    /// By tier, as far as combinations have tiers.
+    pub metadata_bytes_per_block: Vec<u64>,
+    /// Requests read.
+    pub requests: u64,
+    /// Block accesses.
+    pub accesses: u64,
+    /// Of these writes.
+    pub writes: u64,
+    /// Distinct data.
+    pub footprint_bytes: u64,
+    /// From the first request to the last.
+    pub duration_s: f64,
+    /// The share of the blocks that was looked at.
+    pub sampled_rate: f64,
+    /// What DRAM for all data would cost.
+    pub full_cost_usd: f64,
+    /// The plan for the first budget.
+    #[serde(flatten)]
+    pub plan: &'a Plan,
+    /// Those for all budgets, if there are several.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub plans: &'a [Plan],
+    /// Those for the budgets of the sweep.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub sweep: &'a [Plan],
+    /// The limit to wear.
+    pub wear_max: Option<f64>,
+    /// Whether all sizes were looked at for the fronts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pareto_is_exact: Option<bool>,
+    /// The plans that no other beats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pareto: Vec<ParetoRow<'a>>,
+}
+
+/// A plan that no other beats.
+#[derive(Serialize, Debug)]
+pub struct ParetoRow<'a> {
+    /// What is bought.
+    pub tiers: Vec<ParetoTier<'a>>,
+    /// What it stands in front of.
+    pub backing: &'a str,
+    /// What it costs.
+    pub cost_usd: f64,
+    /// Of all accesses.
+    pub mean_latency_us: f64,
+    /// Of all accesses.
+    pub p99_latency_us: f64,
+    /// By how much its flash is written; none where the traces tell no times.
+    pub drive_writes_per_day: Option<f64>,
+    /// The same in bytes.
+    pub flash_bytes_written_per_day: Option<f64>,
+}
+
+/// A tier of such a plan.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct ParetoTier<'a> {
+    /// The device's name.
+    pub device: &'a str,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Answer {
+    /// For programs. The fronts are in it only `with_pareto`, if there are any.
+    ///
+    /// # Panics
+    /// If no budget was asked for.
+    pub fn document(&self, with_pareto: bool) -> Document<'_> {
+        let basis = &self.basis;
+        let profile = &basis.profile;
+        let block = basis.options.cost.block_size.bytes();
+        let judged_by = |by: Evaluate| if self.evaluate == by { self.judgements } else { 0 };
+        Document {
+            policy: basis.options.policy.name(),
+            method: basis.options.method.name(),
+            evaluate: self.evaluate.name(),
+            simulations: judged_by(Evaluate::Simulate),
+            replays: judged_by(Evaluate::Replay),
+            block_size: block,
+            metadata_bytes_per_block: basis.metadata_bytes(),
+            requests: profile.requests(),
+            accesses: profile.reads() + profile.writes(),
+            writes: profile.writes(),
+            footprint_bytes: profile.footprint_blocks() * block,
+            duration_s: profile.duration().as_secs_f64(),
+            sampled_rate: profile.options().sample_rate,
+            full_cost_usd: basis.full_usd,
+            plan: &self.plans[0],
+            plans: if self.plans.len() > 1 { &self.plans } else { &[] },
+            sweep: &self.sweep,
+            wear_max: basis.options.wear_max,
+            pareto_is_exact: with_pareto.then(|| self.pareto.iter().all(|f| f.is_exact)),
+            pareto: if with_pareto { self.pareto_rows() } else { Vec::new() },
+        }
+    }
+
+    fn pareto_rows(&self) -> Vec<ParetoRow<'_>> {
+        let rows = |front| self.rows_of(front, |points| points.iter().collect());
+        self.pareto.iter().flat_map(rows).collect()
+    }
+
+    /// Of one front, the points that are chosen.
+    pub fn rows_of<'b>(
+        &self,
+        front: &'b Front,
+        chosen: impl FnOnce(&'b [ParetoPoint]) -> Vec<&'b ParetoPoint>,
+    ) -> Vec<ParetoRow<'b>> {
+        let row = |p: &'b ParetoPoint| {
+            let tiers = &front.hierarchies[p.hierarchy].tiers;
+            let tiers = tiers.iter().zip(&p.tier_bytes);
+            ParetoRow {
+                backing: &front.backing,
+                tiers: tiers.map(|(d, &bytes)| ParetoTier { device: &d.name, bytes }).collect(),
+                cost_usd: p.cost_usd,
+                mean_latency_us: p.mean_latency_us,
+                p99_latency_us: p.p99_latency_us,
+                drive_writes_per_day: self.basis.per_day(p.drive_writes),
+                flash_bytes_written_per_day: self.basis.per_day(p.flash_bytes_written as f64),
+            }
+        };
+        chosen(&front.points).into_iter().map(row).collect()
+    }
+}

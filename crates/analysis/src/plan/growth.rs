@@ -1,0 +1,199 @@
+//! Grow the tier 1 that is there, or add a tier 2?
+
+use forebay_plan::{Growth, Hierarchy, PlanError, Units, budget_range};
+use serde::{Deserialize, Serialize};
+
+use super::{Basis, Question as PlanQuestion};
+use crate::{AnalysisError, Columns, Observer};
+
+/// Amounts of money that a curve has.
+const AMOUNTS: usize = 48;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Workload, devices and budgets; how choices are judged does not matter, it is by formulas.
+    pub plan: PlanQuestion,
+    /// The size of tier 1 that is there, in bytes.
+    pub have_bytes: u64,
+}
+
+/// What the budgets do for the tier 1 that is there.
+#[derive(Debug)]
+pub struct Answer {
+    /// What was compared.
+    pub basis: Basis,
+    /// The figures.
+    pub document: Document,
+}
+
+/// The JSON document. Latencies are in microseconds.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Document {
+    /// The write policy.
+    pub policy: String,
+    /// In bytes.
+    pub block_size: u64,
+    /// By tier.
+    pub metadata_bytes_per_block: Vec<u64>,
+    /// Of tier 1, in whole units.
+    pub have_bytes: u64,
+    /// What DRAM for all data would cost.
+    pub full_cost_usd: f64,
+    /// One for each budget and combination of two tiers.
+    pub growth: Vec<Growth>,
+    /// Combinations of which a budget buys nothing.
+    pub unaffordable: Vec<String>,
+    /// One for each combination of two tiers.
+    pub curves: Vec<Curve>,
+}
+
+/// What a combination does with more and more money.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Curve {
+    /// The devices.
+    pub tiers: [String; 2],
+    /// What they stand in front of.
+    pub backing: String,
+    /// By the money, ascending.
+    pub points: Vec<Point>,
+}
+
+/// What an amount of money does.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// On top of what is there.
+    pub budget_usd: f64,
+    /// Of more of tier 1.
+    pub grow_latency_us: f64,
+    /// Of a tier 2 below it.
+    pub add_latency_us: f64,
+    /// Of the best of both.
+    pub divide_latency_us: f64,
+}
+
+impl Question {
+    /// Compares for every budget asked for and every combination of two tiers.
+    ///
+    /// # Errors
+    /// If the traces cannot be read, `have_bytes` is less than the unit of sizes, no combination
+    /// has two tiers, a budget buys nothing of any of them, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        self.plan.check_search()?;
+        let workload = self.plan.measure(observer)?;
+        let basis = self.plan.basis(&workload.profile);
+        let unit_bytes = basis.options.cost.unit_bytes;
+        let have = Units(self.have_bytes / unit_bytes);
+        if have.0 == 0 {
+            return Err(AnalysisError::HaveTooLittle { unit_bytes });
+        }
+        let mut document = Document {
+            policy: basis.options.policy.name().to_owned(),
+            block_size: basis.options.cost.block_size.bytes(),
+            metadata_bytes_per_block: basis.metadata_bytes(),
+            have_bytes: have.0 * unit_bytes,
+            full_cost_usd: basis.full_usd,
+            growth: Vec::new(),
+            unaffordable: Vec::new(),
+            curves: Vec::new(),
+        };
+        let hierarchies = two_tiers(&basis)?;
+        let compare = |hierarchy: &Hierarchy, usd: f64| {
+            Growth::of(&*basis.profile, hierarchy, have, usd, &basis.options)
+        };
+        for &budget in &self.plan.budgets {
+            observer.check()?;
+            let usd = budget.usd(&*basis.profile, &basis.catalogue, &basis.options.cost);
+            let (mut refusal, before) = (None, document.growth.len());
+            for hierarchy in &hierarchies {
+                match compare(hierarchy, usd) {
+                    Ok(growth) => document.growth.push(growth),
+                    Err(error @ PlanError::BuysNothing { .. }) => {
+                        document.unaffordable.push(hierarchy.label());
+                        refusal = Some(error);
+                    }
+                    Err(error) => return Err(AnalysisError::Refused { error, budget }),
+                }
+            }
+            if let Some(error) = refusal.filter(|_| document.growth.len() == before) {
+                return Err(AnalysisError::Refused { error, budget });
+            }
+        }
+        for hierarchy in &hierarchies {
+            observer.check()?;
+            let curve = curve(&basis, hierarchy, &document.growth, compare)?;
+            document.curves.push(curve);
+        }
+        Ok(Answer { basis, document })
+    }
+}
+
+fn two_tiers(basis: &Basis) -> Result<Vec<Hierarchy>, AnalysisError> {
+    let two = basis.combinations.iter().filter(|c| c.tiers.len() == 2);
+    let all: Vec<Hierarchy> = two
+        .map(|c| Hierarchy::new(&basis.catalogue, c, basis.options.policy))
+        .collect::<Result<_, _>>()?;
+    if all.is_empty() { Err(AnalysisError::NotTwoTiers) } else { Ok(all) }
+}
+
+/// Latency over the money, for each way of spending it.
+fn curve(
+    basis: &Basis,
+    hierarchy: &Hierarchy,
+    asked: &[Growth],
+    compare: impl Fn(&Hierarchy, f64) -> Result<Growth, PlanError>,
+) -> Result<Curve, PlanError> {
+    let cost = &basis.options.cost;
+    let (first, second) = (&hierarchy.tiers[0], &hierarchy.tiers[1]);
+    let lowest = cost.unit_usd(0, first, first).max(cost.unit_usd(1, second, first));
+    let most = asked.iter().map(|g| g.budget_usd).fold(lowest, f64::max);
+    let mut points = Vec::new();
+    for usd in budget_range(lowest * (1.0 + 1e-9), 2.0 * most, AMOUNTS) {
+        let growth = compare(hierarchy, usd)?;
+        points.push(Point {
+            budget_usd: growth.budget_usd,
+            grow_latency_us: growth.grow.mean_latency_us,
+            add_latency_us: growth.add.mean_latency_us,
+            divide_latency_us: growth.divide.mean_latency_us,
+        });
+    }
+    let tiers = [first.name.clone(), second.name.clone()];
+    Ok(Curve { tiers, backing: hierarchy.backing.name.clone(), points })
+}
+
+impl Document {
+    /// Backing stores in the order in which combinations name them.
+    pub fn backings(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for curve in &self.curves {
+            if !names.contains(&curve.backing.as_str()) {
+                names.push(&curve.backing);
+            }
+        }
+        names
+    }
+
+    /// One row for each budget and combination.
+    pub fn rows(&self) -> Columns {
+        let growth = &self.growth;
+        let real = |f: fn(&Growth) -> f64| growth.iter().map(f);
+        let bytes = |f: fn(&Growth) -> u64| growth.iter().map(f);
+        Columns::default()
+            .reals("budget_usd", real(|g| g.budget_usd))
+            .texts("tier1", growth.iter().map(|g| g.add.tiers[0].device.as_str()))
+            .texts("tier2", growth.iter().map(|g| g.add.tiers[1].device.as_str()))
+            .texts("backing", growth.iter().map(|g| g.now.backing.as_str()))
+            .integers("have_bytes", bytes(|g| g.now.tiers[0].bytes))
+            .reals("now_latency_us", real(|g| g.now.mean_latency_us))
+            .integers("grow_tier1_bytes", bytes(|g| g.grow.tiers[0].bytes))
+            .reals("grow_latency_us", real(|g| g.grow.mean_latency_us))
+            .integers("add_tier2_bytes", bytes(|g| g.add.tiers[1].bytes))
+            .reals("add_latency_us", real(|g| g.add.mean_latency_us))
+            .integers("divide_tier1_bytes", bytes(|g| g.divide.tiers[0].bytes))
+            .integers("divide_tier2_bytes", bytes(|g| g.divide.tiers[1].bytes))
+            .reals("divide_latency_us", real(|g| g.divide.mean_latency_us))
+            .texts("better", growth.iter().map(|g| g.better.name()))
+            .reals("price_ratio", real(|g| g.price_ratio))
+            .optional_reals("price_ratio_needed", growth.iter().map(|g| g.price_ratio_needed))
+    }
+}

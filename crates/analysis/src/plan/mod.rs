@@ -1,0 +1,348 @@
+//! Which tiers to buy for a workload and a budget?
+//!
+//! ```
+//! use forebay_analysis::{Unobserved, plan};
+//! use forebay_plan::Catalogue;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let trace = dir.path().join("trace.csv");
+//! # let line = |n: u64| format!("{},host,0,Read,{},4096,10\n", n * 10_000, n % 300 * 4096);
+//! # let text: String = (0..2000).map(line).collect();
+//! # std::fs::write(&trace, text)?;
+//! let catalogue = Catalogue::default();
+//! let combinations = plan::combinations(&catalogue, &[], &["SlowHDD".into()])?;
+//! let half = "50%".parse()?; // of what DRAM for all data would cost
+//! let question = plan::Question::new(trace.as_path().into(), catalogue, combinations, vec![half]);
+//! let answer = question.ask(&Unobserved::default())?;
+//! let best = &answer.plans[0].choices[0].purchase;
+//! assert!(best.mean_latency_us > 0.0 && best.cost_usd <= answer.plans[0].budget_usd);
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod cache;
+mod document;
+pub mod growth;
+mod replayed;
+mod simulated;
+pub mod study;
+
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_plan::{
+    Budget, Catalogue, Combination, DeviceKind, Hierarchy, Method, PlanError, PlanOptions, Profile,
+    ProfileBuilder, ProfileOptions, WritePolicy, budget_range, check_budget, full_usd,
+    pareto_front, plan,
+};
+use forebay_replay::{Survey, VolumeSurvey};
+use forebay_simulate::TracedVolume;
+
+use crate::{AnalysisError, Described, Observer, Traces};
+pub use answer::{Answer, Basis, Front};
+pub use document::{Document, ParetoRow, ParetoTier};
+pub use replayed::Replay;
+use replayed::Replayer;
+use simulated::Simulator;
+
+/// Choices that are judged by something slower unless somebody says otherwise.
+pub const FINALISTS: usize = 3;
+
+/// How one choice is judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Evaluate {
+    /// From the curves and the devices' latencies.
+    #[default]
+    Analytic,
+    /// By simulating the cache.
+    Simulate,
+    /// By replaying the traces on real files and devices.
+    Replay,
+}
+
+impl Evaluate {
+    /// As it is written in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Analytic => "analytic",
+            Self::Simulate => "simulate",
+            Self::Replay => "replay",
+        }
+    }
+}
+
+impl fmt::Display for Evaluate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workload.
+    pub traces: Traces,
+    /// The devices that there are to buy.
+    pub catalogue: Catalogue,
+    /// What may be combined; [`combinations`] chooses by name.
+    pub combinations: Vec<Combination>,
+    /// What may be spent: one plan each.
+    pub budgets: Vec<Budget>,
+    /// Write policy, search, costs and the limit to wear; the duration is that of the traces.
+    pub options: PlanOptions,
+    /// The share of the blocks that is looked at.
+    pub sample_rate: f64,
+    /// How the best choices are judged.
+    pub evaluate: Evaluate,
+    /// How many choices of each budget are simulated or replayed after an exhaustive search;
+    /// Cydonia has every evaluation simulated or replayed.
+    pub finalists: usize,
+    /// What a replay is against; [`Evaluate::Replay`] needs it.
+    pub replay: Option<Replay>,
+    /// So many budgets more, from what buys little to what buys enough for all data.
+    pub sweep: Option<usize>,
+    /// Whether to look for the plans that no other beats in one of cost, mean latency, 99th
+    /// percentile and drive writes without losing in another.
+    pub pareto: bool,
+}
+
+/// A workload that was measured, once for any number of plans.
+#[derive(Debug)]
+pub struct Workload {
+    /// Hits by size, shared by all plans made of it.
+    pub profile: Arc<Profile>,
+    /// What was read.
+    pub described: Described,
+    /// Extents of the volumes; empty if nothing is simulated or replayed.
+    survey: Survey,
+}
+
+/// The combinations of these tiers, fastest first, in front of these backing stores, by the names
+/// in the catalogue. No tiers: all that the catalogue combines.
+///
+/// # Errors
+/// If the catalogue has no such device or combination, or no backing store is named where the
+/// catalogue combines none with these tiers.
+pub fn combinations(
+    catalogue: &Catalogue,
+    tiers: &[String],
+    backing: &[String],
+) -> Result<Vec<Combination>, AnalysisError> {
+    for name in tiers.iter().chain(backing) {
+        catalogue.device(name)?;
+    }
+    if backing.is_empty() && (!tiers.is_empty() || !catalogue.names_combinations()) {
+        return Err(AnalysisError::NoBacking);
+    }
+    let wanted = |name: &String| backing.is_empty() || backing.contains(name);
+    let found: Vec<Combination> = if tiers.is_empty() {
+        catalogue.combinations().iter().filter(|c| wanted(&c.backing)).cloned().collect()
+    } else {
+        let durable = catalogue.devices().iter().filter(|d| d.kind != DeviceKind::Dram);
+        let stores = durable.filter(|d| wanted(&d.name) && !tiers.contains(&d.name));
+        let of = |backing: String| Combination { tiers: tiers.to_vec(), backing };
+        stores.map(|d| of(d.name.clone())).collect()
+    };
+    if found.is_empty() { Err(AnalysisError::NoCombination) } else { Ok(found) }
+}
+
+impl Question {
+    /// By formulas, for write-through, and nothing beside the plans.
+    pub fn new(
+        traces: Traces,
+        catalogue: Catalogue,
+        combinations: Vec<Combination>,
+        budgets: Vec<Budget>,
+    ) -> Self {
+        Self {
+            traces,
+            catalogue,
+            combinations,
+            budgets,
+            options: PlanOptions::default(),
+            sample_rate: 1.0,
+            evaluate: Evaluate::default(),
+            finalists: FINALISTS,
+            replay: None,
+            sweep: None,
+            pareto: false,
+        }
+    }
+
+    /// Refuses what cannot be planned for, before traces are read.
+    ///
+    /// # Errors
+    /// If the search cannot be, a budget buys nothing, or a replay is not on the devices of the
+    /// one combination or may not be.
+    pub fn check(&self) -> Result<(), AnalysisError> {
+        self.check_search()?;
+        for budget in &self.budgets {
+            if let Budget::Usd(usd) = budget {
+                check_budget(&self.catalogue, &self.combinations, *usd, &self.options.cost)
+                    .map_err(|error| AnalysisError::Refused { error, budget: *budget })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`check`](Self::check), but for the budgets.
+    pub(super) fn check_search(&self) -> Result<(), AnalysisError> {
+        let more = self.combinations.iter().find(|c| c.tiers.len() > 2);
+        if let (Method::Cydonia(_), Some(more)) = (self.options.method, more) {
+            return Err(PlanError::CydoniaTiers(more.tiers.len()).into());
+        }
+        match (self.evaluate, &self.replay) {
+            (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
+            (Evaluate::Replay, Some(replay)) => replay.check(&self.catalogue, &self.combinations),
+            _ => Ok(()),
+        }
+    }
+
+    /// Measures, plans and judges: all of the others in their order.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), [`measure`](Self::measure), [`plan`](Self::plan) and
+    /// [`judge`](Self::judge).
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        self.check()?;
+        let workload = self.measure(observer)?;
+        let mut answer = self.plan(&workload, observer)?;
+        self.judge(&workload, &mut answer, observer)?;
+        Ok(answer)
+    }
+
+    /// Reads the traces, once.
+    ///
+    /// # Errors
+    /// If they cannot be read or measured, or the observer stops it.
+    pub fn measure(&self, observer: &dyn Observer) -> Result<Workload, AnalysisError> {
+        let mut profile = ProfileBuilder::new(ProfileOptions {
+            block_size: self.options.cost.block_size,
+            sample_rate: self.sample_rate,
+            write_back: self.options.policy == WritePolicy::WriteBack,
+        })?;
+        let mut survey = Survey::default();
+        let described = self.traces.read(observer, |request| -> Result<(), AnalysisError> {
+            if self.evaluate != Evaluate::Analytic {
+                survey.add(request);
+            }
+            Ok(profile.add(request)?)
+        })?;
+        survey.name_volumes(described.metadata.volumes.iter().map(|v| v.name.as_str()));
+        Ok(Workload { profile: Arc::new(profile.finish()?), described, survey })
+    }
+
+    /// Plans by formulas for each budget, and for the sweep and the fronts that are asked for.
+    ///
+    /// # Errors
+    /// If a budget buys nothing, no plan can be made, or the observer stops it.
+    pub fn plan(
+        &self,
+        workload: &Workload,
+        observer: &dyn Observer,
+    ) -> Result<Answer, AnalysisError> {
+        let basis = self.basis(&workload.profile);
+        let plan =
+            |usd| plan(&*basis.profile, &basis.catalogue, &basis.combinations, usd, &basis.options);
+        let mut plans = Vec::new();
+        for &budget in &self.budgets {
+            observer.check()?;
+            let usd = budget.usd(&*basis.profile, &basis.catalogue, &basis.options.cost);
+            plans.push(plan(usd).map_err(|error| AnalysisError::Refused { error, budget })?);
+        }
+        let mut sweep = Vec::new();
+        if let Some(count) = self.sweep {
+            for usd in sweep_budgets(&basis, count)? {
+                observer.check()?;
+                sweep.push(plan(usd)?);
+            }
+        }
+        let budgets: Vec<f64> = plans.iter().chain(&sweep).map(|p| p.budget_usd).collect();
+        let dearest = plans.iter().map(|p| p.budget_usd).fold(0.0, f64::max);
+        let pareto = if self.pareto { fronts(&basis, dearest, &budgets)? } else { Vec::new() };
+        let evaluate = self.evaluate;
+        Ok(Answer { basis, evaluate, plans, sweep, judgements: 0, pareto })
+    }
+
+    /// Has the plans judged by simulations or replays, where that is asked for.
+    ///
+    /// # Errors
+    /// If a simulation or a replay fails, or the observer stops it.
+    pub fn judge(
+        &self,
+        workload: &Workload,
+        answer: &mut Answer,
+        observer: &dyn Observer,
+    ) -> Result<(), AnalysisError> {
+        let (traces, cost) = (&self.traces, self.options.cost);
+        let duration = workload.profile.duration();
+        match (self.evaluate, &self.replay) {
+            (Evaluate::Simulate, _) => {
+                let (volumes, requests) = (self.volumes(workload), workload.described.requests);
+                let simulator = Simulator { traces, observer, cost, volumes, requests, duration };
+                answer.judge(self.finalists, &mut |h, sizes| simulator.judge(h, sizes))
+            }
+            (Evaluate::Replay, Some(replay)) => {
+                let (survey, queue_depth) = (workload.survey.clone(), replay.queue_depth);
+                let base = replay.config_of(&self.combinations[0]);
+                let replayer =
+                    Replayer { traces, observer, cost, base, survey, queue_depth, duration };
+                let replayer = replayer.with_sizes();
+                answer.judge(self.finalists, &mut |h, sizes| replayer.judge(h, sizes))
+            }
+            (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
+            (Evaluate::Analytic, _) => Ok(()),
+        }
+    }
+
+    /// The volumes as a simulation has them, in whole blocks.
+    fn volumes(&self, workload: &Workload) -> Vec<TracedVolume> {
+        let block = self.options.cost.block_size.bytes();
+        let number = |at: usize| forebay_block::Volume(at as u32);
+        let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {
+            name: workload.described.volume_name(number(at)),
+            bytes: volume.end_bytes.next_multiple_of(block),
+        };
+        workload.survey.volumes.iter().enumerate().map(volume).collect()
+    }
+
+    pub(super) fn basis(&self, profile: &Arc<Profile>) -> Basis {
+        Basis {
+            profile: Arc::clone(profile),
+            catalogue: self.catalogue.clone(),
+            combinations: self.combinations.clone(),
+            options: PlanOptions { duration: profile.duration(), ..self.options.clone() },
+            full_usd: full_usd(&**profile, &self.catalogue, &self.options.cost),
+        }
+    }
+}
+
+/// From what buys a few units of the dearest first tier to what buys enough for all data.
+fn sweep_budgets(basis: &Basis, count: usize) -> Result<Vec<f64>, AnalysisError> {
+    let mut entry_usd = 0.0_f64;
+    for combination in &basis.combinations {
+        let tier1 = basis.catalogue.device(&combination.tiers[0])?;
+        entry_usd = entry_usd.max(basis.options.cost.unit_usd(0, tier1, tier1));
+    }
+    let highest = basis.full_usd.max(entry_usd);
+    let lowest = entry_usd.max(highest / 200.0).min(highest);
+    // A hair more, so that rounding does not cost the smallest budget its only unit.
+    Ok(budget_range(lowest * (1.0 + 1e-9), highest * (1.0 + 1e-9), count))
+}
+
+/// One for each backing store.
+fn fronts(basis: &Basis, dearest: f64, budgets: &[f64]) -> Result<Vec<Front>, AnalysisError> {
+    let mut fronts = Vec::new();
+    for backing in basis.backings() {
+        let combinations = basis.combinations.iter().filter(|c| c.backing == backing);
+        let hierarchies: Vec<Hierarchy> = combinations
+            .map(|c| Hierarchy::new(&basis.catalogue, c, basis.options.policy))
+            .collect::<Result<_, _>>()?;
+        let found = pareto_front(&*basis.profile, &hierarchies, &basis.options, dearest, budgets)?;
+        let (points, is_exact) = (found.points, found.is_exact);
+        fronts.push(Front { backing: backing.to_string(), hierarchies, points, is_exact });
+    }
+    Ok(fronts)
+}

@@ -1,0 +1,180 @@
+//! A study for programs: the JSON document and its rows.
+
+use forebay_plan::{Class, StudyPoint, StudySummary};
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, POLICIES, Studied};
+use crate::Columns;
+
+/// The JSON document.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Document {
+    /// In the order of the files.
+    pub traces: Vec<OfTrace>,
+    /// Shares of what DRAM for all data would cost.
+    pub scaled_budgets: Vec<f64>,
+    /// How many evaluations Cydonia had at most.
+    pub evaluations: u64,
+    /// Write-through, then write-back.
+    pub policies: Vec<OfPolicy>,
+    /// How long all searches took.
+    pub search_s: f64,
+}
+
+/// What is said of one trace.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct OfTrace {
+    /// Its file's name, without what follows the dot.
+    pub trace: String,
+    /// Requests read.
+    pub requests: u64,
+    /// Block accesses.
+    pub accesses: u64,
+    /// Distinct data.
+    pub footprint_bytes: u64,
+    /// What DRAM for all of it would cost.
+    pub full_cost_usd: f64,
+    /// How long its searches took.
+    pub search_s: f64,
+    /// Write-through, then write-back.
+    pub policies: Vec<StudySummary>,
+}
+
+/// What is said of one write policy, over all traces.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct OfPolicy {
+    /// Its name.
+    pub policy: String,
+    /// Over all combinations and budgets.
+    #[serde(flatten)]
+    pub summary: StudySummary,
+    /// In the order of the catalogue.
+    pub combinations: Vec<OfCombination>,
+}
+
+/// What is said of one combination under one write policy, over all traces.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct OfCombination {
+    /// The devices, fastest first.
+    pub tiers: Vec<String>,
+    /// What they stand in front of.
+    pub backing: String,
+    /// Over all budgets.
+    #[serde(flatten)]
+    pub summary: StudySummary,
+    /// By scaled budget.
+    pub winners: Vec<Winners>,
+}
+
+/// Traces for which each shape is the fastest under a budget.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Winners {
+    /// One tier.
+    pub single: u64,
+    /// A second tier that is larger.
+    pub pyramidal: u64,
+    /// A second tier that is not.
+    pub non_pyramidal: u64,
+}
+
+impl Winners {
+    /// Of the traces for which the budget buys something; NaN if it buys nothing for any.
+    pub fn share(&self, class: Class) -> f64 {
+        let all = self.single + self.pyramidal + self.non_pyramidal;
+        let won = match class {
+            Class::Single => self.single,
+            Class::Pyramidal => self.pyramidal,
+            Class::NonPyramidal => self.non_pyramidal,
+        };
+        if all == 0 { f64::NAN } else { won as f64 / all as f64 }
+    }
+}
+
+impl OfCombination {
+    /// `FastDRAM + FastSSD / SlowHDD`.
+    pub fn name(&self) -> String {
+        name(&self.tiers, &self.backing)
+    }
+}
+
+fn name(tiers: &[String], backing: &str) -> String {
+    format!("{} / {backing}", tiers.join(" + "))
+}
+
+impl Answer {
+    /// For programs.
+    pub fn document(&self) -> Document {
+        let policies = POLICIES.iter().enumerate().map(|(at, &policy)| {
+            let combinations = (0..self.combinations.len()).map(|combination| OfCombination {
+                tiers: self.combinations[combination].tiers.clone(),
+                backing: self.combinations[combination].backing.clone(),
+                summary: StudySummary::of(self.points(at, combination)),
+                winners: self.winners(at, combination),
+            });
+            OfPolicy {
+                policy: policy.name().to_owned(),
+                summary: StudySummary::of(
+                    (0..self.combinations.len()).flat_map(|c| self.points(at, c)),
+                ),
+                combinations: combinations.collect(),
+            }
+        });
+        let traces = self.traces.iter().map(|t| OfTrace {
+            trace: t.trace.clone(),
+            requests: t.requests,
+            accesses: t.accesses,
+            footprint_bytes: t.footprint_bytes,
+            full_cost_usd: t.full_cost_usd,
+            search_s: t.search_s,
+            policies: (0..POLICIES.len())
+                .map(|policy| StudySummary::of(t.points[policy].iter().flatten().flatten()))
+                .collect(),
+        });
+        Document {
+            traces: traces.collect(),
+            scaled_budgets: self.scaled_budgets.clone(),
+            evaluations: self.evaluations_max,
+            policies: policies.collect(),
+            search_s: self.search_time().as_secs_f64(),
+        }
+    }
+
+    fn winners(&self, policy: usize, combination: usize) -> Vec<Winners> {
+        let winners = |budget: usize| {
+            let at = |t: &Studied| t.points[policy][combination][budget];
+            let summary = StudySummary::of(&self.traces.iter().filter_map(at).collect::<Vec<_>>());
+            let StudySummary { single, pyramidal, non_pyramidal, .. } = summary;
+            Winners { single, pyramidal, non_pyramidal }
+        };
+        (0..self.scaled_budgets.len()).map(winners).collect()
+    }
+
+    /// One row per trace, policy, combination and budget.
+    pub fn rows(&self) -> Columns {
+        let names: Vec<String> =
+            self.combinations.iter().map(|c| name(&c.tiers, &c.backing)).collect();
+        let mut found: Vec<(&str, &'static str, &str, f64, &StudyPoint)> = Vec::new();
+        for trace in &self.traces {
+            for (policy, by_combination) in POLICIES.iter().zip(&trace.points) {
+                for (name, by_budget) in names.iter().zip(by_combination) {
+                    for (&share, point) in self.scaled_budgets.iter().zip(by_budget) {
+                        let Some(point) = point else { continue };
+                        found.push((&trace.trace, policy.name(), name, share, point));
+                    }
+                }
+            }
+        }
+        let real = |f: fn(&StudyPoint) -> f64| found.iter().map(move |row| f(row.4));
+        Columns::default()
+            .texts("trace", found.iter().map(|row| row.0))
+            .texts("policy", found.iter().map(|row| row.1))
+            .texts("combination", found.iter().map(|row| row.2))
+            .reals("scaled_budget", found.iter().map(|row| row.3))
+            .reals("budget_usd", real(|p| p.budget_usd))
+            .texts("class", found.iter().map(|row| row.4.class.name()))
+            .reals("single_latency_us", real(|p| p.single_us))
+            .reals("best_latency_us", real(|p| p.best_us))
+            .reals("cydonia_latency_us", real(|p| p.cydonia_us))
+            .texts("cydonia_class", found.iter().map(|row| row.4.cydonia_class.name()))
+    }
+}

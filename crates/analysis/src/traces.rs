@@ -1,0 +1,155 @@
+//! The traces that a question is about, and reading them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use forebay_block::{Request, Volume};
+use forebay_trace::{Batch, Metadata, OpenOptions, TraceError, TraceReader, open_all};
+
+use crate::{AnalysisError, Meter, Note, Observer, Unit};
+
+/// Batches that may be read ahead of the work done on them.
+const READ_AHEAD: usize = 4;
+
+/// The traces that a question is about: files, merged by time, and how to open them.
+#[derive(Clone, Debug, Default)]
+pub struct Traces {
+    /// Files of any supported format; `-` is standard input, which can be read only once.
+    pub files: Vec<PathBuf>,
+    /// How to open them.
+    pub options: OpenOptions,
+}
+
+/// What is known about traces once they have been read.
+#[derive(Clone, Debug, Default)]
+pub struct Described {
+    /// Volumes by number, among others.
+    pub metadata: Metadata,
+    /// Requests read.
+    pub requests: u64,
+}
+
+impl Described {
+    /// The name of a volume.
+    pub fn volume_name(&self, volume: Volume) -> String {
+        let info = self.metadata.volumes.get(volume.0 as usize);
+        info.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
+    }
+}
+
+impl From<&Path> for Traces {
+    fn from(file: &Path) -> Self {
+        Self { files: vec![file.to_path_buf()], options: OpenOptions::default() }
+    }
+}
+
+impl Traces {
+    /// Whether a trace comes from standard input, which can be read only once.
+    pub fn on_stdin(&self) -> bool {
+        self.files.iter().any(|path| path.as_os_str() == "-")
+    }
+
+    /// The names of the files, for people.
+    pub fn names(&self) -> String {
+        let files: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
+        files.join(", ")
+    }
+
+    /// Opens them, and tells what is doubtful about them.
+    ///
+    /// # Errors
+    /// If a file cannot be opened or is no trace.
+    pub fn open(&self, observer: &dyn Observer) -> Result<Box<dyn TraceReader>, AnalysisError> {
+        let reader = open_all(&self.files, &self.options)?;
+        let doubts = &reader.metadata().doubts;
+        doubts.iter().for_each(|doubt| observer.note(Note::Doubt(doubt.clone())));
+        Ok(reader)
+    }
+
+    /// Reads them from beginning to end and hands every request to `work`, reading ahead in a
+    /// thread of its own. Notes what was skipped.
+    ///
+    /// # Errors
+    /// If a trace cannot be read, `work` fails, or the observer stops it.
+    pub fn read<E: From<AnalysisError>>(
+        &self,
+        observer: &dyn Observer,
+        mut work: impl FnMut(&Request) -> Result<(), E>,
+    ) -> Result<Described, E> {
+        self.read_batches(observer, |batch, _| batch.requests().try_for_each(|r| work(&r)))
+    }
+
+    /// The same, for work that takes many requests at once, with what is known of their volumes.
+    ///
+    /// # Errors
+    /// As [`Traces::read`].
+    pub fn read_batches<E: From<AnalysisError>>(
+        &self,
+        observer: &dyn Observer,
+        mut work: impl FnMut(&Batch, &Metadata) -> Result<(), E>,
+    ) -> Result<Described, E> {
+        let reader = self.open(observer)?;
+        let meter = observer.begin("reading", Unit::Bytes, reader.progress().bytes_total);
+        let (sender, batches) = sync_channel(READ_AHEAD);
+        let (returner, empty) = sync_channel(READ_AHEAD);
+        let mut requests = 0;
+        let reader = thread::scope(|scope| -> Result<_, E> {
+            // Owned here, so that an early return ends the reading thread too.
+            let (batches, returner) = (batches, returner);
+            let meter = &*meter;
+            let reading = scope.spawn(move || read(reader, meter, &sender, &empty));
+            for batch in &batches {
+                observer.check().map_err(AnalysisError::from)?;
+                let (batch, metadata): (Batch, Arc<Metadata>) =
+                    batch.map_err(AnalysisError::from)?;
+                work(&batch, &metadata)?;
+                requests += batch.len() as u64;
+                // A full channel only means that this batch is not used again.
+                let _ = returner.try_send(batch);
+            }
+            Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)
+        })?;
+        drop(meter);
+        let counters = reader.counters();
+        for (count, note) in [
+            (counters.bad, Note::BadLines(counters.bad)),
+            (counters.out_of_order, Note::OutOfOrder(counters.out_of_order)),
+        ] {
+            if count > 0 {
+                observer.note(note);
+            }
+        }
+        Ok(Described { metadata: reader.metadata().clone(), requests })
+    }
+}
+
+fn read(
+    mut reader: Box<dyn TraceReader>,
+    meter: &dyn Meter,
+    batches: &SyncSender<Result<(Batch, Arc<Metadata>), TraceError>>,
+    empty: &Receiver<Batch>,
+) -> Box<dyn TraceReader> {
+    let mut metadata = Arc::new(reader.metadata().clone());
+    loop {
+        let mut batch = empty.try_recv().unwrap_or_default();
+        let next = match reader.read_batch(&mut batch) {
+            Ok(0) => break,
+            Ok(_) => {
+                let now = reader.metadata();
+                if metadata.volumes.len() != now.volumes.len() || metadata.hashes != now.hashes {
+                    metadata = Arc::new(now.clone());
+                }
+                Ok((batch, Arc::clone(&metadata)))
+            }
+            Err(error) => Err(error),
+        };
+        meter.set(reader.progress().bytes_read);
+        let failed = next.is_err();
+        if batches.send(next).is_err() || failed {
+            break;
+        }
+    }
+    reader
+}

@@ -1,0 +1,108 @@
+//! What to tell a user whose question has no answer: the words of the command line for the errors
+//! of the analysis, and what to do next.
+
+use forebay_analysis::AnalysisError;
+use forebay_plan::{Budget, PlanError};
+use forebay_report::Unit;
+
+use crate::error::CliError;
+
+/// Nothing was read when it failed.
+const NOT_READ: &str = "nothing was read";
+/// Nothing was written when it failed.
+const NOT_WRITTEN: &str = "nothing was written";
+
+/// The failure that an error of the analysis is; `what` is the error in its own words.
+pub fn of(error: &AnalysisError, what: String) -> CliError {
+    use AnalysisError as E;
+    match error {
+        E::NoBacking => CliError::usage(what)
+            .kept(NOT_READ)
+            .next("name it with --backing, or in a [[combination]] of the catalogue"),
+        E::NoCombination => CliError::usage(what).next("name them with both --tiers and --backing"),
+        E::NoConfiguration => {
+            let what = "--evaluate replay needs --config FILE, which names the files or devices of \
+                        the flash tier and of the volumes";
+            CliError::usage(what).next("`[flash]` and `[[volume]]` of docs/configuration.md")
+        }
+        E::SeveralCombinations => {
+            let what =
+                "a replay is on the devices of --config, so it can judge one combination only";
+            CliError::usage(what).next("name what they are: --tiers and one --backing")
+        }
+        E::NotMemory(_) => {
+            CliError::usage(what).next("--evaluate simulate takes any device for tier 1")
+        }
+        E::WouldDestroy(_) => CliError::usage(what)
+            .kept("nothing was opened")
+            .next("--write allows that; files that are not there are created and removed"),
+        E::HaveTooLittle { unit_bytes } => {
+            let least = Unit::Bytes.show(*unit_bytes as f64);
+            CliError::usage(format_args!("--have is below {least}, the unit of sizes"))
+                .next("without a tier 1, plan both tiers: leave out --have")
+        }
+        E::NotAStudy { .. } => CliError::usage(what)
+            .kept("the file is as it was")
+            .next("--resume names a file that --resume has written"),
+        E::Refused { error, budget } => refused(error, *budget, what),
+        E::Plan(error) => of_plan(error, what),
+        E::NoDevice(name) => {
+            let known = forebay_model::Profile::NAMES;
+            let near = nearest(known.iter().copied(), name);
+            CliError::usage(format_args!("there is no device `{name}`; the nearest is `{near}`"))
+                .next(format_args!("known are {}", known.join(", ")))
+        }
+        E::NothingToDivide | E::NoAccesses => CliError::failed(what).kept(NOT_WRITTEN),
+        E::NoVolume { name, known } => {
+            let near = nearest(known.iter().map(String::as_str), name);
+            CliError::usage(format_args!("--target: {what}"))
+                .next(format_args!("did you mean `{near}`? forebay trace info lists all"))
+        }
+        E::TwoTargets(name) => CliError::usage(format_args!("--target: `{name}` is given twice")),
+        E::Groups(_) => CliError::usage(format_args!("--group: {what}")).kept(NOT_READ),
+        E::NoGroupVolume { known, .. } => {
+            let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
+            CliError::usage(format_args!("--group: {what}"))
+                .kept(NOT_WRITTEN)
+                .next(format_args!("the trace has {}", names.join(", ")))
+        }
+        E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
+        E::TooManyTiers
+        | E::NoFlash
+        | E::Configuration(_)
+        | E::NotTwoTiers
+        | E::OneVolume(_)
+        | E::Impossible(_) => CliError::usage(what),
+        _ => CliError::failed(what),
+    }
+}
+
+/// A budget that was given as a percentage is refused only once its amount is known.
+fn refused(error: &PlanError, budget: Budget, what: String) -> CliError {
+    match (error, budget) {
+        (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), Budget::Fraction(_)) => {
+            CliError::usage(what).next("raise the percentage, or give dollars")
+        }
+        (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), _) => CliError::usage(what),
+        _ => of_plan(error, what),
+    }
+}
+
+fn of_plan(error: &PlanError, what: String) -> CliError {
+    match error {
+        PlanError::CydoniaTiers(_) => {
+            CliError::usage(what).next("--method exhaustive searches any number of tiers")
+        }
+        PlanError::Floors => CliError::usage(what).next("lower --floor or --dram-floor"),
+        PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => {
+            CliError::usage(what).next("give a larger --unit and --dram-unit, or --search anneal")
+        }
+        PlanError::Catalogue { .. } => CliError::usage(what),
+        _ => CliError::failed(what),
+    }
+}
+
+fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> &'a str {
+    let similar = |known: &&str| strsim::jaro_winkler(known, name);
+    known.max_by(|a, b| similar(a).total_cmp(&similar(b))).unwrap_or_default()
+}
