@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use forebay_locality::LocalityError;
 use forebay_plan::{BoxError, Budget, PlanError};
+use forebay_replacement::Kind;
 use forebay_simulate::SimulateError;
 use forebay_trace::TraceError;
 
@@ -157,5 +158,60 @@ pub enum AnalysisError {
         number: usize,
         /// The groups.
         groups: [String; 2],
+    },
+    /// The trace has no content hashes.
+    #[error("the trace has no content hashes")]
+    NoHashes,
+    /// The content hashes are of units that do not fill a block.
+    #[error("its hashes are of {unit_bytes} bytes each")]
+    HashUnits {
+        /// The bytes of a unit.
+        unit_bytes: u64,
+    },
+    /// No block that is accessed is in the sample.
+    #[error("no block of the trace is in the sample")]
+    EmptySample,
+    /// No size of a cache has enough blocks in the sample.
+    #[error("the sample has {blocks} blocks only, too few for a cache of any size")]
+    SampleTooSmall {
+        /// The blocks in it.
+        blocks: u64,
+    },
+    /// Policies are run over less blocks than that.
+    #[error("the trace has 2^31 blocks or more")]
+    TooManyBlocks,
+    /// A replacement policy is wrong.
+    #[error("{0} named no block of a full cache")]
+    NoVictim(Kind),
+    /// A thread that measures a slice panicked.
+    #[error("a measuring thread panicked")]
+    MeasurerPanicked,
+    /// A thread that measures a slice ended without saying why.
+    #[error("a measuring thread has ended too soon")]
+    MeasurerEnded,
+    /// The configuration's block size is none that a cache can have.
+    #[error("{0}")]
+    BlockSize(String),
+    /// Sizes are for a flash tier that the configuration has not.
+    #[error("there are sizes of a flash tier, and the configuration has none")]
+    NoFlashToSize,
+    /// The configuration's flash tier has no size.
+    #[error("the configuration gives the flash tier no size")]
+    NoFlashSize,
+    /// Every size of memory has too few blocks in the sample.
+    #[error("no size is left to simulate")]
+    NoSizes {
+        /// Whether less than all blocks are looked at.
+        sampled: bool,
+    },
+    /// There is no cache of a size asked for.
+    #[error("a cache of {memory_bytes} bytes of memory: {error}")]
+    NoSuchCache {
+        /// Of memory.
+        memory_bytes: u64,
+        /// Of flash.
+        flash_bytes: Option<u64>,
+        /// Why.
+        error: SimulateError,
     },
 }

@@ -2,7 +2,9 @@
 //!
 //! One module for each question: [`plan`] (which tiers to buy), [`growth`](plan::growth) (grow
 //! tier 1 or add tier 2), [`study`](plan::study) (which shape of cache wins),
-//! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together). A question is a
+//! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together),
+//! [`curve`] (what a cache of each size misses), [`miniature`] (the same of any configuration, by
+//! simulation). A question is a
 //! struct of what is asked, its answer a struct of data: nothing here reads a command line or
 //! writes text. Whoever asks hands in an [`Observer`], which sees how far the work is and may end
 //! it; what went wrong is an [`AnalysisError`].
@@ -13,8 +15,10 @@
 
 mod columns;
 pub mod consolidate;
+pub mod curve;
 mod error;
 mod kept;
+pub mod miniature;
 mod note;
 mod observer;
 pub mod parallel;

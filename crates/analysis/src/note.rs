@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use forebay_plan::BoxError;
+use forebay_simulate::SimulateError;
+
+use crate::Observer;
 
 /// Something doubtful, left out or assumed.
 #[derive(Debug)]
@@ -30,4 +33,39 @@ pub enum Note {
     },
     /// The results of a trace were taken from the file of an earlier study.
     Resumed(PathBuf),
+    /// So many trims and flushes are no accesses and were left out.
+    WithoutData(u64),
+    /// So many block accesses have no content hash; nothing equals what they access.
+    WithoutHash(u64),
+    /// The sample has so few blocks that it may be far off.
+    FewSampled(u64),
+    /// Sizes of memory were left out: fewer than [`BLOCKS_MIN`](crate::miniature::BLOCKS_MIN)
+    /// blocks of them are in the sample.
+    TooSmall {
+        /// In bytes.
+        sizes: Vec<u64>,
+        /// The share of the blocks that is looked at.
+        rate: f64,
+    },
+    /// There is no miniature of a flash tier.
+    FlashTooSmall {
+        /// Its size.
+        flash_bytes: u64,
+        /// Why.
+        reason: SimulateError,
+    },
+}
+
+/// Tells how many requests access nothing.
+pub(crate) fn tell_without_data(requests: u64, observer: &dyn Observer) {
+    if requests > 0 {
+        observer.note(Note::WithoutData(requests));
+    }
+}
+
+/// Tells which sizes of memory, in bytes, have too few blocks in the sample.
+pub(crate) fn tell_too_small(sizes: Vec<u64>, rate: f64, observer: &dyn Observer) {
+    if !sizes.is_empty() {
+        observer.note(Note::TooSmall { sizes, rate });
+    }
 }

@@ -2,6 +2,7 @@
 //! of the analysis, and what to do next.
 
 use forebay_analysis::AnalysisError;
+use forebay_config::Size;
 use forebay_plan::{Budget, PlanError};
 use forebay_report::Unit;
 
@@ -67,6 +68,28 @@ pub fn of(error: &AnalysisError, what: String) -> CliError {
                 .next(format_args!("the trace has {}", names.join(", ")))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
+        E::NoHashes => {
+            CliError::failed(what).next("record one with `forebay serve --record X.parquet --hash`")
+        }
+        E::HashUnits { .. } => {
+            CliError::failed(what).next("choose a --block-size that is a multiple of that")
+        }
+        E::EmptySample | E::SampleTooSmall { .. } => CliError::failed(what).next("raise --sample"),
+        E::TooManyBlocks => CliError::failed(what).next("look at a part of them with --sample"),
+        E::BlockSize(_) => CliError::usage(what).next("change cache.block_size"),
+        E::NoFlashToSize => {
+            let what = "--flash gives sizes of a flash tier, and the configuration has none";
+            CliError::usage(what).next("add a [flash] section")
+        }
+        E::NoFlashSize => CliError::usage(what).next("give sizes with --flash"),
+        E::NoSizes { sampled } => CliError::failed(what).next(match sampled {
+            false => "give larger ones with --at",
+            true => "give larger ones with --at, or a higher --sample",
+        }),
+        E::NoSuchCache { memory_bytes, flash_bytes, error } => {
+            let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
+            CliError::usage(format_args!("a cache of {}{flash}: {error}", Size(*memory_bytes)))
+        }
         E::TooManyTiers
         | E::NoFlash
         | E::Configuration(_)

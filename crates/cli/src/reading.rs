@@ -2,7 +2,7 @@
 
 use forebay_analysis::{AnalysisError, Described};
 use forebay_block::Request;
-use forebay_trace::{Batch, Metadata, TraceReader};
+use forebay_trace::{Batch, TraceReader};
 
 use crate::args::TraceArgs;
 use crate::context::Context;
@@ -25,15 +25,6 @@ pub fn read_trace_batches(
     mut work: impl FnMut(&Batch) -> Result<(), CliError>,
 ) -> Result<Described, CliError> {
     args.source().read_batches(ctx, |batch, _| work(batch))
-}
-
-/// The same, for work that wants to know the volumes of each batch.
-pub fn read_described(
-    args: &TraceArgs,
-    ctx: &Context,
-    work: impl FnMut(&Batch, &Metadata) -> Result<(), CliError>,
-) -> Result<Described, CliError> {
-    args.source().read_batches(ctx, work)
 }
 
 /// Opens the traces that a command line names, and says what is doubtful about them.

@@ -9,6 +9,7 @@ mod runs;
 use std::path::{Path, PathBuf};
 
 use forebay_analysis::consolidate::Document as Consolidation;
+use forebay_analysis::curve::policies::Answer as PolicyCurves;
 use forebay_analysis::plan::growth::Document as GrowthDocument;
 use forebay_analysis::plan::study::Document as StudyDocument;
 use forebay_report::{Report, Section};
@@ -93,8 +94,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             Some(Kind::Trace) => traces.push(trace_section(&document)?),
             Some(Kind::Curve) => curves.push(document),
             Some(Kind::PolicyCurves) => {
-                let found: mrc::policies::document::Document = document.parse("mrc --policy")?;
-                of_policies.push(found.section(format!("Policies: {}", document.label)));
+                let found: PolicyCurves = document.parse("mrc --policy")?;
+                let title = format!("Policies: {}", document.label);
+                of_policies.push(mrc::policies::section(&found, title));
             }
             Some(Kind::Plan) => plans.extend(plans::sections(&document)),
             Some(Kind::Growth) => {

@@ -1,61 +1,16 @@
-//! Curves of replacement policies: each policy of the registry runs over the block accesses at each size, and
-//! so does Belady's optimum, which no policy gets below.
+//! `forebay mrc --policy`: curves of replacement policies, as text and pictures.
 
-pub mod document;
+use std::io::Write;
 
-use std::collections::HashMap;
-use std::fmt;
+use forebay_analysis::curve::policies::{Answer, POINTS, Point, Question};
+use forebay_config::Size;
+use forebay_report::{Axis, Lines, Report, Section, Unit};
 
-use forebay_analysis::{Meter, Unit, parallel};
-use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
-use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
-use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
-use forebay_trace::{Batch, SampleSpec, Sampler};
-
-use super::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, tell_too_small};
-use super::{Args, asked, no_accesses, tell_without_data};
+use super::{Args, refused};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::progress::Progress;
-use crate::reading::read_trace_batches;
+use crate::format::{count, percent, table};
 use crate::rows::write_parquet;
-use document::{Document, Point, PolicyCurve};
-
-/// Sizes unless the user says otherwise: each the square root of two larger than the one before.
-const POINTS: usize = 21;
-/// The smallest of them is this part of all blocks.
-const SMALLEST: f64 = 1.0 / 1024.0;
-/// Blocks are numbered in 31 bits; the last bit of an access says whether it is a write.
-const BLOCKS_MAX: u32 = 1 << 31;
-/// No node.
-const NONE: u32 = u32::MAX;
-
-/// What a curve can be of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contender {
-    /// A policy, with its default parameters.
-    Policy(Kind),
-    /// The best that any policy could do, knowing the future.
-    Optimum,
-}
-
-impl fmt::Display for Contender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Policy(kind) => f.write_str(kind.name()),
-            Self::Optimum => f.write_str("opt"),
-        }
-    }
-}
-
-/// Reads a name; for clap's `value_parser`.
-pub fn contender(name: &str) -> Result<Contender, String> {
-    if name == "opt" {
-        return Ok(Contender::Optimum);
-    }
-    let kind: Kind = name.parse().map_err(|error| format!("{error}, or opt"))?;
-    Ok(Contender::Policy(kind))
-}
 
 /// Computes and prints the curves.
 pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
@@ -65,297 +20,94 @@ pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
             return Err(error.next("name each policy once"));
         }
     }
-    let workload = Workload::read(args, ctx)?;
-    let sizes = workload.sizes(args, ctx)?;
-    let jobs: Vec<(Contender, u64)> = args
-        .policies
-        .iter()
-        .flat_map(|&contender| sizes.iter().map(move |&size| (contender, size)))
-        .collect();
-    let total = (jobs.len() * workload.accesses.len()) as u64;
-    let progress = ctx.progress("running policies", Unit::Count, Some(total));
-    let points = parallel::map(&jobs, |&(contender, size)| {
-        let hits = workload.hits(contender, size, &progress, ctx)?;
-        Ok::<_, CliError>(workload.point(size, hits))
-    })?;
-    progress.finish();
-    let policies = args.policies.iter().zip(points.chunks(sizes.len()));
-    let document = Document {
-        block_size: args.block_size.bytes(),
-        requests: workload.requests,
-        accesses: workload.reads + workload.writes,
-        reads: workload.reads,
-        writes: workload.writes,
-        distinct_blocks: workload.distinct_blocks(),
-        sampled_rate: workload.rate,
-        policies: policies
-            .map(|(contender, points)| PolicyCurve {
-                policy: contender.to_string(),
-                points: points.to_vec(),
-            })
-            .collect(),
+    let question = Question {
+        traces: args.traces.source(),
+        policies: args.policies.clone(),
+        sample_rate: args.sample.unwrap_or(1.0),
+        block_size: args.block_size,
+        points: args.points.unwrap_or(POINTS),
+        at_blocks: args.at(),
     };
+    let answer = question.ask(ctx).map_err(|error| refused(error, args))?;
     if let Some(path) = &args.output.parquet {
-        write_parquet(path, &document.rows())?;
+        write_parquet(path, &answer.rows())?;
     }
     if let Some(path) = &args.output.html {
-        let files: Vec<String> =
-            args.traces.traces.iter().map(|path| path.display().to_string()).collect();
-        document.report(files.join(", ")).write_html(path)?;
+        report(&answer, args.traces.names()).write_html(path)?;
     }
-    args.output.emit(&document, |out| document.print(out))
+    args.output.emit(&answer, |out| print(&answer, out))
 }
 
-/// The block accesses, or those of a sample of the blocks.
-struct Workload {
-    block_size: BlockSize,
-    /// The share of the blocks that it has.
-    rate: f64,
-    requests: u64,
-    /// Accesses of the whole trace.
-    reads: u64,
-    writes: u64,
-    /// Each access as the number of its block, shifted by one, and whether it is a write.
-    accesses: Vec<u32>,
-    /// Those of them that are writes.
-    sampled_writes: u64,
-    /// The key of each block.
-    keys: Vec<u64>,
-    /// The blocks that the keys are of.
-    addresses: BlockKeys,
-    /// The time of each first access of a second.
-    seconds: Vec<(usize, Nanos)>,
-    /// The same accesses, if the optimum is asked for.
-    clairvoyant: Option<Clairvoyant>,
+/// For people: a row for each size, a column for each policy.
+pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+    for (name, value) in facts(answer) {
+        writeln!(out, "{name:<20} {value}")?;
+    }
+    let header: Vec<&str> = std::iter::once("miss ratio")
+        .chain(answer.policies.iter().map(|curve| curve.policy.as_str()))
+        .collect();
+    let sizes = answer.policies.first().map_or(&[][..], |curve| &curve.points);
+    let rows: Vec<Vec<String>> = sizes
+        .iter()
+        .enumerate()
+        .map(|(at, size)| {
+            let all = if size.size_blocks == answer.distinct_blocks { " (all)" } else { "" };
+            let ratios = answer.policies.iter().filter_map(|curve| curve.points.get(at));
+            std::iter::once(Size(size.size_bytes).to_string() + all)
+                .chain(ratios.map(|point| format!("{:.4}", point.miss_ratio)))
+                .collect()
+        })
+        .collect();
+    writeln!(out, "\n{}", table(&header, &rows).trim_end())
 }
 
-impl Workload {
-    fn read(args: &Args, ctx: &Context) -> Result<Self, CliError> {
-        let rate = args.sample.unwrap_or(1.0);
-        // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
-        let bits = args.block_size.shift().saturating_sub(12);
-        let spec = SampleSpec { rate, bits, seed: SEED, number: 0 };
-        let sampler = (rate < 1.0).then(|| Sampler::new(spec)).transpose()?;
-        let mut workload = Self {
-            block_size: args.block_size,
-            rate,
-            requests: 0,
-            reads: 0,
-            writes: 0,
-            accesses: Vec::new(),
-            sampled_writes: 0,
-            keys: Vec::new(),
-            addresses: BlockKeys::new(),
-            seconds: Vec::new(),
-            clairvoyant: args.policies.contains(&Contender::Optimum).then(Clairvoyant::new),
-        };
-        let mut numbers = HashMap::new();
-        let (mut sample, mut without_data) = (Batch::default(), 0);
-        let traces = read_trace_batches(&args.traces, ctx, |batch| {
-            for request in batch.requests() {
-                let blocks = blocks(args.block_size, &request).map_or(0, |(a, b)| b - a + 1);
-                match request.op {
-                    Op::Read => workload.reads += blocks,
-                    Op::Write | Op::WriteZeroes => workload.writes += blocks,
-                    Op::Trim | Op::Flush => without_data += 1,
-                }
-            }
-            match &sampler {
-                None => batch.requests().try_for_each(|r| workload.add(&r, &mut numbers)),
-                Some(sampler) => {
-                    sample.clear();
-                    for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
-                        sampler.sample(&batch.record(i), Nanos(0), &mut sample);
-                    }
-                    sample.requests().try_for_each(|r| workload.add(&r, &mut numbers))
-                }
-            }
-        })?;
-        tell_without_data(without_data, ctx);
-        workload.requests = traces.requests;
-        if workload.reads + workload.writes == 0 {
-            return Err(no_accesses(args));
-        }
-        if workload.accesses.is_empty() {
-            let error = CliError::failed("no block of the trace is in the sample");
-            return Err(error.next("raise --sample"));
-        }
-        Ok(workload)
-    }
-
-    fn add(&mut self, request: &Request, numbers: &mut HashMap<u64, u32>) -> Result<(), CliError> {
-        let Some((first, last)) = blocks(self.block_size, request) else { return Ok(()) };
-        let op = if request.op == Op::Read { Op::Read } else { Op::Write };
-        let second = |time: Nanos| time.0 / 1_000_000_000;
-        if self.seconds.last().is_none_or(|last| second(last.1) < second(request.time)) {
-            self.seconds.push((self.accesses.len(), request.time));
-        }
-        for block in first..=last {
-            let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
-            let key = self.addresses.key(addr)?;
-            let next = self.keys.len() as u32;
-            let number = *numbers.entry(key).or_insert(next);
-            if number == next {
-                if next == BLOCKS_MAX {
-                    let error = CliError::failed("the trace has 2^31 blocks or more");
-                    return Err(error.next("look at a part of them with --sample"));
-                }
-                self.keys.push(key);
-            }
-            self.sampled_writes += u64::from(op == Op::Write);
-            self.accesses.push(number << 1 | u32::from(op == Op::Write));
-            if let Some(clairvoyant) = &mut self.clairvoyant {
-                clairvoyant.access_batch(&[key], &[op])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Of the whole trace; estimated from a sample.
-    fn distinct_blocks(&self) -> u64 {
-        (self.keys.len() as f64 / self.rate).round() as u64
-    }
-
-    /// In blocks, evenly on a logarithmic scale up to all blocks, and those that the user asks for.
-    fn sizes(&self, args: &Args, ctx: &Context) -> Result<Vec<u64>, CliError> {
-        let all = self.distinct_blocks();
-        let least = if self.rate < 1.0 { (BLOCKS_MIN as f64 / self.rate).ceil() as u64 } else { 0 };
-        let smallest = (all as f64 * SMALLEST).max(least as f64).clamp(1.0, all as f64);
-        let steps = args.points.unwrap_or(POINTS).clamp(2, self.keys.len().max(2)) - 1;
-        let growth = (all as f64 / smallest).ln() / steps as f64;
-        let size = |step| (smallest * (growth * step as f64).exp()).round() as u64;
-        let even = (0..steps).map(|step| ReuseHistogram::exact_blocks(size(step)));
-        let mut sizes: Vec<u64> = even.filter(|&size| size >= least.max(1)).chain([all]).collect();
-        let (large, mut small): (Vec<u64>, Vec<u64>) = asked(args).partition(|&size| size >= least);
-        sizes.extend(large);
-        sizes.retain(|&size| size >= least);
-        sizes.sort_unstable();
-        sizes.dedup();
-        small.iter_mut().for_each(|size| *size = size.saturating_mul(args.block_size.bytes()));
-        tell_too_small(&small, self.rate, ctx);
-        if sizes.is_empty() {
-            let error = CliError::failed(format_args!(
-                "the sample has {} blocks only, too few for a cache of any size",
-                self.keys.len()
-            ));
-            return Err(error.next("raise --sample"));
-        }
-        Ok(sizes)
-    }
-
-    /// The hits that a cache of `size` blocks has in these accesses.
-    fn hits(
-        &self,
-        contender: Contender,
-        size: u64,
-        progress: &Progress,
-        ctx: &Context,
-    ) -> Result<ClairvoyantHits, CliError> {
-        ctx.check()?;
-        // A larger cache than one that holds all blocks has the same hits.
-        let capacity = ((size as f64 * self.rate).round() as u64).min(self.keys.len() as u64);
-        match (contender, &self.clairvoyant) {
-            (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
-            (Contender::Policy(kind), _) => {
-                let positions = self.positions(kind, size);
-                self.run(kind, capacity as u32, positions, progress, ctx)
-            }
-            (Contender::Optimum, clairvoyant) => {
-                let hits = clairvoyant.as_ref().map(|accesses| accesses.hits(capacity));
-                progress.inc(self.accesses.len() as u64);
-                Ok(hits.unwrap_or_default())
-            }
-        }
-    }
-
-    /// What tells a policy where new blocks begin. Volumes are of the highest priority, all.
-    fn positions(&self, kind: Kind, size: u64) -> Option<Positions> {
-        let blocks = size.min(u32::MAX.into()) as u32;
-        let mut positions = Positions::new(&Parameters::new(kind), blocks)?;
-        positions.start(Nanos(0));
-        Some(positions)
-    }
-
-    fn place(&self, block: usize) -> (Volume, u64) {
-        let address = self.addresses.addr(self.keys[block]).expect("the block has this key");
-        (address.volume, self.block_size.offset_of(address.block))
-    }
-
-    /// Runs a policy: a cache that takes in each block it misses, read or written.
-    fn run(
-        &self,
-        kind: Kind,
-        capacity: u32,
-        mut positions: Option<Positions>,
-        progress: &Progress,
-        ctx: &Context,
-    ) -> Result<ClairvoyantHits, CliError> {
-        let mut seconds = self.seconds.iter().peekable();
-        let mut policy = Replacement::new(capacity, capacity, &Parameters::new(kind));
-        let mut node_of = vec![NONE; self.keys.len()];
-        let mut block_in = vec![0_u32; capacity as usize];
-        let mut hits = ClairvoyantHits::default();
-        for (chunk, accesses) in self.accesses.chunks(CHECK_PERIOD).enumerate() {
-            ctx.check()?;
-            for (at, &access) in (chunk * CHECK_PERIOD..).zip(accesses) {
-                let block = (access >> 1) as usize;
-                let (hit, mut hint) = (node_of[block] != NONE, Hint::default());
-                if let Some(positions) = &mut positions {
-                    if let Some((_, now)) = seconds.next_if(|&&(first, _)| first == at) {
-                        positions.advance(*now);
-                    }
-                    let (volume, offset) = self.place(block);
-                    positions.access(volume, offset, hit);
-                    if !hit {
-                        hint = positions.hint(volume, offset);
-                    }
-                }
-                if hit {
-                    policy.on_access(node_of[block]);
-                    hits.writes += u64::from(access & 1);
-                    hits.reads += u64::from(access & 1 ^ 1);
-                    continue;
-                }
-                let key = self.keys[block];
-                let mut node = policy.len();
-                if node == capacity {
-                    node = policy.evict(Some(key)).ok_or_else(|| {
-                        CliError::failed(format_args!("{kind} named no block of a full cache"))
-                    })?;
-                    node_of[block_in[node as usize] as usize] = NONE;
-                }
-                policy.insert(node, key, hint);
-                node_of[block] = node;
-                block_in[node as usize] = block as u32;
-            }
-            progress.inc(accesses.len() as u64);
-        }
-        Ok(hits)
-    }
-
-    /// The miss ratios of a cache of `size` blocks that has these hits.
-    fn point(&self, size: u64, hits: ClairvoyantHits) -> Point {
-        let reads = self.accesses.len() as u64 - self.sampled_writes;
-        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put in
-        // or left out are popular blocks, which hit.
-        let ratio = |misses: u64, accesses: u64| match accesses {
-            0 => 0.0,
-            _ => (misses as f64 / (accesses as f64 * self.rate)).min(1.0),
-        };
-        let (read_misses, write_misses) = (reads - hits.reads, self.sampled_writes - hits.writes);
-        Point {
-            size_blocks: size,
-            size_bytes: size.saturating_mul(self.block_size.bytes()),
-            miss_ratio: ratio(read_misses + write_misses, self.reads + self.writes),
-            read_miss_ratio: ratio(read_misses, self.reads),
-            write_miss_ratio: ratio(write_misses, self.writes),
-        }
-    }
+/// The page.
+pub fn report(answer: &Answer, files: String) -> Report {
+    Report::new("Miss ratios of replacement policies")
+        .subtitle(files)
+        .section(section(answer, "Policies"))
 }
 
-/// The first and the last block of a request; none if it accesses none.
-fn blocks(size: BlockSize, request: &Request) -> Option<(u64, u64)> {
-    let accesses = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
-    let last = request.offset.saturating_add(request.length.checked_sub(1).filter(|_| accesses)?);
-    Some((size.index_of(request.offset).0, size.index_of(last).0))
+/// What the page shows.
+pub fn section(answer: &Answer, title: impl Into<String>) -> Section {
+    let all = figure(answer, "Miss ratio by cache size", |point| point.miss_ratio).figure();
+    let mut section = Section::new(title).facts(facts(answer)).figure(all.caption(
+        "The share of block accesses that a cache of the size misses under each policy. No policy \
+         gets below `opt`, which knows the future.",
+    ));
+    // With one kind of accesses only, the pictures are the same.
+    if answer.reads > 0 && answer.writes > 0 {
+        let reads = figure(answer, "Miss ratio of reads", |point| point.read_miss_ratio);
+        section = section.figure(reads.figure());
+    }
+    section
+}
+
+fn figure(answer: &Answer, title: &str, ratio: fn(&Point) -> f64) -> Lines {
+    let lines = Lines::new(title).x(Axis::new("cache size", Unit::Bytes).log()).y(Axis::new(
+        "miss ratio",
+        Unit::Fraction,
+    )
+    .from_zero());
+    answer.policies.iter().fold(lines, |lines, curve| {
+        let sizes = curve.points.iter().map(|point| point.size_bytes as f64);
+        lines.line(&curve.policy, sizes, curve.points.iter().map(ratio))
+    })
+}
+
+fn facts(answer: &Answer) -> Vec<(String, String)> {
+    let about = if answer.sampled_rate < 1.0 { "about " } else { "" };
+    let distinct = Size(answer.distinct_blocks.saturating_mul(answer.block_size));
+    let mut facts = vec![
+        ("requests", count(answer.requests)),
+        ("block accesses", count(answer.accesses)),
+        ("of these writes", percent(answer.writes as f64 / answer.accesses.max(1) as f64)),
+        ("distinct data", format!("{about}{distinct}")),
+        ("block size", Size(answer.block_size).to_string()),
+    ];
+    if answer.sampled_rate < 1.0 {
+        let rate = percent(answer.sampled_rate);
+        facts.push(("run with", format!("{rate} of the blocks, in caches as much smaller")));
+    }
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

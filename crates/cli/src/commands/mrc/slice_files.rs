@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use forebay_analysis::Described;
+use forebay_analysis::curve::Answer;
+use forebay_analysis::{AnalysisError, Note, Observer};
 use forebay_block::{BlockSize, Op};
 use forebay_locality::{
-    Accesses, LocalityOptions, Slice, SliceBatch, SliceCounts, SlicedHistogram, Slicer,
-    merge_slice_counts,
+    Accesses, LocalityOptions, Slice, SliceBatch, SliceCounts, Slicer, merge_slice_counts,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Distance, no_accesses, tell_without_data};
+use super::{Args, Distance, refused};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::reading::read_traces;
@@ -63,10 +63,12 @@ pub fn measure(
         Ok(slicer.add(request, &mut measure)?)
     })?;
     slicer.finish(&mut measure)?;
-    tell_without_data(without_data, ctx);
+    if without_data > 0 {
+        Observer::note(ctx, Note::WithoutData(without_data));
+    }
     let accesses = slicer.accesses();
     if accesses == Accesses::default() {
-        return Err(no_accesses(args));
+        return Err(refused(AnalysisError::NoAccesses, args));
     }
     let document = SliceFile {
         forebay_slice: VERSION,
@@ -87,10 +89,10 @@ pub fn measure(
 }
 
 /// Merges the slices that the arguments name, and sets distance and block size to theirs.
-pub fn merge(args: &mut Args) -> Result<(Described, SlicedHistogram), CliError> {
+pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result<Answer, CliError> {
     let next = "give each slice of one trace once, as `forebay mrc TRACE --slices N --slice K` \
                 prints it";
-    let refused = |what: String| CliError::usage(what).next(next);
+    let wrong = |what: String| CliError::usage(what).next(next);
     let mut workload: Option<Workload> = None;
     let mut found: Vec<Option<SliceCounts>> = Vec::new();
     for path in &args.traces.traces {
@@ -99,28 +101,30 @@ pub fn merge(args: &mut Args) -> Result<(Described, SlicedHistogram), CliError> 
         if let Some(first) = &workload
             && (*first != file.workload || found.len() != file.of)
         {
-            return Err(refused(format!("{name} is a slice of something else than the others")));
+            return Err(wrong(format!("{name} is a slice of something else than the others")));
         }
         workload = Some(file.workload);
         found.resize(file.of, None);
         let place = file.slice.checked_sub(1).and_then(|place| found.get_mut(place));
         let Some(place) = place else {
-            return Err(refused(format!("{name} has no number from 1 to {}", file.of)));
+            return Err(wrong(format!("{name} has no number from 1 to {}", file.of)));
         };
         if place.replace(file.counted).is_some() {
-            return Err(refused(format!("slice {} is there twice, in {name} too", file.slice)));
+            return Err(wrong(format!("slice {} is there twice, in {name} too", file.slice)));
         }
     }
     let slices = found.len();
     let counted: Vec<SliceCounts> = found.into_iter().flatten().collect();
     let Some(workload) = workload.filter(|_| counted.len() == slices) else {
-        return Err(refused(format!("of {slices} slices there are {}", counted.len())));
+        return Err(wrong(format!("of {slices} slices there are {}", counted.len())));
     };
     args.distance = workload.distance;
     args.block_size = BlockSize::new(workload.block_size)?;
     let distance = forebay_locality::Distance::from(workload.distance);
-    let traces = Described { requests: workload.requests, ..Described::default() };
-    Ok((traces, merge_slice_counts(distance, workload.accesses, counted)))
+    let merged = merge_slice_counts(distance, workload.accesses, counted);
+    let options = LocalityOptions { block_size: args.block_size, distance, ..options };
+    let answer = Answer::of_slices(options, workload.requests, merged, ctx);
+    answer.map_err(|error| refused(error, args))
 }
 
 fn read(path: &Path) -> Result<SliceFile, CliError> {

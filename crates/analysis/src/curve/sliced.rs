@@ -8,7 +8,7 @@ use forebay_locality::{
     LocalityError, LocalityOptions, Slice, SliceBatch, SlicedHistogram, Slicer, merge_slices,
 };
 
-use crate::error::CliError;
+use crate::AnalysisError;
 
 /// Batches that may wait for a thread.
 const WAITING: usize = 16;
@@ -39,7 +39,7 @@ impl<'scope> Sliced<'scope> {
         scope: &'scope thread::Scope<'scope, 'env>,
         options: &LocalityOptions,
         slices: usize,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self, AnalysisError> {
         let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let count = processors.min(slices);
@@ -64,7 +64,7 @@ impl<'scope> Sliced<'scope> {
     ///
     /// # Errors
     /// If a thread has met more than it can measure.
-    pub fn add(&mut self, request: &Request) -> Result<(), CliError> {
+    pub fn add(&mut self, request: &Request) -> Result<(), AnalysisError> {
         let threads = &self.threads;
         let added = self.slicer.add(request, |slice, batch| send(threads, slice, batch));
         added.map_err(|Gone| self.why())
@@ -74,7 +74,7 @@ impl<'scope> Sliced<'scope> {
     ///
     /// # Errors
     /// As [`Sliced::add`].
-    pub fn finish(mut self) -> Result<SlicedHistogram, CliError> {
+    pub fn finish(mut self) -> Result<SlicedHistogram, AnalysisError> {
         let threads = &self.threads;
         if self.slicer.finish(|slice, batch| send(threads, slice, batch)).is_err() {
             return Err(self.why());
@@ -94,21 +94,21 @@ impl<'scope> Sliced<'scope> {
     }
 
     /// Why a thread has ended.
-    fn why(&mut self) -> CliError {
+    fn why(&mut self) -> AnalysisError {
         for Measurer { batches, thread } in self.threads.drain(..) {
             drop(batches);
             if let Err(error) = join(thread) {
                 return error;
             }
         }
-        CliError::failed("a measuring thread has ended too soon")
+        AnalysisError::MeasurerEnded
     }
 }
 
 fn join(
     thread: ScopedJoinHandle<'_, Result<Vec<Slice>, LocalityError>>,
-) -> Result<Vec<Slice>, CliError> {
-    let joined = thread.join().map_err(|_| CliError::failed("a measuring thread panicked"))?;
+) -> Result<Vec<Slice>, AnalysisError> {
+    let joined = thread.join().map_err(|_| AnalysisError::MeasurerPanicked)?;
     Ok(joined?)
 }
 

@@ -1,0 +1,360 @@
+//! How many blocks does a cache of each size miss?
+//!
+//! [`Question`] measures reuse distances, which give the whole curve of an LRU cache at once;
+//! [`policies`] runs other replacement policies at some sizes.
+
+pub mod policies;
+mod sliced;
+
+use std::thread;
+
+use forebay_block::Op;
+use forebay_locality::{
+    ContentLocality, CurvePoint, Interval, LocalityOptions, MissRatioCurve, ReuseHistogram, Scope,
+    SlicedHistogram, WorkloadHistograms, WorkloadLocality,
+};
+use forebay_trace::BlockContents;
+use serde::Serialize;
+
+use crate::note::tell_without_data;
+use crate::{AnalysisError, Columns, Described, Note, Observer, Traces};
+use sliced::Sliced;
+
+/// Points of a curve unless somebody says otherwise.
+pub const POINTS: usize = 200;
+/// A sample of fewer blocks is too small for a slice, and alone worth a note.
+pub const SAMPLED_BLOCKS_MIN: u64 = 256;
+
+/// What a cache finds its blocks by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Key {
+    /// Where they lie: an ordinary cache.
+    #[default]
+    Sector,
+    /// What is in them: a content-addressed cache, which holds equal blocks once.
+    Content,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workload.
+    pub traces: Traces,
+    /// Which distance is measured, of what and how.
+    pub options: LocalityOptions,
+    /// What the cache finds blocks by; content is of all blocks, one by one.
+    pub key: Key,
+    /// Measure the blocks, or the sample, in so many slices, by threads, for bounds of the curve.
+    pub slices: Option<usize>,
+}
+
+/// Reuse distances, and so the miss ratio at every size.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// How it was measured.
+    pub options: LocalityOptions,
+    /// What the cache finds blocks by.
+    pub key: Key,
+    /// Requests read.
+    pub requests: u64,
+    /// Of all volumes.
+    pub all: ReuseHistogram,
+    /// Where `all` comes from, if from slices.
+    pub sliced: Option<SlicedHistogram>,
+    /// Of each volume alone, if that was asked for, with its name.
+    pub volumes: Vec<(String, ReuseHistogram)>,
+}
+
+/// What came of it.
+enum Measured {
+    Whole(WorkloadHistograms),
+    Sliced(SlicedHistogram),
+}
+
+impl Question {
+    /// Of all blocks of 4 KiB together.
+    pub fn new(traces: Traces) -> Self {
+        let (options, key, slices) = (LocalityOptions::default(), Key::default(), None);
+        Self { traces, options, key, slices }
+    }
+
+    /// Reads the traces, once.
+    ///
+    /// # Errors
+    /// If the traces cannot be read or measured so, there is nothing to measure or nothing in the
+    /// sample, contents are asked for and not known, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        let (described, measured) = match (self.key, self.slices) {
+            (Key::Content, _) => self.contents(observer)?,
+            (Key::Sector, None) => self.sectors(observer)?,
+            (Key::Sector, Some(slices)) => self.slices(slices, observer)?,
+        };
+        measured.check_sample(observer)?;
+        Answer::new(self.options, self.key, measured, described)
+    }
+
+    fn sectors(&self, observer: &dyn Observer) -> Result<(Described, Measured), AnalysisError> {
+        let mut workload = WorkloadLocality::new(self.options)?;
+        let mut without_data = 0;
+        let traces =
+            self.traces.read_batches(observer, |batch, _| -> Result<(), AnalysisError> {
+                let ops = batch.op.iter();
+                without_data += ops.filter(|op| matches!(op, Op::Trim | Op::Flush)).count() as u64;
+                Ok(workload.add_columns(&batch.columns())?)
+            })?;
+        tell_without_data(without_data, observer);
+        Ok((traces, Measured::Whole(workload.finish()?)))
+    }
+
+    fn slices(
+        &self,
+        slices: usize,
+        observer: &dyn Observer,
+    ) -> Result<(Described, Measured), AnalysisError> {
+        thread::scope(|scope| {
+            let mut sliced = Sliced::new(scope, &self.options, slices)?;
+            let mut without_data = 0;
+            let traces = self.traces.read(observer, |request| {
+                without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+                sliced.add(request)
+            })?;
+            tell_without_data(without_data, observer);
+            Ok((traces, Measured::Sliced(sliced.finish()?)))
+        })
+    }
+
+    fn contents(&self, observer: &dyn Observer) -> Result<(Described, Measured), AnalysisError> {
+        let LocalityOptions { block_size, distance, scope, .. } = self.options;
+        let mut workload = ContentLocality::new(block_size, distance, scope)?;
+        let (mut of_blocks, mut without_data, mut unknown) = (Vec::new(), 0, 0);
+        let traces = self.traces.read_batches(observer, |batch, metadata| {
+            let Some(info) = &metadata.hashes else {
+                return Err(AnalysisError::NoHashes);
+            };
+            let contents = BlockContents::new(info, block_size);
+            let unit_bytes = u64::from(info.unit_bytes);
+            let contents = contents.ok_or(AnalysisError::HashUnits { unit_bytes })?;
+            for i in 0..batch.len() {
+                let record = batch.record(i);
+                without_data += u64::from(matches!(record.request.op, Op::Trim | Op::Flush));
+                contents.of(&record, &mut of_blocks);
+                unknown += of_blocks.iter().filter(|content| content.is_none()).count() as u64;
+                workload.add(&record.request, &of_blocks)?;
+            }
+            Ok(())
+        })?;
+        tell_without_data(without_data, observer);
+        if unknown > 0 {
+            observer.note(Note::WithoutHash(unknown));
+        }
+        Ok((traces, Measured::Whole(workload.finish()?)))
+    }
+}
+
+impl Measured {
+    /// Refuses a sample without a block, of which nothing can be said, and says if there are few.
+    fn check_sample(&self, observer: &dyn Observer) -> Result<(), AnalysisError> {
+        let Some(all) = (match self {
+            Self::Whole(histograms) => histograms.all.as_ref(),
+            Self::Sliced(sliced) => Some(&sliced.merged),
+        }) else {
+            return Ok(());
+        };
+        let blocks = (all.distinct_blocks as f64 * all.sampled_rate.0).round() as u64;
+        if all.sampled_rate.0 < 1.0 && all.accesses() > 0 {
+            if blocks == 0 {
+                return Err(AnalysisError::EmptySample);
+            }
+            if blocks < SAMPLED_BLOCKS_MIN {
+                observer.note(Note::FewSampled(blocks));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Answer {
+    /// Of slices that were measured elsewhere, by whatever processes, and merged.
+    ///
+    /// # Errors
+    /// If they have no access, or no block in their sample.
+    pub fn of_slices(
+        options: LocalityOptions,
+        requests: u64,
+        merged: SlicedHistogram,
+        observer: &dyn Observer,
+    ) -> Result<Self, AnalysisError> {
+        let measured = Measured::Sliced(merged);
+        measured.check_sample(observer)?;
+        Self::new(options, Key::Sector, measured, Described { requests, ..Described::default() })
+    }
+
+    fn new(
+        options: LocalityOptions,
+        key: Key,
+        measured: Measured,
+        described: Described,
+    ) -> Result<Self, AnalysisError> {
+        let (histograms, sliced) = match measured {
+            Measured::Whole(histograms) => (histograms, None),
+            Measured::Sliced(sliced) => (WorkloadHistograms::default(), Some(sliced)),
+        };
+        let merged = || sliced.as_ref().map(|sliced| sliced.merged.clone());
+        let all = histograms.all.or_else(merged).unwrap_or_default();
+        if all.accesses() == 0 {
+            return Err(AnalysisError::NoAccesses);
+        }
+        let volumes = histograms.volumes.into_iter();
+        let volumes = volumes.map(|(v, h)| (described.volume_name(v), h)).collect();
+        Ok(Self { options, key, requests: described.requests, all, sliced, volumes })
+    }
+
+    /// For programs: curves of `points_max` points at most, and points at some more sizes.
+    pub fn document(&self, points_max: usize, at_blocks: &[u64]) -> Document {
+        let curve = |histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>| {
+            Curve::new(histogram, sliced, points(histogram, points_max, at_blocks))
+        };
+        let volume =
+            |(name, h): &(String, _)| VolumeCurve { volume: name.clone(), curve: curve(h, None) };
+        let volumes = self.volumes.iter().map(volume);
+        Document {
+            distance: self.options.distance.name(),
+            key: self.key,
+            block_size: self.options.block_size.bytes(),
+            requests: self.requests,
+            curve: curve(&self.all, self.sliced.as_ref()),
+            volumes: (self.options.scope == Scope::Both).then(|| volumes.collect()),
+        }
+    }
+
+    /// Where the miss ratio of all volumes is at a size, if it comes from slices.
+    pub fn bounds(&self, size_blocks: u64) -> Option<Interval> {
+        self.sliced.as_ref()?.bounds(size_blocks)
+    }
+
+    /// Every step of every curve.
+    pub fn rows(&self) -> Columns {
+        let block_size = self.options.block_size;
+        let all = std::iter::once(("", &self.all));
+        let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
+        let rows: Vec<(&str, &ReuseHistogram, u64)> = all
+            .chain(volumes)
+            .flat_map(|(name, h)| h.breakpoints().map(move |size| (name, h, size)))
+            .collect();
+        let points: Vec<CurvePoint> = rows.iter().map(|&(_, h, c)| CurvePoint::at(h, c)).collect();
+        let bounds: Vec<Option<Interval>> = rows.iter().map(|row| self.bounds(row.2)).collect();
+        Columns::default()
+            .texts("volume", rows.iter().map(|row| row.0))
+            .integers("size_blocks", rows.iter().map(|row| row.2))
+            .integers("size_bytes", rows.iter().map(|row| row.2 * block_size.bytes()))
+            .integers("read_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Read, c)))
+            .integers("write_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Write, c)))
+            .integers("reads", rows.iter().map(|row| row.1.read.accesses()))
+            .integers("writes", rows.iter().map(|row| row.1.write.accesses()))
+            .reals("miss_ratio", points.iter().map(|p| p.miss_ratio))
+            .optional_reals("miss_ratio_low", bounds.iter().map(|b| b.map(|b| b.low)))
+            .optional_reals("miss_ratio_high", bounds.iter().map(|b| b.map(|b| b.high)))
+            .reals("read_miss_ratio", points.iter().map(|p| p.read_miss_ratio))
+            .reals("write_miss_ratio", points.iter().map(|p| p.write_miss_ratio))
+    }
+}
+
+/// The points of a curve, `points_max` at most, and those at some more sizes.
+pub fn points(histogram: &ReuseHistogram, points_max: usize, at_blocks: &[u64]) -> Vec<CurvePoint> {
+    let mut points = MissRatioCurve::new(histogram, points_max).points;
+    points.extend(at_blocks.iter().map(|&size| CurvePoint::at(histogram, size)));
+    points.sort_unstable_by_key(|p| p.size_blocks);
+    points.dedup_by_key(|p| p.size_blocks);
+    points
+}
+
+/// The JSON document.
+#[derive(Serialize, Clone, Debug)]
+pub struct Document {
+    /// Which distance was measured.
+    pub distance: &'static str,
+    /// What the cache finds blocks by.
+    pub key: Key,
+    /// In bytes.
+    pub block_size: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Of all volumes.
+    #[serde(flatten)]
+    pub curve: Curve,
+    /// Of each volume alone, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<VolumeCurve>>,
+}
+
+/// The curve of a volume.
+#[derive(Serialize, Clone, Debug)]
+pub struct VolumeCurve {
+    /// Its name.
+    pub volume: String,
+    /// With a cache of its own.
+    #[serde(flatten)]
+    pub curve: Curve,
+}
+
+/// A miss-ratio curve.
+#[derive(Serialize, Clone, Debug)]
+pub struct Curve {
+    /// Block accesses, or requests.
+    pub accesses: u64,
+    /// Of these reads.
+    pub reads: u64,
+    /// Of these writes.
+    pub writes: u64,
+    /// Different blocks; estimated, if of a sample.
+    pub distinct_blocks: u64,
+    /// In blocks; null without reuse.
+    pub max_distance: Option<u64>,
+    /// The share of the blocks that was looked at.
+    pub sampled_rate: f64,
+    /// By size, ascending.
+    pub points: Vec<Point>,
+}
+
+/// A point of a curve. Ratios are of block accesses.
+#[derive(Serialize, Clone, Copy, Debug)]
+pub struct Point {
+    /// The cache.
+    pub size_blocks: u64,
+    /// Of all.
+    pub miss_ratio: f64,
+    /// At a confidence of 95 %, if measured in slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub miss_ratio_bounds: Option<Interval>,
+    /// Of reads.
+    pub read_miss_ratio: f64,
+    /// Of writes.
+    pub write_miss_ratio: f64,
+}
+
+impl Curve {
+    fn new(
+        histogram: &ReuseHistogram,
+        sliced: Option<&SlicedHistogram>,
+        points: Vec<CurvePoint>,
+    ) -> Self {
+        let bounds = |size| sliced.and_then(|sliced| sliced.bounds(size));
+        let point = |p: CurvePoint| Point {
+            size_blocks: p.size_blocks,
+            miss_ratio: p.miss_ratio,
+            miss_ratio_bounds: bounds(p.size_blocks),
+            read_miss_ratio: p.read_miss_ratio,
+            write_miss_ratio: p.write_miss_ratio,
+        };
+        Self {
+            accesses: histogram.accesses(),
+            reads: histogram.read.accesses(),
+            writes: histogram.write.accesses(),
+            distinct_blocks: histogram.distinct_blocks,
+            max_distance: histogram.max_distance(),
+            sampled_rate: histogram.sampled_rate.0,
+            points: points.into_iter().map(point).collect(),
+        }
+    }
+}

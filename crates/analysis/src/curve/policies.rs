@@ -1,0 +1,443 @@
+//! Curves of replacement policies: each policy of the registry runs over the block accesses at each size, and
+//! so does Belady's optimum, which no policy gets below.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
+use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
+use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
+use forebay_trace::{Batch, SampleSpec, Sampler};
+use serde::{Deserialize, Serialize};
+
+use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED};
+use crate::note::{tell_too_small, tell_without_data};
+use crate::{AnalysisError, Columns, Meter, Observer, Traces, Unit, parallel};
+
+/// Sizes unless somebody says otherwise: each the square root of two larger than the one before.
+pub const POINTS: usize = 21;
+/// The smallest of them is this part of all blocks.
+const SMALLEST: f64 = 1.0 / 1024.0;
+/// Blocks are numbered in 31 bits; the last bit of an access says whether it is a write.
+const BLOCKS_MAX: u32 = 1 << 31;
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// What a curve can be of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contender {
+    /// A policy, with its default parameters.
+    Policy(Kind),
+    /// The best that any policy could do, knowing the future.
+    Optimum,
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(kind) => f.write_str(kind.name()),
+            Self::Optimum => f.write_str("opt"),
+        }
+    }
+}
+
+impl FromStr for Contender {
+    type Err = String;
+
+    /// Reads the name of a policy, or `opt`.
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "opt" {
+            return Ok(Self::Optimum);
+        }
+        let kind: Kind = name.parse().map_err(|error| format!("{error}, or opt"))?;
+        Ok(Self::Policy(kind))
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workload.
+    pub traces: Traces,
+    /// What curves are of, no two alike.
+    pub policies: Vec<Contender>,
+    /// The share of the blocks that is looked at; less than 1 is in miniature.
+    pub sample_rate: f64,
+    /// Size of a block.
+    pub block_size: BlockSize,
+    /// Sizes of a curve, evenly on a logarithmic scale up to all blocks.
+    pub points: usize,
+    /// More sizes, in blocks.
+    pub at_blocks: Vec<u64>,
+}
+
+/// The answer, and its JSON document.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Answer {
+    /// In bytes.
+    pub block_size: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Block accesses.
+    pub accesses: u64,
+    /// Of these reads.
+    pub reads: u64,
+    /// Of these writes.
+    pub writes: u64,
+    /// Estimated, if of a sample.
+    pub distinct_blocks: u64,
+    /// The share of the blocks that was looked at.
+    pub sampled_rate: f64,
+    /// In the order asked for, all with the same sizes.
+    pub policies: Vec<PolicyCurve>,
+}
+
+/// The curve of a policy.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct PolicyCurve {
+    /// Its name.
+    pub policy: String,
+    /// By size, ascending.
+    pub points: Vec<Point>,
+}
+
+/// A point of a curve. Ratios are of block accesses.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// The cache, in blocks.
+    pub size_blocks: u64,
+    /// The cache, in bytes.
+    pub size_bytes: u64,
+    /// Of all.
+    pub miss_ratio: f64,
+    /// Of reads.
+    pub read_miss_ratio: f64,
+    /// Of writes.
+    pub write_miss_ratio: f64,
+}
+
+impl Question {
+    /// Curves of these policies, exactly, of blocks of 4 KiB.
+    pub fn new(traces: Traces, policies: Vec<Contender>) -> Self {
+        Self {
+            traces,
+            policies,
+            sample_rate: 1.0,
+            block_size: BlockSize::KIB_4,
+            points: POINTS,
+            at_blocks: Vec::new(),
+        }
+    }
+
+    /// Reads the traces, once, and runs the policies over their accesses, on all processors.
+    ///
+    /// # Errors
+    /// If the traces cannot be read or measured, nothing is read or written, or so little of it is
+    /// in the sample that nothing can be said, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        let workload = Workload::read(self, observer)?;
+        let sizes = workload.sizes(self, observer)?;
+        let jobs: Vec<(Contender, u64)> = self
+            .policies
+            .iter()
+            .flat_map(|&contender| sizes.iter().map(move |&size| (contender, size)))
+            .collect();
+        let total = (jobs.len() * workload.accesses.len()) as u64;
+        let meter = observer.begin("running policies", Unit::Count, Some(total));
+        let points = parallel::map(&jobs, |&(contender, size)| {
+            let hits = workload.hits(contender, size, &*meter, observer)?;
+            Ok::<_, AnalysisError>(workload.point(size, hits))
+        })?;
+        drop(meter);
+        let policies = self.policies.iter().zip(points.chunks(sizes.len()));
+        Ok(Answer {
+            block_size: self.block_size.bytes(),
+            requests: workload.requests,
+            accesses: workload.reads + workload.writes,
+            reads: workload.reads,
+            writes: workload.writes,
+            distinct_blocks: workload.distinct_blocks(),
+            sampled_rate: workload.rate,
+            policies: policies
+                .map(|(contender, points)| PolicyCurve {
+                    policy: contender.to_string(),
+                    points: points.to_vec(),
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Answer {
+    /// A row for each policy and size.
+    pub fn rows(&self) -> Columns {
+        let all: Vec<(&str, Point)> = self
+            .policies
+            .iter()
+            .flat_map(|curve| curve.points.iter().map(|&point| (curve.policy.as_str(), point)))
+            .collect();
+        Columns::default()
+            .texts("policy", all.iter().map(|row| row.0))
+            .integers("size_blocks", all.iter().map(|row| row.1.size_blocks))
+            .integers("size_bytes", all.iter().map(|row| row.1.size_bytes))
+            .reals("miss_ratio", all.iter().map(|row| row.1.miss_ratio))
+            .reals("read_miss_ratio", all.iter().map(|row| row.1.read_miss_ratio))
+            .reals("write_miss_ratio", all.iter().map(|row| row.1.write_miss_ratio))
+    }
+}
+
+/// The block accesses, or those of a sample of the blocks.
+struct Workload {
+    block_size: BlockSize,
+    /// The share of the blocks that it has.
+    rate: f64,
+    requests: u64,
+    /// Accesses of the whole trace.
+    reads: u64,
+    writes: u64,
+    /// Each access as the number of its block, shifted by one, and whether it is a write.
+    accesses: Vec<u32>,
+    /// Those of them that are writes.
+    sampled_writes: u64,
+    /// The key of each block.
+    keys: Vec<u64>,
+    /// The blocks that the keys are of.
+    addresses: BlockKeys,
+    /// The time of each first access of a second.
+    seconds: Vec<(usize, Nanos)>,
+    /// The same accesses, if the optimum is asked for.
+    clairvoyant: Option<Clairvoyant>,
+}
+
+impl Workload {
+    fn read(question: &Question, observer: &dyn Observer) -> Result<Self, AnalysisError> {
+        let rate = question.sample_rate;
+        // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
+        let bits = question.block_size.shift().saturating_sub(12);
+        let spec = SampleSpec { rate, bits, seed: SEED, number: 0 };
+        let sampler = (rate < 1.0).then(|| Sampler::new(spec)).transpose()?;
+        let mut workload = Self {
+            block_size: question.block_size,
+            rate,
+            requests: 0,
+            reads: 0,
+            writes: 0,
+            accesses: Vec::new(),
+            sampled_writes: 0,
+            keys: Vec::new(),
+            addresses: BlockKeys::new(),
+            seconds: Vec::new(),
+            clairvoyant: question.policies.contains(&Contender::Optimum).then(Clairvoyant::new),
+        };
+        let mut numbers = HashMap::new();
+        let (mut sample, mut without_data) = (Batch::default(), 0);
+        let traces = question.traces.read_batches(observer, |batch, _| {
+            for request in batch.requests() {
+                let blocks = blocks(question.block_size, &request).map_or(0, |(a, b)| b - a + 1);
+                match request.op {
+                    Op::Read => workload.reads += blocks,
+                    Op::Write | Op::WriteZeroes => workload.writes += blocks,
+                    Op::Trim | Op::Flush => without_data += 1,
+                }
+            }
+            match &sampler {
+                None => batch.requests().try_for_each(|r| workload.add(&r, &mut numbers)),
+                Some(sampler) => {
+                    sample.clear();
+                    for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
+                        sampler.sample(&batch.record(i), Nanos(0), &mut sample);
+                    }
+                    sample.requests().try_for_each(|r| workload.add(&r, &mut numbers))
+                }
+            }
+        })?;
+        tell_without_data(without_data, observer);
+        workload.requests = traces.requests;
+        if workload.reads + workload.writes == 0 {
+            return Err(AnalysisError::NoAccesses);
+        }
+        if workload.accesses.is_empty() {
+            return Err(AnalysisError::EmptySample);
+        }
+        Ok(workload)
+    }
+
+    fn add(
+        &mut self,
+        request: &Request,
+        numbers: &mut HashMap<u64, u32>,
+    ) -> Result<(), AnalysisError> {
+        let Some((first, last)) = blocks(self.block_size, request) else { return Ok(()) };
+        let op = if request.op == Op::Read { Op::Read } else { Op::Write };
+        let second = |time: Nanos| time.0 / 1_000_000_000;
+        if self.seconds.last().is_none_or(|last| second(last.1) < second(request.time)) {
+            self.seconds.push((self.accesses.len(), request.time));
+        }
+        for block in first..=last {
+            let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };
+            let key = self.addresses.key(addr)?;
+            let next = self.keys.len() as u32;
+            let number = *numbers.entry(key).or_insert(next);
+            if number == next {
+                if next == BLOCKS_MAX {
+                    return Err(AnalysisError::TooManyBlocks);
+                }
+                self.keys.push(key);
+            }
+            self.sampled_writes += u64::from(op == Op::Write);
+            self.accesses.push(number << 1 | u32::from(op == Op::Write));
+            if let Some(clairvoyant) = &mut self.clairvoyant {
+                clairvoyant.access_batch(&[key], &[op])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the whole trace; estimated from a sample.
+    fn distinct_blocks(&self) -> u64 {
+        (self.keys.len() as f64 / self.rate).round() as u64
+    }
+
+    /// In blocks, evenly on a logarithmic scale up to all blocks, and those that the user asks for.
+    fn sizes(
+        &self,
+        question: &Question,
+        observer: &dyn Observer,
+    ) -> Result<Vec<u64>, AnalysisError> {
+        let all = self.distinct_blocks();
+        let least = if self.rate < 1.0 { (BLOCKS_MIN as f64 / self.rate).ceil() as u64 } else { 0 };
+        let smallest = (all as f64 * SMALLEST).max(least as f64).clamp(1.0, all as f64);
+        let steps = question.points.clamp(2, self.keys.len().max(2)) - 1;
+        let growth = (all as f64 / smallest).ln() / steps as f64;
+        let size = |step| (smallest * (growth * step as f64).exp()).round() as u64;
+        let even = (0..steps).map(|step| ReuseHistogram::exact_blocks(size(step)));
+        let mut sizes: Vec<u64> = even.filter(|&size| size >= least.max(1)).chain([all]).collect();
+        let asked = question.at_blocks.iter().copied();
+        let (large, mut small): (Vec<u64>, Vec<u64>) = asked.partition(|&size| size >= least);
+        sizes.extend(large);
+        sizes.retain(|&size| size >= least);
+        sizes.sort_unstable();
+        sizes.dedup();
+        small.iter_mut().for_each(|size| *size = size.saturating_mul(question.block_size.bytes()));
+        tell_too_small(small, self.rate, observer);
+        if sizes.is_empty() {
+            return Err(AnalysisError::SampleTooSmall { blocks: self.keys.len() as u64 });
+        }
+        Ok(sizes)
+    }
+
+    /// The hits that a cache of `size` blocks has in these accesses.
+    fn hits(
+        &self,
+        contender: Contender,
+        size: u64,
+        meter: &dyn Meter,
+        observer: &dyn Observer,
+    ) -> Result<ClairvoyantHits, AnalysisError> {
+        observer.check()?;
+        // A larger cache than one that holds all blocks has the same hits.
+        let capacity = ((size as f64 * self.rate).round() as u64).min(self.keys.len() as u64);
+        match (contender, &self.clairvoyant) {
+            (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
+            (Contender::Policy(kind), _) => {
+                let positions = self.positions(kind, size);
+                self.run(kind, capacity as u32, positions, meter, observer)
+            }
+            (Contender::Optimum, clairvoyant) => {
+                let hits = clairvoyant.as_ref().map(|accesses| accesses.hits(capacity));
+                meter.inc(self.accesses.len() as u64);
+                Ok(hits.unwrap_or_default())
+            }
+        }
+    }
+
+    /// What tells a policy where new blocks begin. Volumes are of the highest priority, all.
+    fn positions(&self, kind: Kind, size: u64) -> Option<Positions> {
+        let blocks = size.min(u32::MAX.into()) as u32;
+        let mut positions = Positions::new(&Parameters::new(kind), blocks)?;
+        positions.start(Nanos(0));
+        Some(positions)
+    }
+
+    fn place(&self, block: usize) -> (Volume, u64) {
+        let address = self.addresses.addr(self.keys[block]).expect("the block has this key");
+        (address.volume, self.block_size.offset_of(address.block))
+    }
+
+    /// Runs a policy: a cache that takes in each block it misses, read or written.
+    fn run(
+        &self,
+        kind: Kind,
+        capacity: u32,
+        mut positions: Option<Positions>,
+        meter: &dyn Meter,
+        observer: &dyn Observer,
+    ) -> Result<ClairvoyantHits, AnalysisError> {
+        let mut seconds = self.seconds.iter().peekable();
+        let mut policy = Replacement::new(capacity, capacity, &Parameters::new(kind));
+        let mut node_of = vec![NONE; self.keys.len()];
+        let mut block_in = vec![0_u32; capacity as usize];
+        let mut hits = ClairvoyantHits::default();
+        for (chunk, accesses) in self.accesses.chunks(CHECK_PERIOD).enumerate() {
+            observer.check()?;
+            for (at, &access) in (chunk * CHECK_PERIOD..).zip(accesses) {
+                let block = (access >> 1) as usize;
+                let (hit, mut hint) = (node_of[block] != NONE, Hint::default());
+                if let Some(positions) = &mut positions {
+                    if let Some((_, now)) = seconds.next_if(|&&(first, _)| first == at) {
+                        positions.advance(*now);
+                    }
+                    let (volume, offset) = self.place(block);
+                    positions.access(volume, offset, hit);
+                    if !hit {
+                        hint = positions.hint(volume, offset);
+                    }
+                }
+                if hit {
+                    policy.on_access(node_of[block]);
+                    hits.writes += u64::from(access & 1);
+                    hits.reads += u64::from(access & 1 ^ 1);
+                    continue;
+                }
+                let key = self.keys[block];
+                let mut node = policy.len();
+                if node == capacity {
+                    node = policy.evict(Some(key)).ok_or_else(|| AnalysisError::NoVictim(kind))?;
+                    node_of[block_in[node as usize] as usize] = NONE;
+                }
+                policy.insert(node, key, hint);
+                node_of[block] = node;
+                block_in[node as usize] = block as u32;
+            }
+            meter.inc(accesses.len() as u64);
+        }
+        Ok(hits)
+    }
+
+    /// The miss ratios of a cache of `size` blocks that has these hits.
+    fn point(&self, size: u64, hits: ClairvoyantHits) -> Point {
+        let reads = self.accesses.len() as u64 - self.sampled_writes;
+        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put in
+        // or left out are popular blocks, which hit.
+        let ratio = |misses: u64, accesses: u64| match accesses {
+            0 => 0.0,
+            _ => (misses as f64 / (accesses as f64 * self.rate)).min(1.0),
+        };
+        let (read_misses, write_misses) = (reads - hits.reads, self.sampled_writes - hits.writes);
+        Point {
+            size_blocks: size,
+            size_bytes: size.saturating_mul(self.block_size.bytes()),
+            miss_ratio: ratio(read_misses + write_misses, self.reads + self.writes),
+            read_miss_ratio: ratio(read_misses, self.reads),
+            write_miss_ratio: ratio(write_misses, self.writes),
+        }
+    }
+}
+
+/// The first and the last block of a request; none if it accesses none.
+fn blocks(size: BlockSize, request: &Request) -> Option<(u64, u64)> {
+    let accesses = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
+    let last = request.offset.saturating_add(request.length.checked_sub(1).filter(|_| accesses)?);
+    Some((size.index_of(request.offset).0, size.index_of(last).0))
+}

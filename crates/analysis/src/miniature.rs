@@ -1,0 +1,419 @@
+//! Curves of the cache itself, by miniature simulation: a small cache of every size asked for runs on a
+//! sample of the blocks, and stands for one as many times larger (Waldspurger et al., *Cache modeling and
+//! optimization using miniature simulations*, USENIX ATC 2017).
+
+use std::sync::Arc;
+
+use forebay_block::{BlockSize, Nanos, Op, Request};
+use forebay_config::{Config, FlashLayout, Size};
+use forebay_locality::{LocalityOptions, Sampling, WorkloadLocality};
+use forebay_simulate::{
+    Defaults, Options, Pacing, Scenario, SimulateError, Simulation, TracedVolume,
+};
+use forebay_trace::{Batch, SampleSpec, Sampler};
+use serde::Serialize;
+
+use crate::note::tell_too_small;
+use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Unit, parallel};
+
+/// Unless somebody says otherwise, so many blocks are to be in the sample.
+const SAMPLED_BLOCKS: f64 = 65_536.0;
+/// A memory of fewer blocks says nothing.
+pub const BLOCKS_MIN: u64 = 32;
+/// Regions of a sample for a cache with a log are 4 KiB shifted by this. Blocks that are written together
+/// share a header in the log, and requests cut to single blocks would need twice the room.
+const LOG_BITS: u32 = 4;
+/// Another one than samples have that users take: of such a sample, all regions would be in the miniature.
+pub(crate) const SEED: u64 = 0x6d69_6e69;
+/// How often a simulation looks whether it is to stop, in requests.
+pub(crate) const CHECK_PERIOD: usize = 1 << 14;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workload; it is read twice.
+    pub traces: Traces,
+    /// The cache, whatever its policies; its sizes are those below.
+    pub config: Config,
+    /// The share of the blocks that is looked at; none: as few as say enough.
+    pub sample_rate: Option<f64>,
+    /// Sizes of memory in bytes; none: powers of two.
+    pub memory_bytes: Vec<u64>,
+    /// Sizes of the flash tier in bytes, each with each of memory; none: that of the
+    /// configuration.
+    pub flash_bytes: Vec<u64>,
+}
+
+/// The answer, and its JSON document.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Answer {
+    /// How it was found.
+    pub method: &'static str,
+    /// The policy of memory.
+    pub replacement: &'static str,
+    /// The write policy.
+    pub write_policy: &'static str,
+    /// In bytes.
+    pub block_size: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Block accesses.
+    pub accesses: u64,
+    /// Of these reads.
+    pub reads: u64,
+    /// Of these writes.
+    pub writes: u64,
+    /// Estimated.
+    pub distinct_blocks: u64,
+    /// The share of the blocks that was looked at.
+    pub sampled_rate: f64,
+    /// One for each pair of sizes.
+    pub points: Vec<Point>,
+}
+
+/// A cache of one pair of sizes.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// Of memory.
+    pub size_blocks: u64,
+    /// Of memory.
+    pub size_bytes: u64,
+    /// Of flash; none without a flash tier.
+    pub flash_bytes: Option<u64>,
+    /// None if there is no miniature of it.
+    #[serde(flatten)]
+    pub ratios: Option<Ratios>,
+}
+
+/// Shares of block accesses, and bytes in the whole trace.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+pub struct Ratios {
+    /// Of all.
+    pub miss_ratio: f64,
+    /// Of reads.
+    pub read_miss_ratio: f64,
+    /// Of writes.
+    pub write_miss_ratio: f64,
+    /// Found in memory.
+    pub tier1_hit_ratio: f64,
+    /// Found on flash.
+    pub tier2_hit_ratio: f64,
+    /// Written to flash.
+    pub tier2_bytes_written: u64,
+    /// Read from the backing stores.
+    pub backing_read_bytes: u64,
+    /// Written to the backing stores.
+    pub backing_write_bytes: u64,
+}
+
+impl Question {
+    /// As few blocks as say enough, memory of powers of two, the flash tier of the configuration.
+    pub fn new(traces: Traces, config: Config) -> Self {
+        let (memory_bytes, flash_bytes) = (Vec::new(), Vec::new());
+        Self { traces, config, sample_rate: None, memory_bytes, flash_bytes }
+    }
+
+    /// The size of a block, and those of the flash tier.
+    ///
+    /// # Errors
+    /// If the configuration has no block size that a cache can have, no flash tier to give sizes
+    /// to, or one without a size.
+    pub fn check(&self) -> Result<(BlockSize, Vec<Option<u64>>), AnalysisError> {
+        let block_size = BlockSize::new(self.config.cache.block_size.bytes())
+            .map_err(|error| AnalysisError::BlockSize(error.to_string()))?;
+        let sizes = match (&self.config.flash, self.flash_bytes.as_slice()) {
+            (None, []) => vec![None],
+            (None, _) => return Err(AnalysisError::NoFlashToSize),
+            (Some(flash), []) => match flash.size {
+                Some(size) => vec![Some(size.bytes())],
+                None => return Err(AnalysisError::NoFlashSize),
+            },
+            (Some(_), sizes) => sizes.iter().copied().map(Some).collect(),
+        };
+        Ok((block_size, sizes))
+    }
+
+    /// Reads the traces twice, and simulates every pair of sizes on all processors.
+    ///
+    /// # Errors
+    /// If the configuration is of no cache, or of none of a size asked for, the traces cannot be
+    /// read, nothing of them is in the sample, no size is left, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        let (block_size, flash_sizes) = self.check()?;
+        let survey = Survey::new(&self.traces, block_size, observer)?;
+        let rate = self.sample_rate.unwrap_or_else(|| {
+            let rate = SAMPLED_BLOCKS / survey.blocks as f64;
+            if rate < 0.5 { rate } else { 1.0 }
+        });
+        let memory_sizes = match self.memory_bytes.as_slice() {
+            [] => survey.sizes(block_size),
+            sizes => sizes.to_vec(),
+        };
+        let least = ((BLOCKS_MIN as f64 / rate).ceil() as u64).saturating_mul(block_size.bytes());
+        let (large, small): (Vec<u64>, Vec<u64>) =
+            memory_sizes.into_iter().partition(|&bytes| bytes >= least);
+        tell_too_small(small, rate, observer);
+        let mut pairs = Vec::new();
+        for &dram in &large {
+            pairs.extend(flash_sizes.iter().map(|&flash| Sizes { dram, flash }));
+        }
+        if pairs.is_empty() {
+            return Err(AnalysisError::NoSizes { sampled: rate < 1.0 });
+        }
+        // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
+        let bits = block_size.shift().saturating_sub(12);
+        let flash = self.config.flash.as_ref();
+        let is_log = flash.is_some_and(|flash| flash.layout == FlashLayout::Log);
+        let bits = if is_log { bits.max(LOG_BITS) } else { bits };
+        let requests = sampled(&self.traces, rate, bits, observer)?;
+        let miniature = Miniature {
+            config: &self.config,
+            volumes: &survey.volumes,
+            requests,
+            rate,
+            reads: survey.reads,
+            writes: survey.writes,
+            block_size,
+        };
+        let points = miniature.simulate(&pairs, observer)?;
+        Ok(Answer {
+            method: "miniature simulation",
+            replacement: self.config.replacement.policy.name(),
+            write_policy: self.config.cache.write_policy.name(),
+            block_size: block_size.bytes(),
+            requests: survey.requests,
+            accesses: survey.reads + survey.writes,
+            reads: survey.reads,
+            writes: survey.writes,
+            distinct_blocks: survey.blocks,
+            sampled_rate: rate,
+            points,
+        })
+    }
+}
+
+impl Answer {
+    /// A row for each pair of sizes.
+    pub fn rows(&self) -> Columns {
+        let points = &self.points;
+        let real =
+            |pick: fn(&Ratios) -> f64| points.iter().map(move |p| p.ratios.as_ref().map(pick));
+        Columns::default()
+            .integers("memory_bytes", points.iter().map(|p| p.size_bytes))
+            .integers("flash_bytes", points.iter().map(|p| p.flash_bytes.unwrap_or(0)))
+            .optional_reals("miss_ratio", real(|r| r.miss_ratio))
+            .optional_reals("read_miss_ratio", real(|r| r.read_miss_ratio))
+            .optional_reals("write_miss_ratio", real(|r| r.write_miss_ratio))
+            .optional_reals("tier1_hit_ratio", real(|r| r.tier1_hit_ratio))
+            .optional_reals("tier2_hit_ratio", real(|r| r.tier2_hit_ratio))
+            .optional_reals("tier2_bytes_written", real(|r| r.tier2_bytes_written as f64))
+            .optional_reals("backing_read_bytes", real(|r| r.backing_read_bytes as f64))
+            .optional_reals("backing_write_bytes", real(|r| r.backing_write_bytes as f64))
+    }
+}
+
+/// What has to be known of the trace first.
+struct Survey {
+    volumes: Vec<TracedVolume>,
+    requests: u64,
+    /// Block accesses, zeroings counted as writes.
+    reads: u64,
+    writes: u64,
+    /// Distinct blocks, estimated from a sample.
+    blocks: u64,
+    /// The blocks in which every reuse fits, estimated.
+    reused: u64,
+}
+
+impl Survey {
+    fn new(
+        traces: &Traces,
+        block_size: BlockSize,
+        observer: &dyn Observer,
+    ) -> Result<Self, AnalysisError> {
+        let sampling = Sampling::MaxBlocks(16_384);
+        let options = LocalityOptions { block_size, sampling, ..LocalityOptions::default() };
+        let mut workload = WorkloadLocality::new(options)?;
+        let (mut reads, mut writes) = (0, 0);
+        let mut ends: Vec<u64> = Vec::new();
+        let traces = traces.read(observer, |request| -> Result<(), AnalysisError> {
+            let at = request.volume.0 as usize;
+            if ends.len() <= at {
+                ends.resize(at + 1, 0);
+            }
+            let end = request.offset.saturating_add(request.length);
+            ends[at] = ends[at].max(end);
+            if request.length > 0 {
+                let blocks = block_size.index_of(end - 1).0 - block_size.index_of(request.offset).0;
+                match request.op {
+                    Op::Read => reads += blocks + 1,
+                    Op::Write | Op::WriteZeroes => writes += blocks + 1,
+                    Op::Trim | Op::Flush => {}
+                }
+            }
+            Ok(workload.add(request)?)
+        })?;
+        if reads + writes == 0 {
+            return Err(AnalysisError::NoAccesses);
+        }
+        let all = workload.finish()?.all.unwrap_or_default();
+        Ok(Self {
+            volumes: volumes(&traces, &ends),
+            requests: traces.requests,
+            reads,
+            writes,
+            blocks: all.distinct_blocks.max(1),
+            reused: all.max_distance().map_or(1, |max| max + 1),
+        })
+    }
+
+    /// Powers of two, up to the first that holds every reuse.
+    fn sizes(&self, block_size: BlockSize) -> Vec<u64> {
+        let full = (self.reused * block_size.bytes()).next_power_of_two().max(1 << 20);
+        (20..=full.ilog2()).map(|shift| 1 << shift).collect()
+    }
+}
+
+fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
+    let volumes = traces.metadata.volumes.iter().enumerate();
+    volumes
+        .map(|(at, volume)| TracedVolume {
+            name: volume.name.clone(),
+            bytes: volume.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
+        })
+        .collect()
+}
+
+/// The sample: requests cut to the blocks that are in it.
+fn sampled(
+    traces: &Traces,
+    rate: f64,
+    bits: u32,
+    observer: &dyn Observer,
+) -> Result<Vec<Request>, AnalysisError> {
+    let sampler = Sampler::new(SampleSpec { rate, bits, seed: SEED, number: 0 })?;
+    let mut requests = Vec::new();
+    let mut sample = Batch::default();
+    traces.read_batches(observer, |batch, _| -> Result<(), AnalysisError> {
+        sample.clear();
+        for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
+            sampler.sample(&batch.record(i), Nanos(0), &mut sample);
+        }
+        requests.extend(sample.requests());
+        Ok(())
+    })?;
+    if requests.is_empty() {
+        return Err(AnalysisError::EmptySample);
+    }
+    Ok(requests)
+}
+
+/// Sizes of the tiers, in bytes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    dram: u64,
+    flash: Option<u64>,
+}
+
+struct Miniature<'a> {
+    config: &'a Config,
+    volumes: &'a [TracedVolume],
+    requests: Vec<Request>,
+    rate: f64,
+    reads: u64,
+    writes: u64,
+    block_size: BlockSize,
+}
+
+impl Miniature<'_> {
+    /// Every pair of sizes, on all processors.
+    fn simulate(
+        &self,
+        pairs: &[Sizes],
+        observer: &dyn Observer,
+    ) -> Result<Vec<Point>, AnalysisError> {
+        let total = (pairs.len() * self.requests.len()) as u64;
+        let meter = observer.begin("simulating", Unit::Count, Some(total));
+        parallel::map(pairs, |&sizes| self.point(sizes, &*meter, observer))
+    }
+
+    fn point(
+        &self,
+        sizes: Sizes,
+        meter: &dyn Meter,
+        observer: &dyn Observer,
+    ) -> Result<Point, AnalysisError> {
+        let full = self.config_of(sizes, 1.0);
+        // A cache that cannot be built is an error, however small its miniature.
+        let scenario = |config: &Config| Scenario::new(config, self.volumes, &Defaults::default());
+        let named = |error: SimulateError| AnalysisError::NoSuchCache {
+            memory_bytes: sizes.dram,
+            flash_bytes: sizes.flash,
+            error,
+        };
+        scenario(&full).map_err(named)?;
+        let mut point = Point {
+            size_blocks: sizes.dram / self.block_size.bytes(),
+            size_bytes: sizes.dram,
+            flash_bytes: sizes.flash,
+            ratios: None,
+        };
+        let scaled = match scenario(&self.config_of(sizes, self.rate)) {
+            Ok(scaled) => scaled,
+            Err(error) => {
+                let flash_bytes = sizes.flash.unwrap_or(0);
+                observer.note(Note::FlashTooSmall { flash_bytes, reason: error });
+                meter.inc(self.requests.len() as u64);
+                return Ok(point);
+            }
+        };
+        let how = Options { pacing: Pacing::Untimed, ..Options::default() };
+        let mut simulation = Simulation::new(&scaled, &how).map_err(named)?;
+        simulation.stop_when(Arc::clone(observer.stop_flag()));
+        for requests in self.requests.chunks(CHECK_PERIOD) {
+            observer.check()?;
+            for request in requests {
+                simulation.add(request)?;
+            }
+            meter.inc(requests.len() as u64);
+        }
+        let result = simulation.finish()?;
+        let cache = result.run.cache.unwrap_or_default();
+        let (hits, misses) = (cache.hits, cache.misses);
+        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put
+        // in or left out are popular blocks, which hit.
+        let expected = |accesses: u64| accesses as f64 * self.rate;
+        let ratio = |part: u64, accesses: u64| match accesses {
+            0 => 0.0,
+            _ => (part as f64 / expected(accesses)).min(1.0),
+        };
+        let all = self.reads + self.writes;
+        let tier2 = hits.tier2.sum();
+        let miss_ratio = ratio(misses.sum(), all);
+        let tier2_hit_ratio = ratio(tier2, all).min(1.0 - miss_ratio);
+        let whole = |bytes: u64| (bytes as f64 / self.rate).round() as u64;
+        point.ratios = Some(Ratios {
+            miss_ratio,
+            read_miss_ratio: ratio(misses.read, self.reads),
+            write_miss_ratio: ratio(misses.write, self.writes),
+            tier1_hit_ratio: 1.0 - miss_ratio - tier2_hit_ratio,
+            tier2_hit_ratio,
+            tier2_bytes_written: whole(cache.tier2_bytes_written),
+            backing_read_bytes: whole(cache.backing.read_bytes),
+            backing_write_bytes: whole(cache.backing.write_bytes),
+        });
+        Ok(point)
+    }
+
+    /// The configuration with tiers of these sizes, at a rate.
+    fn config_of(&self, sizes: Sizes, rate: f64) -> Config {
+        let block = self.block_size.bytes();
+        let scaled = |bytes: u64| ((bytes as f64 * rate / block as f64).round() as u64) * block;
+        let mut config = self.config.clone();
+        config.cache.dram = Size(scaled(sizes.dram));
+        if let Some(flash) = &mut config.flash {
+            flash.size = sizes.flash.map(|bytes| Size(scaled(bytes)));
+        }
+        config
+    }
+}
