@@ -26,8 +26,6 @@ mod vscsi;
 pub(crate) use params::Params;
 pub(crate) use text::is_possible;
 
-use std::path::Path;
-
 use crate::{
     OpenOptions, Result, TraceError, TraceReader, parquet, reader::Rebased, source::Source,
 };
@@ -99,7 +97,7 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
     if source.head.is_empty() {
         return Err(unknown(": it is empty"));
     }
-    let head = Head::new(&source.path, &source.head, source.head_is_all());
+    let head = Head::new(&source.head, source.head_is_all());
     let best = FORMATS.iter().map(|f| ((f.detect)(&head), f)).max_by_key(|(score, _)| *score);
     match best {
         Some((score, format)) if score > 0 => Ok(format),
@@ -118,14 +116,12 @@ pub(crate) struct Head<'a> {
     pub(crate) all: bool,
     /// Whether it looks like text.
     pub(crate) text: bool,
-    #[expect(dead_code, reason = "formats without any mark of their own go by the extension")]
-    pub(crate) path: &'a Path,
 }
 
 impl<'a> Head<'a> {
-    pub(crate) fn new(path: &'a Path, bytes: &'a [u8], all: bool) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], all: bool) -> Self {
         let text = !bytes.iter().take(4096).any(|b| *b < 9 || (14..32).contains(b));
-        Head { bytes, all, text, path }
+        Head { bytes, all, text }
     }
 
     /// Its whole lines (also a last one without a line end, if it is the whole file).
