@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_report::Table;
+
 /// A count with a decimal prefix: `999`, `1.2 k`, `45 M`.
 pub fn count(n: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
@@ -32,26 +34,9 @@ pub fn percent(fraction: f64) -> String {
 
 /// A table with aligned columns: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let cell = |row: &[String], i: usize| row.get(i).map_or(0, |c| c.chars().count());
-    let widths: Vec<usize> = (0..header.len())
-        .map(|i| rows.iter().map(|r| cell(r, i)).max().unwrap_or(0).max(header[i].chars().count()))
-        .collect();
-    let header: Vec<String> = header.iter().map(ToString::to_string).collect();
-    let mut text = String::new();
-    for row in std::iter::once(&header).chain(rows) {
-        let mut line = String::new();
-        for (i, width) in widths.iter().enumerate() {
-            let value = row.get(i).map_or("", String::as_str);
-            let pad = " ".repeat(width - value.chars().count());
-            match i {
-                0 => line += &format!("{value}{pad}"),
-                _ => line += &format!("  {pad}{value}"),
-            }
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+    let (first, numbers) = header.split_first().unwrap_or((&"", &[]));
+    let empty = numbers.iter().fold(Table::new().column(*first), |table, name| table.number(*name));
+    rows.iter().fold(empty, |table, row| table.row(row.iter().cloned())).to_text()
 }
 
 #[cfg(test)]
