@@ -214,4 +214,19 @@ pub enum AnalysisError {
         /// Why.
         error: SimulateError,
     },
+    /// There is nothing in the traces.
+    #[error("there is not one request to sample")]
+    NothingToSample,
+    /// The same hash would decide again about regions that have passed it.
+    #[error("the trace is itself a sample, with the seed {seed}")]
+    SampleOfSample {
+        /// That seed.
+        seed: u64,
+    },
+    /// No region that is accessed is in a sample; no file was made.
+    #[error("no region of the trace is in {}", if *several { "any of the samples" } else { "the sample" })]
+    NoRegion {
+        /// Whether one was to be chosen of several.
+        several: bool,
+    },
 }

@@ -4,7 +4,7 @@
 //! tier 1 or add tier 2), [`study`](plan::study) (which shape of cache wins),
 //! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together),
 //! [`curve`] (what a cache of each size misses), [`miniature`] (the same of any configuration, by
-//! simulation). A question is a
+//! simulation), [`sample`] (a smaller trace like the whole). A question is a
 //! struct of what is asked, its answer a struct of data: nothing here reads a command line or
 //! writes text. Whoever asks hands in an [`Observer`], which sees how far the work is and may end
 //! it; what went wrong is an [`AnalysisError`].
@@ -24,6 +24,7 @@ mod observer;
 pub mod parallel;
 pub mod partition;
 pub mod plan;
+pub mod sample;
 mod traces;
 
 pub use columns::{Columns, Values};

@@ -12,6 +12,8 @@ use crate::error::CliError;
 const NOT_READ: &str = "nothing was read";
 /// Nothing was written when it failed.
 const NOT_WRITTEN: &str = "nothing was written";
+/// No sample was written when it failed.
+const NOT_MADE: &str = "no file was made";
 
 /// The failure that an error of the analysis is; `what` is the error in its own words.
 pub fn of(error: &AnalysisError, what: String) -> CliError {
@@ -90,6 +92,11 @@ pub fn of(error: &AnalysisError, what: String) -> CliError {
             let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
             CliError::usage(format_args!("a cache of {}{flash}: {error}", Size(*memory_bytes)))
         }
+        E::NothingToSample => CliError::failed(what).kept(NOT_MADE),
+        E::SampleOfSample { .. } => {
+            CliError::failed(what).kept(NOT_MADE).next("choose another --seed")
+        }
+        E::NoRegion { .. } => CliError::failed(what).kept(NOT_MADE).next("raise --rate"),
         E::TooManyTiers
         | E::NoFlash
         | E::Configuration(_)

@@ -17,7 +17,13 @@ pub enum By {
     Volume,
 }
 
-/// Volumes that are one workload: `NAME=VOLUME,...`.
+/// Volumes that are one workload: `NAME=VOLUME,...`, by their names or numbers.
+///
+/// ```
+/// use forebay_analysis::consolidate::Group;
+/// assert!("web=vm1,vm2".parse::<Group>().is_ok());
+/// assert!("web=vm1,,vm2".parse::<Group>().is_err());
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     name: String,

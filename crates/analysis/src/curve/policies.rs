@@ -25,6 +25,13 @@ const BLOCKS_MAX: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 
 /// What a curve can be of.
+///
+/// ```
+/// use forebay_analysis::curve::policies::Contender;
+/// assert_eq!("opt".parse(), Ok(Contender::Optimum));
+/// assert_eq!("arc".parse::<Contender>().unwrap().to_string(), "arc");
+/// assert!("lruu".parse::<Contender>().unwrap_err().ends_with("or opt"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
     /// A policy, with its default parameters.

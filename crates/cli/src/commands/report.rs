@@ -12,6 +12,7 @@ use forebay_analysis::consolidate::Document as Consolidation;
 use forebay_analysis::curve::policies::Answer as PolicyCurves;
 use forebay_analysis::plan::growth::Document as GrowthDocument;
 use forebay_analysis::plan::study::Document as StudyDocument;
+use forebay_analysis::sample::Document as SampleDocument;
 use forebay_report::{Report, Section};
 use forebay_trace::TraceInfo;
 use serde_json::Value;
@@ -113,9 +114,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
                 others.extend(consolidate::pictures::sections(&found));
             }
             Some(Kind::Sample) => {
-                let found: sample::document::Document = document.parse("sample")?;
+                let found: SampleDocument = document.parse("sample")?;
                 let title = format!("How close the sample is: {}", document.label);
-                others.extend(found.sections(&title));
+                others.extend(sample::pictures::sections(&found, &title));
             }
             Some(Kind::Representatives) => others.push(representatives::section(&document)?),
             Some(Kind::Run) => runs.push(document),

@@ -1,42 +1,51 @@
-//! What `forebay sample` answers.
+//! What taking samples answers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forebay_analysis::Columns;
 use forebay_trace::{FeatureError, SampleSpec};
 use serde::{Deserialize, Serialize};
 
+use super::PLAIN_BITS;
 use super::measure::{HitRatioError, Measured};
-use super::{Args, PLAIN_BITS};
+use crate::Columns;
 
 /// The answer.
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The trace's name.
     pub name: String,
     /// How the (first) sample was taken.
     pub spec: SampleSpec,
+    /// What the whole trace is measured by.
     pub full: Measured,
+    /// One, or as many as were asked for.
     pub samples: Vec<Sampled>,
+    /// Samples of regions of other sizes, if they were asked for.
     pub compared: Vec<Compared>,
     /// What it was chosen of, if it was.
     pub candidates: Vec<Candidate>,
 }
 
 /// A sample that might have been taken.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Candidate {
+    /// A region is 4 KiB shifted by this.
     pub bits: u32,
+    /// Another seed is another sample.
     pub seed: u64,
+    /// Of the requests of the trace.
     pub request_ratio: f64,
+    /// Of the features, a fraction.
     pub mean_error: f64,
+    /// Of the hit ratios.
     pub hit_ratio_error: HitRatioError,
     /// The mean over features and hit ratios.
     pub total_error: f64,
 }
 
 impl Candidate {
-    pub fn new(spec: SampleSpec, rate: f64, full: &Measured, m: &Measured) -> Self {
+    pub(super) fn new(spec: SampleSpec, rate: f64, full: &Measured, m: &Measured) -> Self {
         Candidate {
             bits: spec.bits,
             seed: spec.seed,
@@ -50,7 +59,7 @@ impl Candidate {
 
 /// The place of the one with the lowest total error; of those whose hit ratios are off by no more than
 /// `hit_ratio_error_max`, if there are any.
-pub fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -> usize {
+pub(super) fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -> usize {
     let rank = |candidate: &Candidate| {
         // One without a request is wrong by the whole in everything, which others may exceed.
         let is_empty = candidate.request_ratio == 0.0;
@@ -66,21 +75,30 @@ pub fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -> usize
 }
 
 /// A sample.
+#[derive(Clone, Debug)]
 pub struct Sampled {
+    /// The file.
     pub output: String,
     /// Of the regions, those that are left of a reduction.
     pub rate: f64,
+    /// Of the requests of the trace.
     pub request_ratio: f64,
+    /// Means, with their errors.
     pub features: Vec<FeatureError>,
+    /// Quantiles, with their errors.
     pub quantiles: Vec<FeatureError>,
+    /// Of the features, a fraction.
     pub mean_error: f64,
+    /// Of the hit ratios.
     pub hit_ratio_error: HitRatioError,
+    /// What it is measured by.
     pub measured: Measured,
+    /// What removing regions did, if it was asked for.
     pub reduction: Option<Reduced>,
 }
 
 /// What a reduction did.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reduced {
     /// Regions before.
     pub regions: usize,
@@ -95,18 +113,22 @@ pub struct Reduced {
 }
 
 /// A reduction after so many removals.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
+    /// Regions removed.
     pub removed: usize,
+    /// Of the regions, those that are left.
     pub rate: f64,
+    /// Of the features, a fraction.
     pub mean_error: f64,
+    /// Of the hit ratios.
     pub hit_ratio_error: HitRatioError,
     /// The mean over features and hit ratios.
     pub total_error: f64,
 }
 
 impl Checkpoint {
-    pub fn new(removed: usize, rate: f64, full: &Measured, m: &Measured) -> Self {
+    pub(super) fn new(removed: usize, rate: f64, full: &Measured, m: &Measured) -> Self {
         let hit_ratio_error = m.hit_ratio_error(full, rate);
         let total_error = m.total_error(full, rate);
         Checkpoint { removed, rate, mean_error: m.mean_error(full), hit_ratio_error, total_error }
@@ -114,18 +136,22 @@ impl Checkpoint {
 }
 
 /// A sample of regions of another size.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Compared {
+    /// A region is 4 KiB shifted by this.
     pub bits: u32,
+    /// Of the requests of the trace.
     pub request_ratio: f64,
+    /// Of the features, a fraction.
     pub mean_error: f64,
+    /// Of the hit ratios.
     pub hit_ratio_error: HitRatioError,
     /// The error of each mean.
     pub features: BTreeMap<String, f64>,
 }
 
 impl Compared {
-    pub fn new(bits: u32, rate: f64, full: &Measured, m: Measured) -> Self {
+    pub(super) fn new(bits: u32, rate: f64, full: &Measured, m: Measured) -> Self {
         Compared {
             bits,
             request_ratio: m.requests as f64 / full.requests as f64,
@@ -137,7 +163,7 @@ impl Compared {
 }
 
 impl Sampled {
-    pub fn new(output: &Path, rate: f64, full: &Measured, m: Measured) -> Self {
+    pub(super) fn new(output: &Path, rate: f64, full: &Measured, m: Measured) -> Self {
         Sampled {
             output: output.display().to_string(),
             rate,
@@ -152,7 +178,7 @@ impl Sampled {
     }
 
     /// The same, as the outcome of a reduction.
-    pub fn reduced(
+    pub(super) fn reduced(
         mut self,
         before: Sampled,
         regions: usize,
@@ -176,18 +202,6 @@ pub fn mean(features: &[FeatureError]) -> f64 {
 }
 
 impl Answer {
-    pub fn new(
-        args: &Args,
-        spec: SampleSpec,
-        full: Measured,
-        samples: Vec<Sampled>,
-        compared: Vec<Compared>,
-        candidates: Vec<Candidate>,
-    ) -> Self {
-        let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
-        Answer { name: names.join(", "), spec, full, samples, compared, candidates }
-    }
-
     /// Of what was chosen from, the sample that the thesis takes.
     pub fn plain(&self) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.bits == PLAIN_BITS)

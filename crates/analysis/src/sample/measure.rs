@@ -5,13 +5,13 @@ use forebay_locality::{LocalityOptions, ReuseHistogram, Sampling, WorkloadLocali
 use forebay_trace::{Batch, FEATURES, FeatureError, Moments, Quantiles, mean_error};
 use serde::{Deserialize, Serialize};
 
-use crate::error::CliError;
+use crate::AnalysisError;
 
 /// Cache sizes at which hit ratios are compared, evenly from nothing to where the curve ends.
 const SIZES: u64 = 100;
 
 /// Measures a trace, request by request.
-pub struct Measure {
+pub(super) struct Measure {
     moments: Moments,
     quantiles: Quantiles,
     locality: WorkloadLocality,
@@ -19,6 +19,7 @@ pub struct Measure {
 }
 
 /// What was measured.
+#[derive(Clone, Debug)]
 pub struct Measured {
     /// Sums.
     pub moments: Moments,
@@ -32,7 +33,7 @@ pub struct Measured {
 
 impl Measure {
     /// Nothing measured yet; with a bound, hit ratios are those of so many blocks.
-    pub fn new(max_blocks: Option<u64>) -> Result<Measure, CliError> {
+    pub fn new(max_blocks: Option<u64>) -> Result<Measure, AnalysisError> {
         let sampling = max_blocks.map_or(Sampling::All, Sampling::MaxBlocks);
         let options = LocalityOptions { sampling, ..LocalityOptions::default() };
         Ok(Measure {
@@ -44,7 +45,7 @@ impl Measure {
     }
 
     /// Counts a request.
-    pub fn add(&mut self, request: &Request, gap: Nanos) -> Result<(), CliError> {
+    pub fn add(&mut self, request: &Request, gap: Nanos) -> Result<(), AnalysisError> {
         self.moments.add(request, gap);
         self.quantiles.add(request, gap);
         self.requests += 1;
@@ -52,13 +53,13 @@ impl Measure {
     }
 
     /// Counts the requests of a sample.
-    pub fn add_sample(&mut self, batch: &Batch) -> Result<(), CliError> {
+    pub fn add_sample(&mut self, batch: &Batch) -> Result<(), AnalysisError> {
         (0..batch.len())
             .try_for_each(|i| self.add(&batch.request(i), batch.gap(i).unwrap_or(Nanos(0))))
     }
 
     /// What was measured.
-    pub fn finish(self) -> Result<Measured, CliError> {
+    pub fn finish(self) -> Result<Measured, AnalysisError> {
         let Measure { moments, quantiles, locality, requests } = self;
         let reuse = locality.finish()?.all.unwrap_or_default();
         Ok(Measured { moments, quantiles, reuse, requests })

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use forebay_analysis::{Meter, Unit};
 use forebay_block::Nanos;
 use forebay_trace::{
     Batch, Filter, ParquetTraceWriter, Reduction, RegionSet, RegionTable, reduce as remove,
@@ -11,14 +10,13 @@ use forebay_trace::{
 use super::answer::{Checkpoint, Sampled};
 use super::each_part;
 use super::measure::{Measure, Measured};
-use crate::context::Context;
-use crate::error::CliError;
+use crate::{AnalysisError, Observer, Unit};
 
 /// Lengths of the reduction at which hit ratios are looked at, too.
 const CHECKPOINTS: usize = 16;
 
 /// Which sample to reduce.
-pub struct Job<'a> {
+pub(super) struct Job<'a> {
     /// The sample.
     pub sample: &'a Path,
     /// Where the reduced one goes.
@@ -36,14 +34,14 @@ pub struct Job<'a> {
 
 /// Removes regions while the features gain, then takes as many of the removals as make the mean
 /// error lowest with the hit ratios counted, and writes what is left.
-pub fn reduce(
+pub(super) fn reduce(
     job: &Job<'_>,
     full: &Measured,
     unreduced: Sampled,
-    ctx: &Context,
-) -> Result<Sampled, CliError> {
+    observer: &dyn Observer,
+) -> Result<Sampled, AnalysisError> {
     let mut table = RegionTable::new(job.region_bytes);
-    each_part(job.sample, ctx, |batch| {
+    each_part(job.sample, observer, |batch| {
         for i in 0..batch.len() {
             table.add(&batch.request(i), batch.gap(i).unwrap_or(Nanos(0)));
         }
@@ -51,15 +49,15 @@ pub fn reduce(
     })?;
     let regions = table.len();
     let least = (regions as f64 * job.target / job.rate).ceil() as usize;
-    let progress = ctx.progress("reducing", Unit::Count, Some((regions - least) as u64));
+    let meter = observer.begin("reducing", Unit::Count, Some((regions - least) as u64));
     let reduction = remove(table, &full.moments, least, |done| {
-        progress.set(done as u64);
-        !ctx.interrupted()
+        meter.set(done as u64);
+        observer.check().is_ok()
     });
-    ctx.check()?;
-    progress.finish();
+    observer.check()?;
+    drop(meter);
     let removed: RegionSet = reduction.steps.iter().map(|s| s.key).collect();
-    let mut tried = try_lengths(job, &removed, &lengths(&reduction), ctx)?;
+    let mut tried = try_lengths(job, &removed, &lengths(&reduction), observer)?;
     let rate_of = |length: usize| job.rate * (regions - length) as f64 / regions.max(1) as f64;
     let checkpoints: Vec<Checkpoint> = (tried.iter())
         .map(|(length, m)| Checkpoint::new(*length, rate_of(*length), full, m))
@@ -73,7 +71,7 @@ pub fn reduce(
         }
     };
     let (length, measured) = tried.swap_remove(best);
-    write(job, &removed, (length, rate_of(length)), ctx)?;
+    write(job, &removed, (length, rate_of(length)), observer)?;
     Ok(Sampled::new(job.output, rate_of(length), full, measured).reduced(
         unreduced,
         regions,
@@ -106,14 +104,14 @@ fn try_lengths(
     job: &Job<'_>,
     removed: &RegionSet,
     lengths: &[usize],
-    ctx: &Context,
-) -> Result<Vec<(usize, Measured)>, CliError> {
+    observer: &dyn Observer,
+) -> Result<Vec<(usize, Measured)>, AnalysisError> {
     let mut tried = Vec::new();
     for &first in lengths {
         tried.push((first, Measure::new(None)?));
     }
     let mut left = Batch::default();
-    each_part(job.sample, ctx, |batch| {
+    each_part(job.sample, observer, |batch| {
         for (first, measure) in &mut tried {
             left.clear();
             let filter = Filter { removed, first: *first, region_bytes: job.region_bytes };
@@ -129,11 +127,11 @@ fn write(
     job: &Job<'_>,
     removed: &RegionSet,
     (first, rate): (usize, f64),
-    ctx: &Context,
-) -> Result<(), CliError> {
+    observer: &dyn Observer,
+) -> Result<(), AnalysisError> {
     let filter = Filter { removed, first, region_bytes: job.region_bytes };
     let (mut left, mut writer) = (Batch::default(), ParquetTraceWriter::create(job.output)?);
-    let mut metadata = each_part(job.sample, ctx, |batch| {
+    let mut metadata = each_part(job.sample, observer, |batch| {
         left.clear();
         (0..batch.len()).for_each(|i| filter.filter(&batch.record(i), &mut left));
         Ok(writer.push_batch(&left)?)

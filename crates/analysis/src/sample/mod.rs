@@ -1,0 +1,339 @@
+//! Which smaller trace has the features and hit ratios of the whole? (BlkSample; Bhandari 2024,
+//! chapter 5.)
+
+mod answer;
+mod document;
+mod measure;
+mod reduction;
+
+use std::path::{Path, PathBuf};
+
+use forebay_block::Nanos;
+use forebay_trace::{
+    Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleInfo, SampleSpec, Sampler, TraceReader,
+};
+
+use crate::{AnalysisError, Described, Observer, Traces};
+pub use answer::{Answer, Candidate, Checkpoint, Compared, Reduced, Sampled, mean};
+pub use document::{Document, SampleDocument, Value};
+use measure::Measure;
+pub use measure::{HitRatioError, Measured};
+
+/// Bits of the samples that are taken to compare.
+const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
+/// The region of the thesis, 64 KiB.
+pub const PLAIN_BITS: u32 = 4;
+/// Unless told otherwise so many samples are taken to choose one of; `docs/sampling.md` has what that
+/// gains.
+pub const SEARCHED_BITS: [u32; 5] = [4, 5, 6, 7, 8];
+/// Of each size of regions.
+pub const SEARCHED_SEEDS: u32 = 8;
+/// The best of them is reduced to this share of its rate at most.
+pub const SEARCHED_TARGET: f64 = 0.7;
+/// And no further than that its hit ratios stay so close.
+pub const HIT_RATIO_AIM: f64 = 0.02;
+/// Samples that are taken at a time at most, each into a file.
+pub const SAMPLES_MAX: u64 = 1000;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The whole.
+    pub traces: Traces,
+    /// The share of regions to keep.
+    pub rate: f64,
+    /// Sizes of regions to try: 4 KiB shifted by each of these.
+    pub bits: Vec<u32>,
+    /// Samples of each size to choose the best of, of seeds from `seed` on.
+    pub best_of: u32,
+    /// Samples without a region in common, where none is chosen.
+    pub samples: u32,
+    /// Another seed is another sample.
+    pub seed: u64,
+    /// Those whose hit ratios are off by no more are better than all others.
+    pub hit_ratio_aim: Option<f64>,
+    /// Remove further regions while that brings the features closer.
+    pub reduce: Option<Reduce>,
+    /// Take samples of regions of other sizes beside it.
+    pub compare: bool,
+    /// Measure the hit ratios of the whole on so many blocks at most, in bounded memory.
+    pub max_blocks: Option<u64>,
+    /// The sample, in Forebay's format; of several the files are `NAME-1.parquet` and so on.
+    pub output: PathBuf,
+}
+
+/// How far a sample is reduced.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reduce {
+    /// Not below this rate.
+    pub target_rate: f64,
+    /// Hit ratios may not be off by more, unless they were so before; none: they count like any
+    /// feature.
+    pub hit_ratio_error_max: Option<f64>,
+}
+
+impl Question {
+    /// The closest of 40 samples, reduced as far as its hit ratios stay close.
+    pub fn new(traces: Traces, rate: f64, output: PathBuf) -> Self {
+        let hit_ratio_aim = Some(HIT_RATIO_AIM);
+        Self {
+            traces,
+            rate,
+            bits: SEARCHED_BITS.to_vec(),
+            best_of: SEARCHED_SEEDS,
+            samples: 1,
+            seed: 0,
+            hit_ratio_aim,
+            reduce: Some(Reduce {
+                target_rate: SEARCHED_TARGET * rate,
+                hit_ratio_error_max: hit_ratio_aim,
+            }),
+            compare: false,
+            max_blocks: None,
+            output,
+        }
+    }
+
+    /// Refuses what cannot be, before traces are read.
+    ///
+    /// # Errors
+    /// If there is no such sample, or too many are taken at a time.
+    pub fn check(&self) -> Result<(), AnalysisError> {
+        let impossible = |what| Err(AnalysisError::Impossible(what));
+        if self.reduce.is_some_and(|reduce| reduce.target_rate >= self.rate) {
+            return impossible("a sample is reduced to a rate below its own");
+        }
+        if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
+            return impossible("either several samples are taken, or one is chosen of several");
+        }
+        for &bits in &self.bits {
+            // Also says whether there are that many.
+            let (rate, seed, number) = (self.rate, self.seed, self.samples.saturating_sub(1));
+            Sampler::new(SampleSpec { rate, bits, seed, number })?;
+        }
+        match self.specs().len() as u64 {
+            0 => impossible("there is no sample to take"),
+            1..=SAMPLES_MAX => Ok(()),
+            _ => impossible("too many samples would be taken at a time"),
+        }
+    }
+
+    /// The files that are written.
+    pub fn outputs(&self) -> Vec<PathBuf> {
+        if self.samples == 1 {
+            return vec![self.output.clone()];
+        }
+        let stem = self.output.file_stem().unwrap_or_default().to_string_lossy();
+        let name = |n| self.output.with_file_name(format!("{stem}-{n}.parquet"));
+        (1..=self.samples).map(name).collect()
+    }
+
+    /// The samples to take: all that are asked for, or those to choose one of.
+    fn specs(&self) -> Vec<SampleSpec> {
+        let spec = SampleSpec { rate: self.rate, bits: 0, seed: self.seed, number: 0 };
+        let of_bits = |&bits: &u32| {
+            (0..self.best_of).flat_map(move |n| {
+                let seed = self.seed.wrapping_add(n.into());
+                (0..self.samples).map(move |number| SampleSpec { bits, seed, number, ..spec })
+            })
+        };
+        self.bits.iter().flat_map(of_bits).collect()
+    }
+
+    /// Reads the traces, once, takes the samples and writes them.
+    ///
+    /// # Errors
+    /// If the question cannot be, the traces cannot be read, there is nothing in them or in a
+    /// sample, a file cannot be written, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        self.check()?;
+        let (outputs, specs) = (self.outputs(), self.specs());
+        let choice = specs.len() > outputs.len();
+        let scratch = (choice || self.reduce.is_some()).then(|| scratch(&self.output));
+        let scratch = scratch.transpose()?;
+        // Where the samples go first: reduced ones are read again, and of several one is taken.
+        let first: Vec<PathBuf> = match &scratch {
+            Some(directory) => {
+                (0..specs.len()).map(|i| directory.path().join(format!("{i}.parquet"))).collect()
+            }
+            None => outputs.clone(),
+        };
+        let mut taken = take(self, observer, &specs, &first)?;
+        let mut first: Vec<(SampleSpec, PathBuf)> = specs.into_iter().zip(first).collect();
+        let mut candidates = Vec::new();
+        if choice {
+            candidates = self.candidates(&first, &taken);
+            let best = answer::best(&candidates, self.hit_ratio_aim);
+            taken.samples = vec![taken.samples.swap_remove(best)];
+            first = vec![first.swap_remove(best)];
+            if taken.samples[0].requests == 0 {
+                return Err(AnalysisError::NoRegion { several: true });
+            }
+            if self.reduce.is_none() {
+                let path = self.output.clone();
+                std::fs::rename(&first[0].1, &path).map_err(|source| AnalysisError::File {
+                    what: "write",
+                    path,
+                    source,
+                })?;
+            }
+        }
+        let spec = first[0].0;
+        let mut samples = Vec::new();
+        for ((output, (spec, first)), measured) in outputs.iter().zip(&first).zip(taken.samples) {
+            let unreduced = Sampled::new(output, self.rate, &taken.full, measured);
+            samples.push(match self.reduce {
+                None => unreduced,
+                Some(Reduce { target_rate, hit_ratio_error_max }) => {
+                    let job = reduction::Job {
+                        sample: first,
+                        output,
+                        region_bytes: PAGE_BYTES << spec.bits,
+                        rate: self.rate,
+                        target: target_rate,
+                        hit_ratio_error_max,
+                    };
+                    reduction::reduce(&job, &taken.full, unreduced, observer)?
+                }
+            });
+        }
+        let compared = taken.compared.into_iter();
+        let compared = compared.map(|(bits, m)| Compared::new(bits, self.rate, &taken.full, m));
+        let (name, compared) = (self.traces.names(), compared.collect());
+        Ok(Answer { name, spec, full: taken.full, samples, compared, candidates })
+    }
+
+    fn candidates(&self, first: &[(SampleSpec, PathBuf)], taken: &Taken) -> Vec<Candidate> {
+        let each = first.iter().zip(&taken.samples);
+        each.map(|((spec, _), m)| Candidate::new(*spec, self.rate, &taken.full, m)).collect()
+    }
+}
+
+/// A directory beside the output, which goes when the work ends.
+fn scratch(output: &Path) -> Result<tempfile::TempDir, AnalysisError> {
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let made = tempfile::Builder::new().prefix(".forebay-sample-").tempdir_in(parent);
+    made.map_err(|source| {
+        let (what, path) = ("make a directory in", parent.to_path_buf());
+        AnalysisError::File { what, path, source }
+    })
+}
+
+/// What the first pass over the trace gives.
+struct Taken {
+    full: Measured,
+    samples: Vec<Measured>,
+    /// With the bits of their regions.
+    compared: Vec<(u32, Measured)>,
+}
+
+/// Reads the trace once, measures it, and writes the samples.
+fn take(
+    question: &Question,
+    observer: &dyn Observer,
+    specs: &[SampleSpec],
+    paths: &[PathBuf],
+) -> Result<Taken, AnalysisError> {
+    let mut full = Measure::new(question.max_blocks)?;
+    let mut samples = Vec::new();
+    for (spec, path) in specs.iter().zip(paths) {
+        let writer = ParquetTraceWriter::create(path)?;
+        samples.push((Sampler::new(*spec)?, Measure::new(None)?, writer));
+    }
+    let mut compared = Vec::new();
+    for bits in COMPARED_BITS.into_iter().filter(|_| question.compare) {
+        let spec = SampleSpec { rate: question.rate, bits, seed: question.seed, number: 0 };
+        compared.push((bits, Sampler::new(spec)?, Measure::new(None)?));
+    }
+    let (mut last, mut part) = (None, Batch::default());
+    let traces =
+        question.traces.read_batches(observer, |batch, _| -> Result<(), AnalysisError> {
+            let mut gaps = Vec::with_capacity(batch.len());
+            for &time in &batch.time_ns {
+                gaps.push(Nanos(time - last.unwrap_or(time)));
+                last = Some(time);
+            }
+            for (i, gap) in gaps.iter().enumerate() {
+                full.add(&batch.request(i), *gap)?;
+            }
+            let sample = |sampler: &Sampler, measure: &mut Measure, part: &mut Batch| {
+                part.clear();
+                for (i, gap) in gaps.iter().enumerate() {
+                    sampler.sample(&batch.record(i), *gap, part);
+                }
+                measure.add_sample(part)
+            };
+            for (sampler, measure, writer) in &mut samples {
+                sample(sampler, measure, &mut part)?;
+                writer.push_batch(&part)?;
+            }
+            for (_, sampler, measure) in &mut compared {
+                sample(sampler, measure, &mut part)?;
+            }
+            Ok(())
+        })?;
+    let full = full.finish()?;
+    if full.requests == 0 {
+        return Err(AnalysisError::NothingToSample);
+    }
+    if let Some(of) = traces.metadata.sample {
+        // The same hash decides again about regions that have passed it.
+        if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
+            return Err(AnalysisError::SampleOfSample { seed: of.seed });
+        }
+    }
+    let mut finished = Vec::new();
+    for (_, measure, writer) in samples {
+        let of_sample = measure.finish()?;
+        if of_sample.requests == 0 && question.outputs().len() == specs.len() {
+            return Err(AnalysisError::NoRegion { several: false });
+        }
+        finished.push((of_sample, writer));
+    }
+    let mut measured = Vec::new();
+    for ((of_sample, writer), spec) in finished.into_iter().zip(specs) {
+        let mut metadata = provenance(question, *spec, &traces);
+        metadata.sample = Some(SampleInfo {
+            rate: spec.rate,
+            bits: spec.bits,
+            seed: spec.seed,
+            requests: full.requests,
+            whole: full.moments,
+        });
+        writer.finish(&metadata)?;
+        measured.push(of_sample);
+    }
+    let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
+    Ok(Taken { full, samples: measured, compared: compared.collect::<Result<_, AnalysisError>>()? })
+}
+
+/// What is known of a sample is what is known of its trace, and where it comes from.
+fn provenance(question: &Question, spec: SampleSpec, traces: &Described) -> Metadata {
+    let mut metadata = traces.metadata.clone();
+    metadata.provenance.push(format!(
+        "forebay {}: sampled from {} ({} requests) at rate {}, regions of {} bytes, seed {}",
+        env!("CARGO_PKG_VERSION"),
+        question.traces.names(),
+        traces.requests,
+        question.rate,
+        PAGE_BYTES << spec.bits,
+        spec.seed,
+    ));
+    metadata
+}
+
+/// Reads a sample from beginning to end.
+fn each_part(
+    sample: &Path,
+    observer: &dyn Observer,
+    mut work: impl FnMut(&Batch) -> Result<(), AnalysisError>,
+) -> Result<Metadata, AnalysisError> {
+    let mut reader = forebay_trace::open(sample, &forebay_trace::OpenOptions::default())?;
+    let mut batch = Batch::default();
+    while reader.read_batch(&mut batch)? > 0 {
+        observer.check()?;
+        work(&batch)?;
+    }
+    Ok(reader.metadata().clone())
+}
