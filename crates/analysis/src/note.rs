@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use forebay_plan::BoxError;
 use forebay_simulate::SimulateError;
+use forebay_trace::Counters;
 
 use crate::Observer;
 
@@ -54,6 +55,15 @@ pub enum Note {
         /// Why.
         reason: SimulateError,
     },
+}
+
+impl Note {
+    /// What readers of traces have counted.
+    pub fn of(counters: Counters) -> Vec<Self> {
+        let bad = Some(Self::BadLines(counters.bad)).filter(|_| counters.bad > 0);
+        let late = Some(Self::OutOfOrder(counters.out_of_order));
+        bad.into_iter().chain(late.filter(|_| counters.out_of_order > 0)).collect()
+    }
 }
 
 /// Tells how many requests access nothing.

@@ -112,15 +112,7 @@ impl Traces {
             Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)
         })?;
         drop(meter);
-        let counters = reader.counters();
-        for (count, note) in [
-            (counters.bad, Note::BadLines(counters.bad)),
-            (counters.out_of_order, Note::OutOfOrder(counters.out_of_order)),
-        ] {
-            if count > 0 {
-                observer.note(note);
-            }
-        }
+        Note::of(reader.counters()).into_iter().for_each(|note| observer.note(note));
         Ok(Described { metadata: reader.metadata().clone(), requests })
     }
 }

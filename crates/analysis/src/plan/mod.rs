@@ -7,7 +7,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let trace = dir.path().join("trace.csv");
-//! # let line = |n: u64| format!("{},host,0,Read,{},4096,10\n", n * 10_000, n % 300 * 4096);
+//! # let start = 128_166_372_000_000_000;
+//! # let line = |n: u64| format!("{},host,0,Read,{},4096,10\n", start + n * 10_000, n % 300 * 4096);
 //! # let text: String = (0..2000).map(line).collect();
 //! # std::fs::write(&trace, text)?;
 //! let catalogue = Catalogue::default();

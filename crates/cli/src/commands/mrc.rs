@@ -1,221 +1,23 @@
 //! `forebay mrc`: miss-ratio curves.
 
+mod args;
 mod miniature;
 pub mod policies;
 mod slice_files;
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::ValueEnum;
-use forebay_analysis::AnalysisError;
-use forebay_analysis::curve::policies::Contender;
-use forebay_analysis::curve::{self as analysis, Answer, Question, SAMPLED_BLOCKS_MIN};
-use forebay_block::BlockSize;
-use forebay_config::{Size, TimeSpan};
-use forebay_locality::{
-    CurvePoint, Interval, LocalityOptions, ReuseHistogram, Sampling, Scope, SlicedHistogram,
-};
+use forebay_analysis::curve::{self as analysis, Answer, Question};
+use forebay_config::Size;
+use forebay_locality::{CurvePoint, Interval, ReuseHistogram, SlicedHistogram};
 use forebay_report::{Axis, Lines, Report, Section, Unit};
-use serde::{Deserialize, Serialize};
 
-use crate::args::{TraceArgs, block_size, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
-use crate::output::OutputArgs;
 use crate::rows::write_parquet;
-
-/// Which reuse distance the curve is made of.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Distance {
-    /// Traditional reuse distance: all accesses, as an LRU cache of reads and writes sees them
-    Trd,
-    /// Useful reuse distance: only reads can hit, after reads and after writes
-    Urd,
-    /// Policy-optimised distance, read-only cache: writes invalidate
-    PodRo,
-    /// Policy-optimised distance, write-back of writes only: only writes allocate
-    PodWbwo,
-    /// Policy-optimised distance, write-back (the same as urd)
-    PodWb,
-    /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
-    PodWt,
-    /// What an LRU cache of reads needs that writes invalidate, exactly
-    LruRo,
-    /// What an LRU cache of writes needs that reads hit, exactly
-    LruWbwo,
-}
-
-impl From<Distance> for forebay_locality::Distance {
-    fn from(distance: Distance) -> Self {
-        match distance {
-            Distance::Trd => Self::Trd,
-            Distance::Urd => Self::Urd,
-            Distance::PodRo => Self::PodReadOnly,
-            Distance::PodWbwo => Self::PodWriteOnly,
-            Distance::PodWb => Self::PodWriteBack,
-            Distance::PodWt => Self::PodWriteThrough,
-            Distance::LruRo => Self::LruReadOnly,
-            Distance::LruWbwo => Self::LruWriteOnly,
-        }
-    }
-}
-
-/// What a cache finds its blocks by.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Key {
-    /// Where they lie: an ordinary cache
-    Sector,
-    /// What is in them: a content-addressed cache, which holds equal blocks once
-    Content,
-}
-
-/// Arguments of `forebay mrc`.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example:
-  $ forebay trace synth 'zipf' -o zipf.parquet
-  $ forebay mrc zipf.parquet
-  $ forebay mrc zipf.parquet --policy lru,arc,s3-fifo,opt --html policies.html")]
-pub struct Args {
-    #[command(flatten)]
-    pub traces: TraceArgs,
-    /// Which reuse distance to use
-    #[arg(long, value_enum, default_value = "trd")]
-    pub distance: Distance,
-    /// What the cache finds blocks by; `content` needs a trace with content hashes
-    #[arg(long, value_enum, default_value = "sector")]
-    pub key: Key,
-    /// Look at this fraction of the blocks only (SHARDS)
-    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "max_blocks")]
-    pub sample: Option<f64>,
-    /// Look at N blocks at most (256 or more), lowering the rate as needed (fixed-size SHARDS)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
-    pub max_blocks: Option<u64>,
-    /// Say how far the curve may be off, by measuring the blocks, or the sample, in N slices. It uses
-    /// all processors; on two it takes longer than the exact curve
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
-          value_parser = clap::value_parser!(u64).range(2..=256))]
-    pub slices: Option<u64>,
-    /// With --slices: measure slice K only, from 1 on, and print what it has counted, for --merge. A
-    /// machine then holds one slice at a time
-    #[arg(long, value_name = "K", requires = "slices",
-          value_parser = clap::value_parser!(u64).range(1..),
-          conflicts_with_all = ["sample", "max_blocks", "points", "at", "parquet", "html"])]
-    pub slice: Option<u64>,
-    /// TRACE... are the slices of one trace, as --slice has printed them: merge them to its curve
-    #[arg(long, conflicts_with_all = [
-        "distance", "key", "sample", "max_blocks", "slices", "request_level", "migration_period",
-        "per_volume", "policies", "config", "block_size", "format", "volumes", "limit",
-        "skip_bad_lines", "follow_gaps",
-    ])]
-    pub merge: bool,
-    /// Count requests, not blocks: one hits only if all its blocks do
-    #[arg(long)]
-    pub request_level: bool,
-    /// Blocks move into the cache only every T, instead of when they are accessed
-    #[arg(long, value_name = "T")]
-    pub migration_period: Option<TimeSpan>,
-    /// One more curve for each volume by itself
-    #[arg(long)]
-    pub per_volume: bool,
-    /// One curve for each of these replacement policies, by running them, and `opt`, the best that any
-    /// could do (Belady); `forebay policies` lists them. With --sample, in miniature
-    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = Contender::from_str, conflicts_with_all = [
-        "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
-    ])]
-    pub policies: Vec<Contender>,
-    /// The curve of the cache that this file configures, whatever its policies, by simulating it in
-    /// miniature; sizes of memory are those of --at, or powers of two
-    #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
-        "per_volume", "block_size", "points", "policies",
-    ])]
-    pub config: Option<PathBuf>,
-    /// With --config: sizes of the flash tier, each with each of memory
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', requires = "config")]
-    pub flash: Vec<Size>,
-    /// Size of a block
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
-    pub block_size: BlockSize,
-    /// Points of a curve at most, otherwise 200, or with --policy 21; without it, a curve of fewer
-    /// steps has a point for each
-    #[arg(long, value_name = "N")]
-    pub points: Option<usize>,
-    /// More points, at these cache sizes (rounded down to blocks)
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
-    pub at: Vec<Size>,
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-impl Args {
-    /// The sizes that the user asked for, in blocks.
-    fn at(&self) -> Vec<u64> {
-        self.at.iter().map(|size| size.bytes() >> self.block_size.shift()).collect()
-    }
-
-    /// Of a curve of reuse distances.
-    fn points(&self) -> usize {
-        self.points.unwrap_or(analysis::POINTS)
-    }
-
-    /// What to measure.
-    fn options(&self) -> Result<LocalityOptions, CliError> {
-        let by_request = self.request_level || self.migration_period.is_some();
-        if by_request && (self.sample.is_some() || self.max_blocks.is_some()) {
-            let what = "--request-level and --migration-period need all blocks, not a sample";
-            return Err(CliError::usage(what).next("leave --sample and --max-blocks out"));
-        }
-        let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
-        if self.key == Key::Content && (by_request || sampled) {
-            let what = "--key content measures all blocks, one by one";
-            let next = "leave --sample, --max-blocks, --slices, --request-level and \
-                        --migration-period out";
-            return Err(CliError::usage(what).next(next));
-        }
-        let keeps_all = matches!(
-            self.distance,
-            Distance::Trd | Distance::Urd | Distance::PodWb | Distance::PodWt
-        );
-        if self.key == Key::Content && !keeps_all {
-            let what = "--key content is for caches that keep every access";
-            return Err(CliError::usage(what).next("use --distance trd or urd"));
-        }
-        if self.slices.is_some() && (by_request || self.per_volume) {
-            let what = "--slices measures blocks, of all volumes together";
-            let next = "leave --request-level, --migration-period and --per-volume out";
-            return Err(CliError::usage(what).next(next));
-        }
-        if let (Some(blocks), Some(slices)) = (self.max_blocks, self.slices)
-            && blocks / slices.max(1) < SAMPLED_BLOCKS_MIN
-        {
-            let what = format_args!(
-                "--max-blocks {blocks} is less than {SAMPLED_BLOCKS_MIN} for each of {slices} slices"
-            );
-            let least = SAMPLED_BLOCKS_MIN * slices;
-            return Err(CliError::usage(what).next(format_args!("give {least} or more")));
-        }
-        if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
-            return Err(CliError::usage("--migration-period must be longer than 0"));
-        }
-        Ok(LocalityOptions {
-            block_size: self.block_size,
-            distance: self.distance.into(),
-            sampling: match (self.sample, self.max_blocks) {
-                (Some(rate), _) => Sampling::Rate(rate),
-                (None, Some(blocks)) => Sampling::MaxBlocks(blocks),
-                (None, None) => Sampling::All,
-            },
-            scope: if self.per_volume { Scope::Both } else { Scope::Together },
-            request_level: self.request_level,
-            migration_period: self.migration_period.map(TimeSpan::nanos),
-        })
-    }
-}
+pub use args::Args;
+use args::Key;
 
 /// Computes and prints the curves.
 pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
@@ -238,7 +40,7 @@ pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
             Key::Content => analysis::Key::Content,
         };
         let (traces, slices) = (args.traces.source(), args.slices.map(|slices| slices as usize));
-        Question { traces, options, key, slices }.ask(ctx).map_err(|error| refused(error, &args))
+        Question { traces, options, key, slices }.ask(ctx).map_err(|error| args.refused(error))
     }?;
     if let Some(path) = &args.output.parquet {
         write_parquet(path, &answer.rows())?;
@@ -248,14 +50,6 @@ pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
         shown.report().write_html(path)?;
     }
     args.output.emit(&answer.document(args.points(), &args.at()), |out| shown.print(out))
-}
-
-/// Where nothing is read or written, maybe because little of the traces was asked for.
-fn refused(error: AnalysisError, args: &Args) -> CliError {
-    let narrow = args.traces.limit.is_some() || !args.traces.volumes.is_empty();
-    let nothing = matches!(error, AnalysisError::NoAccesses);
-    let error = CliError::from(error);
-    if nothing && narrow { error.next("widen --limit or --volumes") } else { error }
 }
 
 /// An answer, and how it was asked for.

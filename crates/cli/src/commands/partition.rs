@@ -342,7 +342,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         error => error.into(),
     })?;
     let answer = question.divide(&workload, ctx)?;
-    let shown = Shown { args: &args, answer: &answer };
+    let shown = Shown { answer: &answer };
     shown.warnings().iter().for_each(|what| ctx.note(what));
     if let Some(path) = &args.output.parquet {
         write_parquet(path, &answer.rows())?;

@@ -397,7 +397,12 @@ fn choose(
     if let Some(path) = &args.output.parquet {
         write_parquet(path, &answer.rows())?;
     }
-    let shown = Shown { args, answer: &answer };
+    let shown = Shown {
+        answer: &answer,
+        files: args.traces.names(),
+        with_sweep: args.sweep.is_some(),
+        with_pareto: args.pareto,
+    };
     if let Some(path) = &args.output.html {
         shown.report().write_html(path)?;
     }

@@ -9,7 +9,7 @@ use forebay_config::Size;
 use forebay_report::{Axis, HeatMap, Lines, Report, Section, Unit};
 use serde::Serialize;
 
-use super::Args;
+use super::args::Args;
 use crate::args::load_config;
 use crate::context::Context;
 use crate::error::CliError;

@@ -6,7 +6,7 @@ use forebay_analysis::curve::policies::{Answer, POINTS, Point, Question};
 use forebay_config::Size;
 use forebay_report::{Axis, Lines, Report, Section, Unit};
 
-use super::{Args, refused};
+use super::args::Args;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::format::{count, percent, table};
@@ -28,7 +28,7 @@ pub fn run(args: &Args, ctx: &Context) -> Result<(), CliError> {
         points: args.points.unwrap_or(POINTS),
         at_blocks: args.at(),
     };
-    let answer = question.ask(ctx).map_err(|error| refused(error, args))?;
+    let answer = question.ask(ctx).map_err(|error| args.refused(error))?;
     if let Some(path) = &args.output.parquet {
         write_parquet(path, &answer.rows())?;
     }

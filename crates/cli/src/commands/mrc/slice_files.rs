@@ -12,7 +12,7 @@ use forebay_locality::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Distance, refused};
+use super::args::{Args, Distance};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::reading::read_traces;
@@ -68,7 +68,7 @@ pub fn measure(
     }
     let accesses = slicer.accesses();
     if accesses == Accesses::default() {
-        return Err(refused(AnalysisError::NoAccesses, args));
+        return Err(args.refused(AnalysisError::NoAccesses));
     }
     let document = SliceFile {
         forebay_slice: VERSION,
@@ -124,7 +124,7 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
     let merged = merge_slice_counts(distance, workload.accesses, counted);
     let options = LocalityOptions { block_size: args.block_size, distance, ..options };
     let answer = Answer::of_slices(options, workload.requests, merged, ctx);
-    answer.map_err(|error| refused(error, args))
+    answer.map_err(|error| args.refused(error))
 }
 
 fn read(path: &Path) -> Result<SliceFile, CliError> {

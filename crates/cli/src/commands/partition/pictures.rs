@@ -62,7 +62,7 @@ impl Shown<'_> {
         let assumed =
             Section::new("Taken for granted").text(self.answer.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
-            .subtitle(self.args.traces.names())
+            .subtitle(self.answer.question.traces.names())
             .section(Section::new("The workload").facts(self.facts()))
             .section(found)
             .section(curves)

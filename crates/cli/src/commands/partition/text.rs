@@ -6,12 +6,10 @@ use forebay_analysis::partition::{Answer, Evaluate};
 use forebay_plan::partition::{Goal, IopsGoal, Iterated, Outcome, Search, Sizes};
 use forebay_report::{Table, Unit};
 
-use super::Args;
 use crate::format::{count, percent};
 
-/// An answer, and how it was asked for.
+/// An answer that is to be shown.
 pub struct Shown<'a> {
-    pub args: &'a Args,
     pub answer: &'a Answer<'a>,
 }
 

@@ -16,8 +16,7 @@ const CURVES_MAX: usize = 4;
 impl Shown<'_> {
     pub fn report(&self) -> Report {
         let overview = Section::new("The workload").facts(facts(&self.answer.basis));
-        let mut report =
-            Report::new("Which tiers to buy").subtitle(self.args.traces.names()).section(overview);
+        let mut report = Report::new("Which tiers to buy").subtitle(&self.files).section(overview);
         for (index, plan) in self.answer.plans.iter().enumerate() {
             report = report.section(self.budget_section(plan, index < CURVES_MAX));
         }

@@ -6,7 +6,6 @@ use forebay_analysis::plan::{Answer, Basis, Evaluate, Front, ParetoRow};
 use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
 use forebay_report::{Table, Unit};
 
-use super::Args;
 use crate::format::{count, percent};
 
 /// Plans of a front that the text shows, at most.
@@ -19,8 +18,13 @@ const HITS: &str = "of an ideal LRU list; a flash log keeps fewer (docs/simulati
 
 /// An answer, and what of it the user wants to see.
 pub struct Shown<'a> {
-    pub args: &'a Args,
     pub answer: &'a Answer,
+    /// The traces.
+    pub files: String,
+    /// Whether the text has the sweep, which pictures and rows have anyway.
+    pub with_sweep: bool,
+    /// Whether it has the fronts, likewise.
+    pub with_pareto: bool,
 }
 
 impl Shown<'_> {
@@ -48,12 +52,12 @@ impl Shown<'_> {
             }
         }
         for backing in self.answer.basis.backings() {
-            if self.args.sweep.is_some() {
+            if self.with_sweep {
                 let table = self.sweep_table(backing);
                 let table = table.to_text();
                 writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
             }
-            if self.args.pareto {
+            if self.with_pareto {
                 let Some(front) = self.answer.pareto.iter().find(|front| front.backing == backing)
                 else {
                     continue;

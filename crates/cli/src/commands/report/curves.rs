@@ -2,7 +2,7 @@
 
 use forebay_report::{Axis, Lines, Section, Unit};
 
-use super::{Document, elements, number};
+use super::document::{Document, elements, number};
 use crate::format::{count, percent};
 
 /// One section for all curves; none without any.

@@ -4,7 +4,7 @@ use forebay_analysis::partition::VolumeCurves;
 use forebay_report::{Section, Table, Unit};
 use serde_json::Value;
 
-use super::{Document, elements, number, text};
+use super::document::{Document, elements, number, text};
 use crate::commands::partition::pictures::{Compared, compared_of, shares_of, why};
 use crate::commands::partition::text::label;
 use crate::error::CliError;

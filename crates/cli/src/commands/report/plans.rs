@@ -3,7 +3,7 @@
 use forebay_report::{BudgetChart, BudgetPoint, Section, Table, Unit};
 use serde_json::Value;
 
-use super::{Document, elements, number, text};
+use super::document::{Document, elements, number, text};
 use crate::commands::plan::{SINGLE, times};
 use crate::format::percent;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_report::{Axis, Figure, Lines, Section, Shape, Table, Unit};
 use serde::Deserialize;
 
-use super::Document;
+use super::document::Document;
 use crate::error::CliError;
 use crate::format::count;
 

@@ -3,7 +3,7 @@
 use forebay_report::{Axis, Bars, Figure, Percentiles, Section, Table, Unit};
 use serde_json::Value;
 
-use super::{Document, number};
+use super::document::{Document, number};
 use crate::format::{count, percent};
 
 /// Percentiles by their names in the documents.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forebay_analysis::Unit;
 use forebay_trace::{TraceReader, create};
 
-use super::{PROGRAM, WroteTrace, each_batch};
+use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;

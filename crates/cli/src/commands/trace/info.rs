@@ -8,7 +8,7 @@ use forebay_config::{Size, TimeSpan};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
 use forebay_trace::{ByOp, Collector, TraceInfo};
 
-use super::each_batch;
+use super::written::each_batch;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forebay_analysis::Unit;
 use forebay_trace::{Spec, Synth, TraceReader, create};
 
-use super::{PROGRAM, WroteTrace, each_batch};
+use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::context::Context;
 use crate::error::CliError;
 

@@ -1,0 +1,62 @@
+//! Reading whole traces batch by batch, and what is said of one that was written.
+
+use forebay_analysis::{Meter, Note, Observer, Unit};
+use forebay_trace::{Batch, TraceError, TraceReader};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::format::count;
+use crate::output::write_stdout;
+
+/// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
+/// of requests.
+pub fn each_batch<R: TraceReader>(
+    reader: &mut R,
+    ctx: &Context,
+    (label, unit): (&str, Unit),
+    mut work: impl FnMut(&Batch, &R) -> Result<(), TraceError>,
+) -> Result<u64, CliError> {
+    let progress = ctx.progress(label, unit, reader.progress().bytes_total);
+    let (mut batch, mut requests) = (Batch::default(), 0);
+    loop {
+        ctx.check()?;
+        if reader.read_batch(&mut batch)? == 0 {
+            break;
+        }
+        work(&batch, reader)?;
+        requests += batch.len() as u64;
+        progress.set(reader.progress().bytes_read);
+    }
+    progress.finish();
+    Note::of(reader.counters()).into_iter().for_each(|note| Observer::note(ctx, note));
+    Ok(requests)
+}
+
+/// What was written, as commands that write a trace report it.
+#[derive(Serialize)]
+pub struct WroteTrace {
+    pub output: String,
+    pub requests: u64,
+    pub bytes_written: u64,
+    pub volumes: u64,
+    /// What `--format` has to say to read it, where the format itself does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_as: Option<String>,
+}
+
+impl WroteTrace {
+    pub fn print(&self, json: bool) -> Result<(), CliError> {
+        if json {
+            let mut bytes = serde_json::to_vec_pretty(self)?;
+            bytes.push(b'\n');
+            return write_stdout(&bytes);
+        }
+        let size = forebay_config::Size(self.bytes_written);
+        let requests = count(self.requests);
+        write_stdout(format!("{}: {requests} requests, {size}\n", self.output).as_bytes())
+    }
+}
+
+/// This program, for a trace's provenance.
+pub const PROGRAM: &str = concat!("forebay ", env!("CARGO_PKG_VERSION"));
