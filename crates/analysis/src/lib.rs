@@ -4,10 +4,10 @@
 //! tier 1 or add tier 2), [`study`](plan::study) (which shape of cache wins),
 //! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together),
 //! [`curve`] (what a cache of each size misses), [`miniature`] (the same of any configuration, by
-//! simulation), [`sample`] (a smaller trace like the whole). A question is a
-//! struct of what is asked, its answer a struct of data: nothing here reads a command line or
-//! writes text. Whoever asks hands in an [`Observer`], which sees how far the work is and may end
-//! it; what went wrong is an [`AnalysisError`].
+//! simulation), [`sample`] (a smaller trace like the whole). A question is a struct of what is
+//! asked, its answer a struct of data: nothing here reads a command line, prints, or handles
+//! signals. Whoever asks hands in an [`Observer`], which sees how far the work is and may end it;
+//! what went wrong is an [`AnalysisError`].
 //!
 //! The mathematics stands in `forebay_plan` and `forebay_locality`, the simulator in
 //! `forebay_simulate`; here is what reads the traces, calls those, and puts their results
