@@ -11,6 +11,7 @@ use crate::world::Found;
 /// How often each thing must be met in the tests of a change, at least: about a third of how often
 /// it was met when this was written.
 pub const FLOORS: &[(&str, u64)] = &[
+    ("admitted", 5000),
     ("clean contents dropped past dirty data", 60),
     ("clean stops", 20_000),
     ("contents: asked", 5_000_000),
@@ -103,6 +104,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("management: operations troubled", 7000),
     ("management: starts whose policy does not hold", 200),
     ("merges", 10_000),
+    ("not admitted", 5000),
     ("older flash dropped", 270),
     ("older flash refused", 850),
     ("older store completed from the log", 150),
@@ -173,6 +175,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("waits for a block", 2_000_000),
     ("waits for a place", 100_000),
     ("waits for a range", 10_000),
+    ("waits for a trim that overlaps", 500),
     ("waits for room", 1_000_000),
     ("write met a fetch", 9000),
     ("write met an outgoing transfer", 40_000),
