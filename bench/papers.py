@@ -103,6 +103,21 @@ def lines():
         row(one["trace"], *(f"{one[size] / most:.2f}" for size in sizes))
 
 
+def promotion():
+    table = rows("ajdari-promotion")
+    wide = table.pivot(on="admission.hits", index="trace", values=REQUESTS)
+    wrote = table.pivot(
+        on="admission.hits", index="trace", values="tier2_bytes_written"
+    )
+    counts = [name for name in wide.columns if name != "trace"]
+    heads("accesses before promotion", *counts)
+    for one, flash in zip(wide.to_dicts(), wrote.to_dicts(), strict=True):
+        shares = (
+            f"{one[n] / one['1']:.2f}, {flash[n] / flash['1']:.0%}" for n in counts
+        )
+        row(one["trace"], *shares)
+
+
 def policies():
     table = rows("policies")
     own = table.filter(pl.col("cache.dram") == "10%")
@@ -115,7 +130,7 @@ def policies():
 
 
 def tables():
-    for table in (classes, cydonia, tiers, lines, policies):
+    for table in (classes, cydonia, tiers, lines, promotion, policies):
         table()
 
 

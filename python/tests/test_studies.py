@@ -11,7 +11,7 @@ FILES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
 
 
 def test_there_are_study_files():
-    assert len(FILES) >= 5
+    assert len(FILES) >= 6
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
