@@ -1,7 +1,7 @@
 //! Whether this machine has the memory that a cache keeps its books in.
 
 use forebay_cache::CacheConfig;
-use forebay_replacement::{Parameters, Policy, Replacement};
+use forebay_replacement::{Admission, AdmissionParameters, Parameters, Policy, Replacement};
 
 use crate::machine::SetupError;
 
@@ -20,7 +20,7 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
     let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_frames);
     let flash = cache.flash.as_ref().map_or(0, |flash| {
         let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
-        u64::from(flash.entries_max) * each
+        u64::from(flash.entries_max) * (each + bytes_of_admission(&flash.admission))
     });
     let record = cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
     memory * (BYTES_IN_MEMORY + record + bytes_of_policy(&cache.replacement)) + flash
@@ -31,6 +31,13 @@ fn bytes_of_policy(parameters: &Parameters) -> u64 {
     const BLOCKS: u32 = 1 << 14;
     let policy = Replacement::new(BLOCKS, BLOCKS, parameters);
     policy.metadata_bytes().div_ceil(u64::from(BLOCKS))
+}
+
+/// What the admission policy keeps of a block on flash, at most.
+fn bytes_of_admission(parameters: &AdmissionParameters) -> u64 {
+    const BLOCKS: u32 = 1 << 14;
+    let bytes = Admission::new(1, BLOCKS, parameters).map_or(0, |a| a.metadata_bytes());
+    bytes.div_ceil(u64::from(BLOCKS))
 }
 
 /// Refuses a cache whose bookkeeping this machine has no memory for: allocating it would end the
@@ -96,6 +103,23 @@ mod tests {
         for ghosts in ["s3-fifo", "2q", "arc"] {
             assert!((76..96).contains(&of(ghosts)), "{ghosts}: {}", of(ghosts));
         }
+    }
+
+    #[test]
+    fn bookkeeping_is_counted_by_admission() {
+        let of = |lines: &str| {
+            let text = format!(
+                "[cache]\ndram = '64MiB'\n[flash]\npath = 'x'\nsize = '4GiB'\n[admission]\n{lines}"
+            );
+            let config = Config::from_toml(&text).unwrap();
+            bookkeeping_bytes(&cache_config(&config, Some(4 << 30)).unwrap()) >> 20
+        };
+        let always = of("");
+        assert!((24..32).contains(&(of("policy = 'nhit'") - always)), "{}", of("policy = 'nhit'"));
+        assert!((6..10).contains(&(of("policy = 'smq'") - always)), "{}", of("policy = 'smq'"));
+        let long = of("policy = 'nhit'\nhistory = 10.0") - always;
+        assert!((240..320).contains(&long), "{long}");
+        assert_eq!(of("policy = 'random'"), always);
     }
 
     #[test]
