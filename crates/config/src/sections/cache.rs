@@ -10,7 +10,7 @@ section! {
         block_size: Size = "4KiB";
         /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each
         /// block in memory (12 more with a flash tier; 62 in all below 256MiB; under other replacement
-        /// policies than `lru` up to 37 more), and for each block on flash 48 bytes (in the layout slots 66).
+        /// policies than `lru` up to 37 more), and for each block on flash 49 bytes (in the layout slots 66).
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";
