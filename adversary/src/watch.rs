@@ -368,7 +368,7 @@ impl Watch {
         data: &[u8],
         held: &[u8],
         seen: Option<u64>,
-        past: bool,
+        (past, noted): (bool, bool),
     ) {
         let Device::Backing(volume) = io.device else { return };
         let sectors = data.chunks_exact(SECTOR as usize).zip(held.chunks_exact(SECTOR as usize));
@@ -382,6 +382,9 @@ impl Watch {
             let batches = self.versions.get(&(volume.0 as u16, at, id));
             let batches = batches.map_or(&[][..], SmallVec::as_slice);
             if past && batches.is_empty() {
+                if noted {
+                    self.check_passing(volume);
+                }
                 continue;
             }
             let durable = |n: &u64| self.batches.get(n).is_some_and(|b| self.is_batch_durable(b));
@@ -455,7 +458,7 @@ impl Watch {
         if let Some(&(generation, ..)) = found.find(|s| s.2 >> volume.0 & 1 == 1) {
             self.say(|| {
                 format!(
-                    "volume {} is zeroed past the log, and superblock {generation} says that nothing is",
+                    "volume {} is written past the log, and superblock {generation} says that nothing is",
                     volume.0
                 )
             });

@@ -179,7 +179,7 @@ impl World {
         // Past a log that has failed, or has no room, goes what flash holds nothing of; so does what
         // is not admitted to flash.
         let stats = self.cache.stats();
-        let past = self.cache.has_given_up() || stats.written_past > 0 || stats.not_admitted > 0;
+        let past = self.cache.has_given_up() || stats.written_past > 0 || stats.written_around > 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
                 trace(&format!("  {happening:?}"));
@@ -212,7 +212,7 @@ impl World {
                         data,
                         &held[..data.len()],
                         header.map(|h| h.stamp.seen),
-                        past,
+                        (past, !self.cache.has_given_up()),
                     );
                 }
                 _ => {}

@@ -70,6 +70,8 @@ pub struct CacheStats {
     pub admitted: u64,
     /// See `admitted`.
     pub not_admitted: u64,
+    /// Writes of a block that were not admitted, and went to the backing store.
+    pub written_around: u64,
     /// Blocks that left the cache.
     pub evictions: u64,
     /// Clean blocks dropped with their region.

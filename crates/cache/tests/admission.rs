@@ -114,7 +114,7 @@ fn a_write_that_is_not_admitted_goes_to_the_store_and_stays_in_memory() {
     assert_eq!(stats_now.read_hits.tier1, before + 1);
     // The next write is the third access.
     d.write(3);
-    assert!(!goes_to_store(&d));
+    assert_eq!((d.count(is_write), d.count(is_flash_write)), (0, 1));
     d.settle();
     assert_eq!((stats(&d).admitted, d.cache.dirty_blocks()), (1, 1));
 }
@@ -155,7 +155,7 @@ fn what_has_to_go_to_flash_goes_there() {
     // A write with FUA, too.
     let mut d = with(BACK_DRAM, none);
     d.request(Op::Write, Flags::FUA, 0, BLOCK);
-    assert!(!goes_to_store(&d));
+    assert_eq!((d.count(is_write), d.count(is_flash_write)), (0, 1));
     d.settle();
     assert_eq!(d.cache.dirty_blocks(), 1);
     // A zeroing of a cached block is a version like another.
@@ -195,4 +195,34 @@ fn of_each_write_it_is_asked_once() {
     let asked_of_writes = stats(&d).admitted + stats(&d).not_admitted - 100;
     // Of the blocks that left memory meanwhile it was asked, too.
     assert_eq!(asked_of_writes, 30 + stats(&d).evictions);
+}
+
+#[test]
+fn what_was_admitted_once_enters_again_when_a_write_has_voided_its_record() {
+    let mut d = with(THROUGH, nhit(3));
+    for block in [5, 5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8] {
+        read(&mut d, block);
+    }
+    (20..24).for_each(|block| read(&mut d, block));
+    assert_eq!((stats(&d).admitted, records(&d)), (4, 4));
+    // One is in memory when it is written, the other on flash only.
+    read(&mut d, 7);
+    assert_eq!(stats(&d).promotions, 1);
+    write(&mut d, 7);
+    write(&mut d, 8);
+    assert_eq!(stats(&d).poisoned, 2);
+    (30..34).for_each(|block| read(&mut d, block));
+    assert_eq!(stats(&d).admitted, 6, "{:?}", stats(&d));
+}
+
+#[test]
+fn flash_takes_writes_while_the_store_fails() {
+    let mut d = with(BACK_FLASH, nhit(2));
+    d.write(3);
+    d.complete_first(is_write, Err(IoError::Device));
+    let id = d.write(4);
+    assert_eq!((d.count(is_write), d.count(is_flash_write)), (0, 1));
+    d.settle();
+    assert_eq!((d.reply_to(id), d.cache.dirty_blocks()), (Some(Ok(())), 1));
+    assert_eq!((stats(&d).not_admitted, stats(&d).written_around), (1, 1));
 }

@@ -35,7 +35,8 @@ fn bytes_of_policy(parameters: &Parameters) -> u64 {
 
 /// What the admission policy keeps of a block on flash, at most.
 fn bytes_of_admission(parameters: &AdmissionParameters) -> u64 {
-    const BLOCKS: u32 = 1 << 14;
+    // (One spot more than a power of two: tables are largest there.)
+    const BLOCKS: u32 = (1 << 14) + 4;
     let bytes = Admission::new(1, BLOCKS, parameters).map_or(0, |a| a.metadata_bytes());
     bytes.div_ceil(u64::from(BLOCKS))
 }

@@ -356,6 +356,9 @@ impl Shard {
                 log.poison(key);
                 tiers.flash.disown(&tiers.blocks, context, id);
                 tiers.flash.set_record(&mut tiers.blocks, context, id, None);
+                if tiers.blocks[id].frame().is_none() {
+                    tiers.dram.lose(key);
+                }
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks anew.

@@ -174,6 +174,13 @@ impl Dram {
         self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
     }
 
+    /// Flash loses the block, which is not in memory.
+    pub fn lose(&mut self, key: BlockKey) {
+        if let Some(admission) = &mut self.admission {
+            admission.lose(key.0);
+        }
+    }
+
     /// The block leaves its frame, and flash does not have it.
     #[inline]
     pub fn forget(&mut self, frame: u32, key: BlockKey) {
@@ -194,6 +201,13 @@ impl Dram {
     }
 
     // ---- blocks that pass ----
+
+    /// A client's access reads the block from flash, which does not come into memory.
+    pub fn read_through(&mut self, key: BlockKey) {
+        if let Some(admission) = &mut self.admission {
+            admission.pass(key.0);
+        }
+    }
 
     /// The frame is used on the way from flash to a client.
     pub fn pass(&mut self, frame: u32, key: BlockKey) {

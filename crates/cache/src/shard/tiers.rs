@@ -405,7 +405,8 @@ impl Tiers {
     }
 
     /// Whether a write goes around flash, to the backing store: it would go to flash at once, the admission
-    /// policy does not let it, and flash holds nothing of the block that it would have to replace.
+    /// policy does not let it, flash holds nothing of the block that it would have to replace, and the
+    /// store did not fail lately.
     fn goes_around(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -420,6 +421,11 @@ impl Tiers {
         if dirty || !self.flash.may_go_past(&self.blocks, key) {
             return false;
         }
+        let volume = &context.front.volumes[usize::from(key.volume())];
+        if volume.failing[1].is_some() || volume.sync_failed() {
+            // Flash takes what a store that fails does not.
+            return false;
+        }
         if let Some(around) = piece.around {
             return around;
         }
@@ -428,6 +434,7 @@ impl Tiers {
         let offer = self.flash.offer(context);
         let admitted = self.dram.admits_write(frame, key, offer);
         count_admission(context, admitted);
+        context.stats.written_around += u64::from(!admitted);
         piece.around = Some(!admitted);
         !admitted
     }

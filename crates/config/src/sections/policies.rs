@@ -93,12 +93,12 @@ section! {
         hits: Option<u32> = unset;
         /// Share of the blocks that enters under `random`: a fraction from 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
-        /// How often a day flash may be written as a whole under `write-budget` (drive writes per day):
+        /// How often a day flash may be written as a whole under `write-budget` (drive writes per day), over hours:
         /// from 0.001 to 1000. All that is written to flash counts. Unset means 1.
         writes_per_day: Option<f64> = unset;
         /// Blocks that `nhit` remembers after they have left memory, as a share of those that flash
-        /// holds: 0.01 to 10; 25 to 33 bytes of memory each. `smq` remembers four times as many, in
-        /// spots of 16, for 7 to 9 bytes each of the share. Unset means 1.
+        /// holds: 0.01 to 10; 25 to 29 bytes of memory each. `smq` remembers four times as many, in
+        /// spots of 16, for 7 to 8 bytes each of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }

@@ -1,10 +1,11 @@
 //! A budget of writes: a random share of blocks enters, which a control loop sets.
 //!
-//! At the end of each [interval](INTERVAL) the share is multiplied by what may be written in an interval, divided by
-//! what was written in the last one; it at most [doubles](GROWTH). What may be written is the daily
-//! budget's part of an interval, and of what was written too little or too much so far the part
-//! that has it made good within an [hour](CATCH_UP). All that flash is written counts, also what
-//! did not ask for admission: then less of what does is admitted.
+//! At the end of each [interval](INTERVAL) the share is multiplied by what should be written in an interval, divided
+//! by what was written in the last one; it at most [doubles](GROWTH), and starts [small](LEAST). What
+//! should be written is the daily budget's part of an interval, and a part of the balance: of what was
+//! written too little or too much so far, a day's budget at most, so much that it is gone after an
+//! [hour](CATCH_UP_TIME). All that is written to flash counts, also what did not ask for admission: then less of
+//! what asks is admitted. A restart forgets the balance.
 
 use super::{Offer, threshold};
 use crate::hash::mix;
@@ -12,12 +13,12 @@ use crate::hash::mix;
 const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds after which the share changes.
 const INTERVAL: u64 = 10 * SECOND;
-/// Nanoseconds in which what was written too much or too little is made good.
-const CATCH_UP: u64 = 3600 * SECOND;
+/// Nanoseconds in which the balance is made good.
+const CATCH_UP_TIME: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * 3600 * SECOND;
 /// A share of one, in millionths.
 const WHOLE: u64 = 1_000_000;
-/// The smallest share but none: what one that was none begins with again.
+/// The first share, and the one with which a share of none begins again.
 const LEAST: u64 = WHOLE / 1000;
 /// What a share is multiplied by at most.
 const GROWTH: u64 = 2;
@@ -38,7 +39,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub fn new(writes_per_day: u64) -> Budget {
-        Budget { writes_per_day, first: None, begun: Offer::default(), share: WHOLE, drawn: 0 }
+        Budget { writes_per_day, first: None, begun: Offer::default(), share: LEAST, drawn: 0 }
     }
 
     /// Whether the block that is offered enters.
@@ -60,12 +61,13 @@ impl Budget {
         let budget = |time: u64| per_day * i128::from(time) / i128::from(DAY);
         let written = i128::from(offer.written) - i128::from(first.written);
         let saved = budget(offer.now - first.now) - written;
-        let may = budget(INTERVAL) + saved * i128::from(INTERVAL) / i128::from(CATCH_UP);
+        let balance = saved.clamp(-per_day, per_day);
+        let target = budget(INTERVAL) + balance * i128::from(INTERVAL) / i128::from(CATCH_UP_TIME);
         let time = i128::from(offer.now - self.begun.now);
         let since = i128::from(offer.written) - i128::from(self.begun.written);
         let in_interval = (since * i128::from(INTERVAL) / time).max(1);
         let share = i128::from(self.share.max(LEAST));
-        let next = share * may.max(0) / in_interval;
+        let next = share * target.max(0) / in_interval;
         next.min(share * i128::from(GROWTH)).min(i128::from(WHOLE)) as u64
     }
 }
@@ -75,31 +77,31 @@ mod tests {
     use super::*;
 
     /// Bytes written a day, as a share of the budget, when blocks of 4 KiB are offered at this rate, each
-    /// admitted one costs `cost` bytes, and `besides` bytes a second are written anyway.
-    fn share_of_budget(per_second: u64, cost: u64, besides: u64, hours: u64) -> f64 {
+    /// admitted one costs `cost` bytes, and `forced` bytes a second are written anyway.
+    fn share_of_budget(per_second: u64, cost: u64, forced: u64, hours: u64) -> f64 {
         let (size, mut written, mut budget) = (100 << 30, 0, Budget::new(3000));
         for n in 0..hours * 3600 * per_second {
             let now = n * SECOND / per_second;
-            let offer = Offer { now, written: written + besides * (now / 1000) / 1_000_000, size };
+            let offer = Offer { now, written: written + forced * (now / 1000) / 1_000_000, size };
             written += cost * u64::from(budget.admits(offer));
         }
-        let all = written + besides * hours * 3600;
+        let all = written + forced * hours * 3600;
         all as f64 / (size as f64 * 3.0 * hours as f64 / 24.0)
     }
 
     #[test]
     fn what_is_written_keeps_to_the_budget_whatever_is_offered() {
         // The budget is 3.6 MiB/s: 910 blocks of 4 KiB a second.
-        for (per_second, cost, besides) in
+        for (per_second, cost, forced) in
             [(1000, 4096, 0), (5000, 4096, 0), (2000, 9000, 0), (5000, 4096, 2 << 20)]
         {
-            let share = share_of_budget(per_second, cost, besides, 6);
-            assert!((0.97..1.03).contains(&share), "{per_second} {cost} {besides}: {share}");
+            let share = share_of_budget(per_second, cost, forced, 6);
+            assert!((0.97..1.03).contains(&share), "{per_second} {cost} {forced}: {share}");
         }
         // Less is offered than may be written: all of it enters.
         let share = share_of_budget(100, 4096, 0, 6);
         assert!((0.10..0.12).contains(&share), "{share}");
-        // What is written besides is more than the budget: nothing enters.
+        // What is written anyway is more than the budget: nothing enters.
         let share = share_of_budget(1000, 4096, 4 << 20, 6);
         assert!((1.10..1.18).contains(&share), "{share}");
     }

@@ -80,15 +80,15 @@ macro_rules! registry {
 registry! {
     /// Every block enters.
     Always = "always", "folklore", &[];
-    /// A block enters at its N-th access, 2 if `hits` does not say another.
+    /// A block enters at its N-th access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
     /// blocks of those in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
     /// A random share of blocks enters, by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
-    /// A random share of blocks enters, so large that flash is written no faster than
-    /// `writes_per_day` allows.
+    /// A random share of blocks enters, which follows what was written to flash, so that over hours it is as
+    /// much as `writes_per_day` allows.
     WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
 }
 
@@ -299,8 +299,8 @@ impl Admission {
         }
     }
 
-    /// A client writes the block, which may be in a frame. Whether it enters flash if this access, which has not
-    /// been counted yet, counts, too.
+    /// A client writes the block, which may be in a frame: whether it enters flash. Under nhit this access, which
+    /// has not been counted yet, counts.
     pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         match &mut self.policy {
             State::Nhit { hits, history } => {
@@ -334,6 +334,20 @@ impl Admission {
     pub fn leave(&mut self, frame: u32, key: u64) {
         if let State::Nhit { history, .. } = &mut self.policy {
             history.put(key, self.counts[frame as usize]);
+        }
+    }
+
+    /// Flash loses a block that it had, which is not in a frame.
+    pub fn lose(&mut self, key: u64) {
+        if let State::Nhit { hits, history } = &mut self.policy {
+            history.put(key, *hits);
+        }
+    }
+
+    /// A client's access reads a block from flash, through a frame that it does not stay in.
+    pub fn pass(&mut self, key: u64) {
+        if let State::Smq(smq) = &mut self.policy {
+            smq.access(key);
         }
     }
 

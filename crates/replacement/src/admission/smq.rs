@@ -2,7 +2,7 @@
 //!
 //! A spot is 16 blocks that follow on one another; there are a quarter as many as the history has blocks, so
 //! that four times the history's blocks are known. A spot that is used moves up a level, or several; in exchange the oldest spot of the level it comes to moves
-//! down to the one it left, if the level is full. So all levels hold the same number of spots, a
+//! down to the one it left, if the level is full. So the levels above the lowest hold the same number of spots, a
 //! spot that is used more often than others rises above them, and no counts need to age. A new
 //! spot enters the lowest level; when the table is full the oldest spot of the lowest level that
 //! is not empty is forgotten.

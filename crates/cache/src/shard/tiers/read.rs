@@ -187,6 +187,7 @@ impl Tiers {
     /// A transfer that brings the block's record in from flash, for those who wait for it only.
     fn read_through(&mut self, context: &mut ShardContext<'_>, id: EntryId, piece: &Piece) -> Step {
         self.flash.note_use(id);
+        self.dram.read_through(self.blocks[id].key());
         if self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.read_through += 1;
             context.stats.waits_block += 1;

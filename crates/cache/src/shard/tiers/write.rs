@@ -2,8 +2,8 @@
 //! its kin).
 //!
 //! What keeps the flash log honest: under write-back every version of a block reaches the log
-//! before it reaches the backing store, and a block without an entry has no record that recovery
-//! would accept. A direct write over a block that has a record waits until the extent is
+//! before it reaches the backing store, unless flash holds nothing of the block and does not take
+//! it; and a block without an entry has no record that recovery would accept. A direct write over a block that has a record waits until the extent is
 //! durably marked as active, so that after a crash the record is not trusted.
 
 use forebay_block::{Flags, Op};
