@@ -43,6 +43,7 @@ def simulate(
     volatile=False,
     replacement="lru",
     admission=(),
+    of_flash=(),
 ):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
@@ -51,6 +52,7 @@ def simulate(
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
+        text += "".join(f"{line}\n" for line in of_flash)
         text += "[admission]\n" + "".join(f"{line}\n" for line in admission)
     text += f'[replacement]\npolicy = "{replacement}"\n'
     config.write_text(text)

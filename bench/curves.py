@@ -52,6 +52,42 @@ def kept(*traces):
             row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
 
 
+# What each column sets in the section [flash].
+REPLACEMENT = {
+    "`fifo`": ['replacement = "fifo"'],
+    "`second-chance`": ['replacement = "second-chance"'],
+    "`frequency`": ['replacement = "frequency"'],
+    "`promote_after = 2`": ['replacement = "frequency"', "promote_after = 2"],
+}
+
+
+def replacement(*traces):
+    """Write-through: the share of LRU's hits, the write amplification, and memory's own share of those hits."""
+    row("trace", "memory + flash", *REPLACEMENT, "memory")
+    row("---", "---", *["---:"] * (len(REPLACEMENT) + 1))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        for sizes in KEPT_SIZES:
+            dram, flash = (round(footprint * share / MIB) * MIB for share in sizes)
+            if flash < KEPT_MIB_MIN * MIB:
+                continue
+            blocks = (dram + flash) // BLOCK
+            points, _ = curve(trace, "--distance", "trd", at=[blocks])
+            ideal = at_or_last(points, blocks)["hits"]
+            cells, memory = [], []
+            for lines in REPLACEMENT.values():
+                answer = simulate(trace, dram, "write-through", flash, of_flash=lines)
+                hits = {
+                    tier: sum(found.values()) for tier, found in answer["hits"].items()
+                }
+                written = answer["flash"]["write_amplification"]
+                cells.append(f"{sum(hits.values()) / ideal:.2f}, {written:.2f}")
+                memory.append(f"{hits['tier1'] / ideal:.2f}")
+            name = Path(trace).name.split(".")[0]
+            tiers = f"{dram // MIB} + {flash // MIB} MiB"
+            row(name, tiers, *cells, f"{memory[-1]}, {memory[-2]}")
+
+
 def lru():
     trace = "zipf.parquet"
     spec = "zipf:blocks=60k,theta=1,requests=400k,write=0.25,seed=1"

@@ -3,6 +3,8 @@
 
     bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
     bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
+    bench/tables.py replacement TRACE...
+                                     the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
                                      hits and writes to flash, by write policy and admission
     bench/tables.py pod TRACE        read-only and write-only caches, compared with their curves
@@ -34,7 +36,15 @@ from collections import OrderedDict
 from pathlib import Path
 
 from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
-from curves import block_accesses, kept, lru, miniature, pod, sampling
+from curves import (
+    block_accesses,
+    kept,
+    lru,
+    miniature,
+    pod,
+    replacement,
+    sampling,
+)
 
 # Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
 # 2012, figure 4.5: what is popular, and a flood that is never read again.
@@ -575,6 +585,7 @@ def main():
     tables = {
         "lru": lru,
         "kept": kept,
+        "replacement": replacement,
         "admission": admission,
         "pod": pod,
         "sampling": sampling,

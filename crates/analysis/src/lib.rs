@@ -6,8 +6,8 @@
 //! [`curve`] (what a cache of each size misses), [`miniature`] (the same of any configuration, by
 //! simulation), [`sample`] (a smaller trace like the whole). A question is a struct of what is
 //! asked, its answer a struct of data: nothing here reads a command line, prints, or handles
-//! signals. Whoever asks hands in an [`Observer`], which sees how far the work is and may end it;
-//! what went wrong is an [`AnalysisError`].
+//! signals. The caller passes an [`Observer`], which sees the progress and may stop the work; errors
+//! are [`AnalysisError`]s.
 //!
 //! The mathematics stands in `forebay_plan` and `forebay_locality`, the simulator in
 //! `forebay_simulate`; here is what reads the traces, calls those, and puts their results

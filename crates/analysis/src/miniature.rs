@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::note::tell_too_small;
 use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Unit, parallel};
 
-/// Unless somebody says otherwise, so many blocks are to be in the sample.
+/// Default number of blocks that the sample should have.
 const SAMPLED_BLOCKS: f64 = 65_536.0;
 /// A memory of fewer blocks says nothing.
 pub const BLOCKS_MIN: u64 = 32;

@@ -1,4 +1,4 @@
-//! What whoever reads an answer should know, as data: the words are the caller's.
+//! What the reader of an answer should know, as data; the caller finds the words.
 
 use std::path::PathBuf;
 
@@ -34,9 +34,9 @@ pub enum Note {
     },
     /// The results of a trace were taken from the file of an earlier study.
     Resumed(PathBuf),
-    /// So many trims and flushes are no accesses and were left out.
+    /// Number of trims and flushes that were left out, because they are no accesses.
     WithoutData(u64),
-    /// So many block accesses have no content hash; nothing equals what they access.
+    /// Number of block accesses without a content hash; their content counts as equal to no other.
     WithoutHash(u64),
     /// The sample has so few blocks that it may be far off.
     FewSampled(u64),

@@ -1,4 +1,4 @@
-//! Whoever waits for an answer: sees how far the work is, learns what is doubtful, and may end it.
+//! The caller who waits for an answer: sees the progress, learns what is doubtful, and may stop the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ pub trait Observer: Sync {
         Box::new(Unseen)
     }
 
-    /// Something that whoever reads the answer should know.
+    /// Something that the reader of the answer should know.
     fn note(&self, note: Note) {
         let _ = note;
     }

@@ -77,8 +77,7 @@ pub struct Slice {
     sample: Sample,
 }
 
-/// What one slice has counted, to be merged with the others by whoever has all: the process that measured
-/// it need not be the one that merges.
+/// What one slice has counted, to be merged with those of the others, perhaps by another process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SliceCounts {
     counts: HistogramBuilder,

@@ -58,9 +58,7 @@ mod position;
 mod positions;
 mod sketch;
 
-pub use admission::{
-    Admission, AdmissionKind, AdmissionParameters, History, Offer, UnknownAdmission,
-};
+pub use admission::{Admission, AdmissionKind, AdmissionParameters, Offer};
 pub use chunks::ChunkHitRatios;
 pub use links::{Links, List};
 pub use parameters::{Parameter, ParameterError, Parameters};

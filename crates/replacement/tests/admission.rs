@@ -226,9 +226,8 @@ fn a_random_share_is_as_large_as_it_is_said_to_be() {
 }
 
 #[test]
-fn names_lead_to_their_policy_and_parameters_have_their_ranges() {
+fn every_policy_has_words_and_parameters_their_ranges() {
     for &kind in AdmissionKind::ALL {
-        assert_eq!(kind.name().parse(), Ok(kind));
         assert!(!kind.idea().is_empty() && !kind.source().is_empty());
         for p in kind.parameters() {
             let mut parameters = AdmissionParameters::new(kind);
@@ -243,6 +242,4 @@ fn names_lead_to_their_policy_and_parameters_have_their_ranges() {
         let state = Admission::new(4, 4, &AdmissionParameters::new(kind));
         assert_eq!(state.is_none(), kind == AdmissionKind::Always);
     }
-    let text = "n-hit".parse::<AdmissionKind>().unwrap_err().to_string();
-    assert!(text.contains("(did you mean `nhit`?)") && text.contains("always, nhit"), "{text}");
 }

@@ -185,7 +185,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def machine_lock(exclusive: bool, directory: str | None = None) -> Iterator[None]:
     """Holds this machine: alone, or together with others that do not need it alone.
 
-    Whoever waits to be alone holds the gate, so that those who would share it come after.
+    A cell that waits to run alone holds the gate, so that cells that may share come after it.
     """
     base = Path(directory or tempfile.gettempdir(), f"forebay-lab-{os.getuid()}")
     base.mkdir(mode=0o700, exist_ok=True)

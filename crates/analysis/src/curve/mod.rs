@@ -20,7 +20,7 @@ use crate::note::tell_without_data;
 use crate::{AnalysisError, Columns, Described, Note, Observer, Traces};
 use sliced::Sliced;
 
-/// Points of a curve unless somebody says otherwise.
+/// Default number of points of a curve.
 pub const POINTS: usize = 200;
 /// A sample of fewer blocks is too small for a slice, and alone worth a note.
 pub const SAMPLED_BLOCKS_MIN: u64 = 256;
@@ -45,7 +45,8 @@ pub struct Question {
     pub options: LocalityOptions,
     /// What the cache finds blocks by; content is of all blocks, one by one.
     pub key: Key,
-    /// Measure the blocks, or the sample, in so many slices, by threads, for bounds of the curve.
+    /// Number of slices of the blocks or the sample. Threads measure them; their spread gives bounds of the
+    /// curve.
     pub slices: Option<usize>,
 }
 

@@ -15,7 +15,7 @@ use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED};
 use crate::note::{tell_too_small, tell_without_data};
 use crate::{AnalysisError, Columns, Meter, Observer, Traces, Unit, parallel};
 
-/// Sizes unless somebody says otherwise: each the square root of two larger than the one before.
+/// Sizes by default: each the square root of two larger than the one before.
 pub const POINTS: usize = 21;
 /// The smallest of them is this part of all blocks.
 const SMALLEST: f64 = 1.0 / 1024.0;

@@ -34,7 +34,7 @@ impl From<LocalityError> for Gone {
 }
 
 impl<'scope> Sliced<'scope> {
-    /// So many slices on as many threads as there are processors.
+    /// This number of slices, on one thread for each processor.
     pub fn new<'env>(
         scope: &'scope thread::Scope<'scope, 'env>,
         options: &LocalityOptions,

@@ -137,7 +137,7 @@ impl<'a> Answer<'a> {
         vec![each; volumes]
     }
 
-    /// Sets beside the division found what needs no search.
+    /// Compares the division with those that need no search.
     fn compare(&mut self, found: Vec<Sizes>) {
         let problem = &self.problem;
         let predict = |sizes: &[Sizes]| -> Vec<Outcome> {
@@ -169,7 +169,7 @@ impl<'a> Answer<'a> {
         )
     }
 
-    /// What nobody got, because it would have brought nothing.
+    /// What no volume got, because it would have gained nothing.
     pub fn left(&self) -> Sizes {
         let all = self.problem.options().sizes;
         self.found().0.iter().fold(all, |left, s| Sizes {

@@ -100,7 +100,7 @@ impl Sums {
     }
 }
 
-/// One device with so many requests in flight, always.
+/// One device with a constant number of requests in flight.
 struct Stream {
     model: Model,
     depth: usize,

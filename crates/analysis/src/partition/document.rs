@@ -216,7 +216,7 @@ pub struct Document {
     pub flash_bytes: u64,
     /// What sizes are multiples of.
     pub units: Sizes,
-    /// What nobody got, because it would have brought nothing.
+    /// What no volume got, because it would have gained nothing.
     pub unallocated: Sizes,
     /// In bytes.
     pub block_size: u64,

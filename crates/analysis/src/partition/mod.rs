@@ -85,9 +85,9 @@ pub struct Question {
     pub evaluate: Evaluate,
     /// When prediction and simulation agree.
     pub convergence: Convergence,
-    /// Each volume keeps so many requests in flight, whatever the traces' times.
+    /// Requests that each volume keeps in flight, whatever the traces' times.
     pub queue_depth: Option<u32>,
-    /// Without that, and simulated: so many times as fast as the traces.
+    /// Without a queue depth: how many times as fast as the traces a simulation runs.
     pub rate: f64,
     /// What the caches and the backing stores are made of.
     pub devices: Devices,

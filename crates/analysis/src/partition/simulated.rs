@@ -39,7 +39,7 @@ const SPARE_CELLS_MIN: u64 = 192;
 /// Slots for blocks on their way from memory to flash, for each block of a batch.
 const SPARE_FRAMES_PER_BLOCK: u64 = 8;
 
-/// Simulates divisions, reading the traces anew each time.
+/// Simulates divisions, reading the traces again each time.
 pub(super) struct Simulator<'a> {
     pub question: &'a Question,
     pub observer: &'a dyn Observer,

@@ -48,7 +48,7 @@ pub use replayed::Replay;
 use replayed::Replayer;
 use simulated::Simulator;
 
-/// Choices that are judged by something slower unless somebody says otherwise.
+/// Number of choices that simulation or replay judges by default.
 pub const FINALISTS: usize = 3;
 
 /// How one choice is judged.
@@ -102,7 +102,7 @@ pub struct Question {
     pub finalists: usize,
     /// What a replay is against; [`Evaluate::Replay`] needs it.
     pub replay: Option<Replay>,
-    /// So many budgets more, from what buys little to what buys enough for all data.
+    /// Number of further budgets, from one that buys little to one that buys enough for all data.
     pub sweep: Option<usize>,
     /// Whether to look for the plans that no other beats in one of cost, mean latency, 99th
     /// percentile and drive writes without losing in another.
@@ -150,7 +150,7 @@ pub fn combinations(
 }
 
 impl Question {
-    /// By formulas, for write-through, and nothing beside the plans.
+    /// Formulas, write-through, and only the plans.
     pub fn new(
         traces: Traces,
         catalogue: Catalogue,

@@ -15,7 +15,7 @@ use crate::{Note, Observer, Traces, Unit};
 /// How often a simulation looks whether it is to stop, in requests.
 const CHECK_PERIOD: u64 = 1 << 16;
 
-/// Simulates what a plan buys, reading the traces anew each time.
+/// Simulates what a plan buys, reading the traces again each time.
 pub struct Simulator<'a> {
     pub traces: &'a Traces,
     pub observer: &'a dyn Observer,

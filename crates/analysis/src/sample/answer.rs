@@ -112,7 +112,7 @@ pub struct Reduced {
     pub curve: Vec<Checkpoint>,
 }
 
-/// A reduction after so many removals.
+/// A reduction after a number of removals.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Regions removed.

@@ -32,7 +32,7 @@ pub struct Measured {
 }
 
 impl Measure {
-    /// Nothing measured yet; with a bound, hit ratios are those of so many blocks.
+    /// Nothing measured yet; with a bound, hit ratios are estimated from that number of blocks.
     pub fn new(max_blocks: Option<u64>) -> Result<Measure, AnalysisError> {
         let sampling = max_blocks.map_or(Sampling::All, Sampling::MaxBlocks);
         let options = LocalityOptions { sampling, ..LocalityOptions::default() };

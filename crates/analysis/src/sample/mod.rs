@@ -23,7 +23,7 @@ pub use measure::{HitRatioError, Measured};
 const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
 /// The region of the thesis, 64 KiB.
 pub const PLAIN_BITS: u32 = 4;
-/// Unless told otherwise so many samples are taken to choose one of; `docs/sampling.md` has what that
+/// Sizes of regions among which the best sample is chosen by default; `docs/sampling.md` has what that
 /// gains.
 pub const SEARCHED_BITS: [u32; 5] = [4, 5, 6, 7, 8];
 /// Of each size of regions.
@@ -54,9 +54,9 @@ pub struct Question {
     pub hit_ratio_aim: Option<f64>,
     /// Remove further regions while that brings the features closer.
     pub reduce: Option<Reduce>,
-    /// Take samples of regions of other sizes beside it.
+    /// Also take samples of regions of other sizes, to compare.
     pub compare: bool,
-    /// Measure the hit ratios of the whole on so many blocks at most, in bounded memory.
+    /// Most blocks on which the hit ratios of the whole are measured, in bounded memory.
     pub max_blocks: Option<u64>,
     /// The sample, in Forebay's format; of several the files are `NAME-1.parquet` and so on.
     pub output: PathBuf,

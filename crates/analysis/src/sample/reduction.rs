@@ -99,7 +99,7 @@ fn lengths(reduction: &Reduction) -> Vec<usize> {
     lengths
 }
 
-/// What is left after so many removals, measured.
+/// What a number of removals leaves, measured.
 fn try_lengths(
     job: &Job<'_>,
     removed: &RegionSet,

@@ -50,7 +50,7 @@ pub struct Args {
     /// Another seed is another sample
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub seed: u64,
-    /// Take samples of regions of other sizes beside it, and show how far off each is
+    /// Also take samples of regions of other sizes, and show how far off each is
     #[arg(long)]
     pub compare: bool,
     /// Measure the hit ratios of the whole trace on N blocks at most (256 or more), in bounded

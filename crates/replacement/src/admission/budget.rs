@@ -1,11 +1,11 @@
-//! A budget of writes: a random share of blocks enters, which a control loop sets.
+//! A budget of writes: a random share of blocks enters, set by a control loop.
 //!
-//! At the end of each [interval](INTERVAL) the share is multiplied by what should be written in an interval, divided
-//! by what was written in the last one; it at most [doubles](GROWTH), and starts [small](LEAST). What
-//! should be written is the daily budget's part of an interval, and a part of the balance: of what was
-//! written too little or too much so far, a day's budget at most, so much that it is gone after an
-//! [hour](CATCH_UP_TIME). All that is written to flash counts, also what did not ask for admission: then less of
-//! what asks is admitted. A restart forgets the balance.
+//! At the end of each [interval](INTERVAL) the share is multiplied by the target of an interval and divided by
+//! what was written in the last one. It at most [doubles](GROWTH), and starts [small](LEAST). The target is
+//! the interval's part of the daily budget, corrected so that the balance is made good in an
+//! [hour](CATCH_UP_TIME). The balance is what was written too little or too much so far, a day's budget at
+//! most; a restart forgets it. All writes to flash count, so what is written without admission leaves less
+//! for blocks that ask for it.
 
 use super::{Offer, threshold};
 use crate::hash::mix;
@@ -18,7 +18,7 @@ const CATCH_UP_TIME: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * 3600 * SECOND;
 /// A share of one, in millionths.
 const WHOLE: u64 = 1_000_000;
-/// The first share, and the one with which a share of none begins again.
+/// The first share, and where a share of 0 starts again.
 const LEAST: u64 = WHOLE / 1000;
 /// What a share is multiplied by at most.
 const GROWTH: u64 = 2;

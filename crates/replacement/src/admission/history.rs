@@ -5,7 +5,7 @@ use crate::ghosts::Ghosts;
 
 /// See the module.
 #[derive(Debug)]
-pub struct History {
+pub(super) struct History {
     ghosts: Ghosts<1>,
     /// By the ghost's place in its table.
     counts: Box<[u8]>,

@@ -23,13 +23,11 @@ mod history;
 mod smq;
 
 use core::fmt;
-use core::str::FromStr;
 
 use crate::hash::mix;
 use crate::parameters::Parameter;
-use crate::policies::edits;
 use budget::Budget;
-pub use history::History;
+use history::History;
 use smq::Smq;
 
 /// The most parameters that a policy may have.
@@ -134,39 +132,6 @@ impl fmt::Display for AdmissionKind {
     }
 }
 
-/// A name that no admission policy has.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnknownAdmission {
-    name: String,
-}
-
-impl fmt::Display for UnknownAdmission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = AdmissionKind::ALL.iter().map(|kind| kind.name()).collect();
-        let nearest = names.iter().min_by_key(|name| edits(&self.name.to_ascii_lowercase(), name));
-        write!(f, "there is no admission policy `{}`", self.name)?;
-        if let Some(nearest) =
-            nearest.filter(|n| edits(&self.name.to_ascii_lowercase(), n) * 3 <= n.len())
-        {
-            write!(f, " (did you mean `{nearest}`?)")?;
-        }
-        write!(f, ": choose one of {}", names.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownAdmission {}
-
-impl FromStr for AdmissionKind {
-    type Err = UnknownAdmission;
-
-    /// # Errors
-    /// If no policy has that name; the message lists those there are.
-    fn from_str(name: &str) -> Result<AdmissionKind, UnknownAdmission> {
-        let found = AdmissionKind::ALL.iter().copied().find(|kind| kind.name() == name);
-        found.ok_or_else(|| UnknownAdmission { name: name.to_string() })
-    }
-}
-
 /// An admission policy and the values of its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdmissionParameters {
@@ -237,11 +202,11 @@ pub struct Offer {
 pub struct Admission {
     /// Accesses to the block in each frame since the policy knows of it, up to 255.
     counts: Box<[u8]>,
-    policy: State,
+    policy: AdmissionState,
 }
 
 #[derive(Debug)]
-enum State {
+enum AdmissionState {
     Nhit { hits: u8, history: History },
     Smq(Box<Smq>),
     Random { threshold: u64, drawn: u64 },
@@ -255,19 +220,22 @@ impl Admission {
         let value = |p: Parameter| parameters.get(p.name).unwrap_or(p.default);
         let policy = match parameters.kind() {
             AdmissionKind::Always => return None,
-            AdmissionKind::Nhit => State::Nhit {
+            AdmissionKind::Nhit => AdmissionState::Nhit {
                 hits: value(HITS) as u8,
                 history: History::new(parameters.history(blocks)),
             },
-            AdmissionKind::Smq => State::Smq(Box::new(Smq::new(parameters.history(blocks)))),
-            AdmissionKind::Random => {
-                State::Random { threshold: threshold(u64::from(value(PROBABILITY))), drawn: 0 }
+            AdmissionKind::Smq => {
+                AdmissionState::Smq(Box::new(Smq::new(parameters.history(blocks))))
             }
+            AdmissionKind::Random => AdmissionState::Random {
+                threshold: threshold(u64::from(value(PROBABILITY))),
+                drawn: 0,
+            },
             AdmissionKind::WriteBudget => {
-                State::Budget(Budget::new(u64::from(value(WRITES_PER_DAY))))
+                AdmissionState::Budget(Budget::new(u64::from(value(WRITES_PER_DAY))))
             }
         };
-        let counts = matches!(policy, State::Nhit { .. }).then_some(frames).unwrap_or(0);
+        let counts = matches!(policy, AdmissionState::Nhit { .. }).then_some(frames).unwrap_or(0);
         Some(Admission { counts: vec![0; counts as usize].into(), policy })
     }
 
@@ -276,12 +244,12 @@ impl Admission {
     #[inline]
     pub fn enter(&mut self, frame: u32, key: u64, known: bool, access: bool) {
         match &mut self.policy {
-            State::Nhit { hits, history } => {
+            AdmissionState::Nhit { hits, history } => {
                 let before = history.take(key).unwrap_or(0);
                 let count = before.saturating_add(u8::from(access));
                 self.counts[frame as usize] = if known { count.max(*hits) } else { count };
             }
-            State::Smq(smq) if access => smq.access(key),
+            AdmissionState::Smq(smq) if access => smq.access(key),
             _ => {}
         }
     }
@@ -290,11 +258,11 @@ impl Admission {
     #[inline]
     pub fn on_access(&mut self, frame: u32, key: u64) {
         match &mut self.policy {
-            State::Nhit { .. } => {
+            AdmissionState::Nhit { .. } => {
                 let count = &mut self.counts[frame as usize];
                 *count = count.saturating_add(1);
             }
-            State::Smq(smq) => smq.access(key),
+            AdmissionState::Smq(smq) => smq.access(key),
             _ => {}
         }
     }
@@ -303,7 +271,7 @@ impl Admission {
     /// has not been counted yet, counts.
     pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         match &mut self.policy {
-            State::Nhit { hits, history } => {
+            AdmissionState::Nhit { hits, history } => {
                 let count = frame.map_or_else(
                     || history.get(key).unwrap_or(0),
                     |frame| self.counts[frame as usize],
@@ -317,36 +285,36 @@ impl Admission {
     /// Whether the block enters flash, which it does not hold.
     pub fn admits(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         match &mut self.policy {
-            State::Nhit { hits, .. } => {
+            AdmissionState::Nhit { hits, .. } => {
                 frame.is_some_and(|frame| self.counts[frame as usize] >= *hits)
             }
-            State::Smq(smq) => smq.admits(key),
-            State::Random { threshold, drawn } => {
+            AdmissionState::Smq(smq) => smq.admits(key),
+            AdmissionState::Random { threshold, drawn } => {
                 *drawn += 1;
                 mix(*drawn) >> 32 < *threshold
             }
-            State::Budget(budget) => budget.admits(offer),
+            AdmissionState::Budget(budget) => budget.admits(offer),
         }
     }
 
     /// The block leaves its frame, and flash does not hold it.
     #[inline]
     pub fn leave(&mut self, frame: u32, key: u64) {
-        if let State::Nhit { history, .. } = &mut self.policy {
+        if let AdmissionState::Nhit { history, .. } = &mut self.policy {
             history.put(key, self.counts[frame as usize]);
         }
     }
 
     /// Flash loses a block that it had, which is not in a frame.
     pub fn lose(&mut self, key: u64) {
-        if let State::Nhit { hits, history } = &mut self.policy {
+        if let AdmissionState::Nhit { hits, history } = &mut self.policy {
             history.put(key, *hits);
         }
     }
 
     /// A client's access reads a block from flash, through a frame that it does not stay in.
     pub fn pass(&mut self, key: u64) {
-        if let State::Smq(smq) = &mut self.policy {
+        if let AdmissionState::Smq(smq) = &mut self.policy {
             smq.access(key);
         }
     }
@@ -354,9 +322,9 @@ impl Admission {
     /// Bytes of memory.
     pub fn metadata_bytes(&self) -> u64 {
         let own = match &self.policy {
-            State::Nhit { history, .. } => history.metadata_bytes(),
-            State::Smq(smq) => smq.metadata_bytes(),
-            State::Random { .. } | State::Budget(_) => 0,
+            AdmissionState::Nhit { history, .. } => history.metadata_bytes(),
+            AdmissionState::Smq(smq) => smq.metadata_bytes(),
+            AdmissionState::Random { .. } | AdmissionState::Budget(_) => 0,
         };
         own + size_of_val(&*self.counts) as u64
     }

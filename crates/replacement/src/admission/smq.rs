@@ -1,17 +1,18 @@
-//! Stochastic multi-queue: spots in levels, as the hotspot queue of Linux' dm-cache has them.
+//! Stochastic multi-queue: spots in levels, after the hotspot queue of Linux' dm-cache.
 //!
-//! A spot is 16 blocks that follow on one another; there are a quarter as many as the history has blocks, so
-//! that four times the history's blocks are known. A spot that is used moves up a level, or several; in exchange the oldest spot of the level it comes to moves
-//! down to the one it left, if the level is full. So the levels above the lowest hold the same number of spots, a
-//! spot that is used more often than others rises above them, and no counts need to age. A new
-//! spot enters the lowest level; when the table is full the oldest spot of the lowest level that
-//! is not empty is forgotten.
+//! A spot is 16 adjacent blocks. The table has one spot for every four blocks of the history, so it covers
+//! four times as many blocks as that.
 //!
-//! Blocks of spots in the upper levels enter flash. How many levels that are, and how many levels an access is worth, follows
-//! from the share of accesses in the last [period](Smq::period) that met a spot in the upper
-//! quarter of the levels:
+//! A spot that is used moves up one or more levels. If the level it comes to is full, the oldest spot there
+//! moves down to the level it left. So the levels above the lowest stay of one size, spots that are used
+//! more often rise above the others, and no counts need to age. A new spot enters the lowest level. When
+//! the table is full, the oldest spot of the lowest level that is not empty is forgotten.
 //!
-//! | share | levels that enter | an access is worth |
+//! Blocks of spots in the upper levels enter flash. The number of levels that enter, and of levels that an
+//! access moves a spot up, follow from the share of accesses in the last [period](Smq::period) that met a
+//! spot in the upper quarter of the levels:
+//!
+//! | share | levels that enter | levels up |
 //! | --- | --- | --- |
 //! | a half or more | 32 | 1 |
 //! | an eighth or more | 16 | 2 |
@@ -57,7 +58,7 @@ pub(super) struct Smq {
 }
 
 impl Smq {
-    /// For a history of so many blocks.
+    /// A table for a history of `history` blocks.
     pub fn new(history: u32) -> Smq {
         let size = history.div_ceil(BLOCKS_PER_SPOT);
         let mut links = Links::new(size);

@@ -222,7 +222,7 @@ impl FromStr for Kind {
 }
 
 /// Insertions, deletions and replacements that make `a` from `b`.
-pub(crate) fn edits(a: &str, b: &str) -> usize {
+fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {

@@ -75,7 +75,7 @@ fn of_phases(answer: &Answer) -> String {
     }
 }
 
-/// What each misses, by itself and beside the others.
+/// What each misses, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
     let rows: Vec<Vec<String>> = (answer.workloads.iter().enumerate())

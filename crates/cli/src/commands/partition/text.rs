@@ -119,7 +119,7 @@ impl Shown<'_> {
         table
     }
 
-    /// The division beside what needs no search.
+    /// The division, compared with those that need no search.
     pub fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate == Evaluate::Simulate;
         let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Shown<'_> {
         said
     }
 
-    /// What the table does not say by itself.
+    /// What the table does not say.
     pub fn remarks(&self) -> Vec<String> {
         let left = self.answer.left();
         let mut said = Vec::new();
