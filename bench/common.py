@@ -44,17 +44,21 @@ def simulate(
     replacement="lru",
     admission=(),
     of_flash=(),
+    of_cache=(),
+    after=(),
 ):
     config = Path("cache.toml")
     text = f'[cache]\ndram = {dram_bytes}\nwrite_policy = "{policy}"\n'
     if volatile and policy == "write-back":
         text += 'acknowledge = "dram"\n'
+    text += "".join(f"{line}\n" for line in of_cache)
     if flash_bytes:
         text += f'[flash]\npath = "/flash"\nsize = {flash_bytes}\n'
         text += f'layout = "{layout}"\n'
         text += "".join(f"{line}\n" for line in of_flash)
         text += "[admission]\n" + "".join(f"{line}\n" for line in admission)
     text += f'[replacement]\npolicy = "{replacement}"\n'
+    text += "".join(f"{line}\n" for line in after)
     config.write_text(text)
     return ask("simulate", trace, "--config", str(config), *pace)
 

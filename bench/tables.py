@@ -7,6 +7,9 @@
                                      the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
                                      hits and writes to flash, by write policy and admission
+    bench/tables.py relations TRACE...
+                                     hits and writes to flash, by relation of the tiers
+    bench/tables.py bypass TRACE...  hits and writes to flash, by length of the streams that go past
     bench/tables.py pod TRACE        read-only and write-only caches, compared with their curves
     bench/tables.py sampling TRACE   errors of sampled curves
     bench/tables.py miniature TRACE  errors of miniature simulations
@@ -112,20 +115,81 @@ def admission(*traces):
     """Memory of 2 %, flash of 20 % of the blocks, no times."""
     row("trace", "memory + flash", "write policy", *ADMISSION)
     row("---", "---", "---", *["---:"] * len(ADMISSION))
-    ways = [("write-through", False), ("write-back", False), ("write-back", True)]
+    # The write policy, whether memory acknowledges, and what else is in [admission].
+    ways = {
+        "write-through": ("write-through", False, []),
+        "write-back": ("write-back", False, []),
+        "write-back, dram": ("write-back", True, []),
+        "write-back, dram, enter": ("write-back", True, ['written = "enter"']),
+    }
     for trace in traces:
         footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
         dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
-        for policy, volatile in ways:
+        for way, (policy, volatile, written) in ways.items():
             cells = []
             for lines in ADMISSION.values():
-                given = {"volatile": volatile, "admission": lines}
+                given = {"volatile": volatile, "admission": lines + written}
                 answer = simulate(trace, dram, policy, flash, **given)
                 written = answer["tier2_bytes_written"] / MIB
                 cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
             name = Path(trace).name.split(".")[0]
             sizes = f"{dram // MIB} + {flash // MIB} MiB"
-            row(name, sizes, policy + (", dram" if volatile else ""), *cells)
+            row(name, sizes, way, *cells)
+
+
+# Relations of the tiers, and what each column sets in the section [flash].
+RELATIONS = {
+    "exclusive": ("exclusive", []),
+    "inclusive": ("inclusive", []),
+    "layered, 64 KiB": ("layered", ['line_size = "64KiB"']),
+    "dual, 64 KiB": ("dual", ['line_size = "64KiB"']),
+    "etica-npe": ("etica-npe", []),
+    "eci": ("eci", []),
+}
+
+
+def relations(*traces):
+    """Memory of 2 %, flash of 20 % of the blocks, write-back by flash, no times."""
+    row("trace", "memory + flash", *RELATIONS)
+    row("---", "---", *["---:"] * len(RELATIONS))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        cells = []
+        for relation, lines in RELATIONS.values():
+            given = {"of_cache": [f'relation = "{relation}"'], "of_flash": lines}
+            answer = simulate(trace, dram, "write-back", flash, **given)
+            memory = sum(answer["hits"]["tier1"].values())
+            both = memory + sum(answer["hits"]["tier2"].values())
+            written = answer["tier2_bytes_written"] / MIB
+            share = memory / both if both else 0
+            cells.append(f"{answer['hit_ratio']:.1%} ({share:.0%}), {written:.0f}")
+        name = Path(trace).name.split(".")[0]
+        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
+
+
+def bypass(*traces):
+    """As `relations`, by the length of the streams of which the rest goes past the cache."""
+    least = ["none", "256KiB", "1MiB", "4MiB"]
+    row("trace", "memory + flash", *least, "past it, at 1MiB")
+    row("---", "---", *["---:"] * (len(least) + 1))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        cells, past = [], ""
+        for size in least:
+            lines = ["[bypass]"] + [f'{op} = "{size}"' for op in ("reads", "writes")]
+            given = {"after": lines if size != "none" else []}
+            answer = simulate(trace, dram, "write-back", flash, **given)
+            written = answer["tier2_bytes_written"] / MIB
+            cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+            if size == "1MiB":
+                events = answer["events"]
+                gone = events["bypassed_reads"] + events["bypassed_writes"]
+                kinds = [*answer["hits"].values(), answer["misses"]]
+                past = f"{gone / sum(sum(kind.values()) for kind in kinds):.1%}"
+        name = Path(trace).name.split(".")[0]
+        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells, past)
 
 
 def measured(answer):
@@ -587,6 +651,8 @@ def main():
         "kept": kept,
         "replacement": replacement,
         "admission": admission,
+        "relations": relations,
+        "bypass": bypass,
         "pod": pod,
         "sampling": sampling,
         "miniature": miniature,

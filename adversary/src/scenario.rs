@@ -2,8 +2,9 @@
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, FlashConfig, LogReplacement,
-    Partial, ReplacementKind, ReplacementParameters, VolumeConfig, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, Bypass, CacheConfig, FlashConfig,
+    LogReplacement, Partial, Relation, ReplacementKind, ReplacementParameters, VolumeConfig,
+    WritePolicy, Written,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -51,6 +52,11 @@ impl Scenario {
             ("drawn: few requests at a time", c.requests_max < 4),
             ("drawn: one place to wait a shard", c.waiters_max == u32::from(c.shards)),
             ("drawn: few transfers", c.transfers_spare < 4),
+            ("drawn: relation inclusive", c.relation == Relation::Inclusive),
+            ("drawn: relation layered", c.relation == Relation::Layered),
+            ("drawn: relation dual", c.relation == Relation::Dual),
+            ("drawn: relation etica-npe", c.relation == Relation::EticaNpe),
+            ("drawn: relation eci", c.relation == Relation::Eci),
             ("drawn: stores of 4 KiB logical blocks", self.logical[1] == 4096),
             ("drawn: intervals of hit ratios", c.replacement.get("interval_ms") == Some(1)),
             ("drawn: volumes of several priorities", self.volumes.iter().any(|v| v.priority > 1)),
@@ -162,7 +168,9 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let (geometry, spare) = geometry(c, &size, limits.slots);
     let (step_blocks, request_blocks_max) = steps(c);
     let replacement = replacement(c);
-    let config = CacheConfig {
+    let mut config = CacheConfig {
+        relation: Relation::Exclusive,
+        bypass: Bypass::default(),
         block_size: BlockSize::new(block.into()).expect("a power of two"),
         dram_blocks: match size.wide && c.choose(3) == 2 {
             true => n * (70 + c.choose(40) as u32),
@@ -187,6 +195,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(3) as usize }],
             promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
             admission: admission(c),
+            line_blocks: 1,
+            written: match c.choose(2) {
+                0 => Written::Ask,
+                _ => Written::ALL[c.choose(3) as usize],
+            },
         }),
         shards: size.shards,
         extent_shift: match c.choose(3) {
@@ -233,6 +246,15 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         for &acknowledge in acknowledges {
             policies.extend(policies_of_all().map(|policy| (policy, acknowledge)));
         }
+    }
+    relation(c, &mut config, &policies);
+    if c.choose(3) == 2 {
+        let bytes = |n: u64| n * u64::from(block);
+        config.bypass = Bypass {
+            reads: bytes([0, 1, 3][c.choose(3) as usize]),
+            writes: bytes([0, 1, 3][c.choose(3) as usize]),
+            dirty_blocks: [0, 1, 4][c.choose(3) as usize],
+        };
     }
     let kill_is_lossless = lossless(write_policy, acknowledge)
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
@@ -302,6 +324,29 @@ fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
         WritePolicy::WRITE_ONLY,
     ]
     .into_iter()
+}
+
+/// Any relation of the tiers that goes with the write policies, and lines of a few blocks; half of the time the
+/// usual one.
+fn relation(
+    c: &mut dyn Choices,
+    config: &mut CacheConfig,
+    policies: &[(WritePolicy, Acknowledge)],
+) {
+    let Some(flash) = &mut config.flash else { return };
+    if c.choose(2) == 0 {
+        return;
+    }
+    let first = [(config.write_policy, config.acknowledge)];
+    let goes = |relation: &Relation| {
+        first.iter().chain(policies).all(|&(p, a)| relation.check(p, a).is_ok())
+    };
+    let legal: Vec<_> = Relation::ALL.into_iter().filter(goes).collect();
+    config.relation = legal[c.choose(legal.len() as u64) as usize];
+    if config.relation.has_lines() {
+        let extent = config.extent_shift - config.block_size.shift();
+        flash.line_blocks = 1 << c.choose(4).min(extent.into());
+    }
 }
 
 /// How much of a request is handed out at once and at a time: all of it, or so little that it

@@ -1,7 +1,9 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, CacheConfig, Notice, Open, VolumeConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, Cache, CacheConfig, Notice, Open, Relation, VolumeConfig, WritePolicy,
+};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
 use forebay_device::{Arena, Executor, HugePages, OwnedRequests, Verb};
@@ -179,7 +181,9 @@ impl World {
         // Past a log that has failed, or has no room, goes what flash holds nothing of; so does what
         // is not admitted to flash.
         let stats = self.cache.stats();
-        let past = self.cache.has_given_up() || stats.written_past > 0 || stats.written_around > 0;
+        let past = self.cache.has_given_up()
+            || stats.written_past > 0
+            || stats.written_around + stats.destaged_around + stats.bypassed_writes > 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {
                 trace(&format!("  {happening:?}"));
@@ -225,7 +229,23 @@ impl World {
         if self.cache.accesses_told() > self.accesses {
             return Some("the replacement policy was told of more accesses than there were");
         }
-        self.watch.as_ref()?.breach.as_deref()
+        self.placed_wrongly().or(self.watch.as_ref()?.breach.as_deref())
+    }
+
+    /// What is where the relation of the tiers has nothing.
+    fn placed_wrongly(&self) -> Option<&str> {
+        let stats = self.cache.stats();
+        // (What flash does not take stays in memory.)
+        let taken = stats.transfer_errors == 0 && stats.appends_refused == 0;
+        match self.cache.config().relation {
+            Relation::Eci if taken && self.cache.resident_blocks() > 0 => {
+                Some("memory keeps a block, and the relation has it there on its way only")
+            }
+            Relation::EticaNpe if stats.demotions > 0 => {
+                Some("a clean block left memory for flash, which is for what is written")
+            }
+            _ => None,
+        }
     }
 
     /// From now on stores have headers, and keep stamps there. Call it before the first start.

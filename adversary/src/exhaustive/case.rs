@@ -181,6 +181,8 @@ impl Case {
             },
             acknowledge: if to_flash { Acknowledge::Flash } else { Acknowledge::Dram },
             partial: Partial::Granule,
+            relation: forebay_cache::Relation::Exclusive,
+            bypass: forebay_cache::Bypass::default(),
             replacement: ReplacementParameters::new(ReplacementKind::Lru),
             flash: flash.then_some(FlashConfig {
                 geometry,
@@ -191,6 +193,8 @@ impl Case {
                 replacement: forebay_cache::LogReplacement::Frequency,
                 admission: forebay_cache::AdmissionParameters::default(),
                 promote_after: 1,
+                line_blocks: 1,
+                written: Default::default(),
             }),
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,

@@ -58,6 +58,7 @@ use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
+use crate::place::Relation;
 use crate::seal::Sealing;
 use crate::shard::{Shard, ShardContext};
 use crate::stamp::Stamps;
@@ -150,7 +151,8 @@ impl Cache {
     ///
     /// # Panics
     /// If the configuration is impossible (no DRAM block, spare or bounce slot for a shard, no
-    /// shard or more than 64, requests that cannot take a step).
+    /// shard or more than 64, requests that cannot take a step, a relation of the tiers that does not go with
+    /// the write policy).
     pub fn new(config: CacheConfig) -> Self {
         assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
         let steps = 1..=config.request_blocks_max;
@@ -159,6 +161,10 @@ impl Cache {
         assert!(extents.contains(&config.extent_shift), "an extent is a block at least");
         let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
         assert!(!slots || config.shards == 1, "the layout slots has one shard");
+        let fits = config.relation.check(config.write_policy, config.acknowledge);
+        assert!(fits.is_ok(), "{}: {fits:?}", config.relation);
+        let alone = config.relation == Relation::Exclusive;
+        assert!(alone || config.flash.is_some(), "{} needs flash", config.relation);
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
         let log = config.flash.as_ref().map(|f| {
             let mut options = Options { slots: config.frames(), ..Options::default() };
@@ -345,6 +351,8 @@ impl Cache {
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
+        // (A hit is answered either way; the stream goes on behind it.)
+        v.is_streaming(Op::Read, (offset, length), self.front.bypass);
         Some((slot, start as u32))
     }
 

@@ -4,6 +4,7 @@ use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
 use forebay_replacement::{AdmissionParameters, Kind, Parameters};
 
+use crate::place::Relation;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 
 /// Parameters of a [`crate::Cache`].
@@ -24,6 +25,11 @@ pub struct CacheConfig {
     pub acknowledge: Acknowledge,
     /// What a write of part of a block does.
     pub partial: Partial,
+    /// How memory and flash share the blocks; any but the default needs flash, and has to go together with the
+    /// [write policy](Relation::check).
+    pub relation: Relation,
+    /// What goes past the cache.
+    pub bypass: Bypass,
     /// Replacement in DRAM.
     pub replacement: Parameters,
     /// The flash tier, if there is one.
@@ -52,6 +58,18 @@ pub struct CacheConfig {
     pub give_up_after: Nanos,
 }
 
+/// What goes past the cache, of volumes [for which that holds](VolumeConfig::bypass). Where the cache holds
+/// something of a block it is asked and kept up to date in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bypass {
+    /// Reads that go on with a sequential stream of so many bytes or more; 0 is none.
+    pub reads: u64,
+    /// The same of writes.
+    pub writes: u64,
+    /// Writes to a volume of which so many blocks or more are newer than the backing store; 0 is none.
+    pub dirty_blocks: u64,
+}
+
 /// The flash tier's part.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
@@ -70,11 +88,34 @@ pub struct FlashConfig {
     pub recovery_chunk_pages: u32,
     /// Layout log: which records of a region that is to be used again are inserted again.
     pub replacement: LogReplacement,
+    /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash together: a
+    /// power of two, no more than an extent has; 1 is no line.
+    pub line_blocks: u32,
     /// Which blocks may enter flash.
     pub admission: AdmissionParameters,
+    /// Whether that holds for what is dirty.
+    pub written: Written,
     /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
     /// read from flash each time.
     pub promote_after: u8,
+}
+
+/// Which dirty blocks, and under write-back that flash acknowledges which writes, may enter flash, if flash
+/// has nothing of the block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Written {
+    /// Those that the admission policy lets in.
+    #[default]
+    Ask,
+    /// All.
+    Enter,
+    /// None.
+    Avoid,
+}
+
+impl Written {
+    /// All of them.
+    pub const ALL: [Written; 3] = [Written::Ask, Written::Enter, Written::Avoid];
 }
 
 /// What becomes of the clean records of a region of the log that is to be used again. Those that are inserted
@@ -121,12 +162,14 @@ pub struct VolumeConfig {
     pub read_only: bool,
     /// Its priority, for replacement policies that look at it; 1 is the highest.
     pub priority: u8,
+    /// Whether [`Bypass`] holds for it.
+    pub bypass: bool,
 }
 
 impl VolumeConfig {
     /// A volume that can be written, of the highest priority.
     pub fn new(size_bytes: u64) -> VolumeConfig {
-        VolumeConfig { size_bytes, read_only: false, priority: 1 }
+        VolumeConfig { size_bytes, read_only: false, priority: 1, bypass: true }
     }
 }
 
@@ -155,6 +198,8 @@ impl CacheConfig {
             write_policy: WritePolicy::WRITE_BACK,
             acknowledge: Acknowledge::Dram,
             partial: Partial::Granule,
+            relation: Relation::Exclusive,
+            bypass: Bypass::default(),
             replacement: Parameters::new(Kind::Lru),
             flash: None,
             shards: 1,

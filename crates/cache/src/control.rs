@@ -61,10 +61,11 @@ impl Cache {
     /// Changes the write policy, and when writes under write-back are answered:
     /// [`Notice::PolicySet`] follows. Requests that modify wait at the end of it, while the last
     /// dirty blocks go to the backing stores; reads go on. Refused (with
-    /// [`IoError::Invalid`]) while another change or a stop is under way, or when the flash tier has
-    /// failed.
+    /// [`IoError::Invalid`]) while another change or a stop is under way, when the flash tier has
+    /// failed, or when the policy does not go with the relation of the tiers.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        if self.state != State::Ready || self.switch.is_some() || self.log_lost {
+        let fits = self.config.relation.check(policy, acknowledge);
+        if self.state != State::Ready || self.switch.is_some() || self.log_lost || fits.is_err() {
             self.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
             return;
         }

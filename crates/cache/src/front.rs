@@ -11,7 +11,7 @@ use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, Reque
 use forebay_flash::sabotage::{Bug, Sabotage};
 
 use crate::cache::VOLUMES_MAX;
-use crate::config::{CacheConfig, VolumeConfig};
+use crate::config::{Bypass, CacheConfig, VolumeConfig};
 use crate::slab::{Fifo, Linked, NONE, Slab};
 use crate::stores::Stores;
 use crate::volume::{SyncWaiter, VolumeState};
@@ -40,6 +40,8 @@ pub(crate) struct RequestState {
     pub again: bool,
     /// It is one of its volume's [`zeroings`](VolumeState::zeroings).
     zeroes: bool,
+    /// It goes past the cache, as part of a sequential stream.
+    pub bypass: bool,
     next: u32,
 }
 
@@ -101,6 +103,8 @@ pub(crate) struct Front {
     pub dirty_blocks: u64,
     /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
     pub instant: bool,
+    /// What goes past the cache.
+    pub bypass: Bypass,
     /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
     pub without_bytes: bool,
 }
@@ -130,6 +134,7 @@ impl Front {
             sync_failures: 0,
             dirty_blocks: 0,
             instant: false,
+            bypass: config.bypass,
             without_bytes: false,
         }
     }
@@ -163,6 +168,7 @@ impl Front {
         if op.modifies() && state.read_only {
             return Err(IoError::ReadOnly);
         }
+        let bypass = state.is_streaming(op, (offset, length), self.bypass);
         let stats = &mut state.stats;
         match op {
             Op::Read => {
@@ -193,6 +199,7 @@ impl Front {
             paused: false,
             again: false,
             zeroes: false,
+            bypass,
             next: NONE,
         }))
     }

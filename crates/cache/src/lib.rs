@@ -20,6 +20,7 @@ mod front;
 mod index;
 mod notice;
 mod pass_through;
+mod place;
 mod policy;
 mod pump;
 mod queries;
@@ -31,6 +32,7 @@ mod stamp;
 mod start;
 mod stats;
 mod stores;
+mod streams;
 mod time;
 mod volume;
 mod waiters;
@@ -38,11 +40,12 @@ mod waiters;
 pub use ahead::Sought;
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, VOLUMES_MAX};
-pub use config::{CacheConfig, FlashConfig, LogReplacement, VolumeConfig};
+pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
     Parameters as ReplacementParameters,
 };
 pub use notice::{Notice, Open};
+pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};

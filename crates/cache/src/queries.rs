@@ -132,6 +132,11 @@ impl Cache {
         s
     }
 
+    /// Blocks that memory holds by the accounting of its replacement policy.
+    pub fn resident_blocks(&self) -> u32 {
+        self.shards.iter().map(Shard::resident).sum()
+    }
+
     /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
     /// there: at most one for each block of each request.
     pub fn accesses_told(&self) -> u64 {

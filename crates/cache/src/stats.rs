@@ -65,13 +65,28 @@ pub struct CacheStats {
     pub promotions: u64,
     /// Blocks read from flash that did not move to DRAM, since they had not been read often enough.
     pub read_through: u64,
-    /// Blocks that the admission policy let into flash when they left memory clean or were written, and those
+    /// Blocks that the admission policy let into flash when they left memory or were written, and those
     /// that it did not.
     pub admitted: u64,
     /// See `admitted`.
     pub not_admitted: u64,
     /// Writes of a block that were not admitted, and went to the backing store.
     pub written_around: u64,
+    /// Clean blocks that entered flash when they were read, not when they left memory.
+    pub entered_when_read: u64,
+    /// Blocks that were fetched with the others of their line, and those that were not for lack of a frame.
+    pub line_blocks: u64,
+    /// See `line_blocks`.
+    pub line_blocks_short: u64,
+    /// Writes that left memory as soon as flash had them.
+    pub written_in_transit: u64,
+    /// Reads and writes of blocks that went past the cache: parts of sequential streams, and writes while too much
+    /// was dirty.
+    pub bypassed_reads: u64,
+    /// See `bypassed_reads`.
+    pub bypassed_writes: u64,
+    /// Dirty blocks that left memory for the backing store, since the admission policy did not let them into flash.
+    pub destaged_around: u64,
     /// Blocks that left the cache.
     pub evictions: u64,
     /// Clean blocks dropped with their region.

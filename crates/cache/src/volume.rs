@@ -3,13 +3,15 @@
 //! Writes that do not pass the log (*direct* ones) are numbered. A sync covers those that had completed
 //! when it was issued, and all who wait meanwhile share the next one.
 
+use forebay_block::Op;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::ExtentId;
 
-use crate::config::VolumeConfig;
+use crate::config::{Bypass, VolumeConfig};
 use crate::slab::Fifo;
 use crate::stats::VolumeStats;
 use crate::stores::StoreHealth;
+use crate::streams::Streams;
 
 /// Who waits for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,10 @@ const PLACES: u64 = 4096;
 pub(crate) struct VolumeState {
     pub size: u64,
     pub read_only: bool,
+    /// Its sequential streams, if they are looked for.
+    streams: Option<Box<Streams>>,
+    /// Whether anything goes past the cache.
+    pub bypass: bool,
     /// Writes to the backing store that did not pass the log, completed; and how many of them
     /// are durable.
     direct_done: u64,
@@ -88,11 +94,28 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeState {
+    /// Whether a request is part of a sequential stream that goes past the cache.
+    pub fn is_streaming(&mut self, op: Op, (offset, length): (u64, u64), bypass: Bypass) -> bool {
+        let least = match op {
+            Op::Read => bypass.reads,
+            Op::Write => bypass.writes,
+            _ => 0,
+        };
+        if least == 0 || !self.bypass {
+            return false;
+        }
+        let streams = self.streams.as_mut().expect("streams are looked for");
+        streams.go_on(op == Op::Write, offset, length) >= least
+    }
+
     /// A volume of which nothing is held, for at most so many requests at a time.
     pub fn new(config: VolumeConfig, requests_max: usize) -> VolumeState {
         VolumeState {
             size: config.size_bytes,
             read_only: config.read_only,
+            // (Here, so that requests do not allocate.)
+            streams: config.bypass.then(Box::default),
+            bypass: config.bypass,
             // What an earlier process wrote may still be in the device's cache: owed a sync.
             direct_done: 1,
             direct_durable: 0,

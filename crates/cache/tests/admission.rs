@@ -9,7 +9,7 @@ mod driver;
 use driver::*;
 use forebay_block::{Flags, Op};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, WritePolicy, Written,
 };
 use forebay_effect::IoError;
 
@@ -26,6 +26,18 @@ fn nhit(hits: u32) -> AdmissionParameters {
 fn with(policy: (WritePolicy, Acknowledge), admission: AdmissionParameters) -> Driver {
     let mut config = with_flash(policy.0, policy.1);
     config.flash.as_mut().expect("there is flash").admission = admission;
+    let config = CacheConfig { bounce_frames: 8, spare_frames: 8, ..config };
+    Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
+}
+
+fn with_written(
+    policy: (WritePolicy, Acknowledge),
+    admission: AdmissionParameters,
+    written: Written,
+) -> Driver {
+    let mut config = with_flash(policy.0, policy.1);
+    let flash = config.flash.as_mut().expect("there is flash");
+    (flash.admission, flash.written) = (admission, written);
     let config = CacheConfig { bounce_frames: 8, spare_frames: 8, ..config };
     Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
 }
@@ -143,15 +155,14 @@ fn what_has_to_go_to_flash_goes_there() {
     let asked = (stats(&d).admitted, stats(&d).not_admitted);
     write(&mut d, 5);
     assert_eq!((stats(&d).admitted, stats(&d).not_admitted), asked, "nobody is asked");
-    // What is dirty in memory: when it leaves, and for a flush.
+    // What is dirty in memory, for a flush.
     let mut d = with(BACK_DRAM, none);
-    (0..5).for_each(|block| write(&mut d, block));
-    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 0));
-    assert_eq!(d.count(is_write), 0);
+    (0..4).for_each(|block| write(&mut d, block));
     let dirty = (d.cache.dirty_blocks(), d.cache.dirty_in_memory());
     flush(&mut d);
     let after = (d.cache.dirty_blocks(), d.cache.dirty_in_memory());
-    assert_eq!((dirty, after), ((5, 5), (5, 0)));
+    assert_eq!((dirty, after), ((4, 4), (4, 0)));
+    assert_eq!((stats(&d).admitted, stats(&d).not_admitted), (0, 0));
     // A write with FUA, too.
     let mut d = with(BACK_DRAM, none);
     d.request(Op::Write, Flags::FUA, 0, BLOCK);
@@ -225,4 +236,102 @@ fn flash_takes_writes_while_the_store_fails() {
     d.settle();
     assert_eq!((d.reply_to(id), d.cache.dirty_blocks()), (Some(Ok(())), 1));
     assert_eq!((stats(&d).not_admitted, stats(&d).written_around), (1, 1));
+}
+
+/// Memory of four blocks that acknowledges writes, and a policy that admits at the second access.
+fn dirty_and_refused() -> Driver {
+    let mut d = with(BACK_DRAM, nhit(2));
+    (0..4).for_each(|block| write(&mut d, 10 * block));
+    d
+}
+
+#[test]
+fn a_dirty_block_that_is_not_admitted_leaves_for_the_store() {
+    let mut d = dirty_and_refused();
+    d.write(50);
+    assert_eq!((d.count(is_write), d.count(is_flash_write)), (1, 0));
+    d.settle();
+    assert_eq!((stats(&d).destaged_around, stats(&d).not_admitted), (1, 1), "it is asked once");
+    assert_eq!((d.cache.dirty_blocks(), records(&d)), (4, 0));
+    // One that was written twice enters.
+    write(&mut d, 10);
+    [60, 61, 62, 63].into_iter().for_each(|block| write(&mut d, block));
+    flush(&mut d);
+    assert!(stats(&d).admitted >= 1, "{:?}", stats(&d));
+}
+
+#[test]
+fn flash_takes_what_the_store_does_not_and_a_flush_does_not_fail() {
+    let mut d = dirty_and_refused();
+    d.write(50);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.complete_first(is_write, Err(IoError::Device));
+    d.settle();
+    assert_eq!(d.reply_to(flush), Some(Ok(())), "flash has it");
+    assert_eq!((records(&d), stats(&d).destaged_around), (5, 1));
+}
+
+#[test]
+fn a_flush_waits_for_what_is_on_its_way_to_the_store_and_syncs_it() {
+    let mut d = dirty_and_refused();
+    d.write(50);
+    let flush = d.request(Op::Flush, Flags::NONE, 0, 0);
+    while d.count(|e| !is_write(e) && !is_sync(e)) > 0 {
+        d.complete_first(|e| !is_write(e) && !is_sync(e), Ok(()));
+    }
+    assert_eq!((d.reply_to(flush), d.count(is_sync)), (None, 0));
+    d.complete_first(is_write, Ok(()));
+    while d.count(|e| !is_sync(e)) > 0 {
+        d.complete_first(|e| !is_sync(e), Ok(()));
+    }
+    assert_eq!((d.reply_to(flush), d.count(is_sync)), (None, 1));
+    d.settle();
+    assert_eq!(d.reply_to(flush), Some(Ok(())));
+}
+
+#[test]
+fn a_block_that_is_wanted_while_it_goes_to_the_store_is_asked_again_when_it_leaves_again() {
+    let mut d = dirty_and_refused();
+    d.write(50);
+    let id = d.read(0);
+    assert_eq!(d.reply_to(id), Some(Ok(())), "memory still has it");
+    d.settle();
+    assert_eq!(stats(&d).rescued, 1);
+    let asked = stats(&d).admitted + stats(&d).not_admitted;
+    [60, 61, 62, 63].into_iter().for_each(|block| read(&mut d, block));
+    assert!(stats(&d).admitted + stats(&d).not_admitted > asked);
+    assert_eq!(stats(&d).admitted, 1, "its second access was the read");
+}
+
+#[test]
+fn what_is_written_may_be_let_in_or_kept_out_whatever_the_policy_says() {
+    // Let in: the policy would refuse the first access, and nobody asks it.
+    for policy in [BACK_FLASH, BACK_DRAM] {
+        let mut d = with_written(policy, nhit(2), Written::Enter);
+        (0..8).for_each(|block| write(&mut d, block));
+        flush(&mut d);
+        let s = stats(&d);
+        assert_eq!((s.admitted, s.not_admitted, records(&d)), (0, 0, 8), "{policy:?}");
+    }
+    // Kept out, though the policy would let in everything; what was read enters.
+    for policy in [BACK_FLASH, BACK_DRAM] {
+        let mut d = with_written(policy, AdmissionParameters::default(), Written::Avoid);
+        (0..8).for_each(|block| write(&mut d, block));
+        flush(&mut d);
+        (20..24).for_each(|block| read(&mut d, block));
+        let s = stats(&d);
+        let around = s.written_around + s.destaged_around;
+        // (What memory acknowledged and still has is what the flush puts on flash.)
+        let flushed = if policy == BACK_DRAM { 4 } else { 0 };
+        assert_eq!((around, d.cache.dirty_blocks()), (8 - flushed, flushed), "{policy:?}");
+        [30, 31, 32, 33].into_iter().for_each(|block| read(&mut d, block));
+        assert!(stats(&d).demotions >= 4, "{policy:?}: what was read enters");
+    }
+    // A newer version of what flash has goes there.
+    let mut d = with_written(BACK_FLASH, AdmissionParameters::default(), Written::Avoid);
+    (0..8).for_each(|block| read(&mut d, block));
+    flush(&mut d);
+    assert_eq!(records(&d), 4);
+    write(&mut d, 0);
+    assert_eq!((stats(&d).written_around, d.cache.dirty_blocks()), (0, 1));
 }

@@ -197,6 +197,8 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             replacement: forebay_cache::LogReplacement::Frequency,
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
+            line_blocks: 1,
+            written: Default::default(),
         }),
         write_policy: WritePolicy::WRITE_BACK,
         acknowledge: Acknowledge::Flash,

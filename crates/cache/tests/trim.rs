@@ -178,6 +178,8 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         replacement: forebay_cache::LogReplacement::Frequency,
         admission: forebay_cache::AdmissionParameters::default(),
         promote_after: 1,
+        line_blocks: 1,
+        written: Default::default(),
     };
     let config =
         CacheConfig { dram_blocks: 2, flash: Some(flash), ..config(WritePolicy::WRITE_THROUGH) };

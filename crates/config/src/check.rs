@@ -9,8 +9,8 @@ use forebay_replacement::AdmissionKind;
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
-    Acknowledge, AdmissionPolicy, Distribution, Flash, FlashLayout, OnStop, Shape, Volume,
-    WritePolicy,
+    Acknowledge, AdmissionPolicy, Distribution, Flash, FlashLayout, OnStop, Relation, Shape,
+    Volume, WritePolicy, Written,
 };
 use crate::{Address, Config, Size};
 
@@ -157,6 +157,13 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     }
     let promote = flash.promote_after.unwrap_or(1);
     problems.unless((1..=255).contains(&promote), "flash.promote_after", "must be from 1 to 255");
+    if let Some(line) = flash.line_size.map(Size::bytes) {
+        let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
+        problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
+        let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
+        let message = "is for the relations layered and dual: set cache.relation";
+        problems.unless(lines, "flash.line_size", message);
+    }
     if flash.layout == FlashLayout::Slots {
         let given = [
             ("flash.replacement", flash.replacement.is_some()),
@@ -173,6 +180,9 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     }
     shape_name(config, "flash.shape", flash.shape.as_deref(), problems);
 }
+
+/// A line lies in one extent of the cache.
+const LINE_MAX: u64 = 1 << 20;
 
 /// How many active extents there is room for in a superblock of 16 pages, with those of 64 volumes.
 fn extents_max(page: u64) -> u32 {
@@ -281,8 +291,26 @@ fn policies(config: &Config, problems: &mut Problems) {
     }
     let admits_all = config.admission.policy == AdmissionPolicy(AdmissionKind::Always);
     let flash = config.flash.is_some();
-    let needs = "chooses what enters flash: there is no [flash] section";
-    problems.unless(admits_all || flash, "admission.policy", needs);
+    let needs_flash = "chooses what enters flash: there is no [flash] section";
+    problems.unless(admits_all || flash, "admission.policy", needs_flash);
+    for (key, least) in [("reads", config.bypass.reads), ("writes", config.bypass.writes)] {
+        let key = format!("bypass.{key}");
+        let least = least.is_none_or(|least| least.bytes() > 0);
+        problems.unless(least, &key, "must be more than 0; leave it out for none");
+    }
+    let block = config.cache.block_size.bytes();
+    let dirty = config.bypass.dirty.is_none_or(|dirty| dirty.bytes() >= block);
+    problems.unless(dirty, "bypass.dirty", "must be a block or more; leave it out for none");
+    let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
+    problems.unless(dirty, "bypass.dirty", "is for write policies that keep dirty data");
+    let alone = config.cache.relation == Relation::Exclusive;
+    let needs = "is about memory and flash: there is no [flash] section";
+    problems.unless(alone || flash, "cache.relation", needs);
+    let ask = config.admission.written == Written::Ask;
+    problems.unless(ask || flash, "admission.written", needs_flash);
+    let dirty = config.cache.write_policy.keeps_dirty_data();
+    let needs = "is about dirty data, which this cache.write_policy does not keep";
+    problems.unless(ask || dirty, "admission.written", needs);
     let classes = match config.replacement.parameters() {
         Ok(parameters) => parameters.get("classes"),
         Err((name, error)) => {

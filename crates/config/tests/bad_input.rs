@@ -11,7 +11,7 @@ dram = "1GiB"
 write_policy = "write-back"
 acknowledge = "flash"
 partial = "fill"
-tier_relation = "exclusive"
+relation = "exclusive"
 
 [flash]
 path = "/dev/nvme0n1p4"

@@ -377,7 +377,7 @@ impl Engine {
     /// dirty is destaged first; requests that modify wait for the last of it.
     ///
     /// # Errors
-    /// If this version has no such policy, or something dirty cannot be destaged; the policy is
+    /// If this version has no such policy, it does not go with the relation of the tiers, or something dirty cannot be destaged; the policy is
     /// then as it was.
     pub fn set_policy(
         &self,
@@ -385,6 +385,8 @@ impl Engine {
         acknowledge: words::Acknowledge,
     ) -> Result<(), EngineError> {
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
+        let relation = self.shared.lock().cache.config().relation;
+        forebay_setup::check_relation(relation, (machine, acknowledges))?;
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         if machine.write_back && !self.keeps_dirty.load(Ordering::Relaxed) {
             // Durably, before anything can be acknowledged that the stores lack.

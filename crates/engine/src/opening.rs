@@ -216,8 +216,8 @@ fn open_all(
     let flash_path = flash.map(|f| f.path);
     let mut core = Core::new(executor, Cache::new(machine), tape);
     for (number, store) in stores.iter().enumerate() {
-        let Store { size_bytes, read_only, priority, .. } = *store;
-        core.attach(VolumeConfig { size_bytes, read_only, priority });
+        let Store { size_bytes, read_only, priority, bypass, .. } = *store;
+        core.attach(VolumeConfig { size_bytes, read_only, priority, bypass });
         if flash_path.is_some() && store.keeps_stamps() && !options.one_at_a_time {
             core.keep_stamps(forebay_block::Volume(number as u32));
         }

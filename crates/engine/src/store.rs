@@ -28,6 +28,8 @@ pub(crate) struct Store {
     pub read_only: bool,
     /// Its priority; 1 is the highest.
     pub priority: u8,
+    /// Whether what the cache is told to let go past it does.
+    pub bypass: bool,
     /// Exported bytes.
     pub size_bytes: u64,
     /// Identifies the store to the flash tier.
@@ -93,6 +95,7 @@ impl Store {
             name: volume.name.clone(),
             read_only: volume.read_only,
             priority: volume.priority as u8,
+            bypass: volume.bypass,
             size_bytes,
             uuid: [0; 16],
             target: Some(Backing::Local(target)),
@@ -130,6 +133,7 @@ impl Store {
             name: volume.name.clone(),
             read_only: volume.read_only || export.is_read_only(),
             priority: volume.priority as u8,
+            bypass: volume.bypass,
             size_bytes,
             uuid: [0; 16],
             target: Some(remote),

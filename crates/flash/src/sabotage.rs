@@ -67,11 +67,15 @@ pub enum Bug {
     ChosenCellsUsedAgain,
     /// Cache: a record is inserted again behind a newer one of its block that is being written.
     ReinsertedOverNewer,
+    /// Cache: a write in transit is answered when its record is handed to the log, not when that has it.
+    TransitAnsweredEarly,
+    /// Cache: the rest of a line is fetched though a write or zeroing of it is on its way to the store.
+    LineOverWrites,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 31] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -101,6 +105,8 @@ impl Bug {
         Bug::PolicyToldTwice,
         Bug::ChosenCellsUsedAgain,
         Bug::ReinsertedOverNewer,
+        Bug::TransitAnsweredEarly,
+        Bug::LineOverWrites,
     ];
 }
 

@@ -16,5 +16,7 @@ mod machine;
 mod memory;
 
 pub use devices::{device_profile, profile};
-pub use machine::{SetupError, cache_config, count_cells, geometry, policy, policy_words};
+pub use machine::{
+    SetupError, cache_config, check_relation, count_cells, geometry, policy, policy_words,
+};
 pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, LogReplacement, Partial, ReplacementParameters,
-    WritePolicy,
+    Acknowledge, Bypass, CacheConfig, FlashConfig, LogReplacement, Partial, Relation,
+    ReplacementParameters, WritePolicy, Written,
 };
 use forebay_config as words;
 use forebay_config::Config;
@@ -14,6 +14,8 @@ use forebay_replacement::ParameterError;
 
 /// The reading of a block from flash at which it moves to memory; `docs/simulation.md` has the measurements.
 const PROMOTE_AFTER: u32 = 1;
+/// Bytes of a line if the configuration does not say.
+const LINE: u64 = 1 << 20;
 /// Slots for copies under way, for each shard.
 const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
 /// Blocks that the index of a cache has room for.
@@ -82,6 +84,12 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             words::Partial::Mask => Partial::Granule,
             words::Partial::Fill => Partial::Fill,
         },
+        relation: relation(config.cache.relation)?,
+        bypass: Bypass {
+            reads: config.bypass.reads.map_or(0, |least| least.bytes()),
+            writes: config.bypass.writes.map_or(0, |least| least.bytes()),
+            dirty_blocks: config.bypass.dirty.map_or(0, |most| most.bytes() / block_size.bytes()),
+        },
         replacement: replacement(&config.replacement)?,
         flash,
         shards,
@@ -94,6 +102,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
+    check_relation(cache.relation, (cache.write_policy, cache.acknowledge))?;
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
         let per_shard =
             CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
@@ -164,6 +173,11 @@ fn flash_config(
     bytes: u64,
     block_size: BlockSize,
 ) -> Result<FlashConfig, SetupError> {
+    let written = match admission.written {
+        words::Written::Ask => Written::Ask,
+        words::Written::Enter => Written::Enter,
+        words::Written::Avoid => Written::Avoid,
+    };
     let admission = admission.parameters().map_err(|wrong| {
         let wrong = wrong.iter().map(|(key, why)| format!("admission.{key} {why}"));
         SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
@@ -186,7 +200,10 @@ fn flash_config(
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         replacement,
         promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
+        line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
+            as u32,
         admission,
+        written,
     };
     count_cells(&mut flash);
     Ok(flash)
@@ -210,6 +227,31 @@ fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {
         words::Acknowledge::Flash => Acknowledge::Flash,
         words::Acknowledge::Dram => Acknowledge::Dram,
     }
+}
+
+fn relation(relation: words::Relation) -> Result<Relation, SetupError> {
+    match relation {
+        words::Relation::Exclusive => Ok(Relation::Exclusive),
+        words::Relation::Inclusive => Ok(Relation::Inclusive),
+        words::Relation::Layered => Ok(Relation::Layered),
+        words::Relation::Dual => Ok(Relation::Dual),
+        words::Relation::EticaNpe => Ok(Relation::EticaNpe),
+        words::Relation::Eci => Ok(Relation::Eci),
+        words::Relation::Etica => Err(not_here("relation of the tiers", &relation)),
+    }
+}
+
+/// Refuses a write policy that does not go together with the relation of the tiers.
+///
+/// # Errors
+/// With the reason.
+pub fn check_relation(
+    relation: Relation,
+    (policy, acknowledge): (WritePolicy, Acknowledge),
+) -> Result<(), SetupError> {
+    relation
+        .check(policy, acknowledge)
+        .map_err(|why| SetupError::Unsupported(format!("cache.relation = \"{relation}\": {why}")))
 }
 
 /// A write policy and an acknowledgement, in the machine's words.

@@ -34,6 +34,8 @@ pub struct SimulatedVolume {
     pub read_only: bool,
     /// Its priority, for replacement policies that look at it; 1 is the highest.
     pub priority: u8,
+    /// Whether what the cache is told to let go past it does.
+    pub bypass: bool,
     /// The store behind it.
     pub backing: Profile,
 }
@@ -138,6 +140,7 @@ impl Scenario {
                 size_bytes: size.unwrap_or_else(|| size_for(volume.bytes, &cache)),
                 read_only: configured.is_some_and(|c| c.read_only),
                 priority: configured.map_or(1, |c| c.priority as u8),
+                bypass: configured.is_none_or(|c| c.bypass),
                 backing,
             });
         }

@@ -141,8 +141,8 @@ impl Simulation {
         forebay_setup::check_bookkeeping(&scenario.cache)?;
         let mut cache = Cache::new(scenario.cache.clone());
         for volume in &scenario.volumes {
-            let SimulatedVolume { size_bytes, read_only, priority, .. } = *volume;
-            cache.attach(VolumeConfig { size_bytes, read_only, priority });
+            let SimulatedVolume { size_bytes, read_only, priority, bypass, .. } = *volume;
+            cache.attach(VolumeConfig { size_bytes, read_only, priority, bypass });
         }
         let untimed = options.pacing == Pacing::Untimed;
         let admission = scenario.cache.flash.as_ref().map(|f| f.admission.kind());

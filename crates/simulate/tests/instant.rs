@@ -12,7 +12,7 @@ use std::path::Path;
 
 use common::{Random, request, scenario_with};
 use forebay_block::{Flags, Op, Request, Volume};
-use forebay_cache::{AdmissionKind, AdmissionParameters, ReplacementParameters};
+use forebay_cache::{AdmissionKind, AdmissionParameters, Relation, ReplacementParameters};
 use forebay_config::ReplacementPolicy;
 use forebay_replacement::Kind;
 use forebay_simulate::{AssumeFlush, Options, Pacing, Scenario, Simulation};
@@ -123,6 +123,29 @@ fn and_where_blocks_are_read_one_by_one() {
     let mut requests = random_trace(9, 12_000, 3000);
     requests.retain(|r| r.op == Op::Read && r.length == 4096);
     compare(&requests, 200, "reads");
+}
+
+#[test]
+fn and_under_each_relation_of_the_tiers() {
+    let requests = random_trace(17, 3000, 2000);
+    for (flash, line) in LAYOUTS.into_iter().filter(|(flash, _)| flash.is_some()) {
+        for write_policy in WRITE_POLICIES {
+            for relation in Relation::ALL {
+                let mut scenario = scenario_with(300, flash, write_policy, line);
+                let cache = &mut scenario.cache;
+                if relation.check(cache.write_policy, cache.acknowledge).is_err() {
+                    continue;
+                }
+                cache.relation = relation;
+                cache.flash.as_mut().expect("a layout with flash").line_blocks = 8;
+                let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
+                    .map(|pacing| counted(&scenario, &requests, pacing));
+                let lines: Vec<_> =
+                    long.lines().zip(short.lines()).filter(|(a, b)| a != b).collect();
+                assert!(long == short, "{relation}, {write_policy}, {line:?}: {lines:#?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
 use super::destager::{Unread, note_destaged};
-use super::tiers::Tiers;
+use super::tiers::{Tiers, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
-use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED};
+use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 use crate::frames::Frame;
 use crate::slab::NONE;
 
@@ -24,13 +24,13 @@ impl Shard {
         ) {
             let volume = usize::from(self.tiers.transfers[t].key.volume());
             let volume = &mut context.front.volumes[volume];
-            let reads = matches!(kind, Kind::Fetch | Kind::DirectRead { .. });
+            let reads = matches!(kind, Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. });
             volume.failing[usize::from(!reads)] = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
         }
         match kind {
-            Kind::Fetch => self.fetched(context, t, result),
+            Kind::Fetch | Kind::FetchLine => self.fetched(context, t, result),
             Kind::FlashRead { position }
             | Kind::DestageRead { position }
             | Kind::CarryRead { position } => match result {
@@ -61,7 +61,7 @@ impl Shard {
                 unreachable!("{kind:?} is answered by the log")
             }
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
@@ -125,8 +125,11 @@ impl Shard {
 
     /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
     fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
-        self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
-        let fetched = self.tiers.transfers[t].kind == Kind::Fetch;
+        let kind = self.tiers.transfers[t].kind;
+        if kind != Kind::FetchLine {
+            self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
+        }
+        let fetched = matches!(kind, Kind::Fetch | Kind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
             if fetched && tiers.blocks[id].valid == 0 && tiers.blocks[id].frame().is_some() {
@@ -140,7 +143,7 @@ impl Shard {
             // The waiters of a run belong to one request or wait for the same bytes.
             return self.finish_failed(context, t, e);
         }
-        let bounce = self.tiers.transfers[t].bounce;
+        let Transfer { bounce, key, count, .. } = self.tiers.transfers[t];
         let all = self.tiers.blocks.granules().all();
         self.finish(context, t, |tiers, context, id| {
             // (What the backing store has of what is lost is an older version.)
@@ -150,6 +153,7 @@ impl Shard {
             }
             tiers.blocks[id].valid |= had;
         });
+        lines::came_in(&mut self.tiers, context, key, count);
     }
 
     // ---- flash reads ----
@@ -383,7 +387,12 @@ impl Shard {
             self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, frame);
             return;
         }
-        self.tiers.note_destage(result.is_ok());
+        let key = self.tiers.transfers[t].key;
+        let to_log = self.tiers.flash.logs(key) && !self.tiers.flash.log_failed();
+        if !self.tiers.flash.logs(key) {
+            // (What flash takes if the store does not is not in anybody's way.)
+            self.tiers.note_destage(result.is_ok());
+        }
         self.count_direct(context, t);
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, result);
         if let (Err(error), true) =
@@ -405,7 +414,12 @@ impl Shard {
                     tiers.readmit(id);
                 }
             }
-            if tiers.blocks[id].has(FLUSHING) {
+            if result.is_err() && to_log {
+                // Flash takes it after all; at once if a flush waits for it.
+                if tiers.blocks[id].has(FLUSHING) {
+                    tiers.blocks[id].set(WANTS_APPEND);
+                }
+            } else if tiers.blocks[id].has(FLUSHING) {
                 tiers.flushes.covered(&mut tiers.blocks, id, result.is_ok());
             }
         });

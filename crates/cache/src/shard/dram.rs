@@ -19,8 +19,10 @@ use crate::waiters::Piece;
 #[derive(Debug)]
 pub(super) struct Dram {
     replacement: Replacement,
-    /// Frames (bits) of blocks that are read from flash without coming in: they leave when they have been read.
+    /// Frames (bits) of blocks that have them only until they have been read, or are on flash.
     passing: Box<[u64]>,
+    /// Frames (bits) of blocks that were not admitted to flash when they began to leave, dirty.
+    refused: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
     /// Accesses that the policy has been told of.
@@ -40,6 +42,7 @@ impl Dram {
             admission: admission.and_then(|a| Admission::new(frames, flash, &a)),
             replacement: Replacement::new(frames, capacity, &config.replacement),
             passing: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
+            refused: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
             told: 0,
             positions: Positions::new(&config.replacement, capacity),
@@ -86,7 +89,7 @@ impl Dram {
     pub fn memory_bytes(&self) -> u64 {
         let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
         let admission = self.admission.as_ref().map_or(0, Admission::metadata_bytes);
-        let own = size_of_val(&*self.passing) as u64;
+        let own = (size_of_val(&*self.passing) + size_of_val(&*self.refused)) as u64;
         self.replacement.metadata_bytes() + admission + positions + own
     }
 
@@ -174,6 +177,20 @@ impl Dram {
         self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
     }
 
+    /// The block, dirty, was not admitted, and goes to the backing store on its way out.
+    pub fn refuse(&mut self, frame: u32) {
+        self.refused[(frame / 64) as usize] |= 1 << (frame % 64);
+    }
+
+    /// Whether that was so; it is not any more.
+    #[inline]
+    pub fn take_refusal(&mut self, frame: u32) -> bool {
+        let (word, bit) = (&mut self.refused[(frame / 64) as usize], 1 << (frame % 64));
+        let refused = *word & bit != 0;
+        *word &= !bit;
+        refused
+    }
+
     /// Flash loses the block, which is not in memory.
     pub fn lose(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
@@ -209,21 +226,21 @@ impl Dram {
         }
     }
 
-    /// The frame is used on the way from flash to a client.
-    pub fn pass(&mut self, frame: u32, key: BlockKey) {
+    /// The frame is used on the way to a client, or to flash. `known`: flash has the block.
+    pub fn pass(&mut self, frame: u32, key: BlockKey, known: bool) {
         self.set_passing(frame, true);
         if let Some(admission) = &mut self.admission {
-            admission.enter(frame, key.0, true, false);
+            admission.enter(frame, key.0, known, false);
         }
     }
 
-    /// The frame is used on the way from flash to a client (or not any more).
+    /// The frame is used on the way to a client, or to flash (or not any more).
     pub fn set_passing(&mut self, frame: u32, passing: bool) {
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
         self.passing[word] = self.passing[word] & !bit | if passing { bit } else { 0 };
     }
 
-    /// Whether the frame is used on the way from flash to a client.
+    /// Whether the frame is used on the way to a client, or to flash.
     #[inline]
     pub fn is_passing(&self, frame: u32) -> bool {
         self.passing[(frame / 64) as usize] >> (frame % 64) & 1 != 0
@@ -260,7 +277,11 @@ impl Dram {
     /// A victim that cannot leave counts as one that has just come in, so that another one gives way
     /// next, wherever new blocks begin. (With the place that it had it would be in everybody's way.)
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
-        self.replacement.remove(frame);
+        match self.is_passing(frame) {
+            // (The policy does not know it.)
+            true => self.set_passing(frame, false),
+            false => self.replacement.remove(frame),
+        }
         self.enter(frame, key, Positions::hint_to_stay);
     }
 

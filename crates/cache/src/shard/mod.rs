@@ -128,6 +128,11 @@ impl Shard {
         self.tiers.dram.set_capacity(own);
     }
 
+    /// Blocks that memory holds by the accounting of its replacement policy.
+    pub fn resident(&self) -> u32 {
+        self.tiers.dram.len()
+    }
+
     /// Accesses that the replacement policy of memory has been told of.
     pub fn told(&self) -> u64 {
         self.tiers.dram.told()

@@ -4,7 +4,7 @@
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use super::tiers::Step;
+use super::tiers::{Step, lines};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::allocation::Held;
@@ -71,6 +71,7 @@ impl Shard {
     /// Gives the runs being collected to the driver.
     pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         self.tiers.transfers.close_runs(context);
+        lines::fetch_lines(&mut self.tiers, context);
     }
 
     /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many

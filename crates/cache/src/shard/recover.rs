@@ -113,6 +113,8 @@ mod tests {
             replacement: crate::config::LogReplacement::Frequency,
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
+            line_blocks: 1,
+            written: Default::default(),
         };
         let config = CacheConfig {
             dram_blocks: 1,

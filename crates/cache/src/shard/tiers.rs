@@ -4,6 +4,8 @@
 //! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
 //! policy names it; physically its frame stays until the data is where it must be.
 
+mod admit;
+pub(super) mod lines;
 mod read;
 mod write;
 
@@ -12,17 +14,19 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
+use self::lines::Lines;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
 use super::flash_tier::FlashTier;
 use super::flush::Flushes;
-use super::transfer::Kind;
+use super::transfer::{Kind, Way};
 use super::transfers::Transfers;
-use crate::config::CacheConfig;
+use crate::config::{CacheConfig, Written};
 use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
 use crate::flash_replacement::FlashReplacement;
 use crate::frames::{Frame, Frames};
+use crate::place::{InMemory, Moment, OnFlash, Placement, Relation, past, place};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::waiters::Piece;
 
@@ -61,6 +65,9 @@ pub(super) struct Tiers {
     policy: WritePolicy,
     acknowledge: Acknowledge,
     partial: Partial,
+    relation: Relation,
+    written: Written,
+    lines: Lines,
     /// Something became free since those that wait for room were last tried.
     pub room: bool,
     /// Failed destages in a row, without a flash tier.
@@ -102,6 +109,9 @@ impl Tiers {
             policy: config.write_policy,
             acknowledge: config.acknowledge,
             partial: config.partial,
+            relation: config.relation,
+            written: config.flash.as_ref().map_or(Written::Ask, |flash| flash.written),
+            lines: Lines::new(config),
             room: false,
             destages_failed: 0,
         }
@@ -146,6 +156,19 @@ impl Tiers {
         step
     }
 
+    /// Where a block goes.
+    fn place(&self, moment: Moment) -> Placement {
+        place(moment, self.relation, self.policy, self.acknowledge)
+    }
+
+    /// Where the block of a piece goes.
+    fn place_for(&self, context: &ShardContext<'_>, piece: &Piece, moment: Moment) -> Placement {
+        match context.front.requests[piece.request].bypass {
+            true => past(moment),
+            false => self.place(moment),
+        }
+    }
+
     /// Whether writes to the volume end in the cache.
     fn writes_back(&self, key: BlockKey) -> bool {
         self.policy.write_back && !self.flash.goes_past(key)
@@ -168,15 +191,22 @@ impl Tiers {
 
     // ---- into DRAM ----
 
-    /// Makes sure that the entry has a frame, for `piece`; false when there is none to be had.
+    /// Makes sure that the entry has a frame, for `piece`, as its relation says; false when there is none
+    /// to be had.
     fn ensure_frame(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
+        moment: Moment,
     ) -> bool {
+        let transit = [self.place(moment), self.place_for(context, piece, moment)]
+            .iter()
+            .any(|at| at.memory == InMemory::Transit);
         if let Some(frame) = self.blocks[id].frame() {
-            self.stay(context, id, frame, piece);
+            if !transit {
+                self.stay(context, id, frame, piece);
+            }
             return true;
         }
         let taken = match self.blocks.take_frame(id) {
@@ -191,20 +221,51 @@ impl Tiers {
             }
         };
         let Some(frame) = taken else { return false };
+        if transit {
+            self.pass(context, id, frame);
+            return true;
+        }
         self.flash.forget_residence(&self.blocks, id);
-        let (key, size) = (self.blocks[id].key(), self.blocks.granules().block_size());
+        let key = self.blocks[id].key();
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
         let known = self.blocks[id].position().is_some();
         self.dram.enter_for(self.blocks.local(frame), key, piece, known);
         self.flash.update_residence(&self.blocks, id, true);
-        let bytes = self.blocks.granules().bytes_within(context, key);
+        self.zero_beyond(context, id, frame);
+        true
+    }
+
+    /// The block has a frame until what it came for has been done.
+    fn pass(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+        self.blocks[id].set_frame(Some(frame));
+        self.blocks[id].set(LEAVING);
+        let known = self.blocks[id].position().is_some();
+        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), known);
+        self.flash.update_residence(&self.blocks, id, false);
+        self.zero_beyond(context, id, frame);
+    }
+
+    /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
+    fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+        let size = self.blocks.granules().block_size();
+        let bytes = self.blocks.granules().bytes_within(context, self.blocks[id].key());
         if bytes < size {
-            // The part past the volume's end is zeroes, so that payloads are well defined.
             let to = Place::Slot { slot: frame, offset: bytes };
             context.effects.push(Effect::Zero { to, length: size - bytes });
         }
-        true
+    }
+
+    /// A block in memory goes as soon as the append under way has ended.
+    fn pass_out(&mut self, id: EntryId) {
+        let frame = self.blocks[id].frame().expect("a block that leaves memory has a frame");
+        if !self.blocks[id].has(LEAVING) {
+            let local = self.blocks.local(frame);
+            self.dram.remove(local);
+            self.dram.set_passing(local, true);
+            self.blocks[id].set(LEAVING);
+            self.flash.update_residence(&self.blocks, id, true);
+        }
     }
 
     /// A block that only passes through memory stays there after all, for `piece`.
@@ -250,6 +311,7 @@ impl Tiers {
     pub fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
         if self.blocks[id].has(LEAVING) {
             self.blocks[id].clear(LEAVING);
+            self.dram.take_refusal(self.blocks.local(frame));
             context.stats.rescued += 1;
             self.flash.forget_residence(&self.blocks, id);
             self.make_room(context, None);
@@ -269,6 +331,7 @@ impl Tiers {
         e.clear(LEAVING);
         let (key, recorded) = (e.key(), e.position().is_some());
         let local = self.blocks.local(frame);
+        self.dram.take_refusal(local);
         if !recorded {
             self.dram.forget(local, key);
         }
@@ -354,7 +417,14 @@ impl Tiers {
         let e = &self.blocks[id];
         debug_assert!(e.has(LEAVING) && e.transfer().is_none());
         if e.dirty != 0 {
-            if self.persist(context, id, false).is_none() {
+            if admit::leaves_around(self, context, id) {
+                context.stats.destaged_around += 1;
+                let volume = usize::from(self.blocks[id].key().volume());
+                let before = self.transfers.open_run(Way::Out);
+                if before != Some(self.destage(context, id)) {
+                    context.front.volumes[volume].direct_begins();
+                }
+            } else if self.persist(context, id, false).is_none() {
                 self.readmit(id);
             }
             return;
@@ -365,10 +435,12 @@ impl Tiers {
             self.release_frame(id);
             return;
         }
-        let takes = self.flash.is_good()
+        let at = self.place(Moment::CleanLeaves);
+        let takes = at.flash != OnFlash::Never
+            && self.flash.is_good()
             && e.valid != 0
             && !self.flash.is_jammed(&self.blocks, context)
-            && self.admits(context, id);
+            && admit::admits(self, context, id);
         let e = &self.blocks[id];
         if takes {
             if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
@@ -381,6 +453,9 @@ impl Tiers {
             }
             self.blocks[id].clear(MARKED);
             context.stats.demotions += 1;
+            if at.line && !self.is_passing(id) {
+                self.lines.want(self.blocks[id].key());
+            }
             if self.append(context, id, false).is_some() {
                 return;
             }
@@ -388,55 +463,6 @@ impl Tiers {
         context.stats.evictions += 1;
         self.release_frame(id);
         self.forget_if_empty(id);
-    }
-
-    /// Whether a clean block that leaves memory enters flash: one of which flash has a part always does.
-    fn admits(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> bool {
-        let e = &self.blocks[id];
-        // (Of a marked one it was decided before.)
-        if !self.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
-            return true;
-        }
-        let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
-        let offer = self.flash.offer(context);
-        let admitted = self.dram.admits(self.blocks.local(frame), key, offer);
-        count_admission(context, admitted);
-        admitted
-    }
-
-    /// Whether a write goes around flash, to the backing store: it would go to flash at once, the admission
-    /// policy does not let it, flash holds nothing of the block that it would have to replace, and the
-    /// store did not fail lately.
-    fn goes_around(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-        piece: &mut Piece,
-    ) -> bool {
-        if !self.dram.has_admission() || self.acknowledge != Acknowledge::Flash {
-            return false;
-        }
-        let entry = self.blocks.find(key);
-        let dirty = entry.is_some_and(|id| self.blocks[id].dirty != 0);
-        if dirty || !self.flash.may_go_past(&self.blocks, key) {
-            return false;
-        }
-        let volume = &context.front.volumes[usize::from(key.volume())];
-        if volume.failing[1].is_some() || volume.sync_failed() {
-            // Flash takes what a store that fails does not.
-            return false;
-        }
-        if let Some(around) = piece.around {
-            return around;
-        }
-        let frame = entry.and_then(|id| self.blocks[id].frame());
-        let frame = frame.map(|frame| self.blocks.local(frame));
-        let offer = self.flash.offer(context);
-        let admitted = self.dram.admits_write(frame, key, offer);
-        count_admission(context, admitted);
-        context.stats.written_around += u64::from(!admitted);
-        piece.around = Some(!admitted);
-        !admitted
     }
 
     /// Whether the backing store may yet lose what it holds of the block.
@@ -448,6 +474,7 @@ impl Tiers {
     pub fn readmit(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a leaving block has a frame");
         self.blocks[id].clear(LEAVING);
+        self.dram.take_refusal(self.blocks.local(frame));
         self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
         self.flash.update_residence(&self.blocks, id, true);
     }
@@ -524,9 +551,4 @@ impl Tiers {
             self.forget_if_empty(id);
         }
     }
-}
-
-fn count_admission(context: &mut ShardContext<'_>, admitted: bool) {
-    context.stats.admitted += u64::from(admitted);
-    context.stats.not_admitted += u64::from(!admitted);
 }

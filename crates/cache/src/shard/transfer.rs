@@ -10,6 +10,8 @@ use crate::slab::Fifo;
 pub(super) enum Kind {
     /// Backing store to frames, or by way of a bounce frame to merge.
     Fetch,
+    /// The same of the rest of a line, which nobody has asked for.
+    FetchLine,
     /// Flash to a frame, or by way of a bounce frame to merge; then the checksum.
     FlashRead { position: Position },
     /// A frame to the log.
@@ -72,7 +74,7 @@ impl Kind {
     /// Where it goes, of those that are collected in runs.
     pub fn way(self) -> Way {
         match self {
-            Kind::Fetch | Kind::DirectRead { .. } => Way::In,
+            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
             Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Past,
             Kind::Destage { .. } => Way::Out,
             other => unreachable!("no run of {other:?}"),

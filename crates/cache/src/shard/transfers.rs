@@ -369,7 +369,7 @@ impl Transfers {
         let (offset, length) = (t.start, t.end - t.start);
         let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
         let effect = match t.kind {
-            Kind::Fetch | Kind::DirectRead { .. } => {
+            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
                 Effect::Read { token, device, offset, length: length as u32 }
             }

@@ -171,6 +171,8 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             replacement: forebay_cache::LogReplacement::Frequency,
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
+            line_blocks: 1,
+            written: Default::default(),
         }),
         ..CacheConfig::dram_only(4)
     }

@@ -21,8 +21,8 @@ section! {
         order: Option<Order> = unset;
         /// What happens to a write that covers a part of a block.
         partial: Partial = "mask";
-        /// Which blocks the two tiers hold in common.
-        tier_relation: TierRelation = "exclusive";
+        /// How memory and flash share the blocks. All but `exclusive` need a `[flash]` section.
+        relation: Relation = "exclusive";
     }
 }
 
@@ -106,17 +106,24 @@ choice! {
 }
 
 choice! {
-    /// Which blocks the two tiers hold in common.
-    pub enum TierRelation: "tier relation" {
-        /// A clean block counts in one tier only.
+    /// How memory and flash share the blocks.
+    pub enum Relation: "relation of the tiers" {
+        /// A miss fills memory; what leaves memory enters flash, and comes back when it is read. A copy that is on
+        /// flash stays there meanwhile.
         Exclusive = "exclusive",
-        /// What memory holds, flash holds too.
-        Inclusive = "inclusive" later,
-        /// A miss fills memory; what memory evicts goes to flash.
-        Layered = "layered" later,
-        /// A miss fills both tiers, flash with a larger piece.
-        Dual = "dual" later,
-        /// Reads in memory, writes in flash, sizes per volume.
+        /// What is read from the backing store enters memory and flash at once.
+        Inclusive = "inclusive",
+        /// A miss fills memory; what leaves memory enters flash, and the rest of its line is fetched there.
+        Layered = "layered",
+        /// A miss fills memory with the block and flash with its line, which is fetched ahead.
+        Dual = "dual",
+        /// Memory caches what is read, flash what is written; nothing leaves one for the other. With
+        /// write-back that flash acknowledges.
+        EticaNpe = "etica-npe",
+        /// The same, and flash takes only what promotion and eviction queues choose.
         Etica = "etica" later,
+        /// Flash alone caches, reads and writes; memory is used on the way. With write-back that flash
+        /// acknowledges, or read-only.
+        Eci = "eci",
     }
 }

@@ -34,6 +34,10 @@ section! {
         /// then it is read from flash each time, and takes nobody's place in memory. Unset means 1. The
         /// layout slots does not take it.
         promote_after: Option<u32> = unset;
+        /// Under the relations `layered` and `dual`: the bytes that lie together and enter flash together, a power of
+        /// two from a block to 1MiB. Unset means 1MiB. Blocks are fetched for that as far as frames of memory are
+        /// free. The other relations do not take it.
+        line_size: Option<Size> = unset;
         /// The most data that is written as one batch with one header.
         batch_size: Size = "1MiB";
         /// Most batches being written at once, 1 to 255.

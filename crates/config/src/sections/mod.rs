@@ -7,11 +7,11 @@ mod serve;
 mod shape;
 mod volume;
 
-pub use cache::{Acknowledge, Cache, Order, Partial, TierRelation, WritePolicy};
+pub use cache::{Acknowledge, Cache, Order, Partial, Relation, WritePolicy};
 pub use flash::{Flash, FlashLayout, FlashReplacement};
 pub use policies::{
-    Admission, AdmissionPolicy, Dedup, Flush, FlushPolicy, Lookup, OnStop, Qos, QosPolicy,
-    Replacement, ReplacementPolicy, Workers,
+    Admission, AdmissionPolicy, Bypass, Dedup, Flush, FlushPolicy, Lookup, OnStop, Qos, QosPolicy,
+    Replacement, ReplacementPolicy, Workers, Written,
 };
 pub use serve::{Serve, Tls};
 pub use shape::{Distribution, Shape};

@@ -1,11 +1,11 @@
-//! `[replacement]`, `[admission]`, `[flush]`, `[qos]`, `[dedup]`, `[workers]`.
+//! `[replacement]`, `[admission]`, `[bypass]`, `[flush]`, `[qos]`, `[dedup]`, `[workers]`.
 
 use std::collections::BTreeMap;
 
 use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, ParameterError, Parameters};
 
-use crate::TimeSpan;
 use crate::schema::{Choice, Value, choice, choose, section};
+use crate::{Size, TimeSpan};
 
 section! {
     /// Which block leaves when room is needed.
@@ -81,13 +81,15 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash: of those that leave memory clean, and, under write-back that is
-    /// acknowledged by flash, of those that are written. A write that is not admitted goes to the
-    /// backing store, and is answered when that has it. What is dirty in memory goes to flash in any
-    /// case; so does a newer version of what flash holds.
+    /// Which blocks may enter flash: of those that leave memory, and, under write-back that is acknowledged by
+    /// flash, of those that are written. What is dirty and not admitted goes to the backing store; a write is then
+    /// answered when that has it. A newer version of what flash holds goes to flash in any case, and so does
+    /// what a client's flush is to make durable.
     pub struct Admission {
         /// The policy.
         policy: AdmissionPolicy = "always";
+        /// Whether what is dirty is subject to it, too.
+        written: Written = "ask";
         /// Accesses to a block, the one at hand included, with which it enters under `nhit`: 1 to 255.
         /// Unset means 2.
         hits: Option<u32> = unset;
@@ -100,6 +102,33 @@ section! {
         /// holds: 0.01 to 10; 25 to 29 bytes of memory each. `smq` remembers four times as many, in
         /// spots of 16, for 7 to 8 bytes each of the share. Unset means 1.
         history: Option<f64> = unset;
+    }
+}
+
+section! {
+    /// What goes past the cache, if anything. Where the cache has something of a block, that is used and kept up to
+    /// date in any case.
+    pub struct Bypass {
+        /// Reads that go on with a sequential stream of so many bytes or more go to the client and leave nothing in
+        /// the cache. Unset means none.
+        reads: Option<Size> = unset;
+        /// Writes that do so go to the backing store. Unset means none.
+        writes: Option<Size> = unset;
+        /// Writes to a volume of which so much or more is newer than its backing store go there. Unset means none.
+        dirty: Option<Size> = unset;
+    }
+}
+
+choice! {
+    /// Which dirty blocks may enter flash.
+    pub enum Written: "rule for what is written" {
+        /// Those that the policy lets in.
+        Ask = "ask",
+        /// All: the policy chooses among clean blocks. With the policy `random` of probability 0, flash caches what
+        /// is written.
+        Enter = "enter",
+        /// None of which flash does not have an older version. With the policy `always`, flash caches what is read.
+        Avoid = "avoid",
     }
 }
 

@@ -23,6 +23,9 @@ section! {
         /// Importance, 1 for the highest. The replacement policy `priority-lru` goes by it, and takes as
         /// many classes as its parameter `classes` says.
         priority: u32 = 1;
+        /// Whether the section `[bypass]` holds for the volume. A store that is as fast as flash at what is
+        /// sequential, or gains from having its writes gathered, is better off with false.
+        bypass: bool = true;
         /// How much of each tier the volume gets.
         partition: Option<Partition> = unset, later;
         /// How far the store may lag behind.

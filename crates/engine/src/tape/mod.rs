@@ -21,4 +21,4 @@ pub use replay::{Replayed, replay};
 /// First bytes of a tape.
 const MAGIC: [u8; 8] = *b"FOREBAYT";
 /// The version written and understood.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;

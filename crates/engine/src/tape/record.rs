@@ -83,12 +83,14 @@ pub struct VolumeConfigRecord {
     pub read_only: bool,
     /// Its priority.
     pub priority: u8,
+    /// Whether what the cache is told to let go past it does.
+    pub bypass: bool,
 }
 
 impl From<VolumeConfig> for VolumeConfigRecord {
     fn from(v: VolumeConfig) -> Self {
-        let VolumeConfig { size_bytes, read_only, priority } = v;
-        VolumeConfigRecord { size_bytes, read_only, priority }
+        let VolumeConfig { size_bytes, read_only, priority, bypass } = v;
+        VolumeConfigRecord { size_bytes, read_only, priority, bypass }
     }
 }
 
@@ -150,7 +152,7 @@ impl Record {
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Record::Attach(v) => {
-                out.write_all(&[1, v.read_only.into(), v.priority])?;
+                out.write_all(&[1, v.read_only.into(), v.priority, v.bypass.into()])?;
                 out.write_all(&v.size_bytes.to_le_bytes())
             }
             Record::Start(now, open) => {
@@ -232,8 +234,9 @@ impl Record {
         Ok(Some(match kind[0] {
             1 => {
                 let (read_only, priority) = (read_u8(input)? != 0, read_u8(input)?);
+                let bypass = read_u8(input)? != 0;
                 let size_bytes = read_u64(input)?;
-                Record::Attach(VolumeConfigRecord { size_bytes, read_only, priority })
+                Record::Attach(VolumeConfigRecord { size_bytes, read_only, priority, bypass })
             }
             2 => Record::Start(Nanos(read_u64(input)?), read_open(input, index)?),
             3 => {

@@ -87,6 +87,7 @@ impl<R: Read> Player<R> {
                     size_bytes: v.size_bytes,
                     read_only: v.read_only,
                     priority: v.priority,
+                    bypass: v.bypass,
                 });
             }
             Record::Start(now, open) => cache.start(now, open),

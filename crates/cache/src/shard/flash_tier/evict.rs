@@ -254,6 +254,8 @@ mod tests {
             replacement: crate::config::LogReplacement::Frequency,
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
+            line_blocks: 1,
+            written: Default::default(),
         };
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
         let mut cache = Cache::new(config);

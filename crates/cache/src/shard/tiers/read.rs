@@ -8,6 +8,7 @@ use super::{Step, Tiers};
 use crate::entry::{EntryId, LEAVING};
 use crate::frames::Frame;
 use crate::front::Front;
+use crate::place::{InMemory, Moment, Relation};
 use crate::shard::ShardContext;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
@@ -55,7 +56,7 @@ impl Tiers {
             let to = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
             self.count(context, piece, Found::Tier1, false);
-            if !self.dram.is_passing(self.blocks.local(frame)) {
+            if self.comes_in(context, piece, id, frame) {
                 self.used(context, id, frame, piece);
             }
             return Step::Done(Ok(()));
@@ -75,9 +76,11 @@ impl Tiers {
         context.stats.flash_rescued += u64::from(late);
         self.count(context, piece, found, false);
         match on_flash {
-            true if self.passes(id, wanted) => self.read_through(context, id, piece),
-            true => self.read_flash(context, id, piece),
-            false => self.fetch(context, id, piece),
+            true if self.passes(context, piece, id, wanted) => {
+                self.read_through(context, id, piece)
+            }
+            true => self.read_flash(context, id, piece, Moment::ReadFlash),
+            false => self.fetch(context, id, piece, Moment::ReadMiss),
         }
     }
 
@@ -91,7 +94,8 @@ impl Tiers {
             context.stats.waits_range += 1;
             return Step::Wait(t);
         }
-        if !self.policy.allocate_on_read {
+        if self.place_for(context, piece, Moment::ReadMiss).memory == InMemory::Bypass {
+            context.stats.bypassed_reads += u64::from(self.policy.allocate_on_read);
             return self.read_around(context, key, piece);
         }
         let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
@@ -100,7 +104,7 @@ impl Tiers {
             return self.read_around(context, key, piece);
         }
         let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
-        let step = self.fetch(context, id, piece);
+        let step = self.fetch(context, id, piece, Moment::ReadMiss);
         self.forget_if_empty(id);
         step
     }
@@ -138,15 +142,20 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
+        moment: Moment,
     ) -> Step {
         if self.blocks[id].flash_valid & !self.blocks[id].valid != 0 {
-            return self.read_flash(context, id, piece);
+            return self.read_flash(context, id, piece, moment);
         }
-        if !self.ensure_frame(context, id, piece) {
+        if !self.ensure_frame(context, id, piece, moment) {
             return Step::NoRoom;
         }
         let e = &self.blocks[id];
         let (key, frame) = (e.key(), e.frame().expect("just ensured"));
+        if moment == Moment::ReadMiss && self.place_for(context, piece, moment).line {
+            self.lines.want(key);
+        }
+        let e = &self.blocks[id];
         let range = self.blocks.granules().range_within(context, key);
         let (start, length) = (range.0, (range.1 - range.0) as u32);
         if e.valid == 0 && self.is_instant(context, piece) {
@@ -175,12 +184,28 @@ impl Tiers {
         Step::Wait(t)
     }
 
+    /// Whether a block that a read finds in a frame counts as resident from then on, if it does not.
+    fn comes_in(
+        &self,
+        context: &ShardContext<'_>,
+        piece: &Piece,
+        id: EntryId,
+        frame: Frame,
+    ) -> bool {
+        let at = || self.place_for(context, piece, Moment::ReadFlash);
+        let stays = || at().memory == InMemory::Keep;
+        // (One that has a record is read from that, which is not to bring it in.)
+        !self.dram.is_passing(self.blocks.local(frame))
+            || self.blocks[id].position().is_none() && stays()
+    }
+
     /// Whether the block is to be read from flash without coming into DRAM.
-    fn passes(&self, id: EntryId, wanted: u16) -> bool {
+    fn passes(&self, context: &ShardContext<'_>, piece: &Piece, id: EntryId, wanted: u16) -> bool {
         let e = &self.blocks[id];
+        let at = self.place_for(context, piece, Moment::ReadFlash);
         e.frame().is_none()
             && wanted & !e.flash_valid == 0
-            && !self.flash.promotes(id)
+            && (!self.flash.promotes(id) || at.memory == InMemory::Transit)
             && self.blocks.frames_free() > 0
     }
 
@@ -197,7 +222,7 @@ impl Tiers {
         let frame = self.blocks.take_frame(id).expect("a free frame was counted on");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key());
+        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), true);
         self.start_flash_read(context, id, None)
     }
 
@@ -207,8 +232,9 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
+        moment: Moment,
     ) -> Step {
-        if !self.ensure_frame(context, id, piece) {
+        if !self.ensure_frame(context, id, piece, moment) {
             return Step::NoRoom;
         }
         let e = &self.blocks[id];
@@ -253,7 +279,10 @@ impl Tiers {
             let r = &front.requests[piece.request];
             r.op == Op::Read && r.end - r.offset == u64::from(piece.length)
         };
-        context.front.instant && context.front.requests.in_use() == 1 && alone(context.front)
+        context.front.instant
+            && self.relation == Relation::Exclusive
+            && context.front.requests.in_use() == 1
+            && alone(context.front)
     }
 
     /// Whether the log owes nothing that could take a record away.
@@ -277,7 +306,7 @@ impl Tiers {
     pub(super) fn found_in_flight(&self, t: u32) -> Found {
         match self.transfers[t].kind {
             Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
-            Kind::Fetch => Found::Delayed,
+            Kind::Fetch | Kind::FetchLine => Found::Delayed,
             Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
             _ => Found::Tier1,
         }

@@ -12,8 +12,9 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
-use super::{Step, Tiers};
-use crate::entry::{EntryId, WANTS_APPEND};
+use super::{Step, Tiers, admit};
+use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
+use crate::place::{InMemory, Moment};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
 use crate::shard::transfer::{Kind, Way};
@@ -36,7 +37,7 @@ impl Tiers {
         {
             return self.write_past(context, key, piece, op);
         }
-        if op == Op::Write && self.goes_around(context, key, piece) {
+        if op == Op::Write && admit::goes_around(self, context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
         let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
@@ -73,7 +74,9 @@ impl Tiers {
         let spilling = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
         if let Some(t) = e.transfer().filter(|&t| !(careless && spilling(t))) {
             match self.transfers[t].kind {
-                Kind::Fetch | Kind::FlashRead { .. } => context.stats.write_met_fetch += 1,
+                Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
+                    context.stats.write_met_fetch += 1
+                }
                 _ => context.stats.write_met_outgoing += 1,
             }
             return Step::Wait(t);
@@ -87,16 +90,17 @@ impl Tiers {
         let hides = context.front.sabotage.is(Bug::PartialHidesOlder);
         if e.flash_valid & missing != 0 && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.
-            return self.read_flash(context, id, piece);
+            return self.read_flash(context, id, piece, Moment::Write);
         }
         let partial_edges = touched & missing != 0;
         if partial_edges
             || (self.partial == Partial::Fill && self.blocks.granules().all() & missing != 0)
         {
             context.stats.read_modify_writes += u64::from(partial_edges);
-            return self.fetch(context, id, piece);
+            return self.fetch(context, id, piece, Moment::Write);
         }
-        if !self.ensure_frame(context, id, piece) {
+        let transit = self.place(Moment::Write).memory == InMemory::Transit;
+        if !self.ensure_frame(context, id, piece, Moment::Write) {
             return Step::NoRoom;
         }
         let frame = self.blocks[id].frame().expect("just ensured");
@@ -120,12 +124,24 @@ impl Tiers {
         e.dirty |= touched;
         self.blocks.count_dirty(id, was_dirty, context.front);
         self.blocks.list_dirty(id);
-        self.used(context, id, frame, piece);
+        if !transit {
+            self.used(context, id, frame, piece);
+        }
         if fua || (self.flash.exists() && self.acknowledge == Acknowledge::Flash) {
-            return match self.persist(context, id, true) {
-                Some(t) => Step::Applied(t),
-                None => Step::Done(Err(IoError::Device)),
-            };
+            let under_way = self.persist(context, id, true);
+            if transit {
+                match under_way {
+                    Some(_) => self.pass_out(id),
+                    // It stays dirty.
+                    None if self.blocks[id].has(LEAVING) => self.readmit(id),
+                    None => {}
+                }
+                context.stats.written_in_transit += u64::from(under_way.is_some());
+            }
+            if transit && context.front.sabotage.is(Bug::TransitAnsweredEarly) {
+                return Step::Done(Ok(()));
+            }
+            return under_way.map_or(Step::Done(Err(IoError::Device)), Step::Applied);
         }
         Step::Done(Ok(()))
     }
@@ -154,13 +170,15 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
+        let past = context.front.requests[piece.request].bypass && !self.policy.write_back;
+        context.stats.bypassed_writes += u64::from(past && !piece.counted);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                if !self.policy.allocate_on_write {
+                if self.place_for(context, piece, Moment::Write).memory != InMemory::Keep {
                     return self.range(context, key, piece, false);
                 }
                 let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
@@ -171,7 +189,9 @@ impl Tiers {
         let step = match self.blocks[id].transfer() {
             Some(t) => {
                 match self.transfers[t].kind {
-                    Kind::Fetch | Kind::FlashRead { .. } => context.stats.write_met_fetch += 1,
+                    Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
+                        context.stats.write_met_fetch += 1
+                    }
                     _ => context.stats.write_met_outgoing += 1,
                 }
                 Step::Wait(t)
@@ -197,12 +217,12 @@ impl Tiers {
         if let Some(step) = self.before_direct(context, id) {
             return step;
         }
-        let keep = self.policy.allocate_on_write;
+        let keep = self.place_for(context, piece, Moment::Write).memory == InMemory::Keep;
         if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
             return Step::NoRoom;
         }
         if keep && op == Op::Write {
-            if !self.ensure_frame(context, id, piece) {
+            if !self.ensure_frame(context, id, piece, Moment::Write) {
                 return Step::NoRoom;
             }
             let frame = self.blocks[id].frame().expect("just ensured");
@@ -254,7 +274,11 @@ impl Tiers {
 
     /// Before something goes to the volume's store past the log, the log has to have noted that it may:
     /// what is to be done if it has not.
-    fn wait_to_pass(&self, context: &mut ShardContext<'_>, key: BlockKey) -> Option<Step> {
+    pub(super) fn wait_to_pass(
+        &self,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+    ) -> Option<Step> {
         let volume = key.volume();
         let past = &mut context.front.volumes[usize::from(volume)].past;
         match (*past, context.log.as_deref_mut()) {

@@ -1,0 +1,262 @@
+//! Where blocks go: one function without state, [`place`], and its table.
+//!
+//! The shard asks it at four moments (a read that finds nothing, a read that flash answers, a write, a
+//! clean block's leaving memory) and does what it says; which relation the tiers have to each other is
+//! asked nowhere else. `docs/policies.md` has the table for users.
+
+use core::fmt;
+
+use crate::policy::{Acknowledge, WritePolicy};
+
+/// How the two tiers share the blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Relation {
+    /// A block comes into memory and enters flash when it leaves that. (A copy on flash stays there while the block
+    /// is in memory again: to drop it would cost a write later, and gains nothing.)
+    #[default]
+    Exclusive,
+    /// What is read comes into memory and enters flash at once.
+    Inclusive,
+    /// A block that leaves memory enters flash, and the rest of its line with it (Hazan).
+    Layered,
+    /// A read that finds nothing brings its block into memory, and the whole line into flash (Hazan).
+    Dual,
+    /// Memory has what is read, flash what is written (ETICA without promotion and eviction queues).
+    EticaNpe,
+    /// Flash alone caches; memory is used on the way (the one level of ECI-Cache).
+    Eci,
+}
+
+/// What asks for a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// A read that neither tier can answer.
+    ReadMiss,
+    /// A read that flash answers.
+    ReadFlash,
+    /// A write.
+    Write,
+    /// A block without dirty data leaves memory.
+    CleanLeaves,
+}
+
+/// What becomes of the block in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InMemory {
+    /// It is resident there.
+    Keep,
+    /// It has a frame until what it came for has been done.
+    Transit,
+    /// It does not come there.
+    Bypass,
+}
+
+/// When the block enters flash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnFlash {
+    Now,
+    WhenItLeaves,
+    Never,
+}
+
+/// Where a block goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Placement {
+    pub memory: InMemory,
+    pub flash: OnFlash,
+    /// The rest of its line is fetched, for flash.
+    pub line: bool,
+}
+
+/// Where a block goes at this moment.
+pub(crate) fn place(
+    moment: Moment,
+    relation: Relation,
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+) -> Placement {
+    use InMemory::{Bypass, Keep, Transit};
+    use OnFlash::{Never, Now, WhenItLeaves};
+    let at = |memory, flash, line| Placement { memory, flash, line };
+    match (moment, relation) {
+        (Moment::ReadMiss, _) if !policy.allocate_on_read => at(Bypass, Never, false),
+        (Moment::ReadMiss, Relation::Exclusive | Relation::Layered) => {
+            at(Keep, WhenItLeaves, false)
+        }
+        (Moment::ReadMiss, Relation::Inclusive) => at(Keep, Now, false),
+        (Moment::ReadMiss, Relation::Dual) => at(Keep, Now, true),
+        (Moment::ReadMiss, Relation::EticaNpe) => at(Keep, Never, false),
+        (Moment::ReadMiss, Relation::Eci) => at(Transit, Now, false),
+        // Flash has it, and keeps it.
+        (Moment::ReadFlash, Relation::Eci) => at(Transit, WhenItLeaves, false),
+        (Moment::ReadFlash, _) => at(Keep, WhenItLeaves, false),
+        (Moment::Write, _) if !policy.allocate_on_write => at(Bypass, Never, false),
+        (Moment::Write, Relation::EticaNpe | Relation::Eci) => at(Transit, Now, false),
+        (Moment::Write, _) if policy.write_back => match acknowledge {
+            Acknowledge::Flash => at(Keep, Now, false),
+            Acknowledge::Dram => at(Keep, WhenItLeaves, false),
+        },
+        (Moment::Write, _) => at(Keep, WhenItLeaves, false),
+        (Moment::CleanLeaves, Relation::EticaNpe) => at(Bypass, Never, false),
+        (Moment::CleanLeaves, Relation::Layered) => at(Bypass, Now, true),
+        (Moment::CleanLeaves, _) => at(Bypass, Now, false),
+    }
+}
+
+/// Where the block of a request goes that goes past the cache: nowhere that it was not before. (A write goes to
+/// the backing store; if the cache has to have it after all, it is written as any other.)
+pub(crate) fn past(moment: Moment) -> Placement {
+    let memory = match moment {
+        Moment::ReadFlash => InMemory::Transit,
+        Moment::ReadMiss | Moment::Write | Moment::CleanLeaves => InMemory::Bypass,
+    };
+    Placement { memory, flash: OnFlash::Never, line: false }
+}
+
+impl Relation {
+    /// All of them.
+    pub const ALL: [Relation; 6] = [
+        Relation::Exclusive,
+        Relation::Inclusive,
+        Relation::Layered,
+        Relation::Dual,
+        Relation::EticaNpe,
+        Relation::Eci,
+    ];
+
+    /// Its name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Relation::Exclusive => "exclusive",
+            Relation::Inclusive => "inclusive",
+            Relation::Layered => "layered",
+            Relation::Dual => "dual",
+            Relation::EticaNpe => "etica-npe",
+            Relation::Eci => "eci",
+        }
+    }
+
+    /// Whether flash is filled by lines.
+    pub const fn has_lines(self) -> bool {
+        matches!(self, Relation::Layered | Relation::Dual)
+    }
+
+    /// Whether the relation goes together with a write policy.
+    ///
+    /// # Errors
+    /// With the reason if it does not.
+    pub const fn check(
+        self,
+        policy: WritePolicy,
+        acknowledge: Acknowledge,
+    ) -> Result<(), &'static str> {
+        let by_flash = policy.write_back
+            && policy.allocate_on_read
+            && matches!(acknowledge, Acknowledge::Flash);
+        match self {
+            Relation::Exclusive | Relation::Inclusive | Relation::Layered | Relation::Dual => {
+                Ok(())
+            }
+            Relation::EticaNpe if !by_flash => Err(
+                "memory may not have the only copy of a write, and flash caches writes: it needs \
+                 write_policy = \"write-back\" with acknowledge = \"flash\"",
+            ),
+            Relation::Eci if !(by_flash || !policy.write_back && !policy.allocate_on_write) => Err(
+                "memory keeps nothing, so that a write ends on flash or goes around the cache: it needs \
+                 write_policy = \"write-back\" with acknowledge = \"flash\", or \"read-only\"",
+            ),
+            Relation::EticaNpe | Relation::Eci => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICIES: [WritePolicy; 4] = [
+        WritePolicy::WRITE_BACK,
+        WritePolicy::WRITE_THROUGH,
+        WritePolicy::READ_ONLY,
+        WritePolicy::WRITE_ONLY,
+    ];
+
+    /// Every legal combination.
+    fn legal() -> impl Iterator<Item = (Relation, WritePolicy, Acknowledge)> {
+        let ways = POLICIES.into_iter().flat_map(|policy| {
+            [Acknowledge::Flash, Acknowledge::Dram].map(|acknowledge| (policy, acknowledge))
+        });
+        ways.flat_map(|(policy, acknowledge)| Relation::ALL.map(|r| (r, policy, acknowledge)))
+            .filter(|(relation, policy, acknowledge)| relation.check(*policy, *acknowledge).is_ok())
+    }
+
+    /// A row of the table in the documents: write-back that flash acknowledges.
+    fn row(relation: Relation) -> String {
+        let at = |moment| place(moment, relation, WritePolicy::WRITE_BACK, Acknowledge::Flash);
+        let memory = |at: Placement| match at.memory {
+            InMemory::Keep => "stays",
+            InMemory::Transit => "passes",
+            InMemory::Bypass => "leaves",
+        };
+        let flash = |at: Placement| match (at.flash, at.line) {
+            (OnFlash::Now, true) => "enters, with its line",
+            (OnFlash::Now, false) => "enters",
+            (OnFlash::WhenItLeaves, _) => "enters when it leaves memory",
+            (OnFlash::Never, _) => "does not enter",
+        };
+        let (miss, found) = (at(Moment::ReadMiss), at(Moment::ReadFlash));
+        let (write, leaves) = (at(Moment::Write), at(Moment::CleanLeaves));
+        format!(
+            "| `{relation}` | {} | {} | {} | {} | {} | {} |",
+            memory(miss),
+            flash(miss),
+            memory(found),
+            memory(write),
+            flash(write),
+            flash(leaves),
+        )
+    }
+
+    #[test]
+    fn the_documents_have_the_table() {
+        let page = include_str!("../../../docs/policies.md");
+        for relation in Relation::ALL {
+            assert!(page.contains(&row(relation)), "docs/policies.md lacks:\n{}", row(relation));
+        }
+    }
+
+    #[test]
+    fn a_write_in_transit_is_on_flash_before_it_is_answered() {
+        for (relation, policy, acknowledge) in legal() {
+            let write = place(Moment::Write, relation, policy, acknowledge);
+            if write.memory == InMemory::Transit && policy.write_back {
+                assert_eq!(write.flash, OnFlash::Now, "{relation:?} {policy:?}");
+                assert_eq!(acknowledge, Acknowledge::Flash, "{relation:?} {policy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_read_in_transit_enters_flash() {
+        for (relation, policy, acknowledge) in legal() {
+            let miss = place(Moment::ReadMiss, relation, policy, acknowledge);
+            assert!(miss.memory != InMemory::Transit || miss.flash == OnFlash::Now);
+        }
+    }
+
+    #[test]
+    fn each_write_policy_has_relations_and_each_relation_a_write_policy() {
+        for relation in Relation::ALL {
+            assert!(legal().any(|(r, ..)| r == relation), "{relation:?}");
+        }
+        for policy in POLICIES {
+            assert!(legal().filter(|&(_, p, _)| p == policy).count() >= 4, "{policy:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What enters flash and what goes around it: whom the admission policy is asked about, and when it is not.
+
+use forebay_flash::BlockKey;
+
+use super::Tiers;
+use crate::config::Written;
+use crate::entry::{DOUBTFUL, EntryId, MARKED};
+use crate::policy::Acknowledge;
+use crate::shard::ShardContext;
+use crate::waiters::Piece;
+
+/// Whether a clean block that leaves memory enters flash: one of which flash has a part always does.
+pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) -> bool {
+    let e = &tiers.blocks[id];
+    let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
+    let frame = tiers.blocks.local(frame);
+    if tiers.dram.take_refusal(frame) {
+        // (That was when it was dirty; it has been destaged.)
+        return false;
+    }
+    if tiers.written == Written::Avoid && tiers.policy.write_back && tiers.owes_sync(context, key) {
+        // (It would have to enter as dirty.)
+        count_admission(context, e.position().is_some());
+        return e.position().is_some();
+    }
+    // (Of a marked one it was decided before.)
+    if !tiers.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
+        return true;
+    }
+    let offer = tiers.flash.offer(context);
+    let admitted = tiers.dram.admits(frame, key, offer);
+    count_admission(context, admitted);
+    admitted
+}
+
+/// Whether not all that is dirty may enter flash.
+fn filters_written(tiers: &Tiers) -> bool {
+    match tiers.written {
+        Written::Ask => tiers.dram.has_admission(),
+        Written::Enter => false,
+        Written::Avoid => true,
+    }
+}
+
+/// Whether a dirty block that leaves memory goes to the backing store and not to flash: the admission policy does
+/// not let it in, flash has nothing of it, the store did not fail lately, and the log has noted that something
+/// goes to it past flash.
+pub(super) fn leaves_around(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+) -> bool {
+    let e = &tiers.blocks[id];
+    let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
+    let free = e.position().is_none() && !e.has(DOUBTFUL) && !tiers.is_passing(id);
+    if !filters_written(tiers) || !free || !tiers.flash.logs(key) || tiers.flash.log_failed() {
+        return false;
+    }
+    let volume = &context.front.volumes[usize::from(key.volume())];
+    if volume.failing[1].is_some() || volume.sync_failed() {
+        return false;
+    }
+    let frame = tiers.blocks.local(frame);
+    let offer = tiers.flash.offer(context);
+    let admitted = tiers.written != Written::Avoid && tiers.dram.admits(frame, key, offer);
+    if !admitted && tiers.wait_to_pass(context, key).is_some() {
+        // (It enters all the same: who leaves does not wait.)
+        return false;
+    }
+    count_admission(context, admitted);
+    if !admitted {
+        tiers.dram.refuse(frame);
+    }
+    !admitted
+}
+
+/// Whether a write goes around flash, to the backing store: it is part of a stream that goes past the cache,
+/// or too much of its volume is dirty, or it would go to flash at once and the admission policy does not let
+/// it. But flash holds nothing of the block that it would have to replace, and the store did not fail lately.
+pub(super) fn goes_around(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    key: BlockKey,
+    piece: &mut Piece,
+) -> bool {
+    let asked = filters_written(tiers) && tiers.acknowledge == Acknowledge::Flash;
+    let volume = &context.front.volumes[usize::from(key.volume())];
+    let most = context.front.bypass.dirty_blocks;
+    let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
+    let past = full || context.front.requests[piece.request].bypass;
+    if !asked && !past {
+        return false;
+    }
+    let entry = tiers.blocks.find(key);
+    let dirty = entry.is_some_and(|id| tiers.blocks[id].dirty != 0);
+    if dirty || !tiers.flash.may_go_past(&tiers.blocks, key) {
+        return false;
+    }
+    let volume = &context.front.volumes[usize::from(key.volume())];
+    if volume.failing[1].is_some() || volume.sync_failed() {
+        // Flash takes what a store that fails does not.
+        return false;
+    }
+    if let Some(around) = piece.around {
+        return around;
+    }
+    if past {
+        context.stats.bypassed_writes += 1;
+        piece.around = Some(true);
+        return true;
+    }
+    let frame = entry.and_then(|id| tiers.blocks[id].frame());
+    let frame = frame.map(|frame| tiers.blocks.local(frame));
+    let offer = tiers.flash.offer(context);
+    let admitted = tiers.written != Written::Avoid && tiers.dram.admits_write(frame, key, offer);
+    count_admission(context, admitted);
+    context.stats.written_around += u64::from(!admitted);
+    piece.around = Some(!admitted);
+    !admitted
+}
+
+fn count_admission(context: &mut ShardContext<'_>, admitted: bool) {
+    context.stats.admitted += u64::from(admitted);
+    context.stats.not_admitted += u64::from(!admitted);
+}

@@ -1,0 +1,133 @@
+//! Lines: blocks that lie together and enter flash together, and blocks that enter flash as soon as
+//! they have been read.
+
+use forebay_effect::{Place, Segment};
+use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
+
+use super::Tiers;
+use super::admit::admits;
+use crate::config::CacheConfig;
+use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
+use crate::place::{Moment, OnFlash, Relation};
+use crate::shard::ShardContext;
+use crate::shard::transfer::Kind;
+
+/// Lines that wait for the end of a call. (A call that touches more does without the others.)
+const WANTED_MAX: usize = 64;
+
+/// Which lines are to be fetched.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// Blocks of a line; a power of two.
+    blocks: u64,
+    /// The first blocks of lines whose rest is to be fetched at the end of the call.
+    wanted: Vec<BlockKey>,
+    /// So many frames stay free for others.
+    spare: usize,
+}
+
+impl Lines {
+    /// # Panics
+    /// If a line is not a power of two of blocks, or longer than an extent.
+    pub fn new(config: &CacheConfig) -> Lines {
+        let blocks = config.flash.as_ref().map_or(1, |flash| flash.line_blocks);
+        let extent = 1 << (config.extent_shift - config.block_size.shift());
+        assert!(blocks.is_power_of_two() && blocks <= extent, "a line of {blocks} blocks");
+        let has = config.relation.has_lines() && blocks > 1;
+        let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;
+        let wanted = Vec::with_capacity(if has { WANTED_MAX } else { 0 });
+        Lines { blocks: if has { blocks.into() } else { 1 }, wanted, spare }
+    }
+
+    /// The rest of the block's line is to be fetched.
+    pub fn want(&mut self, key: BlockKey) {
+        let first = BlockKey(key.0 & !(self.blocks - 1));
+        if self.blocks > 1
+            && self.wanted.last() != Some(&first)
+            && self.wanted.len() < self.wanted.capacity()
+        {
+            self.wanted.push(first);
+        }
+    }
+}
+
+/// Fetches what is wanted of lines and is not known, as far as there are frames.
+pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
+    while let Some(first) = tiers.lines.wanted.pop() {
+        fetch_line(tiers, context, first);
+        tiers.transfers.close_runs(context);
+    }
+}
+
+fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
+    let volume = &context.front.volumes[usize::from(first.volume())];
+    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.goes_past(first) {
+        return;
+    }
+    for key in (first.0..first.0 + tiers.lines.blocks).map(BlockKey) {
+        let (start, end) = tiers.blocks.granules().range_within(context, key);
+        if end <= start {
+            return;
+        }
+        let careless = context.front.sabotage.is(Bug::LineOverWrites);
+        let written = tiers.transfers.waiting_range(key).is_some() && !careless;
+        if tiers.blocks.find(key).is_some() || written {
+            continue;
+        }
+        let room = tiers.blocks.frames_free() > tiers.lines.spare;
+        let Some(id) = room.then(|| tiers.blocks.insert(key)).flatten() else {
+            context.stats.line_blocks_short += 1;
+            continue;
+        };
+        let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
+        tiers.pass(context, id, frame);
+        context.stats.line_blocks += 1;
+        let place = Place::Slot { slot: frame, offset: 0 };
+        let segment = Segment { place, length: (end - start) as u32 };
+        let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
+        let run =
+            tiers.transfers.run(context, key, (start, end), Kind::FetchLine, Some(segment), alike);
+        tiers.blocks[id].set_transfer(Some(run));
+    }
+}
+
+/// Blocks have come in from the backing store: they enter flash if they do so at once.
+pub(in crate::shard) fn came_in(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    first: BlockKey,
+    count: u32,
+) {
+    if tiers.place(Moment::ReadMiss).flash != OnFlash::Now || tiers.relation == Relation::Eci {
+        // (Those in transit enter when they leave, which is at once.)
+        return;
+    }
+    for key in (first.0..first.0 + u64::from(count)).map(BlockKey) {
+        if let Some(id) = tiers.blocks.find(key) {
+            enter_flash(tiers, context, id);
+        }
+    }
+}
+
+/// A clean block that stays in memory enters flash, unless something speaks against it that may not when it
+/// leaves memory.
+fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
+    let e = &tiers.blocks[id];
+    let rests = e.frame().is_some()
+        && e.transfer().is_none()
+        && e.position().is_none()
+        && e.valid != 0
+        && e.dirty == 0
+        && !e.has(LEAVING)
+        && !e.has(WANTS_APPEND);
+    if rests
+        && tiers.flash.is_good()
+        && tiers.flash.logs(e.key())
+        && !tiers.flash.is_jammed(&tiers.blocks, context)
+        && !tiers.owes_sync(context, tiers.blocks[id].key())
+        && admits(tiers, context, id)
+    {
+        context.stats.entered_when_read += u64::from(tiers.append(context, id, false).is_some());
+    }
+}

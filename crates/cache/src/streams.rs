@@ -1,0 +1,125 @@
+//! Sequential streams of a volume: requests that go on where earlier ones ended.
+
+/// Streams of a volume that are remembered; the one that went on least lately gives way.
+const STREAMS: usize = 32;
+
+/// So far from its end a request may begin and still go on with a stream: clients have several requests under way,
+/// which come in any order.
+const WINDOW: u64 = 256 << 10;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    start: u64,
+    end: u64,
+    bytes: u64,
+    writes: bool,
+    /// When it last went on; 0 if there is none.
+    last: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    streams: [Stream; STREAMS],
+    requests: u64,
+}
+
+impl Streams {
+    /// A request comes: how long the stream was that it goes on with. That is what was moved, and no more than
+    /// the stream spans, so that one place that is read again and again is none; and a stream that has skipped more
+    /// than it has moved begins anew.
+    pub fn go_on(&mut self, writes: bool, offset: u64, length: u64) -> u64 {
+        self.requests += 1;
+        let end = offset + length;
+        let near = |s: &&mut Stream| {
+            s.last != 0
+                && s.writes == writes
+                && offset.abs_diff(s.end) <= WINDOW
+                && offset >= s.start
+        };
+        if let Some(stream) = self.streams.iter_mut().find(near) {
+            let before = stream.bytes.min(stream.end - stream.start);
+            stream.end = stream.end.max(end);
+            stream.bytes += length;
+            stream.last = self.requests;
+            if stream.end - stream.start > 2 * stream.bytes + WINDOW {
+                (stream.start, stream.end, stream.bytes) = (offset, end, length);
+            }
+            return before;
+        }
+        let oldest = self.streams.iter_mut().min_by_key(|s| s.last).expect("there are some");
+        let new = Stream { start: offset, end, bytes: length, writes, last: self.requests };
+        *oldest = new;
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB_64: u64 = 64 << 10;
+
+    #[test]
+    fn a_stream_is_as_long_as_what_went_before() {
+        let mut streams = Streams::default();
+        for n in 0..10 {
+            assert_eq!(streams.go_on(false, n * KIB_64, KIB_64), n * KIB_64);
+            // Another one, and a scattered request, do not end it.
+            assert_eq!(streams.go_on(true, (1 << 30) + n * KIB_64, KIB_64), n * KIB_64);
+            assert_eq!(streams.go_on(false, (n + 2) << 32, KIB_64), 0);
+        }
+    }
+
+    #[test]
+    fn requests_of_a_stream_may_overtake_one_another() {
+        let mut streams = Streams::default();
+        for n in [0, 2, 1, 3, 5, 4, 7, 6] {
+            streams.go_on(false, n * KIB_64, KIB_64);
+        }
+        assert_eq!(streams.go_on(false, 8 * KIB_64, KIB_64), 8 * KIB_64);
+    }
+
+    #[test]
+    fn a_place_that_is_read_again_and_again_is_no_stream() {
+        let mut streams = Streams::default();
+        for n in 0..1000 {
+            let before = streams.go_on(false, n * 7 % 16 * 4096, 4096);
+            assert!(before <= KIB_64, "{before}");
+        }
+    }
+
+    #[test]
+    fn requests_that_skip_most_of_what_they_pass_are_no_stream() {
+        let mut streams = Streams::default();
+        for n in 0..10_000 {
+            assert!(streams.go_on(false, n * 2 * KIB_64, 4096) <= 5 * 4096);
+        }
+        // Every second block is one.
+        let mut streams = Streams::default();
+        for n in 0..100 {
+            assert_eq!(streams.go_on(false, n * 8192, 4096), n * 4096);
+        }
+    }
+
+    #[test]
+    fn scattered_requests_of_a_small_volume_are_no_stream() {
+        let mut streams = Streams::default();
+        let (mut x, mut longest) = (1_u64, 0);
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            longest = longest.max(streams.go_on(false, (x >> 33) % 5000 * 4096, 4096));
+        }
+        assert!(longest < 256 << 10, "{longest}");
+    }
+
+    #[test]
+    fn the_stream_that_went_on_least_lately_is_forgotten() {
+        let mut streams = Streams::default();
+        for n in 0..=STREAMS as u64 {
+            streams.go_on(false, n << 30, KIB_64);
+        }
+        assert_eq!(streams.go_on(false, KIB_64, KIB_64), 0, "the first");
+        assert_eq!(streams.go_on(false, (2 << 30) + KIB_64, KIB_64), KIB_64);
+    }
+}
