@@ -111,9 +111,32 @@ def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(
     assert (spread["hit_ratio.std"] == 0).all()
 
 
-def test_a_killed_worker_loses_no_cell_and_none_counts_twice(file, tmp_path, slow):
+def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
+    batches = cluster.Batches(range(1000), workers=2)
+    # Nothing is known of how long a cell takes.
+    taken = [next(batches) for _ in range(3)]
+    assert [len(batch) for batch in taken] == [1, 1, 1]
+    answer = running.Answer("c", "ok", None, "{}", 0.0, 0.05, 0.05, "", "")
+    batches.add([answer] * 4)
+    long = next(batches)
+    assert len(long) == cluster.BATCH_S / 0.05
+    rest = list(batches)
+    # At the end no worker has much to do while another has nothing.
+    assert {len(batch) for batch in rest[-16:]} == {1}
+    assert [task for batch in (*taken, long, *rest) for task in batch] == [*range(1000)]
+    alone = cluster.Batches(range(9), workers=1, most=1)
+    alone.add([answer])
+    assert [len(batch) for batch in alone] == [1] * 9
+
+
+def test_a_killed_worker_loses_no_cell_and_none_counts_twice(
+    file, tmp_path, slow, monkeypatch
+):
+    # So that workers die with batches that are done in part.
+    monkeypatch.setattr(cluster, "BATCH_S", 10)
     out, killed = tmp_path / "out", []
-    file.write_text(SWEEP.format(sizes='["1MiB", "2MiB", "3MiB"]', repeats=2))
+    sizes = [f"{n}MiB" for n in range(1, 7)]
+    file.write_text(SWEEP.format(sizes=json.dumps(sizes), repeats=2))
 
     def kill():
         while len(killed) < 2:
@@ -131,8 +154,8 @@ def test_a_killed_worker_loses_no_cell_and_none_counts_twice(file, tmp_path, slo
     rows = study(file, out, workers=2)
     killer.join(10)
     assert len(killed) == 2
-    assert rows.height == 24 and rows["status"].unique().to_list() == ["ok"]
-    assert once_each(out, 24)
+    assert rows.height == 48 and rows["status"].unique().to_list() == ["ok"]
+    assert once_each(out, 48)
 
 
 def test_a_worker_that_dies_with_a_result_has_its_task_asked_again(monkeypatch):

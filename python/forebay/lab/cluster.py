@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from forebay._run import ForebayError
@@ -27,6 +27,8 @@ T = TypeVar("T")
 WORKER_DEATHS_MAX = 20
 #: How long a scheduler that has gone away is waited for.
 RECONNECT_S = 300.0
+#: Short cells go to a worker together: for about so long, and so many at most.
+BATCH_S, BATCH_MAX = 0.5, 32
 
 
 class SchedulerLost(Exception):
@@ -35,6 +37,40 @@ class SchedulerLost(Exception):
 
 class WorkerLost(Exception):
     """A worker died with a result that nobody had fetched; its task has to be asked again."""
+
+
+class Batches:
+    """Tasks in batches, as long as the answers so far say that a worker needs for them.
+
+    A message to a worker and back takes longer than many a cell. The last batches are small, so that
+    no worker is left with many cells while the others have none.
+
+    >>> [len(batch) for batch in Batches(range(4), workers=2)]
+    [1, 1, 1, 1]
+    """
+
+    def __init__(
+        self, tasks: Iterable[Task], workers: int, most: int = BATCH_MAX
+    ) -> None:
+        self._left = list(tasks)[::-1]
+        self._workers, self._most = workers, most
+        self._answers, self._wall_s = 0, 0.0
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> tuple[Task, ...]:
+        if not self._left:
+            raise StopIteration
+        mean_s = self._wall_s / self._answers if self._answers else BATCH_S
+        long = BATCH_S / max(mean_s, 1e-6)
+        size = min(long, self._most, len(self._left) / (8 * self._workers))
+        return tuple(self._left.pop() for _ in range(max(1, int(size))))
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Learns from answers how long a cell takes."""
+        self._answers += len(answers)
+        self._wall_s += sum(answer.wall_s for answer in answers)
 
 
 class Cluster:
@@ -104,11 +140,15 @@ class Cluster:
             own = [task for task in tasks if task.exclusive == exclusive]
             if own and exclusive:
                 self._check_exclusive()
-            for task, result in self.map(running.run, own, exclusive=exclusive):
+            batches = Batches(own, self.slots, 1 if exclusive else BATCH_MAX)
+            for batch, result in self.map(
+                running.run_batch, batches, exclusive=exclusive
+            ):
                 if isinstance(result, BaseException):
-                    yield _failed(task, result)
-                else:
-                    yield result
+                    yield from (_failed(task, result) for task in batch)
+                    continue
+                batches.add(result)
+                yield from result
 
     def kill(self, study: str) -> None:
         """Ends the commands of a study on all workers."""
@@ -193,8 +233,16 @@ class Cluster:
         import dask
         from distributed import Client, LocalCluster
 
-        # A worker that someone kills is no reason to give a task up.
-        dask.config.set({"distributed.scheduler.allowed-failures": WORKER_DEATHS_MAX})
+        dask.config.set(
+            {
+                # A worker that someone kills is no reason to give a task up.
+                "distributed.scheduler.allowed-failures": WORKER_DEATHS_MAX,
+                # Workers only wait for commands: nobody looks at profiles of that.
+                "distributed.worker.profile.enabled": False,
+                "distributed.admin.tick.interval": "500ms",
+                "distributed.admin.system-monitor.interval": "2s",
+            }
+        )
         if self._address is None:
             self._cluster = LocalCluster(
                 n_workers=self._workers or os.cpu_count() or 1,

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,11 @@ def run(task: Task) -> Answer:
         machine=machine(),
         worker=f"{platform.node()}:{os.getpid()}",
     )
+
+
+def run_batch(tasks: Iterable[Task]) -> list[Answer]:
+    """Runs cells one after the other."""
+    return [run(task) for task in tasks]
 
 
 def kill(study: str) -> None:
