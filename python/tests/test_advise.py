@@ -13,6 +13,8 @@ def test_advice_has_an_answer_with_its_rule_for_each_question(example, capsys):
     assert command([str(example), "--json", "--dram", "4MiB", "--flash", "64MiB"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["advice"]) == len(advise.QUESTIONS)
+    assert document["advice"][-1]["answer"] in ("always", *advise.ADMISSIONS)
+    assert document["advice"][-1]["gain_of"] == "bytes written to flash"
     for one in document["advice"]:
         assert one["question"].endswith("?") and one["answer"]
         assert 0 < one["confidence"] < 1
@@ -20,7 +22,11 @@ def test_advice_has_an_answer_with_its_rule_for_each_question(example, capsys):
     assert document["flash_bytes"] == 64 << 20
     assert command([str(example)]) == 0
     said = capsys.readouterr().out
-    assert "second tier" in said and "because" in said
+    assert "second tier" in said and "because" in said and "admission" in said
+    # Without a second tier there is nothing to ask of it.
+    assert command([str(example), "--json", "--flash", "0"]) == 0
+    asked = [one["question"] for one in json.loads(capsys.readouterr().out)["advice"]]
+    assert asked == [advise.QUESTIONS["policy"], advise.QUESTIONS["block_size"]]
 
 
 def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
@@ -50,7 +56,8 @@ def test_workloads_that_are_held_out_are_none_of_the_training():
 def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
     """Policies compared in miniature at the very size, and the requests that reach the store."""
     dram = 8 << 20
-    seen = advise.look(example, lambda _: [(dram, 32 << 20)], {"limit": 20_000})
+    sizes = advise.Sizes(dram, 32 << 20)
+    seen = advise.look(example, lambda _: [sizes], {"limit": 20_000})
     features = seen.features(dram, 32 << 20)
     config = tmp_path / "cache.toml"
     hits = {}
@@ -71,6 +78,66 @@ def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
     small = seen.features(1 << 20, 0)
     assert small["lead_64KiB"] == small["lead_of_reads_64KiB"] == -1
     assert small["lead_16KiB"] > -1
+
+
+def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
+    """A second tier, and what enters it, in front of a sample of a quarter of the blocks."""
+    sizes = advise.Sizes(4 << 20, 32 << 20)
+    seen = advise.look(example, lambda _: [sizes])
+    features = seen.features(*sizes[:2])
+    config, latency, written = tmp_path / "cache.toml", {}, {}
+    for policy in ("none", "always", *advise.ADMISSIONS):
+        text = f"cache.dram = {sizes.dram}\n"
+        if policy != "none":
+            text += f'flash.size = {sizes.flash}\nflash.path = "{tmp_path}/flash"\n'
+            text += f'admission.policy = "{policy}"\n'
+        config.write_text(text)
+        options = {"config": config, "queue_depth": advise.QUEUE_DEPTH}
+        found = forebay.run("simulate", example, **options).document
+        latency[policy] = found["latency_us"]["all"]["mean"]
+        written[policy] = found["tier2_bytes_written"]
+    gain = 1 - latency["always"] / latency["none"]
+    assert gain > 0.1 and features["small_gain"] == pytest.approx(gain, abs=0.1)
+    for policy in advise.ADMISSIONS:
+        small = seen.miniatures[(*sizes[:2], policy)]
+        always = seen.miniatures[(*sizes[:2], "always")]
+        spared = 1 - written[policy] / written["always"]
+        assert spared > 0.3, policy
+        in_small = 1 - small.flash_bytes / always.flash_bytes
+        assert in_small == pytest.approx(spared, abs=0.15), policy
+        slower = latency[policy] / latency["always"]
+        in_small = small.latency_us / always.latency_us
+        assert in_small == pytest.approx(slower, abs=0.1), policy
+
+
+def test_what_enters_flash_has_to_spare_writes_and_may_cost_little_time():
+    def judged(**tried):
+        return advise._admission(
+            "w", {}, {policy: advise.Outcome(*one) for policy, one in tried.items()}
+        )
+
+    def near(row, said):
+        return advise._checked([row], [said])["near"]
+
+    # 1 % slower is within the tolerance, 30 % is not.
+    row = judged(always=(100, 50), nhit=(101, 20), smq=(130, 10), random=(100, 30))
+    assert (row["answer"], row["gain"]) == ("nhit", 0.6)
+    assert [near(row, one) for one in ("nhit", "smq", "random", "always")] == [
+        1,
+        0,
+        0,
+        0,
+    ]
+    # To spare less than a tenth is no reason; nearly a tenth is near.
+    row = judged(always=(100, 1000), nhit=(100, 905), smq=(100, 950), random=(100, 999))
+    assert (row["answer"], row["gain"]) == ("always", 0.0)
+    assert [near(row, one) for one in ("nhit", "smq")] == [1, 0]
+    # What makes the cache faster need not spare anything.
+    row = judged(always=(110, 50), nhit=(100, 49), smq=(109, 10), random=(110, 25))
+    assert row["answer"] == "nhit" and row["gain"] == pytest.approx(0.02)
+    # A tolerance of latency that is exceeded by less than 0.01 is near.
+    row = judged(always=(100, 50), nhit=(102.5, 20), smq=(120, 10), random=(104, 5))
+    assert row["answer"] == "always" and near(row, "nhit") and not near(row, "random")
 
 
 def test_an_answer_is_near_if_it_is_no_worse_than_the_best_by_more_than_a_hundredth():

@@ -16,26 +16,37 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from forebay._run import ForebayError, run
+from forebay._run import ForebayError
 from forebay.lab.rows import package_version
+from forebay.lab.seen import (
+    ADMISSIONS,
+    BLOCKS,
+    HIT_GAIN_MIN,
+    LATENCY_GAIN_MIN,
+    POLICIES,
+    QUEUE_DEPTH,
+    SLOWER_MAX,
+    Outcome,
+    Seen,
+    Sizes,
+    admission_worth,
+    look,
+)
 from forebay.lab.values import number, share
 from forebay.lab.workloads import held_out, workloads
 
 #: The model that comes with the package.
 SHIPPED = Path(__file__).with_name("advice.json")
 #: The version of models; it changes with what trees look at.
-VERSION = 2
-#: A gain below this is none: of mean latency, and of the hit ratio.
-LATENCY_GAIN_MIN, HIT_GAIN_MIN = 0.05, 0.01
+VERSION = 3
 #: An answer this much worse than the best one is counted as near it.
 NEAR = 0.01
 DEPTH_MAX, LEAF_MIN = 5, 6
@@ -43,234 +54,54 @@ DEPTH_MAX, LEAF_MIN = 5, 6
 SPREAD_MIN = 0.05
 #: Sizes of the training, as shares of a trace's distinct data.
 DRAM, FLASH = ("3%", "8%", "20%", "40%"), ("15%", "40%", "90%")
-POLICIES, BLOCKS = ("arc", "s3-fifo", "lfu"), ("16KiB", "64KiB")
-#: The least memory of a cache, in its blocks.
-DRAM_BLOCKS_MIN = 64
-#: What a sequential read from a disk costs, as a share of one that has to seek.
-SEQUENTIAL_COST = 0.1
-#: Blocks of the sample by which replacement policies are compared.
-POLICY_SAMPLE_BLOCKS = 20_000
+#: The memories for which the training asks what enters flash.
+ADMISSION_DRAM = ("3%", "20%")
 
 QUESTIONS = {
     "tier": "Does a second tier of this size lower the mean latency by at least 5 %?",
     "policy": "Which replacement policy hits at least 0.01 more than LRU, and most?",
     "block_size": "Which block size lowers the mean latency by at least 5 % against 4KiB, and most?",
+    "admission": "Which admission policy writes least to flash, of those within 2 % of the least mean latency?",
+}
+#: Questions that are not asked without a second tier.
+OF_FLASH = ("tier", "admission")
+#: What the expected gain is a share of; for the hit ratio, the difference.
+GAINS = {
+    "tier": "mean latency",
+    "policy": "hit ratio",
+    "block_size": "mean latency",
+    "admission": "bytes written to flash",
 }
 #: What a tree may look at.
 FEATURES = {
     "tier": ("read_share", "accesses_per_block", "size_kib", "sequential_share",
-             "misaligned_share", "gap_ms", "dram_share", "flash_share",
-             "hit_dram", "hit_gain", "seeks_saved", "seeks_saved_of_reads"),
+             "misaligned_share", "dram_share", "flash_share",
+             "scan_kib", "hit_all", "hit_dram", "hit_gain", "seeks_saved", "seeks_saved_of_reads",
+             "small_gain"),
     "policy": ("read_share", "dram_share", "hit_dram",
                *(f"lead_{policy}" for policy in POLICIES)),
     "block_size": ("read_share", "size_kib", "sequential_share", "misaligned_share",
-                   "scan_kib", "gap_ms", "dram_share", "hit_dram",
+                   "scan_kib", "dram_share", "hit_dram",
                    *(f"lead_{block}" for block in BLOCKS),
-                   *(f"lead_of_reads_{block}" for block in BLOCKS)),
+                   *(f"lead_of_reads_{block}" for block in BLOCKS),
+                   *(f"small_lead_{block}" for block in BLOCKS)),
+    "admission": ("read_share", "accesses_per_block", "dram_share", "flash_share", "hit_dram",
+                  "hit_gain", "small_gain", "small_slower_always",
+                  *(f"small_{what}_{policy}" for what in ("lead", "slower", "spares")
+                    for policy in ADMISSIONS)),
 }  # fmt: skip
 #: What a workload is compared by, to see whether it is like those of the training.
 LIKENESS = ("read_share", "accesses_per_block", "size_kib", "sequential_share", "misaligned_share", "hit_all")  # fmt: skip
 
 
-#: Sizes in bytes and the hit ratios there: of all accesses, of reads, of writes.
-Curve = list[tuple[int, float, float, float]]
-#: Sizes of memory and of a second tier, in bytes.
-Pair = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What is known of a workload before the cache is simulated."""
-
-    name: str
-    footprint_bytes: int
-    base: dict[str, float]
-    curve: Curve
-    #: Curves by requests, of all and of reads that writes invalidate, by block size.
-    requests: dict[str, Curve]
-    of_reads: dict[str, Curve]
-    #: Curves of replacement policies on a sample.
-    policies: dict[str, Curve]
-
-    def features(self, dram_bytes: float, flash_bytes: float) -> dict[str, float]:
-        both_bytes = dram_bytes + flash_bytes
-        one, both = _at(self.curve, dram_bytes), _at(self.curve, both_bytes)
-        sampled = {
-            name: _at(curve, dram_bytes)[0] for name, curve in self.policies.items()
-        }
-        gains = {policy: sampled[policy] - sampled["lru"] for policy in POLICIES}
-
-        def saved(
-            curves: dict[str, Curve], block: str, size_bytes: float, sequential: float
-        ) -> float:
-            """The share of the backing store's work that a cache saves, of one of 4 KiB blocks in memory."""
-            works = (
-                self._work(curves[b], size, sequential)
-                for b, size in (("4KiB", dram_bytes), (block, size_bytes))
-            )
-            before, after = works
-            return 1 - after / max(before, 1e-9)
-
-        blocks = {
-            f"lead_{name}{block}": lead
-            for name, curves in (("", self.requests), ("of_reads_", self.of_reads))
-            for block, lead in _leads(
-                {
-                    block: saved(curves, block, dram_bytes, 1.0)
-                    for block in BLOCKS
-                    if dram_bytes >= DRAM_BLOCKS_MIN * (number(block) or 0)
-                },
-                BLOCKS,
-                LATENCY_GAIN_MIN,
-            ).items()
-        }
-        return {
-            **self.base,
-            "dram_share": dram_bytes / self.footprint_bytes,
-            "flash_share": flash_bytes / self.footprint_bytes,
-            "hit_dram": one[0],
-            "hit_gain": both[0] - one[0],
-            "hit_all": self.curve[-1][1],
-            "seeks_saved": saved(self.requests, "4KiB", both_bytes, SEQUENTIAL_COST),
-            "seeks_saved_of_reads": saved(
-                self.of_reads, "4KiB", both_bytes, SEQUENTIAL_COST
-            ),
-            **{
-                f"lead_{policy}": lead
-                for policy, lead in _leads(gains, POLICIES, HIT_GAIN_MIN).items()
-            },
-            **blocks,
-        }
-
-    def _work(self, curve: Curve, size_bytes: float, sequential: float) -> float:
-        """Requests that reach the backing store: reads that miss, and all writes.
-
-        A sequential read counts as `sequential` of another one.
-        """
-        reads, share = self.base["read_share"], self.base["sequential_share"]
-        weight = 1 - (1 - sequential) * share
-        return reads * (1 - _at(curve, size_bytes)[1]) * weight + 1 - reads
-
-
-def _leads(
-    gains: Mapping[str, float], names: Sequence[str], least: float
-) -> dict[str, float]:
-    """How far the gain of each is above that of all others, and above the least that counts.
-
-    A tree compares features with thresholds, and not with each other. What cannot be chosen has -1.
-    """
-    return {
-        name: gains[name] - max([least, *(gains[o] for o in gains if o != name)])
-        if name in gains
-        else -1.0
-        for name in names
-    }
-
-
-def _at(curve: Curve, size_bytes: float) -> tuple[float, float, float]:
-    found = (0.0, 0.0, 0.0)
-    for size, *hits in curve:
-        if size > size_bytes:
-            break
-        found = (hits[0], hits[1], hits[2])
-    return found
-
-
-def look(
-    trace: str | Path,
-    pairs: Callable[[int], Sequence[Pair]],
-    words: Mapping[str, Any] | None = None,
-) -> Seen:
-    """Reads a trace nine times: its features, curves at the sizes in question, and curves of policies.
-
-    `pairs` says which sizes of memory and of a second tier are asked about, given the bytes of its
-    distinct blocks.
-    """
-    options = {"rows": False, **(words or {})}
-    info = run("trace info", trace, **options).document
-    accesses = info["block_accesses"]["all"]
-    footprint = info["footprint_blocks"]["all"]
-    if not accesses:
-        raise ForebayError(f"{trace}: no request reads or writes anything", 1)
-    asked = pairs(footprint * 4096)
-    drams = sorted({int(dram) for dram, _ in asked})
-    sizes = sorted({*drams, *(int(dram + flash) for dram, flash in asked)})
-
-    def curve(distance: str, block: str) -> Curve:
-        how = {"request_level": True, "distance": distance, "block_size": block}
-        at = ",".join(map(str, sizes))
-        return _curve(run("mrc", trace, points=40, at=at, **how, **options).document)
-
-    kinds = ("4KiB", *BLOCKS)
-    # In miniature where there is enough of it.
-    sample = min(1.0, POLICY_SAMPLE_BLOCKS / max(1, footprint))
-    policies = run(
-        "mrc",
-        trace,
-        policy=",".join(["lru", *POLICIES]),
-        sample=None if sample == 1 else sample,
-        at=",".join(map(str, drams)),
-        points=1,
-        **options,
-    ).document
-    whole = run(
-        "mrc", trace, points=400, at=",".join(map(str, sizes)), **options
-    ).document
-    return Seen(
-        name=str(trace),
-        footprint_bytes=footprint * 4096,
-        base=_base(info),
-        curve=_curve(whole),
-        requests={block: curve("trd", block) for block in kinds},
-        of_reads={block: curve("lru-ro", block) for block in kinds},
-        policies={
-            one["policy"]: _curve({**policies, **one}) for one in policies["policies"]
-        },
-    )
-
-
-def _base(info: Mapping[str, Any]) -> dict[str, float]:
-    """Features that do not depend on sizes of tiers."""
-    features = info["features"]
-    requests = max(1, info["reads"] + info["writes"])
-
-    def of(name: str) -> float:
-        value = features.get(name)
-        return 0.0 if value is None or not math.isfinite(value) else float(value)
-
-    return {
-        "read_share": info["reads"] / requests,
-        "accesses_per_block": info["block_accesses"]["all"]
-        / info["footprint_blocks"]["all"],
-        "size_kib": of("size_avg") / 1024,
-        "sequential_share": of("seq_count") / requests,
-        "misaligned_share": info["misaligned"]["all"] / requests,
-        "scan_kib": of("scan_avg") / 1024,
-        "gap_ms": of("iat_avg") / 1000,
-    }
-
-
-def _curve(document: Mapping[str, Any]) -> Curve:
-    def hits(point: Mapping[str, Any], name: str) -> float:
-        missed = point.get(name)
-        return 0.0 if missed is None else 1 - missed
-
-    points = [
-        (
-            point["size_blocks"] * document["block_size"],
-            hits(point, "miss_ratio"),
-            hits(point, "read_miss_ratio"),
-            hits(point, "write_miss_ratio"),
-        )
-        for point in document["points"]
-    ]
-    return points or [(0, 0.0, 0.0, 0.0)]
-
-
-def _trained_pairs(footprint_bytes: int) -> list[Pair]:
+def _trained_sizes(footprint_bytes: int) -> list[Sizes]:
     """The sizes of the training."""
     return [
-        ((share(dram) or 0) * footprint_bytes, (share(flash) or 0) * footprint_bytes)
+        Sizes(
+            (share(dram) or 0) * footprint_bytes,
+            (share(flash) or 0) * footprint_bytes,
+            dram in ADMISSION_DRAM,
+        )
         for dram, flash in itertools.product(DRAM, FLASH)
     ]
 
@@ -300,7 +131,7 @@ def train(
     table = study.run(workers, scheduler).rows
     paths = {trace.name: trace.path for trace in study.traces}
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        looks = pool.map(lambda path: look(path, _trained_pairs), paths.values())
+        looks = pool.map(lambda path: look(path, _trained_sizes), paths.values())
         seen = dict(zip(paths, looks, strict=True))
     examples = _examples(table, seen)
     trained = [name for name in paths if name not in apart]
@@ -337,12 +168,18 @@ def _study_text(entries: Sequence[Mapping[str, str]]) -> str:
             )
         for block in BLOCKS:
             setups.append({"name": f"block {dram} {block}", "cache.block_size": block})
-        for setup in setups[-(1 + len(FLASH) + len(POLICIES) + len(BLOCKS)) :]:
-            setup["cache.dram"] = dram
+        asked = FLASH if dram in ADMISSION_DRAM else ()
+        for flash, admission in itertools.product(asked, ADMISSIONS):
+            name = f"admission {dram} {flash} {admission}"
+            setups.append(
+                {"name": name, "flash.size": flash, "admission.policy": admission}
+            )
+        for setup in setups:
+            setup.setdefault("cache.dram", dram)
             setup.setdefault("flash.size", "unset")
     return (
         f'title = "Training of forebay advise"\ntraces = {toml(entries)}\n'
-        f'[base]\n"options.queue_depth" = 8\n[sweep]\nsetup = {toml(setups)}\n'
+        f'[base]\n"options.queue_depth" = {QUEUE_DEPTH}\n[sweep]\nsetup = {toml(setups)}\n'
     )
 
 
@@ -372,6 +209,18 @@ def _examples(
                 made["tier"].append(
                     _best(name, features, {"yes": gain}, LATENCY_GAIN_MIN, "no")
                 )
+                tried = {
+                    policy: _outcome(found)
+                    for policy in ADMISSIONS
+                    if (
+                        found := results.get(
+                            (name, f"admission {dram} {flash} {policy}")
+                        )
+                    )
+                }
+                if len(tried) == len(ADMISSIONS):
+                    tried = {"always": _outcome(one), **tried}
+                    made["admission"].append(_admission(name, features, tried))
             features = workload.features(dram_bytes, 0)
             gains = {
                 policy: one["hit_ratio"] - base["hit_ratio"]
@@ -388,6 +237,29 @@ def _examples(
                 _best(name, features, gains, LATENCY_GAIN_MIN, "4KiB")
             )
     return made
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    return Outcome(row["latency_us.all.mean"], row["tier2_bytes_written"])
+
+
+def _admission(
+    name: str, features: dict[str, float], tried: Mapping[str, Outcome]
+) -> dict[str, Any]:
+    """The same as `_best` for what enters flash: near is also what is slower by at most 0.01 more."""
+    worth = admission_worth(tried)
+    answer = max(worth, key=lambda policy: worth[policy])
+    most = tried["always"].flash_bytes
+    return {
+        "workload": name,
+        "features": features,
+        "answer": answer,
+        "gain": 1 - tried[answer].flash_bytes / most if most else 0.0,
+        "gains": {
+            **admission_worth(tried, SLOWER_MAX + NEAR),
+            answer: worth[answer],
+        },
+    }
 
 
 def _best(
@@ -565,20 +437,22 @@ def advise(
         The document of `--json`.
     """
     known = load(model)
-    sizes: list[Pair] = []
+    sizes: list[Sizes] = []
 
-    def asked(footprint_bytes: int) -> list[Pair]:
+    def asked(footprint_bytes: int) -> list[Sizes]:
         one = _bytes(dram, footprint_bytes, "dram")
-        sizes.append((one, _bytes(flash, footprint_bytes, "flash")))
+        sizes.append(Sizes(one, _bytes(flash, footprint_bytes, "flash")))
         return sizes
 
     seen = look(trace, asked, options)
-    ((dram_bytes, flash_bytes),) = sizes
+    ((dram_bytes, flash_bytes, _),) = sizes
     features = seen.features(dram_bytes, flash_bytes)
     apart = _distance(seen, known["likeness"])
     unlike = apart > known["likeness"]["distance_max"]
     advice = []
     for question, text in QUESTIONS.items():
+        if question in OF_FLASH and not flash_bytes:
+            continue
         tree = known["questions"][question]
         answer, sure, rule, gain = _walk(tree, features)
         measured = (tree["cross_validated"]["by_workload"], tree.get("held_out"))
@@ -590,6 +464,7 @@ def advise(
                 # No surer than the tree has been right about workloads that it had not seen.
                 "confidence": round(min(sure, right) * (0.5 if unlike else 1), 3),
                 "expected_gain": gain,
+                "gain_of": GAINS[question],
                 "rule": rule,
                 "cross_validated": tree["cross_validated"],
                 "held_out": tree.get("held_out"),
@@ -660,7 +535,9 @@ def text(document: Mapping[str, Any]) -> str:
             f"\n{one['question']}\n  {one['answer']}, confidence {one['confidence']:.0%}"
         )
         if one["expected_gain"]:
-            lines.append(f"  expected gain {one['expected_gain']:.3g}")
+            lines.append(
+                f"  expected gain {one['expected_gain']:.3g} of {one['gain_of']}"
+            )
         lines += [f"  because {rule}" for rule in one["rule"]]
     if document["unlike_training"]:
         lines.append(

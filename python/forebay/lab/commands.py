@@ -128,8 +128,8 @@ def advise(words: Sequence[str] | None = None) -> int:
     """Runs `forebay advise`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay advise",
-        description="Whether a second tier pays for a trace, and which policy and block size, "
-        "by decision trees trained on simulations.",
+        description="Whether a second tier pays for a trace, which policy and block size, and what may "
+        "enter flash, by decision trees trained on simulations.",
         epilog="Example:  forebay advise trace.csv --dram 1GiB --flash 16GiB",
     )
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="the trace")
@@ -219,7 +219,8 @@ def _trained(model: dict[str, Any], path: Path) -> str:
         }
         for on, one in figures.items():
             lines.append(
-                f"  {on}: {one['accuracy']:.1%} right, {one['near']:.1%} within 0.01 of the best"
+                f"  {on}: {one['accuracy']:.1%} right (weighted precision {one['precision']:.1%}, "
+                f"recall {one['recall']:.1%}), {one['near']:.1%} right or within 0.01 of it"
             )
     return "\n".join(lines)
 

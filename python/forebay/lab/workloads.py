@@ -36,21 +36,26 @@ def workloads() -> list[tuple[str, str]]:
             ),
         ]
     made += _families(_MIXES[0], 101, 0.9, "0.2@0.8/0.8@0.2", 24, 5)
-    return made + _families(_MIXES[1], 201, 1.0, "0.05@0.6/0.95@0.4", 12, 3)
+    made += _families(_MIXES[1], 201, 1.0, "0.05@0.6/0.95@0.4", 12, 3)
+    made += _families(_MIXES[3], 401, 1.2, "0.1@0.5/0.9@0.5", 40, 4)
+    made += _mixed(_MIXES[0], 501, 0.9)
+    return made + _mixed(_MIXES[3], 601, 1.1)
 
 
-#: Shares of writes and sizes of requests: two sets for the training, one that is held out. A tree that knew
-#: few shares of writes only would put its thresholds anywhere between them.
+#: Shares of writes and sizes of requests: three sets for the training, and the third one, which is held out.
+#: A tree that knew few shares of writes only would put its thresholds anywhere between them.
 _MIXES = (
     tuple(itertools.product((0.15, 0.5), ("8KiB", "4KiB@0.5/32KiB@0.5"))),
     ((0.05, "4KiB"), (0.1, "16KiB"), (0.2, "8KiB"), (0.6, "4KiB@0.5/32KiB@0.5")),
     ((0.08, "12KiB"), (0.25, "4KiB@0.8/128KiB@0.2"), (0.4, "8KiB@0.5/24KiB@0.5"), (0.7, "32KiB")),
+    ((0.03, "8KiB"), (0.12, "4KiB@0.9/64KiB@0.1"), (0.35, "4KiB"), (0.45, "16KiB@0.5/64KiB@0.5")),
 )  # fmt: skip
 
 
 def held_out() -> list[tuple[str, str]]:
     """Workloads of the same families, with other mixes and skews, on which nothing is trained or chosen."""
-    return _families(_MIXES[2], 301, 0.8, "0.15@0.75/0.85@0.25", 20, 7)
+    made = _families(_MIXES[2], 301, 0.8, "0.15@0.75/0.85@0.25", 20, 7)
+    return made + _mixed(_MIXES[2], 701, 1.0)
 
 
 def _families(
@@ -82,6 +87,33 @@ def _families(
                 "phases",
                 f"zipf:blocks=18k,theta=1,{common},requests=15k then "
                 f"zipf:blocks=12k,theta=0.8,{second}",
+            ),
+        ]
+    return made
+
+
+def _mixed(
+    mixes: Iterable[tuple[float, str]], seed: int, theta: float
+) -> list[tuple[str, str]]:
+    """Families of several kinds of access at once: a database with its log, scans that come back, tenants."""
+    made = []
+    for n, (write, size) in enumerate(mixes):
+        common = f"write={write},size={size}"
+        end = f",requests=30k,seed={seed + n}"
+        part = f"zipf:blocks={10 + 3 * n}k,theta={theta},{common},requests=10k"
+        scan = f"sequential:blocks=24k,start=1GiB,size=32KiB,requests={3 + n}k"
+        made += [
+            (
+                "log",
+                f"zipf:weight={8 - n},blocks={20 + 6 * n}k,theta={theta},{common} + "
+                f"sequential:weight={2 + n},start=1GiB,blocks=40k,write=1,size=16KiB{end}",
+            ),
+            ("scans", f"{part} then {scan} then {part} then {scan},seed={seed + n}"),
+            (
+                "tenants",
+                f"zipf:weight=5,blocks=8k,theta={theta},{common} + "
+                f"zoned:weight=3,start=1GiB,blocks={16 + 4 * n}k,zones=0.2@0.8/0.8@0.2,{common} + "
+                f"uniform:weight=2,start=2GiB,blocks={12 + 4 * n}k,write={write},size=4KiB{end}",
             ),
         ]
     return made

@@ -1,0 +1,381 @@
+"""What is known of a workload before the configured cache is simulated: features, curves and miniatures.
+
+A miniature is a small cache in front of a sample of the trace, simulated with times: its sizes are the asked
+ones by the rate of the sample. It says what a second tier, or a policy for what enters it, would change.
+The sample keeps regions of 64 KiB as a whole, since neighbouring blocks are often used together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forebay._run import ForebayError, run
+from forebay.lab.values import number, toml
+
+#: A gain below this is none: of mean latency, of the hit ratio, and of the bytes written to flash.
+LATENCY_GAIN_MIN, HIT_GAIN_MIN, WRITES_GAIN_MIN = 0.05, 0.01, 0.1
+#: An admission policy may cost this share of the mean latency of the fastest one, to spare flash.
+SLOWER_MAX = 0.02
+POLICIES, BLOCKS = ("arc", "s3-fifo", "lfu"), ("16KiB", "64KiB")
+#: What may enter flash, with the values that the policies have by default.
+ADMISSIONS = ("nhit", "smq", "random")
+#: The least memory of a cache, in its blocks.
+DRAM_BLOCKS_MIN = 64
+#: What a sequential read from a disk costs, as a share of one that has to seek.
+SEQUENTIAL_COST = 0.1
+#: Blocks of the sample by which replacement policies are compared, and of that of miniatures.
+POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 6_000
+#: Of a miniature's sample: regions are blocks of 4 KiB, shifted by so many bits.
+REGION_BITS = 4
+#: The least sizes of a miniature's tiers.
+DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 1024 * 1024
+#: Requests in flight, in miniatures and in the training.
+QUEUE_DEPTH = 8
+
+#: Sizes in bytes and the hit ratios there: of all accesses, of reads, of writes.
+Curve = list[tuple[int, float, float, float]]
+
+
+class Sizes(NamedTuple):
+    """Sizes of memory and of a second tier, in bytes."""
+
+    dram: float
+    flash: float
+    #: Whether it is asked what enters the second tier.
+    admission: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a simulation says of an admission policy, or of a cache without a second tier."""
+
+    latency_us: float
+    flash_bytes: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a workload before the cache is simulated."""
+
+    name: str
+    footprint_bytes: int
+    base: dict[str, float]
+    curve: Curve
+    #: Curves by requests, of all and of reads that writes invalidate, by block size.
+    requests: dict[str, Curve]
+    of_reads: dict[str, Curve]
+    #: Curves of replacement policies on a sample.
+    policies: dict[str, Curve]
+    #: Miniatures by sizes of memory and flash, and what enters flash; flash of 0 is none.
+    miniatures: dict[tuple[float, float, str], Outcome]
+    #: By memory and block size: the share of the mean latency that a miniature gains against 4 KiB.
+    block_gains: dict[tuple[float, str], float]
+
+    def features(self, dram_bytes: float, flash_bytes: float) -> dict[str, float]:
+        both_bytes = dram_bytes + flash_bytes
+        one, both = _at(self.curve, dram_bytes), _at(self.curve, both_bytes)
+        sampled = {
+            name: _at(curve, dram_bytes)[0] for name, curve in self.policies.items()
+        }
+        gains = {policy: sampled[policy] - sampled["lru"] for policy in POLICIES}
+
+        def saved(
+            curves: dict[str, Curve], block: str, size_bytes: float, sequential: float
+        ) -> float:
+            """The share of the backing store's work that a cache saves, of one of 4 KiB blocks in memory."""
+            works = (
+                self._work(curves[b], size, sequential)
+                for b, size in (("4KiB", dram_bytes), (block, size_bytes))
+            )
+            before, after = works
+            return 1 - after / max(before, 1e-9)
+
+        blocks = {
+            f"lead_{name}{block}": lead
+            for name, curves in (("", self.requests), ("of_reads_", self.of_reads))
+            for block, lead in _leads(
+                {
+                    block: saved(curves, block, dram_bytes, 1.0)
+                    for block in BLOCKS
+                    if dram_bytes >= DRAM_BLOCKS_MIN * (number(block) or 0)
+                },
+                BLOCKS,
+                LATENCY_GAIN_MIN,
+            ).items()
+        }
+        return {
+            **self.base,
+            "dram_share": dram_bytes / self.footprint_bytes,
+            "flash_share": flash_bytes / self.footprint_bytes,
+            "hit_dram": one[0],
+            "hit_gain": both[0] - one[0],
+            "hit_all": self.curve[-1][1],
+            "seeks_saved": saved(self.requests, "4KiB", both_bytes, SEQUENTIAL_COST),
+            "seeks_saved_of_reads": saved(
+                self.of_reads, "4KiB", both_bytes, SEQUENTIAL_COST
+            ),
+            **{
+                f"lead_{policy}": lead
+                for policy, lead in _leads(gains, POLICIES, HIT_GAIN_MIN).items()
+            },
+            **blocks,
+            **self._small(dram_bytes, flash_bytes),
+        }
+
+    def _small(self, dram_bytes: float, flash_bytes: float) -> dict[str, float]:
+        """What miniatures say of a second tier, and of what enters it."""
+        none = self.miniatures.get((dram_bytes, 0, "always"))
+        tried = {
+            policy: one
+            for (dram, flash, policy), one in self.miniatures.items()
+            if (dram, flash) == (dram_bytes, flash_bytes) and flash
+        }
+        if none is None or "always" not in tried:
+            # A tier that changes nothing, whatever enters it.
+            none = Outcome(1.0, 0.0)
+            tried = {"always": none}
+        always = tried["always"]
+        worth = admission_worth(tried)
+        fastest = min(one.latency_us for one in tried.values())
+        spared = {policy: worth[policy] for policy in ADMISSIONS if policy in worth}
+        gains = {b: one for (dram, b), one in self.block_gains.items() if dram == dram_bytes}  # fmt: skip
+        leads = {
+            **_leads(spared, ADMISSIONS, worth["always"]),
+            **_leads(gains, BLOCKS, LATENCY_GAIN_MIN),
+        }
+        made = {"small_gain": 1 - always.latency_us / none.latency_us}
+        made |= {f"small_lead_{name}": lead for name, lead in leads.items()}
+        for policy in ("always", *ADMISSIONS):
+            one = tried.get(policy, always)
+            made[f"small_slower_{policy}"] = one.latency_us / fastest - 1
+            spares = 1 - one.flash_bytes / max(always.flash_bytes, 1.0)
+            made[f"small_spares_{policy}"] = spares if always.flash_bytes else 0.0
+        return made
+
+    def _work(self, curve: Curve, size_bytes: float, sequential: float) -> float:
+        """Requests that reach the backing store: reads that miss, and all writes.
+
+        A sequential read counts as `sequential` of another one.
+        """
+        reads, share = self.base["read_share"], self.base["sequential_share"]
+        weight = 1 - (1 - sequential) * share
+        return reads * (1 - _at(curve, size_bytes)[1]) * weight + 1 - reads
+
+
+def _leads(
+    gains: Mapping[str, float], names: Sequence[str], least: float
+) -> dict[str, float]:
+    """How far the gain of each is above that of all others, and above the least that counts.
+
+    A tree compares features with thresholds, and not with each other. What cannot be chosen has -1.
+    """
+    return {
+        name: gains[name] - max([least, *(gains[o] for o in gains if o != name)])
+        if name in gains
+        else -1.0
+        for name in names
+    }
+
+
+def _at(curve: Curve, size_bytes: float) -> tuple[float, float, float]:
+    found = (0.0, 0.0, 0.0)
+    for size, *hits in curve:
+        if size > size_bytes:
+            break
+        found = (hits[0], hits[1], hits[2])
+    return found
+
+
+def admission_worth(
+    tried: Mapping[str, Outcome], tolerance: float = SLOWER_MAX
+) -> dict[str, float]:
+    """What each admission policy is worth: the share of `always`'s writes to flash that it spares.
+
+    One that makes the mean latency more than `tolerance` longer than the fastest one does is worth nothing
+    whatever it spares: -1 and below, so that the less slow one is worth more. To let everything in is worth the
+    least gain that counts.
+
+    >>> tried = {"always": Outcome(100, 50), "nhit": Outcome(101, 20), "smq": Outcome(130, 10)}
+    >>> admission_worth(tried)
+    {'always': 0.1, 'nhit': 0.6, 'smq': -1.3}
+    """
+    fastest = min(one.latency_us for one in tried.values())
+    most = tried["always"].flash_bytes
+
+    def worth(policy: str, one: Outcome) -> float:
+        slower = one.latency_us / fastest - 1 if fastest else 0.0
+        if slower > tolerance:
+            return -1 - round(slower, 6)
+        if policy == "always":
+            return WRITES_GAIN_MIN
+        return 1 - one.flash_bytes / most if most else 0.0
+
+    return {policy: worth(policy, one) for policy, one in tried.items()}
+
+
+def look(
+    trace: str | Path,
+    sizes: Callable[[int], Sequence[Sizes]],
+    words: Mapping[str, Any] | None = None,
+) -> Seen:
+    """Reads a trace about ten times: its features, curves at the sizes in question, those of policies, and a sample.
+
+    `sizes` says which sizes are asked about, given the bytes of its distinct blocks.
+    """
+    options = {"rows": False, **(words or {})}
+    info = run("trace info", trace, **options).document
+    accesses = info["block_accesses"]["all"]
+    footprint = info["footprint_blocks"]["all"]
+    if not accesses:
+        raise ForebayError(f"{trace}: no request reads or writes anything", 1)
+    asked = sizes(footprint * 4096)
+    drams = sorted({int(one.dram) for one in asked})
+    totals = sorted({*drams, *(int(one.dram + one.flash) for one in asked)})
+
+    def curve(distance: str, block: str) -> Curve:
+        how = {"request_level": True, "distance": distance, "block_size": block}
+        at = ",".join(map(str, totals))
+        return _curve(run("mrc", trace, points=40, at=at, **how, **options).document)
+
+    kinds = ("4KiB", *BLOCKS)
+    # In miniature where there is enough of it.
+    sample = min(1.0, POLICY_SAMPLE_BLOCKS / max(1, footprint))
+    policies = run(
+        "mrc",
+        trace,
+        policy=",".join(["lru", *POLICIES]),
+        sample=None if sample == 1 else sample,
+        at=",".join(map(str, drams)),
+        points=1,
+        **options,
+    ).document
+    whole = run(
+        "mrc", trace, points=400, at=",".join(map(str, totals)), **options
+    ).document
+    with tempfile.TemporaryDirectory(prefix="forebay-advise-") as scratch:
+        small = _Miniatures(trace, footprint, options, Path(scratch))
+        miniatures, block_gains = small.tiers(asked), small.block_gains(asked)
+    return Seen(
+        name=str(trace),
+        footprint_bytes=footprint * 4096,
+        base=_base(info),
+        curve=_curve(whole),
+        requests={block: curve("trd", block) for block in kinds},
+        of_reads={block: curve("lru-ro", block) for block in kinds},
+        policies={
+            one["policy"]: _curve({**policies, **one}) for one in policies["policies"]
+        },
+        miniatures=miniatures,
+        block_gains=block_gains,
+    )
+
+
+class _Miniatures:
+    """Simulates small caches in front of a sample."""
+
+    def __init__(
+        self,
+        trace: str | Path,
+        footprint: int,
+        options: Mapping[str, Any],
+        scratch: Path,
+    ) -> None:
+        self._rate = min(1.0, MINIATURE_BLOCKS / footprint)
+        self._trace, self._options, self._scratch = trace, options, scratch
+        if self._rate < 1:
+            sample = scratch / "sample.parquet"
+            how: dict[str, Any] = {"rate": self._rate, "bits": REGION_BITS}
+            run("sample", trace, output=sample, **how, **options)
+            self._trace, self._options = sample, {"rows": False}
+
+    def tiers(self, asked: Sequence[Sizes]) -> dict[tuple[float, float, str], Outcome]:
+        """Caches of one tier, and of two, with each admission policy that is asked about."""
+        made = {}
+        for dram, flash, admission in asked:
+            kinds = [(0.0, "always")]
+            if flash:
+                more = ADMISSIONS if admission else ()
+                kinds += [(flash, policy) for policy in ("always", *more)]
+            for key in ((dram, *kind) for kind in kinds):
+                if key not in made:
+                    made[key] = self._tier(*key)
+        return made
+
+    def block_gains(self, asked: Sequence[Sizes]) -> dict[tuple[float, str], float]:
+        """What larger blocks gain, where the memory has room for enough of them."""
+        made = {}
+        usual: dict[int, float] = {}
+        for dram, block in itertools.product({one.dram for one in asked}, BLOCKS):
+            least = DRAM_BLOCKS_MIN * int(number(block) or 0)
+            if dram < least:
+                continue
+            # Never a smaller memory than there may be; then both are as large.
+            memory = max(int(dram * self._rate), least)
+            if memory not in usual:
+                usual[memory] = self._run({"cache.dram": memory}).latency_us
+            values = {"cache.dram": memory, "cache.block_size": block}
+            made[dram, block] = 1 - self._run(values).latency_us / usual[memory]
+        return made
+
+    def _tier(self, dram: float, flash: float, policy: str) -> Outcome:
+        values: dict[str, Any] = {
+            "cache.dram": max(int(dram * self._rate), DRAM_BYTES_MIN)
+        }
+        if flash:
+            values["flash.size"] = max(int(flash * self._rate), FLASH_BYTES_MIN)
+            values["flash.path"] = str(self._scratch / "flash")
+            values["admission.policy"] = policy
+        return self._run(values)
+
+    def _run(self, values: Mapping[str, Any]) -> Outcome:
+        config = self._scratch / "cache.toml"
+        lines = [f"{key} = {toml(value)}\n" for key, value in values.items()]
+        config.write_text("".join(lines), encoding="utf-8")
+        options = {"config": config, "queue_depth": QUEUE_DEPTH, **self._options}
+        said = run("simulate", self._trace, **options).document
+        latency_us = said["latency_us"]["all"]["mean"]
+        return Outcome(latency_us, said["tier2_bytes_written"])
+
+
+def _base(info: Mapping[str, Any]) -> dict[str, float]:
+    """Features that do not depend on sizes of tiers."""
+    features = info["features"]
+    requests = max(1, info["reads"] + info["writes"])
+
+    def of(name: str) -> float:
+        value = features.get(name)
+        return 0.0 if value is None or not math.isfinite(value) else float(value)
+
+    return {
+        "read_share": info["reads"] / requests,
+        "accesses_per_block": info["block_accesses"]["all"]
+        / info["footprint_blocks"]["all"],
+        "size_kib": of("size_avg") / 1024,
+        "sequential_share": of("seq_count") / requests,
+        "misaligned_share": info["misaligned"]["all"] / requests,
+        "scan_kib": of("scan_avg") / 1024,
+        "gap_ms": of("iat_avg") / 1000,
+    }
+
+
+def _curve(document: Mapping[str, Any]) -> Curve:
+    def hits(point: Mapping[str, Any], name: str) -> float:
+        missed = point.get(name)
+        return 0.0 if missed is None else 1 - missed
+
+    points = [
+        (
+            point["size_blocks"] * document["block_size"],
+            hits(point, "miss_ratio"),
+            hits(point, "read_miss_ratio"),
+            hits(point, "write_miss_ratio"),
+        )
+        for point in document["points"]
+    ]
+    return points or [(0, 0.0, 0.0, 0.0)]
