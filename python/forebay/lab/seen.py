@@ -360,7 +360,6 @@ def _base(info: Mapping[str, Any]) -> dict[str, float]:
         "sequential_share": of("seq_count") / requests,
         "misaligned_share": info["misaligned"]["all"] / requests,
         "scan_kib": of("scan_avg") / 1024,
-        "gap_ms": of("iat_avg") / 1000,
     }
 
 
