@@ -17,9 +17,9 @@ const SIZE_BYTES: u64 = 1 << 20;
 const STYLES: [ReplyStyle; 3] = [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Extended];
 
 /// A whole session of the server half. The first two bytes choose the configuration and how the
-/// rest is cut.
-pub fn fuzz_server(bytes: &[u8]) {
-    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return };
+/// rest is cut. Returns whether it came to a request.
+pub fn fuzz_server(bytes: &[u8]) -> bool {
+    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let config = ServerConfig {
         tls: [TlsPolicy::Unavailable, TlsPolicy::Required, TlsPolicy::Selective]
             [usize::from(choice % 3)],
@@ -46,7 +46,7 @@ pub fn fuzz_server(bytes: &[u8]) {
                 if !feed.more() {
                     let reason = session.end_of_input(left);
                     assert!(!reason.is_graceful());
-                    return;
+                    return false;
                 }
             }
             HandshakeEvent::Answered => options += 1,
@@ -58,7 +58,7 @@ pub fn fuzz_server(bytes: &[u8]) {
             HandshakeEvent::Close(reason) => {
                 let again = session.receive(&mut &[0; 99][..], &exports[..], &mut out);
                 assert!(matches!(again, HandshakeEvent::Close(r) if r == reason));
-                return;
+                return false;
             }
         }
         assert!(options <= config.options_max);
@@ -66,19 +66,19 @@ pub fn fuzz_server(bytes: &[u8]) {
 }
 
 /// The transmission phase of the server half. The first two bytes choose export and style, and
-/// how the rest is cut.
-pub fn fuzz_transmission(bytes: &[u8]) {
-    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return };
+/// how the rest is cut. Returns whether there was a request.
+pub fn fuzz_transmission(bytes: &[u8]) -> bool {
+    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let export = exports()[usize::from(choice) % 3].clone();
     let style = STYLES[usize::from(choice / 4) % 3];
     let allocation = choice & 128 != 0 && export.allocation && style != ReplyStyle::Simple;
-    transmit(Transmission::new(export, style, allocation), Feed::new(&bytes[2..], cut));
+    transmit(Transmission::new(export, style, allocation), Feed::new(&bytes[2..], cut))
 }
 
 /// A whole session of the client half. The first two bytes choose the configuration and how the
-/// rest is cut.
-pub fn fuzz_client(bytes: &[u8]) {
-    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return };
+/// rest is cut. Returns whether it came to a reply.
+pub fn fuzz_client(bytes: &[u8]) -> bool {
+    let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let goals = [Goal::Connect("a".into()), Goal::Describe("a".into()), Goal::List];
     let config = ClientConfig {
         goal: goals[usize::from(choice % 4).min(2)].clone(),
@@ -102,16 +102,16 @@ pub fn fuzz_client(bytes: &[u8]) {
             client::HandshakeEvent::NeedInput if feed.more() => {}
             client::HandshakeEvent::StartTls => session.tls_started(&mut out),
             client::HandshakeEvent::Ready(session) => return receive_replies(*session, feed),
-            _ => return,
+            _ => return false,
         }
     }
 }
 
-/// The parser of addresses.
-pub fn fuzz_uri(text: &str) {
-    if let Ok(uri) = text.parse::<NbdUri>() {
-        assert_eq!(uri.to_string().parse(), Ok(uri));
-    }
+/// The parser of addresses. Returns whether it is one.
+pub fn fuzz_uri(text: &str) -> bool {
+    let Ok(uri) = text.parse::<NbdUri>() else { return false };
+    assert_eq!(uri.to_string().parse(), Ok(uri));
+    true
 }
 
 fn exports() -> [ExportInfo; 3] {
@@ -130,9 +130,9 @@ fn exports() -> [ExportInfo; 3] {
     [plain, strict, read_only]
 }
 
-fn transmit(mut session: Transmission, mut feed: Feed<'_>) {
+fn transmit(mut session: Transmission, mut feed: Feed<'_>) -> bool {
     let export = session.export().clone();
-    let mut out = Vec::new();
+    let (mut out, mut requests) = (Vec::new(), 0);
     loop {
         out.clear();
         let mut unread = feed.unread();
@@ -145,10 +145,13 @@ fn transmit(mut session: Transmission, mut feed: Feed<'_>) {
                 assert!(left < 32);
                 if !feed.more() {
                     session.end_of_input(left);
-                    return;
+                    return requests > 0;
                 }
             }
-            Event::Request(request) => check_request(&request, &export, session.reply_style()),
+            Event::Request(request) => {
+                check_request(&request, &export, session.reply_style());
+                requests += 1;
+            }
             Event::Payload(missing) => {
                 assert!(
                     missing > 0 && missing <= u64::from(export.block_sizes.payload_bytes_max())
@@ -158,13 +161,13 @@ fn transmit(mut session: Transmission, mut feed: Feed<'_>) {
                 let left = unread.len();
                 feed.keep(left);
                 if left == 0 && !feed.more() {
-                    return;
+                    return requests > 0;
                 }
             }
             Event::Rejected(..) => assert!(!out.is_empty()),
             Event::Close(reason) => {
                 assert_eq!(session.receive(&mut &[0; 99][..], &mut out), Event::Close(reason));
-                return;
+                return requests > 0;
             }
         }
     }
@@ -190,7 +193,7 @@ fn check_request(request: &Request, export: &ExportInfo, style: ReplyStyle) {
     }
 }
 
-fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) {
+fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) -> bool {
     let none = CommandFlags::NONE;
     let minimum = u64::from(session.export().block_sizes.minimum_bytes());
     let submit = |session: &mut client::Transmission, tag: u64| {
@@ -199,7 +202,7 @@ fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) {
         let _ = session.submit(tag, command, none, tag % 4 * minimum, 8 * minimum);
     };
     (0..8).for_each(|tag| submit(&mut session, tag));
-    let mut events = 0;
+    let (mut events, mut done) = (0, 0);
     loop {
         let mut unread = feed.unread();
         let event = session.receive(&mut unread);
@@ -209,7 +212,7 @@ fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) {
             ClientEvent::NeedInput => {
                 assert!(left < 48);
                 if !feed.more() {
-                    return;
+                    return done > 0;
                 }
             }
             ClientEvent::Data { at, length, .. } | ClientEvent::Zeroes { at, length, .. } => {
@@ -221,12 +224,15 @@ fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) {
                 let left = unread.len();
                 feed.keep(left);
                 if left == 0 && !feed.more() {
-                    return;
+                    return done > 0;
                 }
             }
             ClientEvent::Extent { extent, .. } => assert!(extent.length > 0),
-            ClientEvent::Done { tag, .. } => submit(&mut session, tag + 8),
-            ClientEvent::Failed(_) => return,
+            ClientEvent::Done { tag, .. } => {
+                done += 1;
+                submit(&mut session, tag + 8);
+            }
+            ClientEvent::Failed(_) => return done > 0,
         }
         events += 1;
         assert!(events <= 8 * feed.bytes.len() + 64, "every event takes something");

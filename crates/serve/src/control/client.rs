@@ -92,7 +92,7 @@ fn converse(
 }
 
 /// A whole answer, of a connection that is closed behind it.
-fn parse(answer: &[u8]) -> Option<Reply> {
+pub(super) fn parse(answer: &[u8]) -> Option<Reply> {
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
     let mut lines = head.split("\r\n");

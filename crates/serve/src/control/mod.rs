@@ -18,8 +18,11 @@
 
 mod access;
 mod client;
+#[doc(hidden)]
+pub mod fuzz;
 mod http;
 mod metrics;
+mod order;
 mod server;
 mod token;
 

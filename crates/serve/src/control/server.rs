@@ -4,26 +4,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
-use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::access::Access;
 use super::http::{self, Answer, Question};
 use super::metrics::metrics;
+use super::order;
 use super::token::Token;
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdStatus, NbdView};
 use crate::record::{RecordingStatus, RecordingView};
 use crate::signals::StopSignals;
-
-/// How long a quiesce lasts at most, unless it is said.
-const QUIESCE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A stop that was asked for over the control address.
 #[derive(Debug)]
@@ -330,14 +325,22 @@ impl Shared {
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
             "/destage" if post => done(engine.destage(|_| {}), engine),
-            "/quiesce" if post => quiesce(engine, &asked.query),
+            "/quiesce" if post => with(order::quiesce(&asked.query), |limit| {
+                done(engine.quiesce(limit, |_| {}), engine)
+            }),
             "/resume" if post => {
                 engine.retry_stores();
                 done(engine.resume(), engine)
             }
-            "/set" if post => set(engine, &asked.query),
-            "/resize" if post => resize(engine, &asked.query),
-            "/invalidate" if post => invalidate(engine, &asked.query),
+            "/set" if post => with(order::set(&asked.query), |(policy, acknowledge)| {
+                done(engine.set_policy(policy, acknowledge), engine)
+            }),
+            "/resize" if post => with(order::resize(&asked.query), |bytes| {
+                done(engine.set_dram_bytes(bytes), engine)
+            }),
+            "/invalidate" if post => {
+                with(order::invalidate(&asked.query), |name| invalidate(&name, engine))
+            }
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
             | "/resize" | "/invalidate" => {
                 Answer::error(405, "this is asked with the other method, GET or POST")
@@ -363,73 +366,17 @@ fn status(engine: &Engine, views: &Views) -> ServerStatus {
     }
 }
 
-/// Changes settings: `write_policy=NAME&acknowledge=flash|dram`.
-fn set(engine: &Engine, query: &str) -> Answer {
-    let (mut policy, mut acknowledge) = (None, Acknowledge::Flash);
-    for (key, value) in pairs(query) {
-        let unknown = |what: &str| Answer::error(400, &format!("there is no {what} `{value}`"));
-        match key {
-            "write_policy" => match value.parse::<WritePolicy>() {
-                Ok(known) => policy = Some(known),
-                Err(_) => return unknown("write policy"),
-            },
-            "acknowledge" => match value.parse() {
-                Ok(known) => acknowledge = known,
-                Err(_) => return unknown("acknowledgement"),
-            },
-            _ => {
-                let what = "cannot be set while the server runs; write_policy can";
-                return Answer::error(400, &format!("`{key}` {what}"));
-            }
-        }
-    }
-    match policy {
-        Some(policy) => done(engine.set_policy(policy, acknowledge), engine),
-        None => Answer::error(400, "say which write_policy"),
-    }
+/// Carries out an order that was understood.
+fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Answer {
+    asked.map_or_else(|refused| refused, carry_out)
 }
 
-/// Changes the size of DRAM: `dram=BYTES`.
-fn resize(engine: &Engine, query: &str) -> Answer {
-    match pairs(query).collect::<Vec<_>>()[..] {
-        [("dram", bytes)] => match bytes.parse() {
-            Ok(bytes) => done(engine.set_dram_bytes(bytes), engine),
-            Err(_) => Answer::error(400, "the size of DRAM is a number of bytes"),
-        },
-        _ => Answer::error(400, "only `dram` can be resized while the server runs"),
-    }
-}
-
-/// Holds clients back: `for=SECONDS`, 0 for as long as it takes.
-fn quiesce(engine: &Engine, query: &str) -> Answer {
-    let limit = match pairs(query).collect::<Vec<_>>()[..] {
-        [] => Some(QUIESCE_LIMIT),
-        [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
-            Ok(Ok(limit)) => Some(limit).filter(|limit| !limit.is_zero()),
-            _ => return Answer::error(400, "the time of a quiesce is a number of seconds"),
-        },
-        _ => return Answer::error(400, "a quiesce takes `for` only"),
-    };
-    done(engine.quiesce(limit, |_| {}), engine)
-}
-
-/// Drops what is cached of a volume: `volume=NAME`.
-fn invalidate(engine: &Engine, query: &str) -> Answer {
-    let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
-        return Answer::error(400, "say which volume");
-    };
-    let Ok(name) = percent_decode_str(name).decode_utf8() else {
-        return Answer::error(400, "the name of the volume is no UTF-8");
-    };
+/// Drops what is cached of a volume.
+fn invalidate(name: &str, engine: &Engine) -> Answer {
     match engine.volumes().iter().find(|v| v.name == name) {
         Some(found) => done(engine.invalidate(&[found.volume]), engine),
         None => Answer::error(404, &format!("there is no volume `{name}`")),
     }
-}
-
-fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 fn done(result: Result<(), EngineError>, engine: &Engine) -> Answer {

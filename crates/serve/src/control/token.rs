@@ -101,6 +101,11 @@ impl Token {
         }
     }
 
+    /// A token that was not read from a file, for tests.
+    pub(super) fn known(text: &str) -> Token {
+        Token(text.to_owned())
+    }
+
     /// Whether `given` is this token. How long that takes says nothing about where they differ.
     pub fn is(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());

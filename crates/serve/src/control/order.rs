@@ -1,0 +1,71 @@
+//! What an order asks for, read from what follows the question mark of its address. Nothing is done here.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use forebay_config::{Acknowledge, WritePolicy};
+use percent_encoding::percent_decode_str;
+
+use super::http::Answer;
+
+/// How long a quiesce lasts at most, unless it is said.
+const QUIESCE_LIMIT: Duration = Duration::from_secs(600);
+
+/// The settings of `/set`: `write_policy=NAME&acknowledge=flash|dram`.
+pub(super) fn set(query: &str) -> Result<(WritePolicy, Acknowledge), Answer> {
+    let (mut policy, mut acknowledge) = (None, Acknowledge::Flash);
+    for (key, value) in pairs(query) {
+        let unknown = |what: &str| Answer::error(400, &format!("there is no {what} `{value}`"));
+        match key {
+            "write_policy" => {
+                let known = value.parse::<WritePolicy>();
+                policy = Some(known.map_err(|_| unknown("write policy"))?);
+            }
+            "acknowledge" => {
+                acknowledge = value.parse().map_err(|_| unknown("acknowledgement"))?;
+            }
+            _ => {
+                let what = "cannot be set while the server runs; write_policy can";
+                return Err(Answer::error(400, &format!("`{key}` {what}")));
+            }
+        }
+    }
+    let policy = policy.ok_or_else(|| Answer::error(400, "say which write_policy"))?;
+    Ok((policy, acknowledge))
+}
+
+/// The bytes of `/resize`: `dram=BYTES`.
+pub(super) fn resize(query: &str) -> Result<u64, Answer> {
+    match pairs(query).collect::<Vec<_>>()[..] {
+        [("dram", bytes)] => {
+            bytes.parse().map_err(|_| Answer::error(400, "the size of DRAM is a number of bytes"))
+        }
+        _ => Err(Answer::error(400, "only `dram` can be resized while the server runs")),
+    }
+}
+
+/// How long `/quiesce` holds clients back: `for=SECONDS`, 0 (`None`) for as long as it takes.
+pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
+    match pairs(query).collect::<Vec<_>>()[..] {
+        [] => Ok(Some(QUIESCE_LIMIT)),
+        [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
+            Ok(Ok(limit)) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
+            _ => Err(Answer::error(400, "the time of a quiesce is a number of seconds")),
+        },
+        _ => Err(Answer::error(400, "a quiesce takes `for` only")),
+    }
+}
+
+/// The name of the volume of `/invalidate`: `volume=NAME`.
+pub(super) fn invalidate(query: &str) -> Result<Cow<'_, str>, Answer> {
+    let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
+        return Err(Answer::error(400, "say which volume"));
+    };
+    let name = percent_decode_str(name).decode_utf8();
+    name.map_err(|_| Answer::error(400, "the name of the volume is no UTF-8"))
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
