@@ -1,0 +1,6 @@
+#![no_main]
+//! `cargo fuzz run nbd_server`
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    forebay_fuzz::targets::nbd_server(bytes);
+});

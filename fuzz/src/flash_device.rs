@@ -1,0 +1,68 @@
+//! A log on a flash device in memory, for what a device looks like.
+
+use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_flash::fuzz::GEOMETRY;
+use forebay_flash::{Append, BlockKey, Event, Log, Options, Start};
+
+/// The first bytes of a device, up to the last that is not zero, with this many records in its log.
+pub fn image(records: u64) -> Vec<u8> {
+    let options = Options { slots: 8, reserve_regions: 1, ..Options::default() };
+    let mut log = Log::new(GEOMETRY, options);
+    let mut device = vec![0; GEOMETRY.device_bytes() as usize];
+    log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
+    drive(&mut log, &mut device);
+    for ticket in 0..records {
+        let (valid, slot) = (GEOMETRY.full_mask(), Slot((ticket % 8) as u32));
+        let key = BlockKey::new(1, ticket % 5);
+        log.append(Append { ticket, key, valid, dirty: valid, slot, urgent: true });
+        drive(&mut log, &mut device);
+    }
+    log.sync(records);
+    drive(&mut log, &mut device);
+    let end = device.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    device.truncate(end);
+    device
+}
+
+/// Does what the log asks for.
+fn drive(log: &mut Log, device: &mut [u8]) {
+    let mut segments = Vec::new();
+    loop {
+        while let Some(effect) = log.poll_effect(&mut segments) {
+            match effect {
+                Effect::Checksum { token, seed } => {
+                    let sum = crc32c::crc32c_append(seed, &gather(log, &segments));
+                    log.handle_checksum(token.index, sum);
+                }
+                Effect::Write { token, offset, .. } => {
+                    let bytes = gather(log, &segments);
+                    device[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                    log.handle_completion(token.index, Ok(()));
+                }
+                _ => {
+                    if let Some(token) = effect.token() {
+                        log.handle_completion(token.index, Ok(()));
+                    }
+                }
+            }
+        }
+        let Some(event) = log.poll_event() else { return };
+        assert!(!matches!(event, Event::Failed(_)), "{event:?}");
+    }
+}
+
+/// Blocks hold the number of their slot.
+fn gather(log: &mut Log, segments: &[Segment]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for segment in segments {
+        let n = segment.length as usize;
+        match segment.place {
+            Place::Slot { slot, .. } => bytes.resize(bytes.len() + n, slot.0 as u8 + 1),
+            Place::Meta { buffer, offset } => {
+                bytes.extend_from_slice(&log.meta(buffer)[offset as usize..][..n]);
+            }
+            _ => bytes.resize(bytes.len() + n, 0),
+        }
+    }
+    bytes
+}

@@ -1,0 +1,117 @@
+//! Goal: no input makes a parser panic or break its promises, on the compiler that builds the project.
+//! Method: every file of every corpus goes through its target, as it is and bent: bytes changed, removed,
+//! repeated, the end cut off. `cargo fuzz` looks further.
+
+use std::fs;
+
+use forebay_engine::tape::replay;
+use forebay_fuzz::TARGETS;
+use forebay_fuzz::seeds::tape_config;
+
+/// Bent copies of each file.
+const BENT: u64 = 1000;
+/// Of files that take their target long.
+const BENT_OF_LARGE: u64 = 100;
+const LARGE_BYTES: usize = 16 << 10;
+
+/// A small deterministic generator (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+fn bend(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bent = bytes.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(bent.len());
+        match random.below(5) {
+            0 => bent.truncate(at),
+            1 if !bent.is_empty() => bent[at] ^= 1 << random.below(8),
+            2 if !bent.is_empty() => bent[at] = [0, 255, b'0', b'9', b'\n'][random.below(5)],
+            3 => {
+                let end = (at + random.below(16)).min(bent.len());
+                bent.drain(at..end);
+            }
+            _ => {
+                let end = (at + random.below(64)).min(bent.len());
+                let again = bent[at..end].to_vec();
+                bent.splice(at..at, again);
+            }
+        }
+    }
+    bent
+}
+
+#[test]
+fn every_target_has_a_corpus_that_it_accepts_and_no_corpus_is_left_over() {
+    for target in TARGETS {
+        let files = fs::read_dir(target.corpus()).expect(target.name);
+        let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        for (name, bytes) in (target.seeds)() {
+            assert!((target.run)(&bytes), "{} refuses {name}", target.name);
+            assert!(names.iter().any(|n| n == name.as_str()), "run `make corpora`: {name}");
+        }
+    }
+    let corpora = fs::read_dir(TARGETS[0].corpus().parent().unwrap()).unwrap();
+    for corpus in corpora {
+        let name = corpus.unwrap().file_name();
+        assert!(TARGETS.iter().any(|target| name == target.name), "{name:?} is of no target");
+    }
+}
+
+#[test]
+fn every_target_has_a_binary_and_a_manifest_entry() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    for target in TARGETS {
+        let path = format!("fuzz_targets/{}.rs", target.name);
+        assert!(manifest.contains(&format!("path = \"{path}\"")), "{path}");
+        let text = fs::read_to_string(root.join(&path)).expect(target.name);
+        assert!(text.contains(&format!("targets::{}(", target.name)), "{path}");
+    }
+    assert_eq!(fs::read_dir(root.join("fuzz_targets")).unwrap().count(), TARGETS.len());
+}
+
+/// What a kill of the recording server leaves.
+#[test]
+fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
+    for (name, bytes) in forebay_fuzz::seeds::tape() {
+        let whole = replay(&bytes[..], tape_config()).expect(&name).records;
+        let mut shorter = 0;
+        for end in 0..bytes.len() {
+            let played = replay(&bytes[..end], tape_config());
+            shorter += u32::from(played.is_ok_and(|played| played.records < whole));
+        }
+        assert!(shorter > 0, "no cut is behind a record");
+    }
+}
+
+#[test]
+fn files_of_the_corpora_do_no_harm_as_they_are_and_bent() {
+    for target in TARGETS {
+        for file in fs::read_dir(target.corpus()).expect(target.name) {
+            let path = file.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            (target.run)(&bytes);
+            let mut random = Random(1);
+            let count = if bytes.len() > LARGE_BYTES { BENT_OF_LARGE } else { BENT };
+            for n in 0..count {
+                let bent = bend(&bytes, &mut random);
+                let run = std::panic::AssertUnwindSafe(|| (target.run)(&bent));
+                if let Err(panic) = std::panic::catch_unwind(run) {
+                    let kept = std::env::temp_dir().join(format!("forebay-fuzz-{}", target.name));
+                    let _ = fs::write(&kept, &bent);
+                    eprintln!("{} bent, number {n}; kept in {}", path.display(), kept.display());
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
