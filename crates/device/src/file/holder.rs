@@ -30,10 +30,14 @@ const LOOKS_MAX: usize = 5;
 
 /// Who has locked the open file.
 pub(super) fn of_lock(file: &File) -> String {
-    let inode = file.metadata().map(|metadata| metadata.ino().to_string()).unwrap_or_default();
+    let Ok(metadata) = file.metadata() else { return unknown() };
+    let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+    // File systems number their files alike, so the device counts, too; except where `stat` gives each
+    // subvolume a device of its own, which the lists of mounts and of locks do not know.
+    let device = (!mounts_of(major, minor).is_empty()).then_some((major, minor));
     let look = || {
         let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-        locks.lines().find_map(|line| lock_holder(line, &inode))
+        locks.lines().find_map(|line| lock_holder(line, device, metadata.ino()))
     };
     // The kernel gives the list in pieces: where others lock and unlock meanwhile, a line may be
     // left out.
@@ -74,12 +78,17 @@ fn parse_numbers(text: &str) -> Option<(u32, u32)> {
 }
 
 /// The process of a line of `/proc/locks` such as
-/// `1: FLOCK  ADVISORY  WRITE 4242 fd:00:1316 0 EOF`, if it locks `inode`.
-fn lock_holder(line: &str, inode: &str) -> Option<u32> {
+/// `1: FLOCK  ADVISORY  WRITE 4242 fd:00:1316 0 EOF`, if it locks `inode`, of that device if one is given.
+fn lock_holder(line: &str, device: Option<(u32, u32)>, inode: u64) -> Option<u32> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let at = fields.iter().position(|&field| field == "FLOCK")?;
     let (process, file) = (fields.get(at + 3)?, fields.get(at + 4)?);
-    (file.rsplit(':').next()? == inode).then(|| process.parse().ok()).flatten()
+    let (place, number) = file.rsplit_once(':')?;
+    let (major, minor) = place.split_once(':')?;
+    let hexadecimal = |digits| u32::from_str_radix(digits, 16).ok();
+    let found = (hexadecimal(major)?, hexadecimal(minor)?);
+    let is_it = number.parse() == Ok(inode) && device.is_none_or(|device| device == found);
+    is_it.then(|| process.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -88,11 +97,30 @@ mod tests {
 
     #[test]
     fn a_line_of_proc_locks_names_the_process_of_the_inode() {
-        let line = "1: FLOCK  ADVISORY  WRITE 4242 fd:00:1316 0 EOF";
-        assert_eq!(lock_holder(line, "1316"), Some(4242));
-        assert_eq!(lock_holder(line, "131"), None);
-        assert_eq!(lock_holder("2: POSIX  ADVISORY  WRITE 1 fd:00:1316 0 EOF", "1316"), None);
-        assert_eq!(lock_holder("", "1"), None);
+        let line = "1: FLOCK  ADVISORY  WRITE 4242 fd:0a:1316 0 EOF";
+        assert_eq!(lock_holder(line, None, 1316), Some(4242));
+        assert_eq!(lock_holder(line, None, 131), None);
+        let other = "2: POSIX  ADVISORY  WRITE 1 fd:0a:1316 0 EOF";
+        assert_eq!(lock_holder(other, None, 1316), None);
+        assert_eq!(lock_holder("", None, 1), None);
+    }
+
+    #[test]
+    fn a_file_of_another_file_system_with_the_same_number_is_another_file() {
+        let line = "1: FLOCK  ADVISORY  WRITE 4242 fd:0a:1316 0 EOF";
+        assert_eq!(lock_holder(line, Some((0xfd, 10)), 1316), Some(4242));
+        assert_eq!(lock_holder(line, Some((0xfd, 11)), 1316), None);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_in_the_list_of_locks() {
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: the descriptor is open.
+        assert_eq!(
+            unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&file), libc::LOCK_EX) },
+            0
+        );
+        assert_eq!(of_lock(&file), "this very process");
     }
 
     #[test]
