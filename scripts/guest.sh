@@ -21,7 +21,7 @@ if ! has qemu-system-x86_64 && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ];
     rm -f "$log"
 fi
 if [ -z "${FOREBAY:-}" ]; then
-    cargo build -p forebay
+    cargo build --workspace --bin forebay
     export FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/debug/forebay"
 fi
 [ $# -gt 0 ] || set -- guest/disk guest/nbd

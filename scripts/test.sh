@@ -2,6 +2,9 @@
 # Everything a change has to pass. Each step runs even if one before it failed; the last line is
 # the count. A step is skipped, with its reason, when this machine lacks what it needs.
 #
+# The adversary computes for minutes, while most other steps behind it wait for devices, clients and
+# downloads: it runs beside them, at the lowest priority, and is reported last.
+#
 #   scripts/test.sh                  all steps
 #   scripts/test.sh fmt clippy       these steps
 #
@@ -9,7 +12,8 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup lock fmt clippy scripts ruff tidy tests examples doc oracles integration readme adversary python"
+STEPS="setup lock fmt clippy scripts ruff tidy tests adversary examples doc oracles integration readme python"
+BESIDE="adversary"
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
 SKIP=77
 
@@ -33,6 +37,17 @@ step_fmt() { cargo fmt --all --check; }
 
 step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 
+# With and without tests, dependencies have the same features (see tests/tidy/Cargo.toml).
+compiled_once() {
+    local with without
+    features() { cargo tree --workspace --prefix none -f '{p} {f}' -e "$1" | sed 's/ (\*)$//' | sort -u; }
+    with="$(features normal,build,dev)" without="$(features normal,build)" || return 1
+    if comm -13 <(printf '%s\n' "$with") <(printf '%s\n' "$without") | grep .; then
+        say "these have fewer features in a build without tests, and would be compiled twice"
+        return 1
+    fi
+}
+
 # The shell scripts themselves, and whether every mutant still applies to the source.
 step_scripts() {
     local file files status=0
@@ -45,6 +60,7 @@ step_scripts() {
     else
         say "skipped: shellcheck is missing"
     fi
+    compiled_once || status=1
     if python3 -c 'import tomllib' 2>/dev/null; then
         tests/mutants/run --check || status=1
     else
@@ -65,45 +81,57 @@ step_ruff() {
         && git ls-files -z "${files[@]}" | xargs -0 ruff format --check
 }
 
-step_tidy() { cargo test -p forebay-tidy; }
+# Of the whole workspace, as everything below: a crate that is built alone has dependencies with
+# fewer features, so that they and all above them would be compiled again.
+step_tidy() { cargo test --workspace --test tidy; }
 
 # Unit tests and integration tests in Rust; their binary comes from the same build.
 step_tests() {
-    cargo test --workspace --no-fail-fast --exclude forebay-tidy \
-        --lib --bins --tests -- --show-output
+    cargo test --workspace --no-fail-fast --lib --bins --tests -- --show-output
 }
+
+# The binary that the tests of the command ran.
+build_forebay() { cargo build --workspace --bin forebay; }
 
 # The examples in the documentation of public items.
 step_examples() { cargo test --workspace --no-fail-fast --doc; }
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
-# Scripts that drive the binary from outside; each may skip, and says why.
 # Answers beside those of naive programs that know nothing of the code.
 step_oracles() {
     python3 -c 'import tomllib' 2>/dev/null || skip "Python 3.11 or newer is missing"
-    cargo build -p forebay && FOREBAY="$built/debug/forebay" tests/oracles/run
+    build_forebay && FOREBAY="$built/debug/forebay" tests/oracles/run
 }
 
+# Scripts that drive the binary from outside; each may skip, and says why.
 step_integration() {
     [ -x tests/integration/run ] || skip "there are no scripts in tests/integration"
-    cargo build -p forebay || return 1
+    build_forebay || return 1
     FOREBAY="$built/debug/forebay" tests/integration/run | sed -u 's/^SKIP  /skipped: /'
 }
 
 # The tour of the README, as a user would paste it.
 step_readme() {
-    cargo build -p forebay && FOREBAY="$built/debug/forebay" scripts/test-readme.sh
+    build_forebay && FOREBAY="$built/debug/forebay" scripts/test-readme.sh
 }
 
 # The adversary beyond what its own tests do: bounded by operations, not by time.
 step_adversary() {
     [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
-    cargo run -p forebay-adversary -- ci || return 1
-    # A build of its own: no other may have the bugs.
-    cargo run -p forebay-adversary --features sabotage -- canaries || return 1
+    local place="$built/adversary" sabotage=(--workspace --features forebay-adversary/sabotage)
+    mkdir -p "$place"
+    # Two programs: the bugs are in one of them only. Both are built first, so that no step beside
+    # this one waits for cargo.
+    cargo build --workspace --bin forebay-adversary || return 1
+    cp "$built/debug/forebay-adversary" "$place/sound" || return 1
+    cargo build "${sabotage[@]}" --bin forebay-adversary || return 1
+    cp "$built/debug/forebay-adversary" "$place/sabotaged" || return 1
+    cargo test "${sabotage[@]}" --test tapes --no-run || return 1
+    "$place/sound" ci || return 1
+    "$place/sabotaged" canaries || return 1
     # Runs that once failed, with their bugs put back in.
-    cargo test -p forebay-adversary --features sabotage --test tapes
+    cargo test "${sabotage[@]}" --test tapes
 }
 
 step_python() {
@@ -126,32 +154,35 @@ digest() {
     [ "$passed" = 0 ] || say "    $passed tests passed"
 }
 
-list="${*:-$STEPS}"
-passed=0 failed=0 skipped=0 summary="" within=""
-started=$SECONDS
-for step in $list; do
-    if ! declare -F "step_$step" >/dev/null; then
-        say "there is no step '$step'; there are: $STEPS"
-        exit 2
-    fi
-    say ""
-    say "=== $step"
-    begin=$SECONDS
-    log="$logs/$step.log"
-    : >"$log"
-    # A step runs as a script of its own, so that a hanging one can be ended with all it started.
-    export -f say has missing skip "step_$step"
+# Starts a step as a script of its own, so that a hanging one can be ended with all it started.
+begin() {
+    local step=$1
+    began[$step]=$SECONDS
+    : >"$logs/$step.log"
+    export -f say has missing skip compiled_once build_forebay "step_$step"
     export SKIP
-    timeout -k 30 "$STEP_SECONDS_MAX" bash -uo pipefail -c "step_$step" </dev/null >"$log" 2>&1 &
-    runner=$!
-    tail --pid="$runner" -n +1 -F "$log" 2>/dev/null | filter | case "$step" in
+    timeout -k 30 "$STEP_SECONDS_MAX" "${@:2}" bash -uo pipefail -c "step_$step" \
+        </dev/null >"$logs/$step.log" 2>&1 &
+    runner[$step]=$!
+}
+
+# Shows a step's output while it runs.
+follow() {
+    local step=$1
+    tail --pid="${runner[$step]}" -n +1 -F "$logs/$step.log" 2>/dev/null | filter | case "$step" in
         tests | tidy | examples) grep --line-buffered -E '^(error|test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
         readme) grep --line-buffered -E '^\++ [a-z]' || true ;;
         *) cat ;;
     esac
-    wait "$runner"
+}
+
+# Waits for a step and says how it ended.
+finish() {
+    local step=$1 log=$logs/$1.log status took line
+    wait "${runner[$step]}"
     status=$?
-    took="$((SECONDS - begin)) s"
+    unset "runner[$step]"
+    took="$((SECONDS - began[$step])) s"
     case "$status" in
         0)
             passed=$((passed + 1))
@@ -177,6 +208,38 @@ for step in $list; do
     [ "$status" = "$SKIP" ] || within="$within$(grep -hE '^skipped: ' "$log")"$'\n'
     say "=== $line"
     summary="$summary$line"$'\n'
+}
+
+list="${*:-$STEPS}"
+passed=0 failed=0 skipped=0 summary="" within="" beside=""
+declare -A began runner
+# Whoever ends this script ends its steps, too.
+trap '[ ${#runner[@]} = 0 ] || kill "${runner[@]}" 2>/dev/null' EXIT
+trap 'exit 130' INT TERM
+started=$SECONDS
+for step in $list; do
+    if ! declare -F "step_$step" >/dev/null; then
+        say "there is no step '$step'; there are: $STEPS"
+        exit 2
+    fi
+    case " $BESIDE " in
+        *" $step "*)
+            begin "$step" nice -n 19
+            beside="$beside $step"
+            continue
+            ;;
+    esac
+    say ""
+    say "=== $step"
+    begin "$step"
+    follow "$step"
+    finish "$step"
+done
+for step in $beside; do
+    say ""
+    say "=== $step"
+    follow "$step"
+    finish "$step"
 done
 
 say ""
