@@ -17,7 +17,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// carried out over TCP and is an order that can be understood.
 pub fn fuzz_request(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|&byte| byte == b'\n');
-    let Some(Ok(target)) = lines.next().map(|target| Uri::try_from(target)) else { return false };
+    let Some(Ok(target)) = lines.next().map(Uri::try_from) else { return false };
     let mut headers = HeaderMap::new();
     for line in lines {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
