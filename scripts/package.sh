@@ -1,39 +1,52 @@
 #!/usr/bin/env bash
-# Builds a Debian package of a binary that is there: target/package/forebay_VERSION_ARCHITECTURE.deb.
-# FOREBAY=path of the binary; OUT=directory of the package.
+# Packs a binary that is there into target/package: a Debian package, forebay_VERSION_ARCHITECTURE.deb, and a
+# wheel of the Python package with the binary in it, forebay-VERSION-py3-none-PLATFORM.whl.
+#
+#   scripts/package.sh          both
+#   scripts/package.sh deb      one (or wheel)
+#
+# FOREBAY=path of the binary; OUT=directory of the packages; COMPRESS=how the Debian package is compressed (xz).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-lacking="$(missing dpkg-deb strip objdump gzip)"
-[ -z "$lacking" ] || { say "missing: $lacking, needed for the package"; exit 1; }
+need() {
+    local lacking
+    lacking="$(missing "$@")"
+    [ -z "$lacking" ] || { say "missing: $lacking, needed for the package"; exit 1; }
+}
 binary="${FOREBAY:-${CARGO_TARGET_DIR:-target}/release/forebay}"
 out="${OUT:-${CARGO_TARGET_DIR:-target}/package}"
-version="$("$binary" --version | cut -d' ' -f2)"
-architecture="$(dpkg --print-architecture)"
-tree="$(mktemp -d "${TMPDIR:-/tmp}/forebay-package.XXXXXX")"
-trap 'rm -rf "$tree"' EXIT
-chmod 755 "$tree"
+out="$(mkdir -p "$out" && realpath "$out")"
+binary="$(realpath "$binary")"
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-package.XXXXXX")"
+trap 'rm -rf "$scratch"' EXIT
 umask 022
+need strip objdump
 
-mkdir -p "$tree"/usr/{bin,lib/systemd/system,share/man/man1,share/doc/forebay/examples} "$tree/DEBIAN" "$out"
-strip -o "$tree/usr/bin/forebay" "$binary"
-"$binary" man --quiet "$tree/usr/share/man/man1"
-gzip -9n "$tree"/usr/share/man/man1/*
-complete() {
-    mkdir -p "$tree/usr/share/$2"
-    "$binary" completions "$1" >"$tree/usr/share/$2/$3"
-}
-complete bash bash-completion/completions forebay
-complete zsh zsh/vendor-completions _forebay
-complete fish fish/vendor_completions.d forebay.fish
-install -m 644 packaging/forebay.service "$tree/usr/lib/systemd/system/"
-install -m 644 packaging/forebay.toml "$tree/usr/share/doc/forebay/examples/"
-install -m 644 LICENSE "$tree/usr/share/doc/forebay/copyright"
-gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/forebay/changelog.gz"
+deb() {
+    need dpkg dpkg-deb gzip
+    local version architecture libc package tree="$scratch/deb"
+    version="$("$binary" --version | cut -d' ' -f2)"
+    architecture="$(dpkg --print-architecture)"
+    mkdir -p "$tree"/usr/{bin,lib/systemd/system,share/man/man1,share/doc/forebay/examples} "$tree/DEBIAN"
+    strip -o "$tree/usr/bin/forebay" "$binary"
+    "$binary" man --quiet "$tree/usr/share/man/man1"
+    gzip -9n "$tree"/usr/share/man/man1/*
+    complete() {
+        mkdir -p "$tree/usr/share/$2"
+        "$binary" completions "$1" >"$tree/usr/share/$2/$3"
+    }
+    complete bash bash-completion/completions forebay
+    complete zsh zsh/vendor-completions _forebay
+    complete fish fish/vendor_completions.d forebay.fish
+    install -m 644 packaging/forebay.service "$tree/usr/lib/systemd/system/"
+    install -m 644 packaging/forebay.toml "$tree/usr/share/doc/forebay/examples/"
+    install -m 644 LICENSE "$tree/usr/share/doc/forebay/copyright"
+    gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/forebay/changelog.gz"
 
-# The C library must be at least as new as the newest symbol that the binary wants of it.
-libc="$(objdump -T "$binary" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)"
-cat >"$tree/DEBIAN/control" <<END
+    # The C library must be at least as new as the newest symbol that the binary wants of it.
+    libc="$(objdump -T "$binary" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)"
+    cat >"$tree/DEBIAN/control" <<END
 Package: forebay
 Version: $version
 Architecture: $architecture
@@ -47,6 +60,29 @@ Description: block cache in memory and flash for slow disks
  Forebay measures a block workload, plans which cache tiers pay off for it,
  proves the plan by simulation and replay, and serves that cache over NBD.
 END
-package="$out/forebay_${version}_$architecture.deb"
-dpkg-deb --root-owner-group --build "$tree" "$package" >/dev/null
-say "$package"
+    package="$out/forebay_${version}_$architecture.deb"
+    dpkg-deb --root-owner-group -Z"${COMPRESS:-xz}" --build "$tree" "$package" >/dev/null
+    say "$package"
+}
+
+# (pip brings what builds the wheel; nothing that the package depends on is needed for that.)
+wheel() {
+    need python3
+    strip -o "$scratch/forebay" "$binary"
+    python3 -m venv "$scratch/venv"
+    FOREBAY_BINARY="$scratch/forebay" "$scratch/venv/bin/pip" wheel -q --disable-pip-version-check --no-deps \
+        -w "$scratch/wheel" ./python
+    local built
+    for built in "$scratch"/wheel/*.whl; do
+        mv "$built" "$out/"
+        say "$out/$(basename "$built")"
+    done
+}
+
+[ $# -gt 0 ] || set -- deb wheel
+for what; do
+    case "$what" in
+        deb | wheel) "$what" ;;
+        *) say "there is no package '$what': deb, wheel"; exit 2 ;;
+    esac
+done

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Tests the Python package with the binary of the Rust tests: docstrings, tests and the tour of the
-# documentation, in a virtual environment of their own.
+# Tests the Python package as users get it, a wheel with the command in it: docstrings, tests and the
+# tour of the documentation, in a virtual environment of their own. The command is that of the Rust tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build -p forebay
+cargo build --workspace --bin forebay
+rm -rf target/wheel
+FOREBAY="$target/debug/forebay" OUT=target/wheel scripts/package.sh wheel
+wheel="$(realpath target/wheel/*.whl)"
 python3 -m venv target/python
-target/python/bin/pip install -q --disable-pip-version-check ./python[test]
-FOREBAY=$(realpath "$target/debug/forebay") target/python/bin/python -m pytest -q python
-# The command is installed where the package is, and the binary finds it on the PATH.
+target/python/bin/pip install -q --disable-pip-version-check "${wheel}[test]"
+# (Also if this version was installed before.)
+target/python/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps "$wheel"
+# Nothing else may be found in its place.
+unset FOREBAY
+target/python/bin/python -m pytest -q python
+[ "$(target/python/bin/forebay --version)" = "$("$target/debug/forebay" --version)" ]
 for command in representatives study fleet advise; do
-    PATH="$PWD/target/python/bin:$PATH" "$target/debug/forebay" "$command" --help >/dev/null
+    PATH="$PWD/target/python/bin:$PATH" forebay "$command" --help >/dev/null
 done

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,13 +47,15 @@ class Result:
 
 
 def binary() -> str:
-    """The command: what ``FOREBAY`` names, or ``forebay`` on the PATH.
+    """The command: what ``FOREBAY`` names, else what the package's wheel has, else ``forebay`` on the PATH.
 
     Raises:
         ForebayError: There is none.
     """
     named = os.environ.get("FOREBAY")
-    found = shutil.which(named or "forebay")
+    scripts = sysconfig.get_path("scripts")
+    path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+    found = shutil.which(named) if named else shutil.which("forebay", path=path)
     if found is None:
         what = f"FOREBAY names {named}, which" if named else "forebay"
         message = f"{what} cannot be run: install it, or set FOREBAY to its path"

@@ -2,7 +2,7 @@
 # pages and completions are there.
 . "$(dirname "$0")/lib.sh"
 need dpkg-deb dpkg strip objdump gzip qemu-io
-FOREBAY=$FOREBAY OUT=$WORK/out "$ROOT/scripts/package.sh" || fail "no package"
+COMPRESS=none FOREBAY=$FOREBAY OUT=$WORK/out "$ROOT/scripts/package.sh" deb || fail "no package"
 package=$(echo out/*.deb)
 dpkg-deb --info "$package" >info
 grep -q '^ Package: forebay$' info || fail "the control file: $(cat info)"
@@ -17,9 +17,21 @@ bash -n root/usr/share/bash-completion/completions/forebay
 gzip -dc root/usr/share/man/man1/forebay-serve.1.gz | grep -q '^\.TH' || fail "no manual page"
 [ "$(root/usr/bin/forebay --version)" = "$("$FOREBAY" --version)" ] || fail "another version"
 [ "$(stat -c %s root/usr/bin/forebay)" -lt "$(stat -c %s "$FOREBAY")" ] || fail "it is not stripped"
+# Every command has its page.
+for command in $(root/usr/bin/forebay help | sed -n '/^Commands:/,/^$/s/^  \([a-z]\+\) .*/\1/p'); do
+    [ "$command" = help ] || [ -s "root/usr/share/man/man1/forebay-$command.1.gz" ] || fail "no page of $command"
+done
+[ -n "${command-}" ] || fail "no commands: $(root/usr/bin/forebay help)"
 # The unit starts what the package has.
 started=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' root/usr/lib/systemd/system/forebay.service)
 [ -x "root$started" ] || fail "the unit starts $started"
+if command -v systemd-analyze >/dev/null; then
+    mkdir units
+    sed "s|/usr/bin/forebay|$WORK/root&|" root/usr/lib/systemd/system/forebay.service >units/forebay.service
+    systemd-analyze verify --man=no units/forebay.service >verify 2>&1 || fail "the unit: $(cat verify)"
+    # (What it does not understand it passes over.)
+    [ ! -s verify ] || fail "the unit: $(cat verify)"
+fi
 sed "s|/var/lib/forebay|$WORK|; s|/run/forebay|$WORK|" root/usr/share/doc/forebay/examples/forebay.toml >forebay.toml
 FOREBAY=$WORK/root/usr/bin/forebay
 start || fail "the start: $(cat server.log)"
