@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants demo bench papers traces doc msrv package clean
+.PHONY: help setup build test oracles guest mutants corpora coverage demo bench papers traces doc msrv package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,13 +18,19 @@ test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
 	@scripts/test.sh $(STEPS)
 
 oracles: ## compare answers with naive programs on large random cases (minutes); ARGS="plan --seed 7" for one
-	cargo build -p forebay && tests/oracles/run --large $(ARGS)
+	cargo build --workspace --bin forebay && tests/oracles/run --large $(ARGS)
 
 guest: ## a virtual machine on exports, while the server is killed: 3 minutes; needs Debian packages
 	@scripts/guest.sh
 
 mutants: ## small mistakes put into a copy, each of which must be found: hours; ARGS="--only NAME"
 	@tests/mutants/run $(ARGS)
+
+corpora: ## write the inputs from which fuzzers start, fuzz/corpus, again
+	cargo run -p forebay-fuzz
+
+coverage: ## which lines the tests run, into target/coverage: builds everything again; ARGS="-p forebay-nbd" for one crate
+	@scripts/coverage.sh $(ARGS)
 
 demo: ## the main job on a real application, ends with a report; TRACE=file for a trace of yours
 	@scripts/demo.sh
@@ -44,7 +50,7 @@ doc: ## the API documentation, its links checked
 msrv: ## check the build with the oldest Rust that is supported; rustup installs it
 	@scripts/msrv.sh
 
-package: ## a Debian package of the release binary, in target/package
+package: ## a Debian package and a wheel of the release binary, in target/package
 	cargo build --release -p forebay && scripts/package.sh
 
 clean: ## remove what was built

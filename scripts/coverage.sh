@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Which lines of the Rust code its tests run: a table by file, and pages with the code in target/coverage/html.
+#
+#   scripts/coverage.sh                 the whole workspace
+#   scripts/coverage.sh -p forebay-nbd  one crate, or what else `cargo test` understands
+#
+# It takes as long as a first build and the step `tests` of `make test`. What the scripts in tests/integration run
+# of the binary does not count.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+VERSION=0.9.1
+
+if ! cargo llvm-cov --version >/dev/null 2>&1; then
+    say "installing: cargo-llvm-cov $VERSION, for this user"
+    cargo install --locked cargo-llvm-cov@"$VERSION"
+fi
+! has rustup || rustup component add llvm-tools
+[ $# -gt 0 ] || set -- --workspace --exclude forebay-tidy
+cargo llvm-cov clean --profraw-only
+# A target directory of its own: nothing is shared with a build without counters.
+cargo llvm-cov --no-report --lib --bins --tests "$@"
+cargo llvm-cov report --html --output-dir "${CARGO_TARGET_DIR:-target}/coverage"
+cargo llvm-cov report | tee "${CARGO_TARGET_DIR:-target}/coverage/table.txt"
+say "pages: ${CARGO_TARGET_DIR:-target}/coverage/html/index.html"
