@@ -7,6 +7,9 @@ import pytest
 
 from forebay._run import binary
 
+# It runs where the package is built.
+collect_ignore = ["hatch_build.py"]
+
 
 @pytest.fixture(scope="session")
 def synthetic(tmp_path_factory):

@@ -59,7 +59,7 @@ TOML
         fill_flash 0xa7 32M
         of vm2 "write -P 0xc2 0 16M"
         stop
-        grep -q 'go on without it' server.log || fail "nobody was told: $(cat server.log)"
+        said 'go on without it'
         # The stores have everything.
         qemu-io -f raw -r -c 'read -P 0xc2 1M 16M' vm2.img >io.out 2>&1 || fail "$(cat io.out)"
         ! grep -qi 'verification failed' io.out || fail "$(cat io.out)"

@@ -15,7 +15,7 @@ timeout 500 python3 "$HERE/hostile.py" nbd.sock "$SERVER" "$clients" $(((64 + 8 
 status >status.json
 grep -q '"stall_timeout": [1-9]' status.json || fail "nobody was closed for holding memory"
 grep -q '"handshake_timeout": [1-9]' status.json || fail "nobody was closed for a half handshake"
-grep -q 'closed [0-9]* NBD connections: .*stall_timeout' server.log || fail "the log says nothing"
+said 'closed [0-9]* NBD connections: .*stall_timeout'
 stop
 # As many as may be, and one more.
 printf 'connections = 8\n' >>forebay.toml
@@ -78,4 +78,4 @@ else:
 PYTHON
 python3 many.py || fail "$(status)"
 stop
-grep -q 'refused .* serve.connections' server.log || fail "the log does not say who was refused"
+said 'refused .* serve.connections'

@@ -112,6 +112,15 @@ of() {
     esac
 }
 
+# said WORDS: waits until the server has said that; messages may come a little later than what they are about.
+said() {
+    for _ in $(seq 100); do
+        grep -qiE -- "$1" server.log && return 0
+        sleep 0.1
+    done
+    fail "the server did not say \"$1\": $(cat server.log)"
+}
+
 # which KEY: the names of the volumes of which the status says that.
 which() {
     status | python3 -c '

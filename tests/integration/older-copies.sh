@@ -11,7 +11,7 @@ has() { io "read -P $1 0 20M" "read -P $1 64M 20M"; }
 stamped() { sleep 1; }
 # copy FILE NAME: as a snapshot of the device at this moment.
 copy() { cp --sparse=always "$1" "$2"; }
-older() { grep -q "vm1.*older copy of itself" server.log || fail "nothing was said: $(cat server.log)"; }
+older() { said "vm1.*older copy of itself"; }
 refuses() {
     refused 1 'vm1: .*older copy of itself.*Bring the newer one back' \
         timeout 60 "$FOREBAY" serve --config forebay.toml

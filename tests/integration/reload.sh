@@ -3,14 +3,6 @@
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 
-# said WORDS: waits until the log has them.
-said() {
-    for _ in $(seq 100); do
-        grep -q -- "$1" server.log && return 0
-        sleep 0.1
-    done
-    fail "the log does not say \"$1\": $(cat server.log)"
-}
 # reload: the file is read again, and the log is a new one.
 reload() { : >server.log; kill -HUP "$SERVER"; }
 

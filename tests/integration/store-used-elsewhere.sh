@@ -39,7 +39,7 @@ for policy in write-back write-through; do
     sed -i "s/^write_policy.*/write_policy = \"$policy\"/" forebay.toml
     mounted_store use
     start
-    grep -q "used without Forebay" server.log || fail "$policy: nothing was said"
+    said "used without Forebay"
     served
     same "after a stop, $policy"
     fsck.ext4 -fn image >fsck.out 2>&1 || fail "$policy: $(cat fsck.out)"
