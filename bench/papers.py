@@ -118,6 +118,43 @@ def promotion():
         row(one["trace"], *shares)
 
 
+def levels():
+    table = rows("etica-levels")
+    latency, wrote = (
+        table.pivot(on="cache.relation", index=["trace", "flash.size"], values=name)
+        for name in ("latency_us.all.mean", "tier2_bytes_written")
+    )
+    names = ["eci", "etica-npe", "exclusive", "inclusive"]
+    heads("requests, flash", *names)
+    for one, flash in zip(latency.to_dicts(), wrote.to_dicts(), strict=True):
+        shares = (
+            f"{one[n] / one['eci']:.2f}, {flash[n] / flash['eci']:.0%}" for n in names
+        )
+        trace = Path(one["trace"]).name.split(".par")[0]
+        row(f"{trace}; {one['flash.size']}", *shares)
+
+
+def pages():
+    table = rows("hazan-two-tiers")
+    hits, latency, wrote = (
+        table.pivot(
+            on="cache.relation", index=["trace", "options.backing_device"], values=name
+        )
+        for name in ("hit_ratio", "latency_us.all.mean", "tier2_bytes_written")
+    )
+    names = ["layered", "dual", "exclusive"]
+    heads("requests, store", *names)
+    every = zip(hits.to_dicts(), latency.to_dicts(), wrote.to_dicts(), strict=True)
+    for hit, one, flash in every:
+        cells = (
+            f"{hit[n]:.1%}, {one[n] / one['layered']:.2f}, "
+            f"{flash[n] / flash['layered']:.0%}"
+            for n in names
+        )
+        trace = Path(one["trace"]).name.split(".par")[0]
+        row(f"{trace}; {one['options.backing_device']}", *cells)
+
+
 def policies():
     table = rows("policies")
     own = table.filter(pl.col("cache.dram") == "10%")
@@ -130,7 +167,7 @@ def policies():
 
 
 def tables():
-    for table in (classes, cydonia, tiers, lines, promotion, policies):
+    for table in (classes, cydonia, tiers, lines, promotion, levels, pages, policies):
         table()
 
 

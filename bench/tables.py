@@ -125,10 +125,10 @@ def admission(*traces):
     for trace in traces:
         footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
         dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
-        for way, (policy, volatile, written) in ways.items():
+        for way, (policy, volatile, extra) in ways.items():
             cells = []
             for lines in ADMISSION.values():
-                given = {"volatile": volatile, "admission": lines + written}
+                given = {"volatile": volatile, "admission": lines + extra}
                 answer = simulate(trace, dram, policy, flash, **given)
                 written = answer["tier2_bytes_written"] / MIB
                 cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
