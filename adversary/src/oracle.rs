@@ -227,13 +227,19 @@ impl Oracle {
 
     /// A FUA write of these sectors is about to be issued.
     pub fn durable_issued(&mut self, first: u64, count: u64) -> FlushTicket {
-        let before = self.candidates(first, count);
+        let before = self.before_flush(first, count);
         FlushTicket { first, issued: self.tick(), before }
     }
 
-    fn candidates(&self, first: u64, count: u64) -> Lists<WriteId> {
+    /// What a flush that is issued now may leave on the disk. It covers writes that have been answered: where one under
+    /// way has been read already, what it replaces may come back.
+    fn before_flush(&self, first: u64, count: u64) -> Lists<WriteId> {
         let sectors = &self.sectors[first as usize..(first + count) as usize];
-        Lists::of(sectors, |s| s.iter().filter(|v| v.candidate).map(|v| v.id))
+        Lists::of(sectors, |s| {
+            let under_way = s.iter().any(|v| v.candidate && v.ended == u64::MAX);
+            let stays = move |v: &&Version| v.candidate || v.unkilled && under_way;
+            s.iter().filter(stays).map(|v| v.id)
+        })
     }
 
     /// A flush completed.
@@ -471,6 +477,30 @@ mod tests {
         assert!(read(&mut o, Value::Write(1)).is_ok());
         o.power_cut(false);
         assert!(read(&mut o, Value::Write(2)).is_err(), "it came back after a second cut");
+    }
+
+    #[test]
+    fn a_flush_does_not_cover_a_write_that_was_read_while_it_was_under_way() {
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        o.write_ended(1, 0, 1, true);
+        let flush = o.flush_issued();
+        o.flush_done(&flush);
+        o.write_issued(2, 0, 1, false);
+        read(&mut o, Value::Write(2)).unwrap();
+        let flush = o.flush_issued();
+        o.flush_done(&flush);
+        o.power_cut(false);
+        assert_eq!(o.admissible(0), [Value::Write(1), Value::Write(2)]);
+        // One that was answered is covered.
+        let mut o = Oracle::new(0, 1);
+        o.write_issued(1, 0, 1, false);
+        read(&mut o, Value::Write(1)).unwrap();
+        o.write_ended(1, 0, 1, true);
+        let flush = o.flush_issued();
+        o.flush_done(&flush);
+        o.power_cut(false);
+        assert_eq!(o.admissible(0), [Value::Write(1)]);
     }
 
     #[test]

@@ -346,6 +346,7 @@ fn relation(
     if config.relation.has_lines() {
         let extent = config.extent_shift - config.block_size.shift();
         flash.line_blocks = 1 << c.choose(4).min(extent.into());
+        flash.admission = AdmissionParameters::default();
     }
 }
 

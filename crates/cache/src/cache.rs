@@ -50,9 +50,10 @@ use forebay_effect::{
     Token,
 };
 use forebay_flash::{BlockKey, Log, Options, RecoveryReport, Start};
+use forebay_replacement::AdmissionKind;
 
 use crate::cleaner::Cleaner;
-use crate::config::{CacheConfig, VolumeConfig};
+use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
 use crate::control::Switch;
 use crate::destage::Destage;
 use crate::front::{Front, INTERNAL};
@@ -152,7 +153,7 @@ impl Cache {
     /// # Panics
     /// If the configuration is impossible (no DRAM block, spare or bounce slot for a shard, no
     /// shard or more than 64, requests that cannot take a step, a relation of the tiers that does not go with
-    /// the write policy).
+    /// the write policy or the admission policy).
     pub fn new(config: CacheConfig) -> Self {
         assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
         let steps = 1..=config.request_blocks_max;
@@ -165,6 +166,9 @@ impl Cache {
         assert!(fits.is_ok(), "{}: {fits:?}", config.relation);
         let alone = config.relation == Relation::Exclusive;
         assert!(alone || config.flash.is_some(), "{} needs flash", config.relation);
+        let always = |f: &FlashConfig| f.admission.kind() == AdmissionKind::Always;
+        let whole = !config.relation.has_lines() || config.flash.as_ref().is_some_and(always);
+        assert!(whole, "a line enters flash as a whole");
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
         let log = config.flash.as_ref().map(|f| {
             let mut options = Options { slots: config.frames(), ..Options::default() };

@@ -110,11 +110,16 @@ impl Cache {
         if to.0.write_back || !dirty {
             return;
         }
-        self.adopt(WritePolicy::WRITE_BACK, to.1);
+        // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
+        let fits = self.config.relation.check(WritePolicy::WRITE_BACK, to.1).is_ok();
+        let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
+        self.adopt(WritePolicy::WRITE_BACK, acknowledge);
         self.switch = Some(Switch { to, stage: Stage::Holding, at_start: true, again: 0 });
     }
 
     fn adopt(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        let fits = self.config.relation.check(policy, acknowledge);
+        assert!(fits.is_ok(), "{}: {fits:?}", self.config.relation);
         (self.config.write_policy, self.config.acknowledge) = (policy, acknowledge);
         for shard in &mut self.shards {
             shard.set_policy(policy, acknowledge);

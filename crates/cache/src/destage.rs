@@ -11,6 +11,7 @@ use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
 use crate::notice::Notice;
 use crate::pump::FAILURES_MAX;
+use crate::shard::Shard;
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +125,7 @@ impl Cache {
     pub fn stop(&mut self, destage: bool) {
         if matches!(self.state, State::Ready | State::New) {
             self.state = State::Draining;
+            self.shards.iter_mut().for_each(Shard::stop_lines);
             (self.stop_destages, self.hurry) = (destage, true);
             self.cut_destage();
             self.consider_giving_up();
@@ -244,7 +246,11 @@ impl Cache {
 
     fn push_stop_state(&mut self) -> bool {
         match self.state {
-            State::Draining if self.front.requests.in_use() == 0 && self.destaging.is_none() => {
+            State::Draining
+                if self.front.requests.in_use() == 0
+                    && self.destaging.is_none()
+                    && !self.shards.iter().any(Shard::is_fetching_lines) =>
+            {
                 self.state = State::Flushing;
                 self.cleaner.forgive();
                 self.forgive_stores();

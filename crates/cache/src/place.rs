@@ -1,8 +1,7 @@
 //! Where blocks go: one function without state, [`place`], and its table.
 //!
 //! The shard asks it at four moments (a read that finds nothing, a read that flash answers, a write, a
-//! clean block's leaving memory) and does what it says; which relation the tiers have to each other is
-//! asked nowhere else. `docs/policies.md` has the table for users.
+//! clean block's leaving memory) and does what it says. `docs/policies.md` has the table for users.
 
 use core::fmt;
 
@@ -105,7 +104,7 @@ pub(crate) fn place(
 
 /// Where the block of a request goes that goes past the cache: nowhere that it was not before. (A write goes to
 /// the backing store; if the cache has to have it after all, it is written as any other.)
-pub(crate) fn past(moment: Moment) -> Placement {
+pub(crate) fn place_bypassed(moment: Moment) -> Placement {
     let memory = match moment {
         Moment::ReadFlash => InMemory::Transit,
         Moment::ReadMiss | Moment::Write | Moment::CleanLeaves => InMemory::Bypass,

@@ -74,10 +74,10 @@ pub struct CacheStats {
     pub written_around: u64,
     /// Clean blocks that entered flash when they were read, not when they left memory.
     pub entered_when_read: u64,
-    /// Blocks that were fetched with the others of their line, and those that were not for lack of a frame.
+    /// Blocks that were fetched with the others of their line.
     pub line_blocks: u64,
-    /// See `line_blocks`.
-    pub line_blocks_short: u64,
+    /// Lines that were not fetched to their end for lack of a frame.
+    pub lines_short: u64,
     /// Writes that left memory as soon as flash had them.
     pub written_in_transit: u64,
     /// Reads and writes of blocks that went past the cache: parts of sequential streams, and writes while too much

@@ -1,7 +1,11 @@
 //! Sequential streams of a volume: requests that go on where earlier ones ended.
 
-/// Streams of a volume that are remembered; the one that went on least lately gives way.
+/// Streams of a volume that are remembered. Requests that no other has gone on with give way first, then the stream
+/// that went on least lately.
 const STREAMS: usize = 32;
+
+/// A stream that has gone on counts as over after so many requests of others.
+const OTHERS_MAX: u64 = 1 << 12;
 
 /// So far from its end a request may begin and still go on with a stream: clients have several requests under way,
 /// which come in any order.
@@ -15,6 +19,8 @@ struct Stream {
     writes: bool,
     /// When it last went on; 0 if there is none.
     last: u64,
+    /// Whether it has ever gone on.
+    lives: bool,
 }
 
 /// See the module.
@@ -41,15 +47,17 @@ impl Streams {
             let before = stream.bytes.min(stream.end - stream.start);
             stream.end = stream.end.max(end);
             stream.bytes += length;
-            stream.last = self.requests;
+            (stream.last, stream.lives) = (self.requests, true);
             if stream.end - stream.start > 2 * stream.bytes + WINDOW {
                 (stream.start, stream.end, stream.bytes) = (offset, end, length);
             }
             return before;
         }
-        let oldest = self.streams.iter_mut().min_by_key(|s| s.last).expect("there are some");
-        let new = Stream { start: offset, end, bytes: length, writes, last: self.requests };
-        *oldest = new;
+        let now = self.requests;
+        let lives = |s: &Stream| s.lives && now - s.last <= OTHERS_MAX;
+        let next = self.streams.iter_mut().min_by_key(|s| (lives(s), s.last));
+        *next.expect("there are some") =
+            Stream { start: offset, end, bytes: length, writes, last: now, lives: false };
         0
     }
 }
@@ -114,12 +122,28 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_that_went_on_least_lately_is_forgotten() {
+    fn scattered_requests_do_not_end_a_stream() {
+        let mut streams = Streams::default();
+        for n in 0..10 {
+            assert_eq!(streams.go_on(false, n * KIB_64, KIB_64), n * KIB_64);
+            // (The stream is young at first, and lives when its second request has come.)
+            let others = if n == 0 { STREAMS as u64 - 1 } else { 500 };
+            (1..=others).for_each(|i| _ = streams.go_on(false, (n * 500 + i) << 30, 4096));
+        }
+        // After many more it is over.
+        (1..OTHERS_MAX + 100).for_each(|i| _ = streams.go_on(false, (i + 9000) << 30, 4096));
+        assert_eq!(streams.go_on(false, 10 * KIB_64, KIB_64), 0);
+    }
+
+    #[test]
+    fn of_streams_that_live_the_one_that_went_on_least_lately_gives_way() {
         let mut streams = Streams::default();
         for n in 0..=STREAMS as u64 {
-            streams.go_on(false, n << 30, KIB_64);
+            for k in 0..2 {
+                streams.go_on(false, (n << 30) + k * KIB_64, KIB_64);
+            }
         }
-        assert_eq!(streams.go_on(false, KIB_64, KIB_64), 0, "the first");
-        assert_eq!(streams.go_on(false, (2 << 30) + KIB_64, KIB_64), KIB_64);
+        assert_eq!(streams.go_on(false, (3 << 30) + 2 * KIB_64, KIB_64), 2 * KIB_64);
+        assert_eq!(streams.go_on(false, 2 * KIB_64, KIB_64), 0, "the first");
     }
 }

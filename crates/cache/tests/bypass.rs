@@ -167,3 +167,21 @@ fn a_volume_may_be_left_out() {
     }
     assert_eq!(cache.stats().bypassed_reads, 0);
 }
+
+#[test]
+fn a_bypassed_read_of_a_block_that_flash_has_in_part_leaves_memory_as_it_was() {
+    let mut d = with(BACK_FLASH, streams());
+    // Half of block 102 is on flash, and not in memory.
+    let id = d.request(Op::Write, Flags::NONE, 102 * BLOCK, BLOCK / 2);
+    d.settle();
+    assert_eq!(d.reply_to(id), Some(Ok(())));
+    [200, 300, 400, 500].into_iter().for_each(|block| read(&mut d, block));
+    (100..102).for_each(|block| read(&mut d, block));
+    let before = d.cache.resident_blocks();
+    let appended = d.cache.log_stats().expect("a log").entries;
+    read(&mut d, 102);
+    assert_eq!(d.cache.resident_blocks(), before);
+    assert_eq!(d.cache.log_stats().expect("a log").entries, appended, "nothing is written for it");
+    read(&mut d, 103);
+    assert_eq!(stats(&d).bypassed_reads, 1, "103: of 102 the cache had a part");
+}

@@ -9,7 +9,9 @@ mod driver;
 
 use driver::*;
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, CacheStats, Relation, WritePolicy};
+use forebay_cache::{
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, Relation, WritePolicy,
+};
 use forebay_effect::IoError;
 
 const THROUGH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_THROUGH, Acknowledge::Dram);
@@ -152,7 +154,7 @@ fn dual_fetches_the_line_of_a_miss_for_flash_and_the_block_for_memory() {
         read(&mut d, block);
     }
     assert_eq!(hits(&d), (0, 6));
-    assert_eq!((stats(&d).line_blocks, stats(&d).line_blocks_short), (6, 0));
+    assert_eq!((stats(&d).line_blocks, stats(&d).lines_short), (6, 0));
 }
 
 #[test]
@@ -222,6 +224,40 @@ fn lines_leave_frames_to_others() {
     let mut d = Driver::with_so_many_volumes(config, 64 * BLOCK, 1);
     d.read(3);
     // Nine frames are free then, of which four stay so.
-    assert_eq!((stats(&d).line_blocks, stats(&d).line_blocks_short), (5, 10));
+    assert_eq!((stats(&d).line_blocks, stats(&d).lines_short), (5, 1));
     d.settle();
+}
+
+#[test]
+fn what_only_passes_memory_is_counted_for_admission() {
+    let mut nhit = AdmissionParameters::new(AdmissionKind::Nhit);
+    nhit.set("hits", 2).unwrap();
+    // Reads under eci; writes under both.
+    for (relation, op) in
+        [(Relation::Eci, Op::Read), (Relation::Eci, Op::Write), (Relation::EticaNpe, Op::Write)]
+    {
+        let mut config = with_flash(BACK_FLASH.0, BACK_FLASH.1);
+        config.flash.as_mut().expect("there is flash").admission = nhit;
+        let config = CacheConfig { relation, spare_frames: 16, bounce_frames: 16, ..config };
+        let mut d = Driver::with_so_many_volumes(config, 64 * BLOCK, 1);
+        (0..6).for_each(|block| done(&mut d, op, block));
+        flush(&mut d);
+        assert_eq!(flash_writes(&d), 0, "{relation} {op:?}: once");
+        (0..6).for_each(|block| done(&mut d, op, block));
+        flush(&mut d);
+        assert_eq!(flash_writes(&d), 6, "{relation} {op:?}: twice");
+        assert_eq!(d.cache.resident_blocks(), 0, "{relation} {op:?}");
+    }
+}
+
+#[test]
+fn a_stop_waits_for_lines_and_is_clean() {
+    let mut d = with(Relation::Dual, THROUGH, 4);
+    let id = d.read(5);
+    d.complete_first(is_read, Ok(()));
+    assert_eq!(d.reply_to(id), Some(Ok(())), "the line is on its way");
+    d.cache.stop(true);
+    d.poll();
+    d.settle();
+    assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));
 }

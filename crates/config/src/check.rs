@@ -303,6 +303,9 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(dirty, "bypass.dirty", "must be a block or more; leave it out for none");
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "is for write policies that keep dirty data");
+    let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
+    let whole = "must be always under the relations layered and dual: a line enters as a whole";
+    problems.unless(admits_all || !lines, "admission.policy", whole);
     let alone = config.cache.relation == Relation::Exclusive;
     let needs = "is about memory and flash: there is no [flash] section";
     problems.unless(alone || flash, "cache.relation", needs);

@@ -242,6 +242,11 @@ impl Activity {
         !self.waiting.is_empty() || self.free.len() < self.spare
     }
 
+    /// Whether the extent of a block is in the table, or has a place there.
+    pub fn has_place(&self, key: BlockKey) -> bool {
+        self.contains(key) || self.waiting.is_empty() && !self.free.is_empty()
+    }
+
     /// A mark that cannot be granted yet.
     pub fn wait(&mut self, key: BlockKey, ticket: u64) {
         match self.find(key) {

@@ -302,6 +302,11 @@ impl Log {
         self.pump();
     }
 
+    /// Whether such a mark waits for flash only, and not until the store of another extent is synced.
+    pub fn has_mark(&self, key: BlockKey) -> bool {
+        self.activity.has_place(key)
+    }
+
     /// The direct write granted by `Active` has ended, well or not. The block's record on flash
     /// counts as stale, unless one is appended after this call.
     ///

@@ -130,14 +130,14 @@ fn and_under_each_relation_of_the_tiers() {
     let requests = random_trace(17, 3000, 2000);
     for (flash, line) in LAYOUTS.into_iter().filter(|(flash, _)| flash.is_some()) {
         for write_policy in WRITE_POLICIES {
-            for relation in Relation::ALL {
+            // (How much of a line is fetched depends on the frames that are free, and so on what is under way.)
+            for relation in Relation::ALL.into_iter().filter(|r| !r.has_lines()) {
                 let mut scenario = scenario_with(300, flash, write_policy, line);
                 let cache = &mut scenario.cache;
                 if relation.check(cache.write_policy, cache.acknowledge).is_err() {
                     continue;
                 }
                 cache.relation = relation;
-                cache.flash.as_mut().expect("a layout with flash").line_blocks = 8;
                 let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
                     .map(|pacing| counted(&scenario, &requests, pacing));
                 let lines: Vec<_> =

@@ -30,7 +30,11 @@ impl Shard {
             volume.stats.backing_errors += u64::from(result.is_err());
         }
         match kind {
-            Kind::Fetch | Kind::FetchLine => self.fetched(context, t, result),
+            Kind::Fetch => self.fetched(context, t, result),
+            Kind::FetchLine => {
+                self.tiers.lines.ended();
+                self.fetched(context, t, result);
+            }
             Kind::FlashRead { position }
             | Kind::DestageRead { position }
             | Kind::CarryRead { position } => match result {

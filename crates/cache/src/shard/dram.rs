@@ -3,8 +3,8 @@
 //!
 //! A block is gone by this accounting as soon as the policy names it as a victim; its frame stays
 //! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). Of each client's access to a
-//! block the policy is told once, by the insertion of what the access brings in or as an access to what
-//! it finds.
+//! block that is or comes in memory the policy is told once, by the insertion of what the access brings in or as an
+//! access to what it finds. Of blocks that only pass it is not told.
 
 use core::mem;
 
@@ -226,11 +226,22 @@ impl Dram {
         }
     }
 
-    /// The frame is used on the way to a client, or to flash. `known`: flash has the block.
-    pub fn pass(&mut self, frame: u32, key: BlockKey, known: bool) {
+    /// The frame is used on the way to a client, or to flash, for a piece or ahead of any. `known`: flash has the
+    /// block.
+    pub fn pass(&mut self, frame: u32, key: BlockKey, piece: Option<&mut Piece>, known: bool) {
         self.set_passing(frame, true);
         if let Some(admission) = &mut self.admission {
-            admission.enter(frame, key.0, known, false);
+            let access = piece.is_some_and(|piece| !mem::replace(&mut piece.told, true));
+            admission.enter(frame, key.0, known, access);
+        }
+    }
+
+    /// A client writes a block past flash, which does not have it; it does not stay in memory.
+    pub fn write_past(&mut self, frame: Option<u32>, key: BlockKey) {
+        match (&mut self.admission, frame) {
+            (Some(admission), Some(frame)) => admission.on_access(frame, key.0),
+            (Some(admission), None) => admission.go_past(key.0),
+            (None, _) => {}
         }
     }
 

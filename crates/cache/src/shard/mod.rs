@@ -128,6 +128,16 @@ impl Shard {
         self.tiers.dram.set_capacity(own);
     }
 
+    /// No more lines are fetched ahead.
+    pub fn stop_lines(&mut self) {
+        self.tiers.lines.stop();
+    }
+
+    /// Whether lines are being fetched.
+    pub fn is_fetching_lines(&self) -> bool {
+        self.tiers.lines.is_fetching()
+    }
+
     /// Blocks that memory holds by the accounting of its replacement policy.
     pub fn resident(&self) -> u32 {
         self.tiers.dram.len()

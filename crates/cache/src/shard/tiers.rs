@@ -26,7 +26,7 @@ use crate::config::{CacheConfig, Written};
 use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
 use crate::flash_replacement::FlashReplacement;
 use crate::frames::{Frame, Frames};
-use crate::place::{InMemory, Moment, OnFlash, Placement, Relation, past, place};
+use crate::place::{InMemory, Moment, OnFlash, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::waiters::Piece;
 
@@ -67,7 +67,7 @@ pub(super) struct Tiers {
     partial: Partial,
     relation: Relation,
     written: Written,
-    lines: Lines,
+    pub lines: Lines,
     /// Something became free since those that wait for room were last tried.
     pub room: bool,
     /// Failed destages in a row, without a flash tier.
@@ -164,7 +164,7 @@ impl Tiers {
     /// Where the block of a piece goes.
     fn place_for(&self, context: &ShardContext<'_>, piece: &Piece, moment: Moment) -> Placement {
         match context.front.requests[piece.request].bypass {
-            true => past(moment),
+            true => place_bypassed(moment),
             false => self.place(moment),
         }
     }
@@ -200,9 +200,9 @@ impl Tiers {
         piece: &mut Piece,
         moment: Moment,
     ) -> bool {
-        let transit = [self.place(moment), self.place_for(context, piece, moment)]
-            .iter()
-            .any(|at| at.memory == InMemory::Transit);
+        // (What a bypassed read needs a frame for, it needs it for that only.)
+        let bypassed = moment != Moment::Write && context.front.requests[piece.request].bypass;
+        let transit = bypassed || self.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
             if !transit {
                 self.stay(context, id, frame, piece);
@@ -222,7 +222,7 @@ impl Tiers {
         };
         let Some(frame) = taken else { return false };
         if transit {
-            self.pass(context, id, frame);
+            self.pass(context, id, frame, Some(piece));
             return true;
         }
         self.flash.forget_residence(&self.blocks, id);
@@ -237,11 +237,17 @@ impl Tiers {
     }
 
     /// The block has a frame until what it came for has been done.
-    fn pass(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+    fn pass(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        frame: Frame,
+        piece: Option<&mut Piece>,
+    ) {
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
         let known = self.blocks[id].position().is_some();
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), known);
+        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), piece, known);
         self.flash.update_residence(&self.blocks, id, false);
         self.zero_beyond(context, id, frame);
     }
@@ -280,14 +286,16 @@ impl Tiers {
         if self.dram.is_passing(local) {
             self.dram.set_passing(local, false);
             self.blocks[id].clear(LEAVING);
+            self.flash.forget_residence(&self.blocks, id);
             let key = self.blocks[id].key();
             self.make_room(context, Some(key));
             let known = self.blocks[id].position().is_some();
             self.dram.enter_for(local, key, piece, known);
+            self.flash.update_residence(&self.blocks, id, true);
         }
     }
 
-    /// Whether the block is in memory only on its way from flash to a client.
+    /// Whether the block is in memory only on its way to a client, or to flash.
     pub fn is_passing(&self, id: EntryId) -> bool {
         let frame = self.blocks[id].frame();
         frame.is_some_and(|frame| self.dram.is_passing(self.blocks.local(frame)))
@@ -430,20 +438,30 @@ impl Tiers {
             return;
         }
         let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
-        if recorded && e.valid & !e.flash_valid == 0 {
+        // (Of what only passes flash has enough.)
+        if recorded && (e.valid & !e.flash_valid == 0 || self.is_passing(id)) {
             context.stats.left_on_flash += u64::from(!self.is_passing(id));
             self.release_frame(id);
             return;
         }
         let at = self.place(Moment::CleanLeaves);
+        // (What only passes does not enter while its store owes a sync: its record would have to be called dirty, or
+        // its extent marked.)
+        // Nor does any wait with that for a store that fails.
+        let owes = self.owes_sync(context, e.key());
+        let waits = !e.has(MARKED)
+            && !self.writes_back(e.key())
+            && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
+            && context.front.volumes.iter().any(|v| v.failing[1].is_some() || v.sync_failed());
         let takes = at.flash != OnFlash::Never
+            && !(owes && (waits || self.is_passing(id)))
             && self.flash.is_good()
             && e.valid != 0
             && !self.flash.is_jammed(&self.blocks, context)
             && admit::admits(self, context, id);
         let e = &self.blocks[id];
         if takes {
-            if !self.writes_back(e.key()) && self.owes_sync(context, e.key()) {
+            if !self.writes_back(e.key()) && owes {
                 // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
                 if !e.has(MARKED) {
@@ -479,7 +497,7 @@ impl Tiers {
         self.flash.update_residence(&self.blocks, id, true);
     }
 
-    /// Writes the frame's dirty granules to the backing store (no flash tier, or past it).
+    /// Writes the frame's dirty granules to the backing store: there is no flash tier, or they go past it.
     pub fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
         if self.flash.exists() {
             // (It would be older than the store.)

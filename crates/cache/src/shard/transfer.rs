@@ -21,7 +21,7 @@ pub(super) enum Kind {
     /// To the head of the log, in the place of a record whose region is to be used again: the same
     /// from a bounce frame or, without valid granules, that the dirty ones are lost.
     Carry { position: Position, valid: u16, dirty: u16 },
-    /// A frame to the backing store (no flash tier): blocks whose dirty granules leave.
+    /// A frame to the backing store, without flash or past it: blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
     DestageRecord { rest: u16, from: Frame, position: Position },

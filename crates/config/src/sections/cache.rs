@@ -113,9 +113,11 @@ choice! {
         Exclusive = "exclusive",
         /// What is read from the backing store enters memory and flash at once.
         Inclusive = "inclusive",
-        /// A miss fills memory; what leaves memory enters flash, and the rest of its line is fetched there.
+        /// A miss fills memory; what leaves memory enters flash, and the rest of its line is fetched there. With the
+        /// admission policy `always`.
         Layered = "layered",
-        /// A miss fills memory with the block and flash with its line, which is fetched ahead.
+        /// A miss fills memory with the block and flash with its line, which is fetched ahead. With the admission
+        /// policy `always`.
         Dual = "dual",
         /// Memory caches what is read, flash what is written; nothing leaves one for the other. With
         /// write-back that flash acknowledges.

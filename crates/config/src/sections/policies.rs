@@ -127,7 +127,7 @@ choice! {
         /// All: the policy chooses among clean blocks. With the policy `random` of probability 0, flash caches what
         /// is written.
         Enter = "enter",
-        /// None of which flash does not have an older version. With the policy `always`, flash caches what is read.
+        /// None, as far as it can go to the backing store. With the policy `always`, flash caches what is read.
         Avoid = "avoid",
     }
 }

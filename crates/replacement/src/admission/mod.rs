@@ -319,6 +319,18 @@ impl Admission {
         }
     }
 
+    /// A client's access to a block that flash does not hold, and that does not come into a frame.
+    pub fn go_past(&mut self, key: u64) {
+        match &mut self.policy {
+            AdmissionState::Nhit { history, .. } => {
+                let before = history.take(key).unwrap_or(0);
+                history.put(key, before.saturating_add(1));
+            }
+            AdmissionState::Smq(smq) => smq.access(key),
+            _ => {}
+        }
+    }
+
     /// Bytes of memory.
     pub fn metadata_bytes(&self) -> u64 {
         let own = match &self.policy {

@@ -1,10 +1,11 @@
-//! What enters flash and what goes around it: whom the admission policy is asked about, and when it is not.
+//! What enters flash and what goes around it: of which blocks the admission policy is asked, and of which not.
 
 use forebay_flash::BlockKey;
 
 use super::Tiers;
 use crate::config::Written;
 use crate::entry::{DOUBTFUL, EntryId, MARKED};
+use crate::place::{InMemory, Moment};
 use crate::policy::Acknowledge;
 use crate::shard::ShardContext;
 use crate::waiters::Piece;
@@ -20,8 +21,9 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
     }
     if tiers.written == Written::Avoid && tiers.policy.write_back && tiers.owes_sync(context, key) {
         // (It would have to enter as dirty.)
-        count_admission(context, e.position().is_some());
-        return e.position().is_some();
+        let has = e.position().is_some();
+        context.stats.not_admitted += u64::from(!has);
+        return has;
     }
     // (Of a marked one it was decided before.)
     if !tiers.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
@@ -115,6 +117,9 @@ pub(super) fn goes_around(
     let admitted = tiers.written != Written::Avoid && tiers.dram.admits_write(frame, key, offer);
     count_admission(context, admitted);
     context.stats.written_around += u64::from(!admitted);
+    if !admitted && tiers.place(Moment::Write).memory != InMemory::Keep {
+        tiers.dram.write_past(frame, key);
+    }
     piece.around = Some(!admitted);
     !admitted
 }

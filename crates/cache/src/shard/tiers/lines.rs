@@ -9,22 +9,24 @@ use super::Tiers;
 use super::admit::admits;
 use crate::config::CacheConfig;
 use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
-use crate::place::{Moment, OnFlash, Relation};
+use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::{Kind, Way};
 
-/// Lines that wait for the end of a call. (A call that touches more does without the others.)
+/// Lines that wait until the pieces at hand have been handed out. (Of more, the others are not fetched.)
 const WANTED_MAX: usize = 64;
 
 /// Which lines are to be fetched.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(in crate::shard) struct Lines {
     /// Blocks of a line; a power of two.
     blocks: u64,
     /// The first blocks of lines whose rest is to be fetched at the end of the call.
     wanted: Vec<BlockKey>,
     /// So many frames stay free for others.
     spare: usize,
+    /// Reads of lines that are under way.
+    under_way: u32,
 }
 
 impl Lines {
@@ -37,7 +39,23 @@ impl Lines {
         let has = config.relation.has_lines() && blocks > 1;
         let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;
         let wanted = Vec::with_capacity(if has { WANTED_MAX } else { 0 });
-        Lines { blocks: if has { blocks.into() } else { 1 }, wanted, spare }
+        Lines { blocks: if has { blocks.into() } else { 1 }, wanted, spare, under_way: 0 }
+    }
+
+    /// A read of a line has ended.
+    pub fn ended(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// Whether reads of lines are under way.
+    pub fn is_fetching(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// No more lines are fetched.
+    pub fn stop(&mut self) {
+        self.wanted.clear();
+        self.blocks = 1;
     }
 
     /// The rest of the block's line is to be fetched.
@@ -77,17 +95,19 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
         }
         let room = tiers.blocks.frames_free() > tiers.lines.spare;
         let Some(id) = room.then(|| tiers.blocks.insert(key)).flatten() else {
-            context.stats.line_blocks_short += 1;
-            continue;
+            context.stats.lines_short += 1;
+            return;
         };
         let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
-        tiers.pass(context, id, frame);
+        tiers.pass(context, id, frame, None);
         context.stats.line_blocks += 1;
         let place = Place::Slot { slot: frame, offset: 0 };
         let segment = Segment { place, length: (end - start) as u32 };
         let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
+        let before = tiers.transfers.open_run(Way::In);
         let run =
             tiers.transfers.run(context, key, (start, end), Kind::FetchLine, Some(segment), alike);
+        tiers.lines.under_way += u32::from(before != Some(run));
         tiers.blocks[id].set_transfer(Some(run));
     }
 }
@@ -99,7 +119,8 @@ pub(in crate::shard) fn came_in(
     first: BlockKey,
     count: u32,
 ) {
-    if tiers.place(Moment::ReadMiss).flash != OnFlash::Now || tiers.relation == Relation::Eci {
+    let at = tiers.place(Moment::ReadMiss);
+    if at.flash != OnFlash::Now || at.memory == InMemory::Transit {
         // (Those in transit enter when they leave, which is at once.)
         return;
     }
@@ -110,7 +131,7 @@ pub(in crate::shard) fn came_in(
     }
 }
 
-/// A clean block that stays in memory enters flash, unless something speaks against it that may not when it
+/// A clean block that stays in memory enters flash. If it cannot now, or is not admitted, it is tried again when it
 /// leaves memory.
 fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let e = &tiers.blocks[id];

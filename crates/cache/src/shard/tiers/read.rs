@@ -95,8 +95,10 @@ impl Tiers {
             return Step::Wait(t);
         }
         if self.place_for(context, piece, Moment::ReadMiss).memory == InMemory::Bypass {
-            context.stats.bypassed_reads += u64::from(self.policy.allocate_on_read);
-            return self.read_around(context, key, piece);
+            let step = self.read_around(context, key, piece);
+            let bypassed = self.policy.allocate_on_read && matches!(step, Step::Joined);
+            context.stats.bypassed_reads += u64::from(bypassed);
+            return step;
         }
         let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
         if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
@@ -209,9 +211,16 @@ impl Tiers {
             && self.blocks.frames_free() > 0
     }
 
+    /// The block's record is read from flash; that counts if what is read so is worth keeping.
+    fn note_use(&mut self, context: &ShardContext<'_>, id: EntryId, piece: &Piece) {
+        if !context.front.requests[piece.request].bypass {
+            self.flash.note_use(id);
+        }
+    }
+
     /// A transfer that brings the block's record in from flash, for those who wait for it only.
     fn read_through(&mut self, context: &mut ShardContext<'_>, id: EntryId, piece: &Piece) -> Step {
-        self.flash.note_use(id);
+        self.note_use(context, id, piece);
         self.dram.read_through(self.blocks[id].key());
         if self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.read_through += 1;
@@ -222,7 +231,7 @@ impl Tiers {
         let frame = self.blocks.take_frame(id).expect("a free frame was counted on");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), true);
+        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), None, true);
         self.start_flash_read(context, id, None)
     }
 
@@ -242,7 +251,7 @@ impl Tiers {
         let stays = !self.flash.is_next_copy(id);
         if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.promotions += 1;
-            self.flash.note_use(id);
+            self.note_use(context, id, piece);
             return self.came_at_once(context, id, self.blocks[id].flash_valid);
         }
         let bounce = if e.valid == 0 {
@@ -251,7 +260,7 @@ impl Tiers {
             let Some(frame) = self.transfers.take_bounce() else { return Step::NoRoom };
             Some(frame)
         };
-        self.flash.note_use(id);
+        self.note_use(context, id, piece);
         self.start_flash_read(context, id, bounce)
     }
 

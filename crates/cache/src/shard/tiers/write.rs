@@ -3,7 +3,7 @@
 //!
 //! What keeps the flash log honest: under write-back every version of a block reaches the log
 //! before it reaches the backing store, unless flash holds nothing of the block and does not take
-//! it; and a block without an entry has no record that recovery would accept. A direct write over a block that has a record waits until the extent is
+//! it, or the block is bypassed; and a block without an entry has no record that recovery would accept. A direct write over a block that has a record waits until the extent is
 //! durably marked as active, so that after a crash the record is not trusted.
 
 use forebay_block::{Flags, Op};
@@ -14,7 +14,7 @@ use forebay_flash::{Append, BlockKey};
 use super::read::Found;
 use super::{Step, Tiers, admit};
 use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
-use crate::place::{InMemory, Moment};
+use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
 use crate::shard::transfer::{Kind, Way};
@@ -99,7 +99,8 @@ impl Tiers {
             context.stats.read_modify_writes += u64::from(partial_edges);
             return self.fetch(context, id, piece, Moment::Write);
         }
-        let transit = self.place(Moment::Write).memory == InMemory::Transit;
+        let at = self.place(Moment::Write);
+        let transit = at.memory == InMemory::Transit;
         if !self.ensure_frame(context, id, piece, Moment::Write) {
             return Step::NoRoom;
         }
@@ -127,7 +128,7 @@ impl Tiers {
         if !transit {
             self.used(context, id, frame, piece);
         }
-        if fua || (self.flash.exists() && self.acknowledge == Acknowledge::Flash) {
+        if fua || (self.flash.exists() && at.flash == OnFlash::Now) {
             let under_way = self.persist(context, id, true);
             if transit {
                 match under_way {
