@@ -2,8 +2,8 @@
 # Everything a change has to pass. Each step runs even if one before it failed; the last line is
 # the count. A step is skipped, with its reason, when this machine lacks what it needs.
 #
-# The adversary computes for minutes, while most other steps behind it wait for devices, clients and
-# downloads: it runs beside them, at the lowest priority, and is reported last.
+# The adversary runs in the background at the lowest priority, and its result is reported last: it needs
+# minutes of CPU time, while the steps after it mostly wait for devices, clients and downloads.
 #
 #   scripts/test.sh                  all steps
 #   scripts/test.sh fmt clippy       these steps

@@ -110,7 +110,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("log regions sealed with pages left", 500_000),
     ("log superblock updates", 600_000),
     ("log tombstones", 500_000),
-    ("losses carried on", 10_000),
+    ("losses carried on", 3_000),
     ("management: operations troubled", 7000),
     ("management: starts whose policy does not hold", 200),
     ("merges", 10_000),

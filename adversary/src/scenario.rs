@@ -3,7 +3,7 @@
 use forebay_block::BlockSize;
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, Bypass, CacheConfig, FlashConfig,
-    LogReplacement, Partial, Relation, ReplacementKind, ReplacementParameters, VolumeConfig,
+    LogReplacement, Partial, Relation, ReplacementKind, ReplacementParameters, Tier, VolumeConfig,
     WritePolicy, Written,
 };
 use forebay_device::choices::Choices;
@@ -109,10 +109,10 @@ pub struct Limits {
     pub gives_up: bool,
 }
 
-/// Any policy, its parameters mostly as they are by default.
-fn replacement(c: &mut dyn Choices) -> ReplacementParameters {
-    let all = ReplacementKind::ALL;
-    let kind = all[c.choose(all.len() as u64) as usize];
+/// Any policy for a tier, its parameters mostly as they are by default.
+fn replacement(c: &mut dyn Choices, tier: Tier) -> ReplacementParameters {
+    let all: Vec<_> = ReplacementKind::ALL.iter().filter(|kind| kind.orders(tier)).collect();
+    let kind = *all[c.choose(all.len() as u64) as usize];
     let mut parameters = ReplacementParameters::new(kind);
     for parameter in kind.about().parameters {
         let value = match c.choose(4) {
@@ -167,7 +167,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let (block, n) = (size.block, u32::from(size.shards));
     let (geometry, spare) = geometry(c, &size, limits.slots);
     let (step_blocks, request_blocks_max) = steps(c);
-    let replacement = replacement(c);
+    let in_memory = replacement(c, Tier::Dram);
     let mut config = CacheConfig {
         relation: Relation::Exclusive,
         bypass: Bypass::default(),
@@ -181,7 +181,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         write_policy,
         acknowledge,
         partial: if c.choose(4) == 0 { Partial::Fill } else { Partial::Granule },
-        replacement,
+        replacement: in_memory,
         flash: flash.then(|| FlashConfig {
             geometry,
             entries_max: match geometry.slots {
@@ -193,6 +193,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             regions_reserved: 1,
             recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
             replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(3) as usize }],
+            cells: match limits.slots {
+                true => replacement(c, Tier::Slots),
+                false => ReplacementParameters::default(),
+            },
             promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
             admission: admission(c),
             line_blocks: 1,
@@ -229,7 +233,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             };
             let bytes = blocks * u64::from(block) - odd;
             // (Drawn only where it matters.)
-            let classes = replacement.get("classes").unwrap_or(1);
+            let classes = in_memory.get("classes").unwrap_or(1);
             let priority = if classes > 1 { 1 + c.choose(3) as u8 } else { 1 };
             VolumeConfig { priority, ..VolumeConfig::new(bytes) }
         })

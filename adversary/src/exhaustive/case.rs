@@ -191,6 +191,7 @@ impl Case {
                 regions_reserved: 1,
                 recovery_chunk_pages: 1,
                 replacement: forebay_cache::LogReplacement::Frequency,
+                cells: Default::default(),
                 admission: forebay_cache::AdmissionParameters::default(),
                 promote_after: 1,
                 line_blocks: 1,

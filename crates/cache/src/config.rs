@@ -58,15 +58,15 @@ pub struct CacheConfig {
     pub give_up_after: Nanos,
 }
 
-/// What goes past the cache, of volumes [for which that holds](VolumeConfig::bypass). Where the cache holds
-/// something of a block it is asked and kept up to date in any case.
+/// Which requests bypass the cache, on volumes that [allow it](VolumeConfig::bypass). A request never bypasses
+/// a block that the cache holds: reads find it there, and writes update it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bypass {
-    /// Reads that go on with a sequential stream of so many bytes or more; 0 is none.
+    /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0: no read does.
     pub reads: u64,
-    /// The same of writes.
+    /// The same for writes.
     pub writes: u64,
-    /// Writes to a volume of which so many blocks or more are newer than the backing store; 0 is none.
+    /// Blocks: a write bypasses the cache if at least this many blocks of its volume are dirty. 0: no write does.
     pub dirty_blocks: u64,
 }
 
@@ -88,6 +88,8 @@ pub struct FlashConfig {
     pub recovery_chunk_pages: u32,
     /// Layout log: which records of a region that is to be used again are inserted again.
     pub replacement: LogReplacement,
+    /// Layout slots: which block gives way, by a policy that [orders cells](forebay_replacement::Tier::Slots).
+    pub cells: Parameters,
     /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash together: a
     /// power of two, no more than an extent has; 1 is no line.
     pub line_blocks: u32,
@@ -162,7 +164,7 @@ pub struct VolumeConfig {
     pub read_only: bool,
     /// Its priority, for replacement policies that look at it; 1 is the highest.
     pub priority: u8,
-    /// Whether [`Bypass`] holds for it.
+    /// Whether its requests may [bypass](Bypass) the cache.
     pub bypass: bool,
 }
 

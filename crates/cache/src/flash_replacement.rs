@@ -15,10 +15,23 @@
 //!   again or its store recovers.
 //! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
+//!
+//! The policy is notified of each reading from flash once: when a block that was brought to memory is back, or at
+//! once if it stays on flash. So that it can tell a block that comes back from a new one, it keeps a block that is
+//! in memory in its order, though that does not count; if it names such a block as a victim it forgets it, and
+//! names another. Under policies that treat both alike (LRU, FIFO, random) it forgets a block that is brought to
+//! memory.
 
 use crate::entry::EntryId;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
+
+/// Flags of an entry: its record is being forgotten on flash.
+const UNMAPPING: u8 = 1;
+/// The policy has it in its order.
+const ORDERED: u8 = 2;
+/// The policy has named it as a victim.
+const NAMED: u8 = 4;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +51,12 @@ pub(crate) struct FlashReplacement {
     /// Blocks to hold.
     blocks: u32,
     policy: Replacement,
-    residences: Vec<(Residence, bool)>,
+    /// Whether the policy keeps blocks that are in memory.
+    remembers: bool,
+    /// Blocks that are [`FlashOnly`](Residence::FlashOnly).
+    flash_only: u32,
+    /// By entry, with its flags.
+    residences: Vec<(Residence, u8)>,
     /// The lists below: who came last is in front, who came first gives way first.
     links: Links,
     copies: List,
@@ -50,12 +68,14 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    pub fn new(blocks: u32, entries: u32) -> FlashReplacement {
+    pub fn new(blocks: u32, entries: u32, parameters: &Parameters) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
         FlashReplacement {
             blocks,
-            policy: Replacement::new(entries, blocks, &Parameters::new(Kind::Lru)),
-            residences: vec![(Residence::Uncounted, false); entries as usize],
+            policy: Replacement::new(entries, blocks, parameters),
+            remembers: !matches!(parameters.kind(), Kind::Lru | Kind::Fifo | Kind::Random),
+            flash_only: 0,
+            residences: vec![(Residence::Uncounted, 0); entries as usize],
             links: Links::new(entries),
             copies: List::EMPTY,
             dirty_copies: List::EMPTY,
@@ -77,17 +97,17 @@ impl FlashReplacement {
 
     /// Whether the record is being forgotten on flash.
     pub fn is_unmapping(&self, id: EntryId) -> bool {
-        self.residences[id as usize].1
+        self.has(id, UNMAPPING)
     }
 
     pub fn set_unmapping(&mut self, id: EntryId, unmapping: bool) {
-        self.residences[id as usize].1 = unmapping;
+        self.set(id, UNMAPPING, unmapping);
     }
 
     /// Blocks over the size.
     pub fn excess(&self) -> u32 {
         let held =
-            self.policy.len() + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
+            self.flash_only + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
         held.saturating_sub(self.blocks)
     }
 
@@ -109,14 +129,65 @@ impl FlashReplacement {
         }
         match from {
             Residence::Uncounted => {}
-            Residence::FlashOnly => self.policy.remove(id),
+            Residence::FlashOnly => {
+                self.flash_only -= 1;
+                if !self.remembers {
+                    self.forget(id);
+                }
+            }
             _ => self.unlink(id, from),
         }
         match to {
             Residence::Uncounted => {}
-            Residence::FlashOnly => self.policy.insert(id, key.0, Hint::default()),
+            Residence::FlashOnly => {
+                self.flash_only += 1;
+                self.enter(id, key);
+            }
             _ => self.link(id, to),
         }
+        self.set(id, NAMED, false);
+    }
+
+    /// A block comes to flash for the first time, or back from memory, or stays although it had given way.
+    fn enter(&mut self, id: EntryId, key: BlockKey) {
+        if self.has(id, NAMED) {
+            self.policy.restore(id);
+        } else if !self.has(id, ORDERED) {
+            self.policy.insert(id, key.0, Hint::default());
+            return self.set(id, ORDERED, true);
+        }
+        self.set(id, ORDERED, true);
+        self.policy.on_access(id);
+    }
+
+    /// A client's access used the record of a block, which stays on flash alone.
+    pub fn on_access(&mut self, id: EntryId) {
+        if self.residence(id) == Residence::FlashOnly {
+            self.policy.on_access(id);
+        }
+    }
+
+    /// Blocks in the policy's order.
+    #[cfg(test)]
+    pub fn ordered(&self) -> u32 {
+        self.policy.len()
+    }
+
+    /// The policy keeps nothing of the block, which is neither in memory nor on flash.
+    pub fn forget(&mut self, id: EntryId) {
+        if self.has(id, ORDERED) {
+            self.policy.remove(id);
+            self.set(id, ORDERED, false);
+        }
+    }
+
+    fn has(&self, id: EntryId, flag: u8) -> bool {
+        self.residences[id as usize].1 & flag != 0
+    }
+
+    fn set(&mut self, id: EntryId, flag: u8, on: bool) {
+        let flags = &mut self.residences[id as usize].1;
+        *flags = if on { *flags | flag } else { *flags & !flag };
     }
 
     /// Whether of the clean copies this one would give way next.
@@ -124,11 +195,12 @@ impl FlashReplacement {
         self.copies.back() == Some(id)
     }
 
-    /// Chooses who gives way, and lets it leave.
+    /// Chooses who gives way, and lets it leave. (That the policy names a block in memory first costs as much as
+    /// its coming there did, once.)
     pub fn evict(&mut self) -> Option<EntryId> {
         let (victim, from) = match self.copies.back() {
             Some(copy) => (copy, Residence::CleanCopy),
-            None => match self.policy.evict(None) {
+            None => match self.evict_flash_only() {
                 Some(victim) => (victim, Residence::FlashOnly),
                 None => (self.dirty_copies.back()?, Residence::DirtyCopy),
             },
@@ -141,6 +213,20 @@ impl FlashReplacement {
         Some(victim)
     }
 
+    /// What the policy names of what is on flash alone.
+    fn evict_flash_only(&mut self) -> Option<EntryId> {
+        while self.flash_only > 0 {
+            let victim = self.policy.evict(None).expect("there are blocks on flash");
+            self.set(victim, ORDERED, false);
+            if self.residence(victim) == Residence::FlashOnly {
+                self.set(victim, NAMED, true);
+                self.flash_only -= 1;
+                return Some(victim);
+            }
+        }
+        None
+    }
+
     /// Those who leave, in that order.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
         self.links.from_back(&self.leaving)
@@ -148,7 +234,7 @@ impl FlashReplacement {
 
     /// Those who would give way next.
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.policy.likely_victims()
+        self.policy.likely_victims().filter(|&id| self.residence(id) == Residence::FlashOnly)
     }
 
     fn link(&mut self, id: EntryId, residence: Residence) {
@@ -177,7 +263,7 @@ impl core::fmt::Display for FlashReplacement {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let FlashReplacement {
             blocks,
-            policy,
+            flash_only,
             copies,
             dirty_copies,
             pinned,
@@ -189,7 +275,7 @@ impl core::fmt::Display for FlashReplacement {
             f,
             "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
              destage wanted: {destage_wanted}",
-            policy.len(),
+            flash_only,
             copies.len(),
             dirty_copies.len(),
             pinned.len(),
@@ -204,7 +290,7 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash = FlashReplacement::new(2, 8);
+        let mut flash = FlashReplacement::new(2, 8, &Parameters::new(Kind::Lru));
         let put =
             |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
         for (id, residence) in [

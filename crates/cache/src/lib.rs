@@ -43,7 +43,7 @@ pub use cache::{Cache, VOLUMES_MAX};
 pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
-    Parameters as ReplacementParameters,
+    Parameters as ReplacementParameters, Tier,
 };
 pub use notice::{Notice, Open};
 pub use place::Relation;

@@ -1,14 +1,14 @@
-//! Sequential streams of a volume: requests that go on where earlier ones ended.
+//! Detects the sequential streams of a volume: runs of requests, each of which starts where one before it ended.
 
-/// Streams of a volume that are remembered. Requests that no other has gone on with give way first, then the stream
-/// that went on least lately.
+/// Streams remembered per volume. A new one replaces a single request that nothing has continued, or else the
+/// stream continued least recently.
 const STREAMS: usize = 32;
 
-/// A stream that has gone on counts as over after so many requests of others.
+/// A stream has ended when this many other requests came since it was last continued.
 const OTHERS_MAX: u64 = 1 << 12;
 
-/// So far from its end a request may begin and still go on with a stream: clients have several requests under way,
-/// which come in any order.
+/// Bytes: a request continues a stream if it starts within this distance of the stream's end. Clients have
+/// several requests in flight, and these arrive in any order.
 const WINDOW: u64 = 256 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,9 +17,9 @@ struct Stream {
     end: u64,
     bytes: u64,
     writes: bool,
-    /// When it last went on; 0 if there is none.
+    /// Number of the request that last continued it; 0 if the entry is unused.
     last: u64,
-    /// Whether it has ever gone on.
+    /// Whether any request has continued it.
     lives: bool,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// A request comes: how long the stream was that it goes on with. That is what was moved, and no more than
-    /// the stream spans, so that one place that is read again and again is none; and a stream that has skipped more
-    /// than it has moved begins anew.
+    /// Notes a request and returns the length in bytes of the stream that it continues, before the request; 0 if
+    /// it continues none. The length is the bytes moved, but never more than the range they cover, so that one
+    /// place read over and over is no stream. A stream that skips more bytes than it moves is restarted.
     pub fn go_on(&mut self, writes: bool, offset: u64, length: u64) -> u64 {
         self.requests += 1;
         let end = offset + length;

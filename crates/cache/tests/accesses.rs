@@ -3,7 +3,6 @@
 //! Method: one access at a time by each way, and how many the machine says it has told of.
 //! (`crates/simulate/tests/policies.rs` has the same of whole workloads: the hits of the policy alone.)
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;

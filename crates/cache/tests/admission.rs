@@ -3,13 +3,12 @@
 //!
 //! Method: memory of four blocks before a log; a policy that admits a block at its second access, or at none.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;
 use forebay_block::{Flags, Op};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, WritePolicy, Written,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, WritePolicy, Written,
 };
 use forebay_effect::IoError;
 
@@ -40,35 +39,6 @@ fn with_written(
     (flash.admission, flash.written) = (admission, written);
     let config = CacheConfig { bounce_frames: 8, spare_frames: 8, ..config };
     Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
-}
-
-fn stats(d: &Driver) -> CacheStats {
-    *d.cache.stats()
-}
-
-fn done(d: &mut Driver, op: Op, flags: Flags, block: u64) {
-    let id = d.request(op, flags, block * BLOCK, BLOCK);
-    d.settle();
-    assert_eq!(d.reply_to(id), Some(Ok(())));
-}
-
-fn read(d: &mut Driver, block: u64) {
-    done(d, Op::Read, Flags::NONE, block);
-}
-
-fn write(d: &mut Driver, block: u64) {
-    done(d, Op::Write, Flags::NONE, block);
-}
-
-/// Records on flash.
-fn records(d: &Driver) -> u64 {
-    d.cache.log_stats().expect("a log").entries
-}
-
-/// All that was handed to the log is written, with a batch that is not full.
-fn flush(d: &mut Driver) {
-    d.request(Op::Flush, Flags::NONE, 0, 0);
-    d.settle();
 }
 
 /// Which device the first effect under way is for.

@@ -3,14 +3,11 @@
 //!
 //! Method: memory of four blocks before a log; streams of blocks, after two of which the next go past.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{
-    Acknowledge, Bypass, Cache, CacheConfig, CacheStats, VolumeConfig, WritePolicy,
-};
+use forebay_cache::{Acknowledge, Bypass, Cache, CacheConfig, VolumeConfig, WritePolicy};
 
 const THROUGH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_THROUGH, Acknowledge::Dram);
 const BACK_DRAM: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_BACK, Acknowledge::Dram);
@@ -25,24 +22,6 @@ fn with(policy: (WritePolicy, Acknowledge), bypass: Bypass) -> Driver {
 
 fn streams() -> Bypass {
     Bypass { reads: 2 * BLOCK, writes: 2 * BLOCK, dirty_blocks: 0 }
-}
-
-fn stats(d: &Driver) -> CacheStats {
-    *d.cache.stats()
-}
-
-fn done(d: &mut Driver, op: Op, block: u64) {
-    let id = d.request(op, Flags::NONE, block * BLOCK, BLOCK);
-    d.settle();
-    assert_eq!(d.reply_to(id), Some(Ok(())));
-}
-
-fn read(d: &mut Driver, block: u64) {
-    done(d, Op::Read, block);
-}
-
-fn write(d: &mut Driver, block: u64) {
-    done(d, Op::Write, block);
 }
 
 #[test]

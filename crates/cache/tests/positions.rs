@@ -4,7 +4,6 @@
 //! Method: a cache of ten blocks, and how many misses it takes until a block that came in is gone.
 //! (`crates/simulate/tests/positions.rs` has whole workloads beside an oracle.)
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;

@@ -4,7 +4,6 @@
 //! Method: a log of four small regions, memory of four blocks, and reads one after the other, so that it is
 //! known which record stands in which region.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;

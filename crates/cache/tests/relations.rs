@@ -4,13 +4,12 @@
 //! Method: memory of three or four blocks before a log, one access at a time; the examples of ETICA (Fig. 5) and
 //! traces made by hand for Hazan's Layered and Dual.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, CacheStats, Relation, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, Relation, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -22,38 +21,9 @@ const BACK_FLASH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_BACK, Acknowl
 fn with(relation: Relation, policy: (WritePolicy, Acknowledge), dram: u32) -> Driver {
     let mut config = with_flash(policy.0, policy.1);
     config.flash.as_mut().expect("there is flash").line_blocks = 4;
-    let frames = (dram, 16, 16);
-    let (dram_blocks, spare_frames, bounce_frames) = frames;
-    let config = CacheConfig { relation, dram_blocks, spare_frames, bounce_frames, ..config };
+    let config =
+        CacheConfig { relation, dram_blocks: dram, spare_frames: 16, bounce_frames: 16, ..config };
     Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
-}
-
-fn stats(d: &Driver) -> CacheStats {
-    *d.cache.stats()
-}
-
-fn done(d: &mut Driver, op: Op, block: u64) {
-    let id = d.request(op, Flags::NONE, block * BLOCK, BLOCK);
-    d.settle();
-    assert_eq!(d.reply_to(id), Some(Ok(())));
-}
-
-fn read(d: &mut Driver, block: u64) {
-    done(d, Op::Read, block);
-}
-
-fn write(d: &mut Driver, block: u64) {
-    done(d, Op::Write, block);
-}
-
-fn flush(d: &mut Driver) {
-    d.request(Op::Flush, Flags::NONE, 0, 0);
-    d.settle();
-}
-
-/// Records that flash was given.
-fn flash_writes(d: &Driver) -> u64 {
-    d.cache.log_stats().expect("a log").entries
 }
 
 /// Reads that memory and flash answered.
@@ -71,7 +41,7 @@ fn figure_5(relation: Relation) -> (u64, u64) {
     read(&mut d, 1);
     read(&mut d, 4);
     flush(&mut d);
-    (flash_writes(&d), hits(&d).0 + hits(&d).1)
+    (records(&d), hits(&d).0 + hits(&d).1)
 }
 
 #[test]
@@ -101,7 +71,7 @@ fn under_etica_what_was_read_never_enters_flash() {
     let mut d = with(Relation::EticaNpe, BACK_FLASH, 3);
     (0..30).for_each(|block| read(&mut d, block));
     flush(&mut d);
-    assert_eq!((flash_writes(&d), stats(&d).demotions), (0, 0));
+    assert_eq!((records(&d), stats(&d).demotions), (0, 0));
     assert_eq!(stats(&d).evictions, 27);
 }
 
@@ -114,7 +84,7 @@ fn under_eci_memory_keeps_nothing() {
         flush(&mut d);
         (0..8).for_each(|block| read(&mut d, block));
         assert_eq!((hits(&d), d.cache.resident_blocks()), ((0, 8), 0), "{policy:?}");
-        assert_eq!(flash_writes(&d), 8, "{policy:?}");
+        assert_eq!(records(&d), 8, "{policy:?}");
         // A read-only cache drops what is written, the other one keeps it on flash.
         write(&mut d, 3);
         read(&mut d, 3);
@@ -129,12 +99,12 @@ fn under_inclusive_what_was_read_is_on_flash_while_it_is_in_memory() {
         let mut d = with(Relation::Inclusive, policy, 4);
         (0..4).for_each(|block| read(&mut d, block));
         flush(&mut d);
-        assert_eq!((flash_writes(&d), stats(&d).entered_when_read), (4, 4), "{policy:?}");
+        assert_eq!((records(&d), stats(&d).entered_when_read), (4, 4), "{policy:?}");
         assert_eq!(d.cache.resident_blocks(), 4);
         // When they leave memory nothing is written.
         (10..14).for_each(|block| read(&mut d, block));
         flush(&mut d);
-        assert_eq!((flash_writes(&d), stats(&d).demotions), (8, 0), "{policy:?}");
+        assert_eq!((records(&d), stats(&d).demotions), (8, 0), "{policy:?}");
         read(&mut d, 2);
         assert_eq!(hits(&d), (0, 1), "{policy:?}");
     }
@@ -148,7 +118,7 @@ fn dual_fetches_the_line_of_a_miss_for_flash_and_the_block_for_memory() {
         read(&mut d, block);
     }
     flush(&mut d);
-    assert_eq!((stats(&d).line_blocks, flash_writes(&d)), (6, 8));
+    assert_eq!((stats(&d).line_blocks, records(&d)), (6, 8));
     assert_eq!((d.cache.resident_blocks(), hits(&d)), (2, (0, 0)));
     for block in [4, 6, 7, 9, 10, 11] {
         read(&mut d, block);
@@ -208,7 +178,7 @@ fn layered_fetches_the_line_of_a_block_that_leaves_memory() {
     assert_eq!(stats(&d).line_blocks, 0);
     read(&mut d, 40);
     flush(&mut d);
-    assert_eq!((stats(&d).line_blocks, flash_writes(&d)), (3, 4));
+    assert_eq!((stats(&d).line_blocks, records(&d)), (3, 4));
     for block in [4, 5, 6, 7] {
         read(&mut d, block);
     }
@@ -240,12 +210,12 @@ fn what_only_passes_memory_is_counted_for_admission() {
         config.flash.as_mut().expect("there is flash").admission = nhit;
         let config = CacheConfig { relation, spare_frames: 16, bounce_frames: 16, ..config };
         let mut d = Driver::with_so_many_volumes(config, 64 * BLOCK, 1);
-        (0..6).for_each(|block| done(&mut d, op, block));
+        (0..6).for_each(|block| done(&mut d, op, Flags::NONE, block));
         flush(&mut d);
-        assert_eq!(flash_writes(&d), 0, "{relation} {op:?}: once");
-        (0..6).for_each(|block| done(&mut d, op, block));
+        assert_eq!(records(&d), 0, "{relation} {op:?}: once");
+        (0..6).for_each(|block| done(&mut d, op, Flags::NONE, block));
         flush(&mut d);
-        assert_eq!(flash_writes(&d), 6, "{relation} {op:?}: twice");
+        assert_eq!(records(&d), 6, "{relation} {op:?}: twice");
         assert_eq!(d.cache.resident_blocks(), 0, "{relation} {op:?}");
     }
 }

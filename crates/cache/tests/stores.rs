@@ -1,6 +1,5 @@
 //! Backing stores that fail: what their volumes feel, and what the others do not.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use driver::{BLOCK, Driver, is_write, with_flash};
@@ -195,6 +194,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             regions_reserved: 1,
             recovery_chunk_pages: 64,
             replacement: forebay_cache::LogReplacement::Frequency,
+            cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,

@@ -176,6 +176,7 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         regions_reserved: 1,
         recovery_chunk_pages: 64,
         replacement: forebay_cache::LogReplacement::Frequency,
+        cells: Default::default(),
         admission: forebay_cache::AdmissionParameters::default(),
         promote_after: 1,
         line_blocks: 1,

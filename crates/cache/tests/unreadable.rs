@@ -1,7 +1,6 @@
 //! Dirty records that flash does not give back: how many are called lost, and from when on flash is
 //! rather believed to be away for a while.
 
-#[allow(dead_code, reason = "shared with the contract's tests")]
 mod driver;
 
 use std::ops::Range;

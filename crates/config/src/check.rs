@@ -164,21 +164,38 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
         let message = "is for the relations layered and dual: set cache.relation";
         problems.unless(lines, "flash.line_size", message);
     }
-    if flash.layout == FlashLayout::Slots {
-        let given = [
-            ("flash.replacement", flash.replacement.is_some()),
-            ("flash.promote_after", flash.promote_after.is_some()),
-        ];
-        for (key, given) in given {
-            let message = "is for the layout log: the layout slots replaces block by block";
-            problems.unless(!given, key, message);
-        }
-    }
+    check_replacement(flash, problems);
     let extent = flash.activity_extent.bytes();
     if !extent.is_power_of_two() || !(1 << 20..=1 << 30).contains(&extent) {
         problems.add("flash.activity_extent", "must be a power of two from 1MiB to 1GiB");
     }
     shape_name(config, "flash.shape", flash.shape.as_deref(), problems);
+}
+
+/// What gives way on flash depends on the layout.
+fn check_replacement(flash: &Flash, problems: &mut Problems) {
+    let slots = flash.layout == FlashLayout::Slots;
+    let promotes = flash.promote_after.is_none();
+    let message =
+        "is for the layout log: in the layout slots the first reading brings a block to memory";
+    problems.unless(promotes || !slots, "flash.promote_after", message);
+    let replacement = flash.replacement;
+    if slots && replacement.is_some_and(|r| r.cells().is_none()) {
+        let message =
+            "is for the layout log: the layout slots takes a policy of `forebay policies`";
+        return problems.add("flash.replacement", message);
+    }
+    if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
+        let message = "is for the layout slots: the layout log reclaims its regions in the order in which they \
+                       were written, and keeps records by \"fifo\", \"second-chance\" or \"frequency\"";
+        return problems.add("flash.replacement", message);
+    }
+    let none = flash.replacement_parameters.is_empty();
+    let message = "is for the layout slots";
+    problems.unless(slots || none, "flash.replacement_parameters", message);
+    if slots && let Err((name, error)) = flash.cells() {
+        problems.add(format!("flash.replacement_parameters.{name}"), error.to_string());
+    }
 }
 
 /// A line lies in one extent of the cache.

@@ -60,6 +60,21 @@ impl Parameters {
         Parameters { kind, values }
     }
 
+    /// A policy with some of its parameters, by their names.
+    ///
+    /// # Errors
+    /// With the first name that cannot be set, as [`set`](Parameters::set).
+    pub fn from_names<'a>(
+        kind: Kind,
+        values: impl IntoIterator<Item = (&'a String, &'a u32)>,
+    ) -> Result<Parameters, (&'a str, ParameterError)> {
+        let mut parameters = Parameters::new(kind);
+        for (name, &value) in values {
+            parameters.set(name, value).map_err(|error| (name.as_str(), error))?;
+        }
+        Ok(parameters)
+    }
+
     /// The policy.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -108,6 +123,13 @@ impl Parameters {
 
     fn about(&self) -> &'static About {
         self.kind.about()
+    }
+}
+
+impl Default for Parameters {
+    /// LRU.
+    fn default() -> Parameters {
+        Parameters::new(Kind::Lru)
     }
 }
 

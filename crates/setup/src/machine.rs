@@ -188,10 +188,11 @@ fn flash_config(
     check_blocks(entries, FLASH)?;
     let entries = entries as u32;
     let replacement = match flash.replacement {
-        None | Some(words::FlashReplacement::Frequency) => LogReplacement::Frequency,
         Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
         Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
+        _ => LogReplacement::Frequency,
     };
+    let cells = flash.cells().map_err(|(_, error)| SetupError::Unsupported(error.to_string()))?;
     let mut flash = FlashConfig {
         geometry,
         entries_max: entries,
@@ -199,6 +200,7 @@ fn flash_config(
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         replacement,
+        cells,
         promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,

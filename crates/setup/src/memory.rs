@@ -12,14 +12,17 @@ const BYTES_IN_MEMORY: u64 = 48;
 const BYTES_OF_RECORD: u64 = 13;
 /// Of a block in the flash log.
 const BYTES_IN_LOG: u64 = 49;
-/// Of a block in the flash layout slots.
-const BYTES_IN_SLOTS: u64 = 66;
+/// Of a block in the flash layout slots, without what its replacement policy keeps of it.
+const BYTES_IN_SLOTS: u64 = 58;
 
 /// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.
 pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
     let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_frames);
     let flash = cache.flash.as_ref().map_or(0, |flash| {
-        let each = if flash.geometry.slots == 0 { BYTES_IN_LOG } else { BYTES_IN_SLOTS };
+        let each = match flash.geometry.slots {
+            0 => BYTES_IN_LOG,
+            _ => BYTES_IN_SLOTS + bytes_of_policy(&flash.cells),
+        };
         u64::from(flash.entries_max) * (each + bytes_of_admission(&flash.admission))
     });
     let record = cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
@@ -91,6 +94,13 @@ mod tests {
         let (log, slots) = (bookkeeping("log"), bookkeeping("slots"));
         assert!((48 << 20..55 << 20).contains(&log), "{log}");
         assert!((63 << 20..72 << 20).contains(&slots), "{slots}");
+    }
+
+    #[test]
+    fn bookkeeping_is_counted_by_policy_on_flash() {
+        let of = |policy: &str| bookkeeping(&format!("slots'\nreplacement = '{policy}"));
+        assert_eq!(of("lru"), bookkeeping("slots"));
+        assert!(of("arc") > of("lru") + (16 << 20), "{} {}", of("arc"), of("lru"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use common::{Random, request, scenario_with};
 use forebay_block::{Flags, Op, Request, Volume};
 use forebay_cache::{AdmissionKind, AdmissionParameters, Relation, ReplacementParameters};
 use forebay_config::ReplacementPolicy;
-use forebay_replacement::Kind;
+use forebay_replacement::{Kind, Tier};
 use forebay_simulate::{AssumeFlush, Options, Pacing, Scenario, Simulation};
 use forebay_trace::{Batch, OpenOptions, open};
 
@@ -97,6 +97,8 @@ fn compare(requests: &[Request], dram_blocks: u32, what: &str) {
                 let admission = ADMISSION[n % ADMISSION.len()];
                 if let Some(flash) = &mut scenario.cache.flash {
                     flash.admission = AdmissionParameters::new(admission);
+                    let cells: Vec<_> = policies().filter(|k| k.orders(Tier::Slots)).collect();
+                    flash.cells = ReplacementParameters::new(cells[(n + 3) % cells.len()]);
                 }
                 let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
                     .map(|pacing| counted(&scenario, requests, pacing));

@@ -2,9 +2,9 @@
 //! their frames within the shard.
 //!
 //! A block is gone by this accounting as soon as the policy names it as a victim; its frame stays
-//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). Of each client's access to a
-//! block that is or comes in memory the policy is told once, by the insertion of what the access brings in or as an
-//! access to what it finds. Of blocks that only pass it is not told.
+//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). The policy is notified once of each
+//! access of a client: of a miss by the insertion of the block, of a hit by an access. Blocks that only pass
+//! through memory are unknown to it.
 
 use core::mem;
 

@@ -11,7 +11,7 @@ use super::blocks::{Blocks, FlashRecord};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX, volume_bit};
 use crate::config::{FlashConfig, LogReplacement};
-use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
 use forebay_replacement::Offer;
 pub(crate) use moves::MoveState;
@@ -255,7 +255,9 @@ impl FlashTier {
             }
         }
         blocks.count_dirty(id, was_dirty, context.front);
-        self.update_residence(blocks, id, to.is_some());
+        // (What gave way on its way to flash has done so.)
+        let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
+        self.update_residence(blocks, id, to.is_some() && !gone);
     }
 
     /// A record of this region comes or goes: keeps account of it if it is dirty.
@@ -289,11 +291,13 @@ impl FlashTier {
 
     // ---- use counts: the layout log ----
 
-    /// The block's record is read from flash.
+    /// A client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
         if let Some(uses) = self.uses.get_mut(id as usize) {
             *uses = uses.saturating_add(1);
+        } else if let Some(flash) = &mut self.replacement {
+            flash.on_access(id);
         }
     }
 
@@ -348,7 +352,8 @@ impl FlashTier {
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
         let forget = !holds && (!e.has(DOUBTFUL) || self.goes_past(e.key()));
         if forget {
-            self.forget_residence(blocks, id);
+            self.set_aside(blocks, id);
+            self.replacement.iter_mut().for_each(|flash| flash.forget(id));
             blocks.remove(id);
         }
         forget

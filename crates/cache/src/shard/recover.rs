@@ -111,6 +111,7 @@ mod tests {
             regions_reserved: 1,
             recovery_chunk_pages: 1,
             replacement: crate::config::LogReplacement::Frequency,
+            cells: Default::default(),
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,

@@ -98,7 +98,8 @@ impl Tiers {
             None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
         };
         let entries = on_flash + frames + 1;
-        let replacement = in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries));
+        let replacement =
+            in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries, &f.cells));
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
@@ -225,7 +226,7 @@ impl Tiers {
             self.pass(context, id, frame, Some(piece));
             return true;
         }
-        self.flash.forget_residence(&self.blocks, id);
+        self.flash.set_aside(&self.blocks, id);
         let key = self.blocks[id].key();
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
@@ -286,7 +287,7 @@ impl Tiers {
         if self.dram.is_passing(local) {
             self.dram.set_passing(local, false);
             self.blocks[id].clear(LEAVING);
-            self.flash.forget_residence(&self.blocks, id);
+            self.flash.set_aside(&self.blocks, id);
             let key = self.blocks[id].key();
             self.make_room(context, Some(key));
             let known = self.blocks[id].position().is_some();
@@ -321,7 +322,8 @@ impl Tiers {
             self.blocks[id].clear(LEAVING);
             self.dram.take_refusal(self.blocks.local(frame));
             context.stats.rescued += 1;
-            self.flash.forget_residence(&self.blocks, id);
+            context.stats.flash_rescued += u64::from(self.flash.has_given_way(id));
+            self.flash.set_aside(&self.blocks, id);
             self.make_room(context, None);
             self.dram.restore(self.blocks.local(frame));
             self.flash.update_residence(&self.blocks, id, true);
@@ -445,9 +447,8 @@ impl Tiers {
             return;
         }
         let at = self.place(Moment::CleanLeaves);
-        // (What only passes does not enter while its store owes a sync: its record would have to be called dirty, or
-        // its extent marked.)
-        // Nor does any wait with that for a store that fails.
+        // A block that only passes memory does not enter while its store owes a sync: its record would have to count
+        // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
         let owes = self.owes_sync(context, e.key());
         let waits = !e.has(MARKED)
             && !self.writes_back(e.key())

@@ -1,8 +1,10 @@
 //! A driver without bytes: it holds device effects back and completes those that a test names.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, FlashConfig, Open, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, Open, VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Device, Effect, Outcome, Place, RequestId, Segment, Token};
 use forebay_flash::Geometry;
@@ -169,6 +171,7 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             regions_reserved: 1,
             recovery_chunk_pages: 64,
             replacement: forebay_cache::LogReplacement::Frequency,
+            cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
@@ -176,4 +179,35 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
         }),
         ..CacheConfig::dram_only(4)
     }
+}
+
+/// The cache's counters.
+pub fn stats(d: &Driver) -> CacheStats {
+    *d.cache.stats()
+}
+
+/// A request for one block, which succeeds.
+pub fn done(d: &mut Driver, op: Op, flags: Flags, block: u64) {
+    let id = d.request(op, flags, block * BLOCK, BLOCK);
+    d.settle();
+    assert_eq!(d.reply_to(id), Some(Ok(())));
+}
+
+pub fn read(d: &mut Driver, block: u64) {
+    done(d, Op::Read, Flags::NONE, block);
+}
+
+pub fn write(d: &mut Driver, block: u64) {
+    done(d, Op::Write, Flags::NONE, block);
+}
+
+/// All that was handed to the log is written, with a batch that is not full.
+pub fn flush(d: &mut Driver) {
+    d.request(Op::Flush, Flags::NONE, 0, 0);
+    d.settle();
+}
+
+/// Records that flash was given.
+pub fn records(d: &Driver) -> u64 {
+    d.cache.log_stats().expect("a log").entries
 }

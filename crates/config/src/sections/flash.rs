@@ -1,9 +1,12 @@
 //! `[flash]`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use forebay_replacement::{Kind, ParameterError, Parameters, Tier};
+
 use crate::Size;
-use crate::schema::{choice, section};
+use crate::schema::{Choice, Value, choice, choose, section};
 
 section! {
     /// The flash tier: one log on one device. Without this section the cache is memory only.
@@ -26,10 +29,13 @@ section! {
         /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
         /// layout slots always keeps one.
         regions_reserved: u32 = 2;
-        /// Which records of a region are kept when it is reclaimed, in the layout log: they are written again at
-        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. The layout slots,
-        /// which replaces block by block, in the order of use, does not take it.
+        /// In the layout log: which records of a region are kept when it is reclaimed. They are written again at
+        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. In the layout slots:
+        /// the replacement policy of the cells, which sees what leaves memory and what is read from flash. Unset
+        /// means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
+        /// In the layout slots: parameters of that policy, by their names; the others are as they are by default.
+        replacement_parameters: BTreeMap<String, u32> = {};
         /// The reading of a block from flash at which it moves to memory, 1 to 255, in the layout log. Until
         /// then it is read from flash each time, and takes nobody's place in memory. Unset means 1. The
         /// layout slots does not take it.
@@ -54,16 +60,140 @@ section! {
     }
 }
 
-choice! {
-    /// Which records of the log are kept when their region is reclaimed.
-    pub enum FlashReplacement: "replacement on flash" {
-        /// None: first in, first out.
-        Fifo = "fifo",
-        /// Those that were read from flash since they were written, once for each such time.
-        SecondChance = "second-chance",
-        /// Those that were read from flash twice or more, those that were read most first; half of the readings
-        /// count the next time.
-        Frequency = "frequency",
+/// Replacement on flash: which records of the log are kept when their region is reclaimed, or which block of the
+/// layout slots gives way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FlashReplacement {
+    /// First in, first out, in both layouts.
+    Fifo,
+    /// The log keeps records that were read from flash.
+    SecondChance,
+    /// The log keeps records that were read from flash twice or more.
+    Frequency,
+    /// Layout slots: a policy of `forebay_replacement`.
+    Policy(Kind),
+}
+
+/// Names that the layout log knows; it shares the first with the layout slots.
+const LOG_CHOICES: [Choice; 3] = [
+    Choice {
+        name: "fifo",
+        doc: &[
+            "First in, first out: the log keeps no record, and the cells are used again in turn.",
+        ],
+        available: true,
+    },
+    Choice {
+        name: "second-chance",
+        doc: &[
+            "Layout log: it keeps records that were read from flash since they were written, once for each such",
+            "time.",
+        ],
+        available: true,
+    },
+    Choice {
+        name: "frequency",
+        doc: &[
+            "Layout log: it keeps records that were read from flash twice or more, those that were read most first;",
+            "half of the readings count the next time.",
+        ],
+        available: true,
+    },
+];
+
+/// Whether a policy has a name of its own here.
+const fn is_further(kind: Kind) -> bool {
+    !matches!(kind, Kind::Fifo) && kind.orders(Tier::Slots)
+}
+
+const FURTHER: usize = {
+    let (mut n, mut all) = (0, 0);
+    while all < Kind::ALL.len() {
+        n += is_further(Kind::ALL[all]) as usize;
+        all += 1;
+    }
+    n
+};
+
+const CHOICES: [(Choice, FlashReplacement); 3 + FURTHER] = {
+    let mut choices = [(LOG_CHOICES[0], FlashReplacement::Fifo); 3 + FURTHER];
+    choices[1] = (LOG_CHOICES[1], FlashReplacement::SecondChance);
+    choices[2] = (LOG_CHOICES[2], FlashReplacement::Frequency);
+    let (mut n, mut all) = (3, 0);
+    while all < Kind::ALL.len() {
+        let kind = Kind::ALL[all];
+        if is_further(kind) {
+            let doc = &["Layout slots: as in `[replacement]`."];
+            let choice = Choice { name: kind.name(), doc, available: true };
+            choices[n] = (choice, FlashReplacement::Policy(kind));
+            n += 1;
+        }
+        all += 1;
+    }
+    choices
+};
+
+const CHOICE_TABLE: [Choice; 3 + FURTHER] = {
+    let mut table = [LOG_CHOICES[0]; 3 + FURTHER];
+    let mut n = 0;
+    while n < table.len() {
+        table[n] = CHOICES[n].0;
+        n += 1;
+    }
+    table
+};
+
+impl Value for FlashReplacement {
+    const WORD: &'static str = "replacement on flash";
+    const CHOICES: &'static [Choice] = &CHOICE_TABLE;
+}
+
+impl core::str::FromStr for FlashReplacement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choose(Self::WORD, &CHOICE_TABLE, text).map(|index| CHOICES[index].1)
+    }
+}
+
+impl core::fmt::Display for FlashReplacement {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let found = CHOICES.iter().find(|(_, replacement)| replacement == self);
+        f.write_str(found.map_or("", |(choice, _)| choice.name))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for FlashReplacement {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl FlashReplacement {
+    /// Its policy in the layout slots.
+    pub const fn cells(self) -> Option<Kind> {
+        match self {
+            FlashReplacement::Fifo => Some(Kind::Fifo),
+            FlashReplacement::SecondChance | FlashReplacement::Frequency => None,
+            FlashReplacement::Policy(kind) => Some(kind),
+        }
+    }
+
+    /// Whether the layout log has it.
+    pub const fn is_of_log(self) -> bool {
+        !matches!(self, FlashReplacement::Policy(_))
+    }
+}
+
+impl Flash {
+    /// The policy of the cells in the layout slots, with its parameters.
+    ///
+    /// # Errors
+    /// With the parameter that it has not, or that is out of range, and what is wrong.
+    pub fn cells(&self) -> Result<Parameters, (&str, ParameterError)> {
+        let kind = self.replacement.and_then(FlashReplacement::cells).unwrap_or(Kind::Lru);
+        Parameters::from_names(kind, &self.replacement_parameters)
     }
 }
 

@@ -10,8 +10,7 @@ use crate::{Size, TimeSpan};
 section! {
     /// Which block leaves when room is needed.
     pub struct Replacement {
-        /// The policy of the first tier, memory. The flash log reclaims its regions in the
-        /// order in which they were written.
+        /// The policy of the first tier, memory. Flash has its own, `flash.replacement`.
         policy: ReplacementPolicy = "lru";
         /// Parameters of the policy, by their names; the others are as they are by default.
         parameters: BTreeMap<String, u32> = {};
@@ -72,11 +71,7 @@ impl Replacement {
     /// # Errors
     /// With the parameter that it has not, or that is out of range, and what is wrong.
     pub fn parameters(&self) -> Result<Parameters, (&str, ParameterError)> {
-        let mut parameters = Parameters::new(self.policy.0);
-        for (name, &value) in &self.parameters {
-            parameters.set(name, value).map_err(|error| (name.as_str(), error))?;
-        }
-        Ok(parameters)
+        Parameters::from_names(self.policy.0, &self.parameters)
     }
 }
 

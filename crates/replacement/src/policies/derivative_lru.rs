@@ -27,7 +27,8 @@ impl Documented for DerivativeLru {
     const ABOUT: About = About {
         source: "ours; named as future work by Hazan et al., Caching according to use and QoS requirements",
         weakness: "follows a change in a volume's use an interval late; with one volume it is LRU",
-        tiers: Tier::ALL,
+        // (What a block is worth is known where all accesses are seen.)
+        tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, GAIN_INTERVAL],
     };
 }

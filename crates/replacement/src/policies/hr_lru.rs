@@ -28,7 +28,8 @@ impl Documented for HrLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "does badly where blocks of one chunk are used differently",
-        tiers: Tier::ALL,
+        // (What a block is worth is known where all accesses are seen.)
+        tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR, CHUNK, INTERVAL],
     };
 }

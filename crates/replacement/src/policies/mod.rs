@@ -33,7 +33,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::parameters::Parameters;
-use crate::policy::{About, Documented, Hint, Policy};
+use crate::policy::{About, Documented, Hint, Policy, Tier};
 
 /// From a line for each policy: [`Kind`] with its names and ideas, [`Replacement`] and its dispatch.
 /// What a line says is said nowhere else.
@@ -167,6 +167,21 @@ registry! {
     DerivativeLru = "derivative-lru";
     /// Evicts any block, each with the same probability.
     Random = "random";
+}
+
+impl Kind {
+    /// Whether it can order this tier.
+    pub const fn orders(self, tier: Tier) -> bool {
+        let tiers = self.about().tiers;
+        let mut n = 0;
+        while n < tiers.len() {
+            if tiers[n] as u8 == tier as u8 {
+                return true;
+            }
+            n += 1;
+        }
+        false
+    }
 }
 
 impl Default for Kind {

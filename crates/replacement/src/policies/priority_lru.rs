@@ -36,7 +36,8 @@ impl Documented for PriorityLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "lets volumes of low priority pay for those of high priority",
-        tiers: Tier::ALL,
+        // (What a block is worth is known where all accesses are seen.)
+        tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES, CHUNK, INTERVAL],
     };
 }

@@ -42,9 +42,19 @@ impl FlashTier {
 
     /// The block is about to be in memory: it must not be what gives way to that.
     #[inline]
-    pub fn forget_residence(&mut self, blocks: &Blocks, id: EntryId) {
+    pub fn set_aside(&mut self, blocks: &Blocks, id: EntryId) {
         if let Some(flash) = &mut self.replacement {
             flash.put(id, blocks[id].key(), Residence::Uncounted);
+        }
+    }
+
+    /// A client's write replaces the record of a block that flash alone has.
+    pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
+        let alone = blocks[id].position().is_some() && blocks[id].has(LEAVING);
+        if alone && self.has_given_way(id) {
+            self.update_residence(blocks, id, true);
+        } else if alone && let Some(flash) = &mut self.replacement {
+            flash.on_access(id);
         }
     }
 
@@ -62,6 +72,11 @@ impl FlashTier {
     #[inline]
     pub fn is_unmapping(&self, id: EntryId) -> bool {
         self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
+    }
+
+    /// Whether the block has given way on flash, though it may be there yet, or on its way there.
+    pub fn has_given_way(&self, id: EntryId) -> bool {
+        self.replacement.as_ref().is_some_and(|s| s.residence(id) == Residence::Leaving)
     }
 
     /// Whether flash still has the block though by the accounting it is gone.
@@ -235,13 +250,13 @@ mod tests {
     use crate::cache::{Cache, around};
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use crate::shard::ShardContext;
+    use crate::shard::tiers::Tiers;
     use forebay_flash::Geometry;
     use forebay_flash::{BlockKey, Position};
+    use forebay_replacement::{Kind, Parameters};
 
-    #[test]
-    fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
-        // Method: a record is being forgotten that took the place of another. The answer for that
-        // one comes late, and must not count for this: it is not durable yet that this is gone.
+    /// A cache whose flash is in the layout slots.
+    fn in_slots(cells: Parameters) -> (Cache, Position) {
         let bytes = 64 << 20;
         let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
         let geometry = geometry.expect("a device of that size");
@@ -252,6 +267,7 @@ mod tests {
             regions_reserved: 1,
             recovery_chunk_pages: 1,
             replacement: crate::config::LogReplacement::Frequency,
+            cells,
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
@@ -260,8 +276,33 @@ mod tests {
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
         let mut cache = Cache::new(config);
         cache.attach(VolumeConfig::new(1 << 20));
-        let first = geometry.first_cell_page() as u32;
-        let (key, older, newer) = (BlockKey::new(0, 3), Position(first), Position(first + 1));
+        (cache, Position(geometry.first_cell_page() as u32))
+    }
+
+    #[test]
+    fn an_entry_that_is_gone_leaves_nothing_in_the_order_of_the_cells() {
+        let (mut cache, first) = in_slots(Parameters::new(Kind::Arc));
+        let key = BlockKey::new(0, 3);
+        let shard = &mut cache.shards[0];
+        shard.recovered(&mut around!(cache), key, first, 0, (1, 0));
+        let tiers = &mut shard.tiers;
+        let id = tiers.blocks.find(key).expect("it has just been found");
+        let ordered = |tiers: &Tiers| tiers.flash.replacement.as_ref().expect("slots").ordered();
+        assert_eq!(ordered(tiers), 1);
+        // It comes to memory, which it leaves without a record.
+        tiers.flash.set_aside(&tiers.blocks, id);
+        tiers.flash.set_record(&mut tiers.blocks, &mut around!(cache), id, None);
+        assert_eq!(ordered(tiers), 1, "it may come back");
+        tiers.forget_if_empty(id);
+        assert_eq!((tiers.blocks.find(key), ordered(tiers)), (None, 0));
+    }
+
+    #[test]
+    fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
+        // Method: a record is being forgotten that took the place of another. The answer for that
+        // one comes late, and must not count for this: it is not durable yet that this is gone.
+        let (mut cache, older) = in_slots(Parameters::default());
+        let (key, newer) = (BlockKey::new(0, 3), Position(older.0 + 1));
         let shard = &mut cache.shards[0];
         shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
         let id = shard.tiers.blocks.find(key).expect("it has just been found");

@@ -23,7 +23,7 @@ pub(in crate::shard) struct Lines {
     blocks: u64,
     /// The first blocks of lines whose rest is to be fetched at the end of the call.
     wanted: Vec<BlockKey>,
-    /// So many frames stay free for others.
+    /// Frames that lines leave free for requests.
     spare: usize,
     /// Reads of lines that are under way.
     under_way: u32,

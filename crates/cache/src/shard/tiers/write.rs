@@ -132,7 +132,10 @@ impl Tiers {
             let under_way = self.persist(context, id, true);
             if transit {
                 match under_way {
-                    Some(_) => self.pass_out(id),
+                    Some(_) => {
+                        self.flash.note_write(&self.blocks, id);
+                        self.pass_out(id);
+                    }
                     // It stays dirty.
                     None if self.blocks[id].has(LEAVING) => self.readmit(id),
                     None => {}

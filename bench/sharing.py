@@ -1,0 +1,120 @@
+"""The tables of docs/policies.md about what enters flash and how the tiers share blocks; see tables.py."""
+
+from pathlib import Path
+
+from common import BLOCK, MIB, ask, row, simulate
+
+
+# What each column sets in the section [admission].
+ADMISSION = {
+    "always": [],
+    "nhit, 2": ['policy = "nhit"'],
+    "nhit, 4": ['policy = "nhit"', "hits = 4"],
+    "nhit, 8": ['policy = "nhit"', "hits = 8"],
+    "smq": ['policy = "smq"'],
+    "random, 0.5": ['policy = "random"'],
+}
+
+
+def admission(*traces):
+    """Memory of 2 %, flash of 20 % of the blocks, no times."""
+    row("trace", "memory + flash", "write policy", *ADMISSION)
+    row("---", "---", "---", *["---:"] * len(ADMISSION))
+    # The write policy, whether memory acknowledges, and what else is in [admission].
+    ways = {
+        "write-through": ("write-through", False, []),
+        "write-back": ("write-back", False, []),
+        "write-back, dram": ("write-back", True, []),
+        "write-back, dram, enter": ("write-back", True, ['written = "enter"']),
+    }
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        for way, (policy, volatile, extra) in ways.items():
+            cells = []
+            for lines in ADMISSION.values():
+                given = {"volatile": volatile, "admission": lines + extra}
+                answer = simulate(trace, dram, policy, flash, **given)
+                written = answer["tier2_bytes_written"] / MIB
+                cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+            name = Path(trace).name.split(".")[0]
+            sizes = f"{dram // MIB} + {flash // MIB} MiB"
+            row(name, sizes, way, *cells)
+
+
+# Relations of the tiers, and what each column sets in the section [flash].
+RELATIONS = {
+    "exclusive": ("exclusive", []),
+    "inclusive": ("inclusive", []),
+    "layered, 64 KiB": ("layered", ['line_size = "64KiB"']),
+    "dual, 64 KiB": ("dual", ['line_size = "64KiB"']),
+    "etica-npe": ("etica-npe", []),
+    "eci": ("eci", []),
+}
+
+
+def relations(*traces):
+    """Memory of 2 %, flash of 20 % of the blocks, write-back by flash, no times."""
+    row("trace", "memory + flash", *RELATIONS)
+    row("---", "---", *["---:"] * len(RELATIONS))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        cells = []
+        for relation, lines in RELATIONS.values():
+            given = {"of_cache": [f'relation = "{relation}"'], "of_flash": lines}
+            answer = simulate(trace, dram, "write-back", flash, **given)
+            memory = sum(answer["hits"]["tier1"].values())
+            both = memory + sum(answer["hits"]["tier2"].values())
+            written = answer["tier2_bytes_written"] / MIB
+            share = memory / both if both else 0
+            cells.append(f"{answer['hit_ratio']:.1%} ({share:.0%}), {written:.0f}")
+        name = Path(trace).name.split(".")[0]
+        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
+
+
+# What orders the cells; the layout log as it is by default comes before them.
+CELLS = ["lru", "fifo", "clock", "sieve", "s3-fifo", "2q", "arc", "lfu", "w-tinylfu"]
+
+
+def cells(*traces):
+    """As `relations`, by the policy that orders the cells of the layout slots, under write-through."""
+    row("trace", "memory + flash", "log", *CELLS)
+    row("---", "---", *["---:"] * (1 + len(CELLS)))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        found = []
+        for layout, policy in [("log", None)] + [("slots", name) for name in CELLS]:
+            lines = [f'replacement = "{policy}"'] if policy else []
+            answer = simulate(
+                trace, dram, "write-through", flash, layout, of_flash=lines
+            )
+            written = answer["tier2_bytes_written"] / MIB
+            found.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+        name = Path(trace).name.split(".")[0]
+        row(name, f"{dram // MIB} + {flash // MIB} MiB", *found)
+
+
+def bypass(*traces):
+    """As `relations`, by the length of the streams of which the rest goes past the cache."""
+    least = ["none", "256KiB", "1MiB", "4MiB"]
+    row("trace", "memory + flash", *least, "past it, at 1MiB")
+    row("---", "---", *["---:"] * (len(least) + 1))
+    for trace in traces:
+        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        cells, past = [], ""
+        for size in least:
+            lines = ["[bypass]"] + [f'{op} = "{size}"' for op in ("reads", "writes")]
+            given = {"after": lines if size != "none" else []}
+            answer = simulate(trace, dram, "write-back", flash, **given)
+            written = answer["tier2_bytes_written"] / MIB
+            cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+            if size == "1MiB":
+                events = answer["events"]
+                gone = events["bypassed_reads"] + events["bypassed_writes"]
+                kinds = [*answer["hits"].values(), answer["misses"]]
+                past = f"{gone / sum(sum(kind.values()) for kind in kinds):.1%}"
+        name = Path(trace).name.split(".")[0]
+        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells, past)

@@ -1,0 +1,104 @@
+//! Goal: each replacement policy orders the cells of the layout slots as its definition says: it sees what leaves
+//! memory, what comes back to it, and what gave way.
+//!
+//! Method: the hits of both tiers against a naive cache of two levels, an LRU list before a flash tier of cells, on
+//! requests of one block each. The policy itself is the same; its own oracles are in `forebay_replacement`.
+
+mod common;
+
+use std::collections::{HashMap, VecDeque};
+
+use common::{scenario_with, zipf};
+use forebay_block::Request;
+use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement, Tier};
+use forebay_simulate::{Options, Pacing, simulate};
+
+/// A cache of two exclusive levels. Blocks are named by their numbers, and so are the policy's nodes.
+struct Naive {
+    memory: VecDeque<u32>,
+    memory_blocks: usize,
+    policy: Replacement,
+    flash_blocks: usize,
+    /// Blocks on flash alone.
+    flash: HashMap<u32, ()>,
+    /// Blocks that the policy has in its order: those, and some that are in memory.
+    ordered: HashMap<u32, ()>,
+    remembers: bool,
+    hits: u64,
+}
+
+impl Naive {
+    fn new(memory_blocks: usize, flash_blocks: usize, parameters: &Parameters) -> Naive {
+        let plain = [Kind::Lru, Kind::Fifo, Kind::Random];
+        Naive {
+            memory: VecDeque::new(),
+            memory_blocks,
+            policy: Replacement::new(1 << 16, flash_blocks as u32, parameters),
+            flash_blocks,
+            flash: HashMap::new(),
+            ordered: HashMap::new(),
+            remembers: !plain.contains(&parameters.kind()),
+            hits: 0,
+        }
+    }
+
+    fn access(&mut self, block: u32) {
+        if let Some(at) = self.memory.iter().position(|&b| b == block) {
+            self.hits += 1;
+            self.memory.remove(at);
+            return self.memory.push_front(block);
+        }
+        if self.flash.remove(&block).is_some() {
+            self.hits += 1;
+            if !self.remembers {
+                self.policy.remove(block);
+                self.ordered.remove(&block);
+            }
+        }
+        if self.memory.len() == self.memory_blocks {
+            let victim = self.memory.pop_back().expect("memory is full");
+            self.enter_flash(victim);
+        }
+        self.memory.push_front(block);
+    }
+
+    fn enter_flash(&mut self, block: u32) {
+        match self.ordered.insert(block, ()) {
+            Some(()) => self.policy.on_access(block),
+            None => self.policy.insert(block, block.into(), Hint::default()),
+        }
+        self.flash.insert(block, ());
+        while self.flash.len() > self.flash_blocks {
+            let victim = self.policy.evict(None).expect("flash is not empty");
+            self.ordered.remove(&victim);
+            self.flash.remove(&victim);
+        }
+    }
+}
+
+fn compare(requests: &[Request], memory: u32, size: &str, kind: Kind) {
+    let mut scenario = scenario_with(memory, Some(size), "write-through", "layout = 'slots'");
+    // (Where a write waits for a frame, the policy forgets the block that it is for.)
+    scenario.cache.spare_frames = 2048;
+    let parameters = Parameters::new(kind);
+    let flash = scenario.cache.flash.as_mut().expect("there is flash");
+    flash.cells = parameters;
+    let mut naive = Naive::new(memory as usize, flash.blocks as usize, &parameters);
+    requests.iter().for_each(|r| naive.access((r.offset / 4096) as u32));
+    let options = Options { pacing: Pacing::Untimed, ..Options::default() };
+    let result = simulate(&scenario, requests.iter().copied(), &options).unwrap();
+    let hits = result.run.cache.unwrap().hits;
+    let found = hits.tier1.sum() + hits.tier2.sum() - result.events.flash_rescued;
+    assert_eq!(found, naive.hits, "{kind}, {memory} + {size}, {:?}", result.events);
+}
+
+#[test]
+fn each_policy_orders_the_cells_as_a_naive_cache_does() {
+    for writes in [u64::MAX, 4] {
+        let requests = zipf(60_000, 30_000, writes, 23);
+        for &kind in Kind::ALL.iter().filter(|kind| kind.orders(Tier::Slots)) {
+            compare(&requests, 64, "4MiB", kind);
+            compare(&requests, 1000, "16MiB", kind);
+        }
+    }
+}
