@@ -10,13 +10,21 @@
 //! took part in, and catches up when it is looked at; with every use one block more catches up, so
 //! that none is far behind.
 
+use crate::links::prefetch;
+
 const BLOCK_WORDS: usize = 8;
 const COUNT_MAX: u64 = 15;
+
+/// A cache line of counters, and not parts of two.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Block([u64; BLOCK_WORDS]);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Sketch {
-    blocks: Box<[[u64; BLOCK_WORDS]]>,
+    /// A power of two of them.
+    blocks: Box<[Block]>,
     /// The halvings that each block took part in, their low bits.
     halved: Box<[u8]>,
     halvings: u8,
@@ -30,7 +38,7 @@ impl Sketch {
     pub fn new(keys: u32, sample: u64) -> Sketch {
         let blocks = (keys as usize).next_power_of_two().max(1024) / BLOCK_WORDS;
         let mut sketch = Sketch {
-            blocks: vec![[0; BLOCK_WORDS]; blocks].into(),
+            blocks: vec![Block([0; BLOCK_WORDS]); blocks].into(),
             halved: vec![0; blocks].into(),
             halvings: 0,
             sweep: 0,
@@ -62,12 +70,13 @@ impl Sketch {
     pub fn add(&mut self, hash: u64) {
         let block = self.block(hash);
         self.catch_up(block);
+        let Block(words) = &mut self.blocks[block];
         for (word, shift) in places(hash) {
-            let word = &mut self.blocks[block][word];
+            let word = &mut words[word];
             *word += u64::from((*word >> shift) & COUNT_MAX < COUNT_MAX) << shift;
         }
         self.catch_up(self.sweep);
-        self.sweep = (self.sweep + 1) % self.blocks.len();
+        self.sweep = (self.sweep + 1) & (self.blocks.len() - 1);
         self.uses += 1;
         if self.uses >= self.sample {
             self.uses = 0;
@@ -79,7 +88,8 @@ impl Sketch {
     pub fn estimate(&self, hash: u64) -> u8 {
         let block = self.block(hash);
         let behind = self.halvings.wrapping_sub(self.halved[block]).min(4);
-        let count = |(word, shift): (usize, u32)| (self.blocks[block][word] >> shift) & COUNT_MAX;
+        let Block(words) = &self.blocks[block];
+        let count = |(word, shift): (usize, u32)| (words[word] >> shift) & COUNT_MAX;
         (places(hash).map(count).min().expect("four rows") >> behind) as u8
     }
 
@@ -87,21 +97,37 @@ impl Sketch {
         (size_of_val(&*self.blocks) + size_of_val(&*self.halved)) as u64
     }
 
+    /// Starts loading what the key with this hash is counted in.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.blocks[self.block(hash)]);
+    }
+
+    #[inline]
     fn block(&self, hash: u64) -> usize {
         hash as usize & (self.blocks.len() - 1)
     }
 
+    #[inline]
     fn catch_up(&mut self, block: usize) {
+        if self.halved[block] != self.halvings {
+            self.halve(block);
+        }
+    }
+
+    #[cold]
+    fn halve(&mut self, block: usize) {
         let behind = self.halvings.wrapping_sub(self.halved[block]);
         self.halved[block] = self.halvings;
         for _ in 0..behind.min(4) {
-            self.blocks[block].iter_mut().for_each(|w| *w = (*w >> 1) & 0x7777_7777_7777_7777);
+            self.blocks[block].0.iter_mut().for_each(|w| *w = (*w >> 1) & 0x7777_7777_7777_7777);
         }
     }
 }
 
 /// The word and the shift of the key's counter in each row: two words a row, 16 counters a word.
 /// The upper half of the hash says which; the lower half has chosen the block.
+#[inline]
 fn places(hash: u64) -> impl Iterator<Item = (usize, u32)> {
     (0..4).map(move |row| {
         let own = (hash >> (32 + 8 * row)) as u32;

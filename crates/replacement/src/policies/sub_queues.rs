@@ -60,6 +60,8 @@ pub(super) struct SubQueues {
     firsts: Box<[u32]>,
     lens: Box<[u32]>,
     queue_of: Box<[u8]>,
+    /// With this length, the borders (bits) that have a block more ahead than with one block less.
+    rising: (u32, u128),
     steps: u64,
 }
 
@@ -71,6 +73,7 @@ impl SubQueues {
             firsts: vec![NONE; k as usize].into(),
             lens: vec![0; k as usize].into(),
             queue_of: vec![0; nodes as usize].into(),
+            rising: (0, 0),
             steps: 0,
         }
     }
@@ -95,10 +98,12 @@ impl SubQueues {
         let k = self.firsts.len();
         let below = (usize::from(position.get()) * k + 50) / 100;
         match k - below {
-            queue if queue < k => self.put_first(queue, node),
-            _ => self.put_last(node),
+            queue if queue < k => {
+                self.put_first(queue, node);
+                self.balance_grown(queue);
+            }
+            _ => self.restore(node),
         }
-        self.balance();
     }
 
     pub fn evict(&mut self) -> Option<u32> {
@@ -109,18 +114,23 @@ impl SubQueues {
 
     pub fn restore(&mut self, node: u32) {
         self.put_last(node);
-        self.balance();
+        self.balance_grown(self.firsts.len() - 1);
     }
 
     pub fn remove(&mut self, node: u32) {
         if self.links.is_linked(node) {
-            self.take(node, self.queue(node));
-            self.balance();
+            let queue = self.queue(node);
+            self.take(node, queue);
+            self.balance_shrunk(queue);
         }
     }
 
     pub fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         after.map_or(self.list.back(), |node| self.links.ahead(node))
+    }
+
+    pub fn prefetch(&self, node: u32, near: bool) {
+        self.links.prefetch(node, near);
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -172,28 +182,54 @@ impl SubQueues {
         }
     }
 
-    /// Moves borders to where they belong. A block that came or went moves each of them by at most one
-    /// block, and so does the length, against it.
-    fn balance(&mut self) {
-        let (k, len) = (self.firsts.len(), u64::from(self.len()));
-        let wanted = |border: usize| (len * border as u64 / k as u64) as u32;
-        // From the protected end, so that a sub-queue has received what it hands back.
-        let mut ahead = 0;
-        for border in 1..k {
-            ahead += self.lens[border - 1];
-            if ahead > wanted(border) {
-                self.hand_back(border);
-                ahead -= 1;
-            }
+    // A block that came or went has moved the borders behind it by one block, and the length has moved those
+    // that rise. Each of the others of both is moved back, or on: those that hand back from the protected end, so
+    // that a sub-queue has received what it hands back, and those that lack a block from the other end.
+
+    /// Moves borders to where they belong after a block has come into a sub-queue.
+    fn balance_grown(&mut self, queue: usize) {
+        let rising = self.rising(self.len());
+        let ahead = up_to(queue);
+        let behind = up_to(self.firsts.len() - 1) & !ahead;
+        self.hand_all_back(behind & !rising);
+        self.hand_all_ahead(ahead & rising);
+    }
+
+    /// The same after a block has left one.
+    fn balance_shrunk(&mut self, queue: usize) {
+        let rising = self.rising(self.len() + 1);
+        let ahead = up_to(queue);
+        let behind = up_to(self.firsts.len() - 1) & !ahead;
+        self.hand_all_back(ahead & rising);
+        self.hand_all_ahead(behind & !rising);
+    }
+
+    /// The borders that have a block more ahead with `len` blocks than with one less: those for which
+    /// `len * border / k`, rounded down, is more. A full cache asks for the same again and again.
+    fn rising(&mut self, len: u32) -> u128 {
+        if self.rising.0 != len {
+            let k = self.firsts.len() as u64;
+            let wanted = |len: u64, border: u64| len * border / k;
+            let rises =
+                |&border: &u64| wanted(len.into(), border) > wanted(u64::from(len) - 1, border);
+            let borders = (1..k).filter(rises).fold(0, |all, border| all | 1 << border);
+            self.rising = (len, borders);
         }
-        // From the other end for those that lack one.
-        let mut ahead = self.len();
-        for border in (1..k).rev() {
-            ahead -= self.lens[border];
-            if ahead < wanted(border) {
-                self.hand_ahead(border);
-                ahead += 1;
-            }
+        self.rising.1
+    }
+
+    fn hand_all_back(&mut self, mut borders: u128) {
+        while borders != 0 {
+            self.hand_back(borders.trailing_zeros() as usize);
+            borders &= borders - 1;
+        }
+    }
+
+    fn hand_all_ahead(&mut self, mut borders: u128) {
+        while borders != 0 {
+            let border = borders.ilog2();
+            self.hand_ahead(border as usize);
+            borders ^= 1 << border;
         }
     }
 
@@ -208,6 +244,8 @@ impl SubQueues {
         self.lens[border] += 1;
         self.queue_of[node as usize] = border as u8;
         self.steps += 1;
+        // (The next one to be handed back is found by its neighbour.)
+        self.links.prefetch(node, false);
     }
 
     /// The first block of the sub-queue behind a border becomes the last one ahead of it.
@@ -225,6 +263,11 @@ impl SubQueues {
         self.queue_of[node as usize] = (border - 1) as u8;
         self.steps += 1;
     }
+}
+
+/// The borders ahead of a sub-queue, as bits: its own and those before it.
+fn up_to(queue: usize) -> u128 {
+    (2 << queue) - 2
 }
 
 /// An LRU queue in which a block begins where its hint says; `Rule` names what the position follows from.
@@ -261,6 +304,10 @@ impl<Rule> Policy for Positioned<Rule> {
     }
 
     fn set_capacity(&mut self, _capacity: u32) {}
+
+    fn prefetch(&self, node: u32, near: bool) {
+        self.queue.prefetch(node, near);
+    }
 
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         self.queue.likely_victim(after)

@@ -11,9 +11,11 @@
 //!
 //! Does badly on bursts of new blocks that are used again soon: the window is small.
 
+use std::cell::Cell;
+
 use super::s3_fifo::percent_of;
 use crate::hash::mix;
-use crate::links::{Links, List};
+use crate::links::{Links, List, prefetch};
 use crate::parameters::{Parameter, Parameters};
 use crate::policy::{About, Documented, Hint, Policy, Tier};
 use crate::sketch::Sketch;
@@ -48,6 +50,9 @@ const IN_WINDOW: u8 = 0;
 const ON_PROBATION: u8 = 1;
 const IS_PROTECTED: u8 = 2;
 
+/// Who gives way, and the candidate that replaces it in the main cache if it was in there.
+type Choice = (u32, Option<u32>);
+
 /// See the module.
 #[derive(Debug)]
 pub struct WTinyLfu {
@@ -57,6 +62,8 @@ pub struct WTinyLfu {
     list_of: Box<[u8]>,
     hashes: Box<[u64]>,
     sketch: Sketch,
+    /// What [`WTinyLfu::choose`] said last, until something happens.
+    chosen: Cell<Option<Choice>>,
     capacity: u32,
     window_percent: u32,
     protected_percent: u32,
@@ -73,11 +80,13 @@ impl WTinyLfu {
     }
 
     fn put(&mut self, list: u8, node: u32) {
+        self.chosen.set(None);
         self.list_of[node as usize] = list;
         self.links.push_front(&mut self.lists[usize::from(list)], node);
     }
 
     fn take(&mut self, node: u32) {
+        self.chosen.set(None);
         let list = usize::from(self.list_of[node as usize]);
         self.links.remove(&mut self.lists[list], node);
     }
@@ -92,8 +101,14 @@ impl WTinyLfu {
         self.sketch.estimate(self.hashes[node as usize])
     }
 
-    /// Who gives way, and the candidate that replaces it in the main cache if it was in there.
-    fn choose(&self) -> Option<(u32, Option<u32>)> {
+    /// `None` if nothing is resident. Asked several times between two things that happen.
+    fn choose(&self) -> Option<Choice> {
+        let chosen = self.chosen.get().or_else(|| self.compare());
+        self.chosen.set(chosen);
+        chosen
+    }
+
+    fn compare(&self) -> Option<Choice> {
         // The window is about to receive a block.
         let overflows = self.list_len(IN_WINDOW) >= self.window_max();
         let candidate = self.lists[usize::from(IN_WINDOW)].back();
@@ -128,6 +143,7 @@ impl Policy for WTinyLfu {
             lists: [List::EMPTY; 3],
             list_of: vec![IN_WINDOW; nodes as usize].into(),
             hashes: vec![0; nodes as usize].into(),
+            chosen: Cell::new(None),
             sketch: Sketch::new(capacity, u64::from(sample_capacities) * u64::from(capacity)),
             capacity,
             window_percent: parameters.value(&WINDOW),
@@ -137,6 +153,7 @@ impl Policy for WTinyLfu {
     }
 
     fn on_access(&mut self, node: u32) {
+        self.chosen.set(None);
         self.sketch.add(self.hashes[node as usize]);
         let list = self.list_of[node as usize];
         if list != ON_PROBATION {
@@ -177,6 +194,7 @@ impl Policy for WTinyLfu {
 
     /// The place that it had. A candidate that took it stays in the main cache as well.
     fn restore(&mut self, node: u32) {
+        self.chosen.set(None);
         let list = usize::from(self.list_of[node as usize]);
         self.links.push_back(&mut self.lists[list], node);
     }
@@ -188,8 +206,26 @@ impl Policy for WTinyLfu {
     }
 
     fn set_capacity(&mut self, capacity: u32) {
+        self.chosen.set(None);
         self.capacity = capacity;
         self.sketch.resize(capacity, u64::from(self.sample_capacities) * u64::from(capacity));
+    }
+
+    fn prefetch(&self, node: u32, near: bool) {
+        let Some(hash) = self.hashes.get(node as usize) else { return };
+        if near {
+            self.sketch.prefetch(*hash);
+        } else {
+            prefetch(hash);
+            prefetch(&self.list_of[node as usize]);
+        }
+        self.links.prefetch(node, near);
+    }
+
+    fn prefetch_absent(&self, key: u64, near: bool) {
+        if near {
+            self.sketch.prefetch(mix(key));
+        }
     }
 
     /// The next one, then those on probation, which the next candidates are compared with.
