@@ -70,3 +70,16 @@ def row(*cells):
 def at_or_last(points, blocks):
     """The point at a size; a curve ends where nothing more hits."""
     return points[max(size for size in points if size <= blocks)]
+
+
+def tier_sizes(trace, *shares):
+    """Sizes of memory and flash, in bytes: shares of the trace's distinct data, to whole MiB."""
+    footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
+    for pair in shares:
+        dram, flash = (round(footprint * share / MIB) * MIB for share in pair)
+        yield dram, flash
+
+
+def named(trace, dram, flash):
+    """The first cells of a row about a trace: its name, and the sizes of the tiers."""
+    return Path(trace).name.split(".")[0], f"{dram // MIB} + {flash // MIB} MiB"

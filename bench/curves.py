@@ -7,7 +7,18 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
-from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
+from common import (
+    BLOCK,
+    FOREBAY,
+    MIB,
+    ask,
+    at_or_last,
+    curve,
+    named,
+    row,
+    simulate,
+    tier_sizes,
+)
 
 
 # Write policies, and the distance whose curve is that of an LRU list under them.
@@ -24,16 +35,19 @@ KEPT_SIZES = [(1 / 32, 1 / 4), (1 / 32, 1 / 2)]
 KEPT_MIB_MIN = 16
 
 
+def kept_tiers(trace):
+    """Sizes of both tiers, without those whose flash is too small."""
+    for dram, flash in tier_sizes(trace, *KEPT_SIZES):
+        if flash >= KEPT_MIB_MIN * MIB:
+            yield dram, flash
+
+
 def kept(*traces):
     """Hits of both tiers as a share of those of an LRU list as large as both together."""
     row("trace", "memory + flash", *(policy for policy, _ in KEPT))
     row("---", "---", *["---:"] * len(KEPT))
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        for sizes in KEPT_SIZES:
-            dram, flash = (round(footprint * share / MIB) * MIB for share in sizes)
-            if flash < KEPT_MIB_MIN * MIB:
-                continue
+        for dram, flash in kept_tiers(trace):
             cells = []
             for policy, distance in KEPT:
                 name = policy.split(",")[0]
@@ -48,8 +62,7 @@ def kept(*traces):
                     found = sum(sum(tier.values()) for tier in answer["hits"].values())
                     shares.append(f"{found / ideal:.2f}" if ideal else "-")
                 cells.append(" / ".join(shares))
-            name = Path(trace).name.split(".")[0]
-            row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
+            row(*named(trace, dram, flash), *cells)
 
 
 # What each column sets in the section [flash].
@@ -66,11 +79,7 @@ def replacement(*traces):
     row("trace", "memory + flash", *REPLACEMENT, "memory")
     row("---", "---", *["---:"] * (len(REPLACEMENT) + 1))
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        for sizes in KEPT_SIZES:
-            dram, flash = (round(footprint * share / MIB) * MIB for share in sizes)
-            if flash < KEPT_MIB_MIN * MIB:
-                continue
+        for dram, flash in kept_tiers(trace):
             blocks = (dram + flash) // BLOCK
             points, _ = curve(trace, "--distance", "trd", at=[blocks])
             ideal = at_or_last(points, blocks)["hits"]
@@ -83,9 +92,7 @@ def replacement(*traces):
                 written = answer["flash"]["write_amplification"]
                 cells.append(f"{sum(hits.values()) / ideal:.2f}, {written:.2f}")
                 memory.append(f"{hits['tier1'] / ideal:.2f}")
-            name = Path(trace).name.split(".")[0]
-            tiers = f"{dram // MIB} + {flash // MIB} MiB"
-            row(name, tiers, *cells, f"{memory[-1]}, {memory[-2]}")
+            row(*named(trace, dram, flash), *cells, f"{memory[-1]}, {memory[-2]}")
 
 
 def lru():

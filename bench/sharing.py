@@ -1,10 +1,9 @@
 """The tables of docs/policies.md about what enters flash and how the tiers share blocks; see tables.py."""
 
-from pathlib import Path
+from common import MIB, named, row, simulate, tier_sizes
 
-from common import BLOCK, MIB, ask, row, simulate
-
-
+# Memory and flash, as shares of the distinct data.
+SMALL = (0.02, 0.2)
 # What each column sets in the section [admission].
 ADMISSION = {
     "always": [],
@@ -28,8 +27,7 @@ def admission(*traces):
         "write-back, dram, enter": ("write-back", True, ['written = "enter"']),
     }
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        ((dram, flash),) = tier_sizes(trace, SMALL)
         for way, (policy, volatile, extra) in ways.items():
             cells = []
             for lines in ADMISSION.values():
@@ -37,9 +35,7 @@ def admission(*traces):
                 answer = simulate(trace, dram, policy, flash, **given)
                 written = answer["tier2_bytes_written"] / MIB
                 cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
-            name = Path(trace).name.split(".")[0]
-            sizes = f"{dram // MIB} + {flash // MIB} MiB"
-            row(name, sizes, way, *cells)
+            row(*named(trace, dram, flash), way, *cells)
 
 
 # Relations of the tiers, and what each column sets in the section [flash].
@@ -58,8 +54,7 @@ def relations(*traces):
     row("trace", "memory + flash", *RELATIONS)
     row("---", "---", *["---:"] * len(RELATIONS))
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        ((dram, flash),) = tier_sizes(trace, SMALL)
         cells = []
         for relation, lines in RELATIONS.values():
             given = {"of_cache": [f'relation = "{relation}"'], "of_flash": lines}
@@ -69,8 +64,7 @@ def relations(*traces):
             written = answer["tier2_bytes_written"] / MIB
             share = memory / both if both else 0
             cells.append(f"{answer['hit_ratio']:.1%} ({share:.0%}), {written:.0f}")
-        name = Path(trace).name.split(".")[0]
-        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells)
+        row(*named(trace, dram, flash), *cells)
 
 
 # What orders the cells; the layout log as it is by default comes before them.
@@ -82,8 +76,7 @@ def cells(*traces):
     row("trace", "memory + flash", "log", *CELLS)
     row("---", "---", *["---:"] * (1 + len(CELLS)))
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        ((dram, flash),) = tier_sizes(trace, SMALL)
         found = []
         for layout, policy in [("log", None)] + [("slots", name) for name in CELLS]:
             lines = [f'replacement = "{policy}"'] if policy else []
@@ -92,8 +85,7 @@ def cells(*traces):
             )
             written = answer["tier2_bytes_written"] / MIB
             found.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
-        name = Path(trace).name.split(".")[0]
-        row(name, f"{dram // MIB} + {flash // MIB} MiB", *found)
+        row(*named(trace, dram, flash), *found)
 
 
 def bypass(*traces):
@@ -102,8 +94,7 @@ def bypass(*traces):
     row("trace", "memory + flash", *least, "past it, at 1MiB")
     row("---", "---", *["---:"] * (len(least) + 1))
     for trace in traces:
-        footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
-        dram, flash = (round(footprint * share / MIB) * MIB for share in (0.02, 0.2))
+        ((dram, flash),) = tier_sizes(trace, SMALL)
         cells, past = [], ""
         for size in least:
             lines = ["[bypass]"] + [f'{op} = "{size}"' for op in ("reads", "writes")]
@@ -116,5 +107,4 @@ def bypass(*traces):
                 gone = events["bypassed_reads"] + events["bypassed_writes"]
                 kinds = [*answer["hits"].values(), answer["misses"]]
                 past = f"{gone / sum(sum(kind.values()) for kind in kinds):.1%}"
-        name = Path(trace).name.split(".")[0]
-        row(name, f"{dram // MIB} + {flash // MIB} MiB", *cells, past)
+        row(*named(trace, dram, flash), *cells, past)

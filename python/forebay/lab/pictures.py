@@ -116,10 +116,12 @@ def draw(figure: dict[str, Any], tables: Tables) -> Picture:
         condition = Constraint(where)
         keep = [condition.holds(row) for row in source.to_dicts()]
         source = source.filter(pl.Series(keep, dtype=pl.Boolean))
-    for axis in ("x", "y", "z", "color", "facet"):
-        name = figure.get(axis)
-        elsewhere = axis == "y" and kind in ("tail", "series")
-        if name and name not in source.columns and not elsewhere:
+    for needed in _NEEDED.get(kind, ()):
+        if needed not in figure:
+            raise ForebayError(f"figure: a {kind} requires {needed}", 2)
+    for name in _columns(figure):
+        elsewhere = name == figure.get("y") and kind in ("tail", "series")
+        if name not in source.columns and not elsewhere:
             raise ForebayError(f"figure: rows have no column `{name}`", 2)
     if kind == "series":
         made, text = _series(figure, source, tables.series)
@@ -128,16 +130,24 @@ def draw(figure: dict[str, Any], tables: Tables) -> Picture:
         table = tables.points_name if kind == "curve" else tables.rows_name
         text = f"{source.height} rows of {table}"
     made.update_layout(template="plotly_white", margin={"t": 40})
-    named = [
-        figure[axis] for axis in ("x", "y", "z", "color", "facet") if axis in figure
-    ]
+    named = _columns(figure)
     text += f" where {where}" if where else ""
     text += f"; columns {', '.join(named)}" if named else ""
     return Picture(figure.get("title") or _title(figure), made, text)
 
 
+def _columns(figure: dict[str, Any]) -> list[str]:
+    """The columns that a figure names."""
+    named = [
+        figure[axis] for axis in ("x", "y", "z", "color", "facet") if axis in figure
+    ]
+    return [name for one in named for name in (one if isinstance(one, list) else [one])]
+
+
 def _title(figure: dict[str, Any]) -> str:
     what = figure.get("z") or figure.get("y") or figure.get("color") or figure["x"]
+    if isinstance(what, list):
+        what = ", ".join(what)
     if figure.get("kind") == "series":
         every = figure.get("every")
         return f"{what} over time" + (f", by intervals of {every}" if every else "")
@@ -269,6 +279,8 @@ def _plain(kind: str, figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
         options["error_y"] = f"{y}.std"
     if kind == "bar":
         made = px.bar(data, barmode="group", **options)
+    elif kind == "box":
+        made = px.box(data, **options)
     elif kind == "violin":
         del options["facet_col_wrap"]
         made = px.violin(data, box=True, points="all", **options)
@@ -354,6 +366,81 @@ def _heatmap(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
     return made
 
 
+def _scatter(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
+    """A point for each row; sizes count by their values, and a color that is a number has a scale."""
+    import plotly.express as px
+
+    axes, log = [figure["x"], figure["y"]], figure.get("log", "")
+    data = rows.select(*dict.fromkeys(["cell", *_columns(figure)]))
+    for name in axes:
+        worth = [_worth(value) for value in data[name]]
+        if None not in worth:
+            data = data.with_columns(pl.Series(name, worth))
+    made = px.scatter(
+        data,
+        x=axes[0],
+        y=axes[1],
+        color=figure.get("color"),
+        facet_col=figure.get("facet"),
+        facet_col_wrap=3,
+        hover_data=["cell"],
+        log_x="x" in log,
+        log_y="y" in log,
+    )
+    _short_panels(made)
+    return made
+
+
+def _histogram(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
+    """How many rows have which values."""
+    import plotly.express as px
+
+    made = px.histogram(
+        rows.filter(pl.col(figure["x"]).is_not_null()),
+        x=figure["x"],
+        color=figure.get("color"),
+        facet_col=figure.get("facet"),
+        facet_col_wrap=3,
+        barmode="overlay",
+        opacity=0.7,
+    )
+    _short_panels(made)
+    return made
+
+
+def _stack(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
+    """Bars of several columns on each other, such as hits by tier: means of the rows with one value of x."""
+    import plotly.express as px
+
+    x, facet = figure["x"], figure.get("facet")
+    parts = figure["y"] if isinstance(figure["y"], list) else [figure["y"]]
+    by = [x, *([facet] if facet else [])]
+    means = rows.group_by(by, maintain_order=True).agg(
+        *(pl.col(part).fill_null(0).mean() for part in parts)
+    )
+    if figure.get("share"):
+        whole = pl.sum_horizontal(parts)
+        means = means.with_columns(
+            *(
+                pl.when(whole > 0).then(pl.col(part) / whole).alias(part)
+                for part in parts
+            )
+        )
+    made = px.bar(
+        means.with_columns(pl.col(x).cast(pl.String)),
+        x=x,
+        y=parts,
+        facet_col=facet,
+        facet_col_wrap=3,
+        barmode="stack",
+        category_orders={x: [str(value) for value in _in_order(means[x])]},
+        labels={"value": "share" if figure.get("share") else "", "variable": ""},
+    )
+    made.update_xaxes(type="category")
+    _short_panels(made)
+    return made
+
+
 def _cdf(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
     import plotly.express as px
 
@@ -395,10 +482,26 @@ _KINDS = {
     "curve": lambda figure, rows: _plain("curve", figure, rows),
     "bar": lambda figure, rows: _plain("bar", figure, rows),
     "violin": lambda figure, rows: _plain("violin", figure, rows),
+    "box": lambda figure, rows: _plain("box", figure, rows),
+    "scatter": _scatter,
+    "histogram": _histogram,
+    "stack": _stack,
     "tail": _tail,
     "heatmap": _heatmap,
     "cdf": _cdf,
     "area": _area,
+}
+
+#: What a figure of a kind cannot do without.
+_NEEDED = {
+    **dict.fromkeys(
+        ("line", "curve", "bar", "violin", "box", "scatter", "stack"), ("x", "y")
+    ),
+    "heatmap": ("x", "y", "z"),
+    "histogram": ("x",),
+    "cdf": ("x",),
+    "area": ("x", "color"),
+    "series": ("y",),
 }
 
 

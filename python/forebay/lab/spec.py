@@ -43,7 +43,7 @@ _KEYS = (
 _TRACE_KEYS = ("path", "spec", "name", "volumes", "each_volume", "format", "limit")
 _FIGURE_KEYS = (
     *("kind", "x", "y", "color", "facet", "z", "title", "where", "log"),
-    "every",
+    *("every", "share"),
 )
 
 
