@@ -5,7 +5,7 @@ import json
 import forebay
 import numpy as np
 import pytest
-from forebay.lab import advise
+from forebay.lab import advise, trees
 from forebay.lab.commands import advise as command
 
 
@@ -214,3 +214,41 @@ def test_what_makes_no_sense_is_refused(example, tmp_path, capsys):
         assert capsys.readouterr().err.startswith("forebay: ")
     with pytest.raises(forebay.ForebayError):
         advise.load(tmp_path / "none.json")
+
+
+def test_a_page_shows_the_trees_and_the_way_of_the_trace(example, tmp_path, capsys):
+    page = tmp_path / "advice.html"
+    assert command([str(example), "--flash", "0", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "memory of" in capsys.readouterr().out
+    asked = [advise.QUESTIONS[name] for name in ("policy", "block_size")]
+    assert all(f"<h2>{question} " in text for question in asked)
+    assert "<h2>Does a second tier" not in text
+
+
+def test_a_picture_of_a_tree_has_every_node_and_marks_the_way_to_the_answer():
+    def leaf(**counts):
+        return {"counts": counts, "gain": 0.1}
+
+    tree = {
+        "feature": "a",
+        "threshold": 1.0,
+        "below": leaf(yes=3, no=1),
+        "above": {
+            "feature": "b",
+            "threshold": 2.0,
+            "below": leaf(yes=0, no=5),
+            "above": leaf(yes=2, no=0),
+        },
+    }
+    _, way, nodes = trees.figure(tree, {"a": 1.5, "b": 0.5}).data
+    marked = [
+        text
+        for text, color in zip(nodes.text, nodes.marker.color, strict=True)
+        if color == trees.TAKEN
+    ]
+    assert sorted(marked) == ["a<br>≤ 1", "b<br>≤ 2", "no<br>5 of 5"]
+    assert len(nodes.text) == 5
+    # From a at x = 0.75 to b, which stands over its two ends, and to the left one of these.
+    assert list(way.x) == [1.5, 1.0, None, 0.75, 1.5, None]
+    assert list(way.y) == [-1, -2, None, 0, -1, None]

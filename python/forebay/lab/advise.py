@@ -546,3 +546,23 @@ def text(document: Mapping[str, Any]) -> str:
             "simulate before you believe it."
         )
     return "\n".join(lines)
+
+
+def page(document: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> None:
+    """Writes a page with the tree of each question of the document, and the way of its trace."""
+    from forebay.lab import report, trees
+    from forebay.lab.pictures import Picture
+
+    said = {one["question"]: one for one in document["advice"]}
+    pictures = [
+        Picture(
+            f"{asked} {said[asked]['answer']}, confidence {said[asked]['confidence']:.0%}",
+            trees.figure(model["questions"][question]["tree"], document["features"]),
+            "To the left where the feature is at most the threshold. At the ends: the most frequent answer of the "
+            "training there, and how often it was right. The way of this trace is marked.",
+        )
+        for question, asked in QUESTIONS.items()
+        if asked in said
+    ]
+    title = f"Advice for {document['trace']}"
+    report.page(path, title, text(document).splitlines()[0], [], pictures, "")

@@ -154,6 +154,9 @@ def advise(words: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="train a model on synthetic workloads and the traces, in DIR; write it to -o",
     )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the trees to FILE, as pictures"
+    )
     arguments.add_trace_reading(parser)
     arguments.add_answer(parser)
     _workers(parser)
@@ -184,6 +187,8 @@ def _advise(args: argparse.Namespace) -> str:
         model=args.model,
         **arguments.trace_reading(args),
     )
+    if args.html is not None:
+        advisor.page(document, advisor.load(args.model), args.html)
     said = json.dumps(document, indent=2) if args.json else advisor.text(document)
     if args.output is not None:
         args.output.write_text(said + "\n", encoding="utf-8")

@@ -70,7 +70,7 @@ def write(
         tables.append(_table("Where the rows come from", machines))
     summary = f"{rows.height} cells, {rows.height - ok.height} failed. The rows are in "
     summary += "rows.parquet; a point of a picture shows its cell."
-    _write(directory, spec.title, summary, tables, pictures, spec.text)
+    page(directory / "report.html", spec.title, summary, tables, pictures, spec.text)
 
 
 def write_fleet(
@@ -118,17 +118,18 @@ def write_fleet(
         f"{ok.height} volumes, {requests} requests, {failed.height} failed files. "
     )
     summary += "The rows are in volumes.parquet, the curves in curves.parquet."
-    _write(directory, f"Fleet {source}", summary, tables, pictures, "")
+    page(directory / "report.html", f"Fleet {source}", summary, tables, pictures, "")
 
 
-def _write(
-    directory: Path,
+def page(
+    path: Path,
     title: str,
     summary: str,
     tables: list[Any],
     pictures: list[Picture],
     text: str,
 ) -> None:
+    """Writes a page."""
     import jinja2
     from plotly.offline import get_plotlyjs
 
@@ -148,9 +149,9 @@ def _write(
         ],
         text=text,
     )
-    partial = directory / "report.partial"
+    partial = path.with_suffix(".partial")
     partial.write_text(whole, encoding="utf-8")
-    partial.replace(directory / "report.html")
+    partial.replace(path)
 
 
 def _best(spec: StudySpec, rows: pl.DataFrame) -> list[Any]:
