@@ -1,55 +1,97 @@
 //! Counters. All only grow, but for the gauges said to be so.
+//!
+//! A counter is declared here and nowhere else: sums of volumes have it, and one of [`CacheStats`] is in
+//! the documents in whose list it stands, at the end of this file.
 
-/// Block accesses of one volume, by where they were found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hits {
-    /// Found in DRAM.
-    pub tier1: u64,
-    /// Found on flash.
-    pub tier2: u64,
-    /// Found on its way from the backing store, which another access had asked for: waited for, and
-    /// not asked for again.
-    pub delayed: u64,
-    /// Not found, or found and dropped: under the policies that only reads allocate in, what a write
-    /// finds is of no use to it.
-    pub miss: u64,
+use core::iter::Sum;
+use core::ops::AddAssign;
+
+/// Counters that are added up field by field.
+macro_rules! sums {
+    ($($(#[$about:meta])* pub struct $name:ident {
+        $($(#[$doc:meta])* pub $counter:ident: $kind:ty,)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $counter: $kind,)*
+        }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: $name) {
+                $(self.$counter += other.$counter;)*
+            }
+        }
+    )*};
 }
 
-/// What one volume has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolumeStats {
-    /// Read requests, write requests, trims and zeroings, flushes.
-    pub reads: u64,
-    /// Write requests.
-    pub writes: u64,
-    /// Trim and write-zeroes requests.
-    pub zeroes: u64,
-    /// Flush requests.
-    pub flushes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-    /// Bytes read by clients.
-    pub read_bytes: u64,
-    /// Bytes written by clients.
-    pub write_bytes: u64,
-    /// Block accesses by reads.
-    pub read_hits: Hits,
-    /// Block accesses by writes, trims and zeroings.
-    pub write_hits: Hits,
-    /// Read from the backing store.
-    pub backing_read_bytes: u64,
-    /// Written to the backing store.
-    pub backing_write_bytes: u64,
-    /// Zeroed on the backing store.
-    pub backing_zero_bytes: u64,
-    /// Syncs of the backing store.
-    pub backing_syncs: u64,
-    /// Gauge: blocks newer than the backing store.
-    pub dirty_blocks: u64,
-    /// Largest value of that gauge.
-    pub dirty_blocks_max: u64,
-    /// Failed operations on the backing store.
-    pub backing_errors: u64,
+sums! {
+    /// Block accesses of one volume, by where they were found.
+    pub struct Hits {
+        /// Found in DRAM.
+        pub tier1: u64,
+        /// Found on flash.
+        pub tier2: u64,
+        /// Found on its way from the backing store, which another access had asked for: waited for, and
+        /// not asked for again.
+        pub delayed: u64,
+        /// Not found, or found and dropped: under the policies that only reads allocate in, what a write
+        /// finds is of no use to it.
+        pub miss: u64,
+    }
+
+    /// What one volume has seen.
+    pub struct VolumeStats {
+        /// Read requests, write requests, trims and zeroings, flushes.
+        pub reads: u64,
+        /// Write requests.
+        pub writes: u64,
+        /// Trim and write-zeroes requests.
+        pub zeroes: u64,
+        /// Flush requests.
+        pub flushes: u64,
+        /// Requests answered with an error.
+        pub errors: u64,
+        /// Bytes read by clients.
+        pub read_bytes: u64,
+        /// Bytes written by clients.
+        pub write_bytes: u64,
+        /// Block accesses by reads.
+        pub read_hits: Hits,
+        /// Block accesses by writes, trims and zeroings.
+        pub write_hits: Hits,
+        /// Read from the backing store.
+        pub backing_read_bytes: u64,
+        /// Written to the backing store.
+        pub backing_write_bytes: u64,
+        /// Zeroed on the backing store.
+        pub backing_zero_bytes: u64,
+        /// Syncs of the backing store.
+        pub backing_syncs: u64,
+        /// Gauge: blocks newer than the backing store.
+        pub dirty_blocks: u64,
+        /// Largest value of that gauge. The sum over volumes is a bound: they need not have had theirs at
+        /// the same time.
+        pub dirty_blocks_max: u64,
+        /// Failed operations on the backing store.
+        pub backing_errors: u64,
+    }
+}
+
+impl VolumeStats {
+    /// Requests of all kinds.
+    pub const fn requests(&self) -> u64 {
+        self.reads + self.writes + self.zeroes + self.flushes
+    }
+}
+
+impl<'a> Sum<&'a VolumeStats> for VolumeStats {
+    fn sum<I: Iterator<Item = &'a VolumeStats>>(volumes: I) -> VolumeStats {
+        volumes.fold(VolumeStats::default(), |mut sum, volume| {
+            sum += *volume;
+            sum
+        })
+    }
 }
 
 /// What the cache as a whole has done; also the coverage counters of the adversary: each race
@@ -190,4 +232,36 @@ pub struct CacheStats {
     pub destages_followed: u64,
     /// Destages that made requests wait, to catch up with them.
     pub destages_held: u64,
+}
+
+/// Counters by name, in the order of a document.
+macro_rules! documents {
+    ($($(#[$doc:meta])* pub fn $document:ident { $($counter:ident,)* })*) => {
+        impl CacheStats {$(
+            $(#[$doc])*
+            pub fn $document(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($counter), self.$counter),)*].into_iter()
+            }
+        )*}
+    };
+}
+
+documents! {
+    /// What a server reports.
+    pub fn served {
+        demotions, promotions, read_through, admitted, not_admitted, written_around,
+        destaged_around, entered_when_read, line_blocks, lines_short, written_in_transit,
+        bypassed_reads, bypassed_writes, evictions, reclaim_dropped, reinserted,
+        reinsertions_refused, records_outdated, destaged, flash_corrupt, transfer_errors,
+        destage_retries, poisoned, merges, read_modify_writes,
+    }
+
+    /// What a simulation reports.
+    pub fn simulated {
+        demotions, left_on_flash, promotions, read_through, admitted, not_admitted,
+        written_around, destaged_around, entered_when_read, line_blocks, lines_short,
+        written_in_transit, bypassed_reads, bypassed_writes, evictions, reclaim_dropped,
+        reinserted, reinsertions_refused, records_outdated, destaged, rescued, flash_evictions,
+        flash_rescued, waits_block, waits_room, merges, read_modify_writes, transfer_errors,
+    }
 }

@@ -59,10 +59,7 @@ pub use flash_tier::{Found, inspect_flash, layout_name};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use notice::EngineNotice;
 pub use session::Session;
-pub use status::{
-    Answered, Backing, DeviceCounters, Events, ReadWrite, Recovering, Status, TierHits, Tiers,
-    VolumeStatus, Workload,
-};
+pub use status::{Answered, Backing, Recovering, Status, Tiers, VolumeStatus, Workload};
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
 pub use translate::{cache_config, geometry};

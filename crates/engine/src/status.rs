@@ -1,10 +1,13 @@
 //! What a running cache reports: the same fields as a simulation's result.
 
-use forebay_cache::{Cache, CacheStats, Hits, VolumeStats};
+use forebay_cache::{Cache, CacheStats, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::IoError;
-use forebay_flash::Geometry;
-use forebay_results::{Components, FlashResult, LatencyByOp, LatencyRecorder, LatencyTotal};
+use forebay_flash::{Geometry, LogStats};
+use forebay_results::{
+    CacheResult, Components, FlashResult, Hits, LatencyByOp, LatencyRecorder, LatencyTotal,
+    ReadWrite, served_events,
+};
 use serde::Serialize;
 
 use crate::core::Shared;
@@ -38,9 +41,10 @@ pub struct Status {
     /// The flash tier, if there is one, by the names of a simulation.
     pub flash: Option<FlashResult>,
     /// What the cache did.
-    pub events: Events,
+    #[serde(serialize_with = "served_events")]
+    pub events: CacheStats,
     /// What the devices did.
-    pub devices: DeviceCounters,
+    pub devices: ExecutorStats,
     /// How long their operations took, from the cache's wish to the end; microseconds.
     pub component_latency_us: Components,
     /// Requests in flight now.
@@ -114,7 +118,7 @@ pub struct Workload {
     /// Bytes that clients wrote.
     pub write_bytes: u64,
     /// Accesses to blocks that found them, by tier.
-    pub hits: TierHits,
+    pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
     /// Share of block accesses that hit, a fraction.
@@ -144,33 +148,12 @@ pub struct Answered {
     pub all: LatencyTotal,
 }
 
-/// Hits by tier.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct TierHits {
-    /// In memory.
-    pub tier1: ReadWrite,
-    /// On flash.
-    pub tier2: ReadWrite,
-    /// On their way from the backing store, for another access.
-    pub delayed: ReadWrite,
-}
-
-/// A count for reads and one for writes.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct ReadWrite {
-    /// Of reads.
-    pub read: u64,
-    /// Of writes, trims and zeroings.
-    pub write: u64,
-}
-
 /// Traffic of the backing stores.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Backing {
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
+    /// What every run reports of them.
+    #[serde(flatten)]
+    pub traffic: forebay_results::Backing,
     /// Bytes zeroed.
     pub zero_bytes: u64,
     /// Syncs.
@@ -228,51 +211,6 @@ pub struct Tiers {
     pub flash_regions_free: u32,
     /// Bytes written to flash for each byte of payload that came there for the first time.
     pub flash_write_amplification: f64,
-}
-
-/// What the cache did.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[allow(missing_docs, reason = "the names are those of `forebay_cache::CacheStats`")]
-pub struct Events {
-    pub demotions: u64,
-    pub promotions: u64,
-    pub read_through: u64,
-    pub admitted: u64,
-    pub not_admitted: u64,
-    pub written_around: u64,
-    pub destaged_around: u64,
-    pub entered_when_read: u64,
-    pub line_blocks: u64,
-    pub lines_short: u64,
-    pub written_in_transit: u64,
-    pub bypassed_reads: u64,
-    pub bypassed_writes: u64,
-    pub evictions: u64,
-    pub reclaim_dropped: u64,
-    pub reinserted: u64,
-    pub reinsertions_refused: u64,
-    pub records_outdated: u64,
-    pub destaged: u64,
-    pub flash_corrupt: u64,
-    pub transfer_errors: u64,
-    pub destage_retries: u64,
-    pub poisoned: u64,
-    pub merges: u64,
-    pub read_modify_writes: u64,
-}
-
-/// What the devices did.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[allow(missing_docs, reason = "the names are those of `forebay_device::ExecutorStats`")]
-pub struct DeviceCounters {
-    pub reads: u64,
-    pub writes: u64,
-    pub zeroes: u64,
-    pub syncs: u64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-    pub retries: u64,
-    pub errors: u64,
 }
 
 /// What a cache that has given its flash up says of that.
@@ -343,7 +281,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         sum.add(l);
         sum
     });
-    let total = VolumeStats { dirty_blocks, ..sum(&stats) };
+    let total = VolumeStats { dirty_blocks, ..stats.iter().sum() };
     Status {
         uptime_s,
         write_policy: write_policy.to_string(),
@@ -358,9 +296,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         quiesced: None,
         total: workload(&total, &all),
         volumes: volumes.iter().zip(&stats).zip(&troubles).map(volume).collect(),
-        tier2_bytes_written: log.map_or(0, |l| {
-            (l.payload_pages + l.header_pages + l.superblock_pages) * u64::from(l.page_size)
-        }),
+        tier2_bytes_written: log.as_ref().map_or(0, LogStats::bytes_written),
         tiers: Tiers {
             block_bytes: config.block_size.bytes(),
             dram_blocks,
@@ -372,8 +308,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
             flash_write_amplification: log.map_or(0.0, |l| l.write_amplification()),
         },
         flash: log.as_ref().map(FlashResult::from),
-        events: happened(&events),
-        devices: counted(&devices),
+        events,
+        devices,
         component_latency_us: components
             .summary(volumes.iter().map(|v| (v.volume, v.name.as_str()))),
         in_flight,
@@ -390,11 +326,10 @@ fn room(g: &Geometry) -> u64 {
 }
 
 fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
-    let accesses = |h: &Hits| h.tier1 + h.tier2 + h.delayed + h.miss;
-    let misses = s.read_hits.miss + s.write_hits.miss;
-    let all = accesses(&s.read_hits) + accesses(&s.write_hits);
+    let CacheResult { hits, misses, hit_ratio, backing, dirty_blocks_max, .. } =
+        CacheResult::new(s, 0);
     Workload {
-        requests: s.reads + s.writes + s.zeroes + s.flushes,
+        requests: s.requests(),
         reads: s.reads,
         writes: s.writes,
         zeroes: s.zeroes,
@@ -402,13 +337,9 @@ fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
         errors: s.errors,
         read_bytes: s.read_bytes,
         write_bytes: s.write_bytes,
-        hits: TierHits {
-            tier1: ReadWrite { read: s.read_hits.tier1, write: s.write_hits.tier1 },
-            tier2: ReadWrite { read: s.read_hits.tier2, write: s.write_hits.tier2 },
-            delayed: ReadWrite { read: s.read_hits.delayed, write: s.write_hits.delayed },
-        },
-        misses: ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss },
-        hit_ratio: if all == 0 { 0.0 } else { (all - misses) as f64 / all as f64 },
+        hits,
+        misses,
+        hit_ratio,
         latency_us: latency.summary(),
         answered: Answered {
             read: latency.read.total(),
@@ -416,85 +347,12 @@ fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
             all: latency.all().total(),
         },
         backing: Backing {
-            read_bytes: s.backing_read_bytes,
-            write_bytes: s.backing_write_bytes,
+            traffic: backing,
             zero_bytes: s.backing_zero_bytes,
             syncs: s.backing_syncs,
             errors: s.backing_errors,
         },
         dirty_blocks: s.dirty_blocks,
-        dirty_blocks_max: s.dirty_blocks_max,
-    }
-}
-
-/// Everything added up; the largest number of dirty blocks is a bound, since the volumes need
-/// not have had theirs at the same time.
-fn sum(stats: &[VolumeStats]) -> VolumeStats {
-    let hits = |a: Hits, b: Hits| Hits {
-        tier1: a.tier1 + b.tier1,
-        tier2: a.tier2 + b.tier2,
-        delayed: a.delayed + b.delayed,
-        miss: a.miss + b.miss,
-    };
-    stats.iter().fold(VolumeStats::default(), |a, b| VolumeStats {
-        reads: a.reads + b.reads,
-        writes: a.writes + b.writes,
-        zeroes: a.zeroes + b.zeroes,
-        flushes: a.flushes + b.flushes,
-        errors: a.errors + b.errors,
-        read_bytes: a.read_bytes + b.read_bytes,
-        write_bytes: a.write_bytes + b.write_bytes,
-        read_hits: hits(a.read_hits, b.read_hits),
-        write_hits: hits(a.write_hits, b.write_hits),
-        backing_read_bytes: a.backing_read_bytes + b.backing_read_bytes,
-        backing_write_bytes: a.backing_write_bytes + b.backing_write_bytes,
-        backing_zero_bytes: a.backing_zero_bytes + b.backing_zero_bytes,
-        backing_syncs: a.backing_syncs + b.backing_syncs,
-        dirty_blocks: a.dirty_blocks + b.dirty_blocks,
-        dirty_blocks_max: a.dirty_blocks_max + b.dirty_blocks_max,
-        backing_errors: a.backing_errors + b.backing_errors,
-    })
-}
-
-fn happened(e: &CacheStats) -> Events {
-    Events {
-        demotions: e.demotions,
-        promotions: e.promotions,
-        read_through: e.read_through,
-        admitted: e.admitted,
-        not_admitted: e.not_admitted,
-        written_around: e.written_around,
-        destaged_around: e.destaged_around,
-        entered_when_read: e.entered_when_read,
-        line_blocks: e.line_blocks,
-        lines_short: e.lines_short,
-        written_in_transit: e.written_in_transit,
-        bypassed_reads: e.bypassed_reads,
-        bypassed_writes: e.bypassed_writes,
-        evictions: e.evictions,
-        reclaim_dropped: e.reclaim_dropped,
-        reinserted: e.reinserted,
-        reinsertions_refused: e.reinsertions_refused,
-        records_outdated: e.records_outdated,
-        destaged: e.destaged,
-        flash_corrupt: e.flash_corrupt,
-        transfer_errors: e.transfer_errors,
-        destage_retries: e.destage_retries,
-        poisoned: e.poisoned,
-        merges: e.merges,
-        read_modify_writes: e.read_modify_writes,
-    }
-}
-
-fn counted(d: &ExecutorStats) -> DeviceCounters {
-    DeviceCounters {
-        reads: d.reads,
-        writes: d.writes,
-        zeroes: d.zeroes,
-        syncs: d.syncs,
-        read_bytes: d.read_bytes,
-        written_bytes: d.written_bytes,
-        retries: d.retries,
-        errors: d.errors,
+        dirty_blocks_max,
     }
 }

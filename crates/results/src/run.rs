@@ -1,6 +1,9 @@
 //! The fields that every run has.
 
-use serde::{Deserialize, Serialize};
+use std::ops::{Add, Sub};
+
+use forebay_cache::{CacheStats, VolumeStats};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::LatencyByOp;
 
@@ -77,7 +80,45 @@ pub struct Backing {
     pub write_bytes: u64,
 }
 
+/// What a cache did, as a simulation reports it: for `serialize_with`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn simulated_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(stats.simulated())
+}
+
+/// What a cache did, as a server reports it: for `serialize_with`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn served_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(stats.served())
+}
+
 impl CacheResult {
+    /// From the counters of a volume, or their sum.
+    pub fn new(stats: &VolumeStats, tier2_bytes_written: u64) -> CacheResult {
+        let (read, write) = (&stats.read_hits, &stats.write_hits);
+        let hits = Hits {
+            tier1: ReadWrite { read: read.tier1, write: write.tier1 },
+            tier2: ReadWrite { read: read.tier2, write: write.tier2 },
+            delayed: ReadWrite { read: read.delayed, write: write.delayed },
+        };
+        let misses = ReadWrite { read: read.miss, write: write.miss };
+        CacheResult {
+            hits,
+            misses,
+            hit_ratio: CacheResult::ratio_of(&hits, &misses),
+            tier2_bytes_written,
+            backing: Backing {
+                read_bytes: stats.backing_read_bytes,
+                write_bytes: stats.backing_write_bytes,
+            },
+            dirty_blocks_max: stats.dirty_blocks_max,
+        }
+    }
+
     /// The share of accesses that hit, from the counts, delayed hits among them; 0 without accesses.
     pub fn ratio_of(hits: &Hits, misses: &ReadWrite) -> f64 {
         let hit = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum();
@@ -92,6 +133,33 @@ impl ReadWrite {
     /// Both together.
     pub const fn sum(self) -> u64 {
         self.read + self.write
+    }
+}
+
+impl Add for ReadWrite {
+    type Output = ReadWrite;
+
+    fn add(self, other: ReadWrite) -> ReadWrite {
+        ReadWrite { read: self.read + other.read, write: self.write + other.write }
+    }
+}
+
+impl Sub for ReadWrite {
+    type Output = ReadWrite;
+
+    fn sub(self, other: ReadWrite) -> ReadWrite {
+        ReadWrite { read: self.read - other.read, write: self.write - other.write }
+    }
+}
+
+impl Hits {
+    /// Those of both, each kind combined with its like.
+    pub fn zip(self, other: Hits, combine: fn(ReadWrite, ReadWrite) -> ReadWrite) -> Hits {
+        Hits {
+            tier1: combine(self.tier1, other.tier1),
+            tier2: combine(self.tier2, other.tier2),
+            delayed: combine(self.delayed, other.delayed),
+        }
     }
 }
 

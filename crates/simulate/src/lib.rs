@@ -36,7 +36,7 @@ mod timing;
 
 pub use error::SimulateError;
 pub use options::{AssumeFlush, Interval, Options, Pacing};
-pub use result::{Assumed, Capacity, Events, Overload, SimulationResult, Throughput, VolumeResult};
+pub use result::{Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult};
 pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume, measure_volumes};
 pub use series::Row;
 pub use simulation::{Answer, Simulation, simulate};

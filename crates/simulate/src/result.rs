@@ -1,9 +1,10 @@
 //! What a simulation answers with.
 
-use forebay_cache::{CacheStats, Hits as BlockHits, VolumeStats};
+use forebay_cache::{CacheStats, VolumeStats};
 use forebay_flash::LogStats;
 use forebay_results::{
     Backing, CacheResult, Components, FlashResult, Hits, LatencyByOp, ReadWrite, RunResult,
+    simulated_events,
 };
 use serde::Serialize;
 
@@ -26,7 +27,8 @@ pub struct SimulationResult {
     /// The flash tier, if there is one.
     pub flash: Option<FlashResult>,
     /// What the cache did.
-    pub events: Events,
+    #[serde(serialize_with = "simulated_events")]
+    pub events: CacheStats,
     /// Bytes of bookkeeping that the cache has in memory.
     pub metadata_bytes: u64,
     /// How many blocks the tiers hold at most.
@@ -72,40 +74,6 @@ pub struct Capacity {
     pub tier1: u32,
     /// Flash; 0 without.
     pub tier2: u32,
-}
-
-/// What the cache did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[allow(missing_docs, reason = "the names are those of `forebay_cache::CacheStats`")]
-pub struct Events {
-    pub demotions: u64,
-    pub left_on_flash: u64,
-    pub promotions: u64,
-    pub read_through: u64,
-    pub admitted: u64,
-    pub not_admitted: u64,
-    pub written_around: u64,
-    pub destaged_around: u64,
-    pub entered_when_read: u64,
-    pub line_blocks: u64,
-    pub lines_short: u64,
-    pub written_in_transit: u64,
-    pub bypassed_reads: u64,
-    pub bypassed_writes: u64,
-    pub evictions: u64,
-    pub reclaim_dropped: u64,
-    pub reinserted: u64,
-    pub reinsertions_refused: u64,
-    pub records_outdated: u64,
-    pub destaged: u64,
-    pub rescued: u64,
-    pub flash_evictions: u64,
-    pub flash_rescued: u64,
-    pub waits_block: u64,
-    pub waits_room: u64,
-    pub merges: u64,
-    pub read_modify_writes: u64,
-    pub transfer_errors: u64,
 }
 
 /// What was taken for granted.
@@ -156,60 +124,13 @@ pub struct VolumeResult {
     pub dirty_blocks_max: u64,
 }
 
-/// Counters of volumes added up; the gauges too, whose maximum becomes a bound.
-pub(crate) fn sum<'a>(stats: impl Iterator<Item = &'a VolumeStats>) -> VolumeStats {
-    let hits = |a: BlockHits, b: BlockHits| BlockHits {
-        tier1: a.tier1 + b.tier1,
-        tier2: a.tier2 + b.tier2,
-        delayed: a.delayed + b.delayed,
-        miss: a.miss + b.miss,
-    };
-    stats.fold(VolumeStats::default(), |a, b| VolumeStats {
-        reads: a.reads + b.reads,
-        writes: a.writes + b.writes,
-        zeroes: a.zeroes + b.zeroes,
-        flushes: a.flushes + b.flushes,
-        errors: a.errors + b.errors,
-        read_bytes: a.read_bytes + b.read_bytes,
-        write_bytes: a.write_bytes + b.write_bytes,
-        read_hits: hits(a.read_hits, b.read_hits),
-        write_hits: hits(a.write_hits, b.write_hits),
-        backing_read_bytes: a.backing_read_bytes + b.backing_read_bytes,
-        backing_write_bytes: a.backing_write_bytes + b.backing_write_bytes,
-        backing_zero_bytes: a.backing_zero_bytes + b.backing_zero_bytes,
-        backing_syncs: a.backing_syncs + b.backing_syncs,
-        dirty_blocks: a.dirty_blocks + b.dirty_blocks,
-        dirty_blocks_max: a.dirty_blocks_max + b.dirty_blocks_max,
-        backing_errors: a.backing_errors + b.backing_errors,
-    })
-}
-
-/// Bytes written to flash, headers and padding included.
-pub(crate) fn flash_bytes(log: Option<&LogStats>) -> u64 {
-    let pages = |l: &LogStats| l.payload_pages + l.header_pages + l.superblock_pages;
-    log.map_or(0, |l| pages(l) * u64::from(l.page_size))
-}
-
 pub(crate) fn totals(stats: &VolumeStats, log: Option<&LogStats>) -> Totals {
-    let (hits, misses) = hits(stats);
+    let cache = CacheResult::new(stats, log.map_or(0, LogStats::bytes_written));
     Totals {
-        hits,
-        misses,
-        tier2_bytes_written: flash_bytes(log),
-        backing_read_bytes: stats.backing_read_bytes,
-        backing_write_bytes: stats.backing_write_bytes,
+        cache,
         dirty_blocks: stats.dirty_blocks,
         flash_utilisation: log.map_or(0.0, LogStats::utilisation),
     }
-}
-
-fn hits(s: &VolumeStats) -> (Hits, ReadWrite) {
-    let hits = Hits {
-        tier1: ReadWrite { read: s.read_hits.tier1, write: s.write_hits.tier1 },
-        tier2: ReadWrite { read: s.read_hits.tier2, write: s.write_hits.tier2 },
-        delayed: ReadWrite { read: s.read_hits.delayed, write: s.write_hits.delayed },
-    };
-    (hits, ReadWrite { read: s.read_hits.miss, write: s.write_hits.miss })
 }
 
 impl VolumeResult {
@@ -220,11 +141,12 @@ impl VolumeResult {
         added: u64,
         latency_us: LatencyByOp,
     ) -> VolumeResult {
-        let (hits, misses) = hits(s);
+        let CacheResult { hits, misses, hit_ratio, backing, dirty_blocks_max, .. } =
+            CacheResult::new(s, 0);
         VolumeResult {
             volume: name.to_owned(),
             size_bytes,
-            requests: requests(s) - added,
+            requests: s.requests() - added,
             reads: s.reads,
             writes: s.writes,
             errors: s.errors,
@@ -233,20 +155,12 @@ impl VolumeResult {
             latency_us,
             hits,
             misses,
-            hit_ratio: CacheResult::ratio_of(&hits, &misses),
-            backing: backing(s),
+            hit_ratio,
+            backing,
             dirty_blocks: s.dirty_blocks,
-            dirty_blocks_max: s.dirty_blocks_max,
+            dirty_blocks_max,
         }
     }
-}
-
-fn requests(s: &VolumeStats) -> u64 {
-    s.reads + s.writes + s.zeroes + s.flushes
-}
-
-fn backing(s: &VolumeStats) -> Backing {
-    Backing { read_bytes: s.backing_read_bytes, write_bytes: s.backing_write_bytes }
 }
 
 /// What every run reports, from counters. `added` flushes are none of the workload's requests.
@@ -257,9 +171,8 @@ pub(crate) fn run_result(
     duration_s: f64,
     tier2_bytes_written: u64,
 ) -> RunResult {
-    let (hits, misses) = hits(s);
     RunResult {
-        requests: requests(s) - added,
+        requests: s.requests() - added,
         reads: s.reads,
         writes: s.writes,
         errors: s.errors,
@@ -267,14 +180,7 @@ pub(crate) fn run_result(
         write_bytes: s.write_bytes,
         duration_s,
         latency_us,
-        cache: Some(CacheResult {
-            hits,
-            misses,
-            hit_ratio: CacheResult::ratio_of(&hits, &misses),
-            tier2_bytes_written,
-            backing: backing(s),
-            dirty_blocks_max: s.dirty_blocks_max,
-        }),
+        cache: Some(CacheResult::new(s, tier2_bytes_written)),
     }
 }
 
@@ -286,41 +192,6 @@ impl Throughput {
         Throughput {
             requests_per_s: run.requests as f64 / run.duration_s,
             bytes_per_s: (run.read_bytes + run.write_bytes) as f64 / run.duration_s,
-        }
-    }
-}
-
-impl From<&CacheStats> for Events {
-    fn from(s: &CacheStats) -> Self {
-        Events {
-            demotions: s.demotions,
-            left_on_flash: s.left_on_flash,
-            promotions: s.promotions,
-            read_through: s.read_through,
-            admitted: s.admitted,
-            not_admitted: s.not_admitted,
-            written_around: s.written_around,
-            destaged_around: s.destaged_around,
-            entered_when_read: s.entered_when_read,
-            line_blocks: s.line_blocks,
-            lines_short: s.lines_short,
-            written_in_transit: s.written_in_transit,
-            bypassed_reads: s.bypassed_reads,
-            bypassed_writes: s.bypassed_writes,
-            evictions: s.evictions,
-            reclaim_dropped: s.reclaim_dropped,
-            reinserted: s.reinserted,
-            reinsertions_refused: s.reinsertions_refused,
-            records_outdated: s.records_outdated,
-            destaged: s.destaged,
-            rescued: s.rescued,
-            flash_evictions: s.flash_evictions,
-            flash_rescued: s.flash_rescued,
-            waits_block: s.waits_block,
-            waits_room: s.waits_room,
-            merges: s.merges,
-            read_modify_writes: s.read_modify_writes,
-            transfer_errors: s.transfer_errors,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The run in rows: what happened in each interval.
 
 use forebay_block::Nanos;
-use forebay_results::{Hits, Latency, ReadWrite};
+use forebay_results::{CacheResult, Hits, Latency, ReadWrite};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -44,11 +44,7 @@ pub struct Row {
 /// Counters of the cache as they stand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    pub hits: Hits,
-    pub misses: ReadWrite,
-    pub tier2_bytes_written: u64,
-    pub backing_read_bytes: u64,
-    pub backing_write_bytes: u64,
+    pub cache: CacheResult,
     pub dirty_blocks: u64,
     pub flash_utilisation: f64,
 }
@@ -132,23 +128,19 @@ impl Series {
     }
 
     fn push(&mut self, end: Nanos, totals: Totals) {
-        let (now, last) = (totals, self.last);
+        let (now, last) = (totals.cache, self.last.cache);
         let row = Row {
             start_s: self.start.as_secs_f64(),
             end_s: end.as_secs_f64(),
             requests: self.requests,
-            hits: Hits {
-                tier1: since(now.hits.tier1, last.hits.tier1),
-                tier2: since(now.hits.tier2, last.hits.tier2),
-                delayed: since(now.hits.delayed, last.hits.delayed),
-            },
-            misses: since(now.misses, last.misses),
+            hits: now.hits.zip(last.hits, |now, last| now - last),
+            misses: now.misses - last.misses,
             latency_us: Latency::default(),
             tier2_bytes_written: now.tier2_bytes_written - last.tier2_bytes_written,
-            backing_read_bytes: now.backing_read_bytes - last.backing_read_bytes,
-            backing_write_bytes: now.backing_write_bytes - last.backing_write_bytes,
-            dirty_blocks: now.dirty_blocks,
-            flash_utilisation: now.flash_utilisation,
+            backing_read_bytes: now.backing.read_bytes - last.backing.read_bytes,
+            backing_write_bytes: now.backing.write_bytes - last.backing.write_bytes,
+            dirty_blocks: totals.dirty_blocks,
+            flash_utilisation: totals.flash_utilisation,
         };
         match self.interval {
             Interval::Adaptive => {
@@ -183,29 +175,17 @@ impl Series {
 impl Row {
     /// Both rows as one, but for latencies.
     fn and(&self, next: &Row) -> Row {
-        let sum = |a: ReadWrite, b: ReadWrite| ReadWrite {
-            read: a.read + b.read,
-            write: a.write + b.write,
-        };
         Row {
             start_s: self.start_s,
             requests: self.requests + next.requests,
-            hits: Hits {
-                tier1: sum(self.hits.tier1, next.hits.tier1),
-                tier2: sum(self.hits.tier2, next.hits.tier2),
-                delayed: sum(self.hits.delayed, next.hits.delayed),
-            },
-            misses: sum(self.misses, next.misses),
+            hits: self.hits.zip(next.hits, |a, b| a + b),
+            misses: self.misses + next.misses,
             tier2_bytes_written: self.tier2_bytes_written + next.tier2_bytes_written,
             backing_read_bytes: self.backing_read_bytes + next.backing_read_bytes,
             backing_write_bytes: self.backing_write_bytes + next.backing_write_bytes,
             ..*next
         }
     }
-}
-
-fn since(now: ReadWrite, last: ReadWrite) -> ReadWrite {
-    ReadWrite { read: now.read - last.read, write: now.write - last.write }
 }
 
 fn histogram() -> Histogram<u32> {
@@ -222,11 +202,14 @@ fn added(mut a: Histogram<u32>, b: &Histogram<u32>) -> Histogram<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_results::Backing;
 
     fn totals(n: u64) -> Totals {
         let tier1 = ReadWrite { read: n, write: 2 * n };
         let hits = Hits { tier1, ..Hits::default() };
-        Totals { hits, backing_read_bytes: 3 * n, dirty_blocks: n, ..Totals::default() }
+        let backing = Backing { read_bytes: 3 * n, write_bytes: 0 };
+        let cache = CacheResult { hits, backing, ..CacheResult::default() };
+        Totals { cache, dirty_blocks: n, ..Totals::default() }
     }
 
     /// `n` requests a millisecond apart, with latencies of their number in microseconds.

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig, VolumeStats};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
-use forebay_flash::Binding;
+use forebay_flash::{Binding, LogStats};
 use forebay_results::{FlashResult, LatencyRecorder};
 
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
 use crate::result::{
-    self, Assumed, Capacity, Events, Overload, SimulationResult, Throughput, VolumeResult,
+    self, Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult,
 };
 use crate::scenario::{Scenario, SimulatedVolume, whole_sectors};
 use crate::series::{Series, Totals};
@@ -589,14 +589,14 @@ impl Simulation {
     }
 
     fn totals(&self) -> Totals {
-        result::totals(&result::sum(self.stats()), self.cache.log_stats())
+        result::totals(&self.stats().sum(), self.cache.log_stats())
     }
 
     fn result(self) -> SimulationResult {
         let duration_s = self.last_answer.saturating_sub(self.epoch).as_secs_f64();
         let log = self.cache.log_stats();
-        let flash_bytes = result::flash_bytes(log);
-        let mut sum = result::sum(self.stats());
+        let flash_bytes = log.map_or(0, LogStats::bytes_written);
+        let mut sum: VolumeStats = self.stats().sum();
         // With one volume the cache's own maximum is exact to the effect.
         if self.volumes.len() > 1 {
             sum.dirty_blocks_max = self.dirty_blocks_max;
@@ -621,7 +621,7 @@ impl Simulation {
             ),
             dirty_blocks: sum.dirty_blocks,
             flash: log.map(FlashResult::from),
-            events: Events::from(self.cache.stats()),
+            events: *self.cache.stats(),
             metadata_bytes: self.cache.memory_bytes(),
             capacity_blocks: self.capacity,
             overloaded: self.overloaded(duration_s),

@@ -29,6 +29,7 @@ use std::collections::VecDeque;
 use forebay_block::Nanos;
 use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Place, Segment, Slot};
 use forebay_results::{ComponentRecorder, Operation};
+use serde::Serialize;
 
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
 use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
@@ -68,8 +69,9 @@ pub struct Progress {
     pub more: bool,
 }
 
-/// What an executor has seen since it was made, to be shown to users.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// What an executor has seen since it was made, to be shown to users. A status has
+/// what is not skipped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ExecutorStats {
     /// Read effects ended.
     pub reads: u64,
@@ -84,26 +86,35 @@ pub struct ExecutorStats {
     /// Bytes of write effects that succeeded.
     pub written_bytes: u64,
     /// Operations submitted to devices, retries included.
+    #[serde(skip)]
     pub submitted: u64,
     /// Times a device was busy.
+    #[serde(skip)]
     pub again: u64,
     /// Times an operation was tried again after an error.
     pub retries: u64,
     /// Transfers that came back short and were continued.
+    #[serde(skip)]
     pub short: u64,
     /// Effects that went through an aligned buffer as a whole.
+    #[serde(skip)]
     pub bounced: u64,
     /// Writes or zeroings that first read the blocks at their edges.
+    #[serde(skip)]
     pub read_modify_writes: u64,
     /// Effects that waited for another's read-modify-write.
+    #[serde(skip)]
     pub waited: u64,
     /// Zeroings that wrote zeroes because the device could not do better.
+    #[serde(skip)]
     pub zeroes_by_writing: u64,
     /// Effects that ended in an error.
     pub errors: u64,
     /// Completions that belonged to nothing: a fault of the backend.
+    #[serde(skip)]
     pub strays: u64,
     /// Staging buffers ever allocated.
+    #[serde(skip)]
     pub staging_buffers: u64,
 }
 

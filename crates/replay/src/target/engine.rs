@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_block::{Nanos, Volume};
 use forebay_config::Config;
 use forebay_engine::{Done as Answer, Engine, EngineOptions, Session, StopMode, Submission};
-use forebay_results::{Backing, CacheResult, Components, Hits, ReadWrite};
+use forebay_results::{CacheResult, Components};
 
 use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
@@ -82,23 +82,13 @@ impl EngineHost {
             self.engine.settle();
         }
         let status = self.engine.status();
-        let rw = |c: forebay_engine::ReadWrite| ReadWrite { read: c.read, write: c.write };
         let total = status.total;
-        let hits = Hits {
-            tier1: rw(total.hits.tier1),
-            tier2: rw(total.hits.tier2),
-            delayed: rw(total.hits.delayed),
-        };
-        let misses = rw(total.misses);
         let cache = CacheResult {
-            hits,
-            misses,
-            hit_ratio: CacheResult::ratio_of(&hits, &misses),
+            hits: total.hits,
+            misses: total.misses,
+            hit_ratio: total.hit_ratio,
             tier2_bytes_written: status.tier2_bytes_written,
-            backing: Backing {
-                read_bytes: total.backing.read_bytes,
-                write_bytes: total.backing.write_bytes,
-            },
+            backing: total.backing.traffic,
             dirty_blocks_max: total.dirty_blocks_max,
         };
         (cache, status.component_latency_us)

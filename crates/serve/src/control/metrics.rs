@@ -29,10 +29,10 @@ const PER_VOLUME: [Counter; 17] = [
         w.misses.write + w.hits.delayed.write
     }),
     ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
-        w.backing.read_bytes
+        w.backing.traffic.read_bytes
     }),
     ("forebay_backing_write_bytes_total", "counter", "Bytes written to the backing store", |w| {
-        w.backing.write_bytes
+        w.backing.traffic.write_bytes
     }),
     ("forebay_backing_syncs_total", "counter", "Syncs of the backing store", |w| w.backing.syncs),
     ("forebay_backing_errors_total", "counter", "Failed operations of the backing store", |w| {
