@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use forebay_report::Table;
-
 /// A count with a decimal prefix: `999`, `1.2 k`, `45 M`.
 pub fn count(n: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
@@ -32,13 +30,6 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
-/// A table with aligned columns: the first to the left, the others to the right.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let (first, numbers) = header.split_first().unwrap_or((&"", &[]));
-    let empty = numbers.iter().fold(Table::new().column(*first), |table, name| table.number(*name));
-    rows.iter().fold(empty, |table, row| table.row(row.iter().cloned())).to_text()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,12 +49,5 @@ mod tests {
             assert_eq!(duration(Duration::from_secs_f64(s)), text);
         }
         assert_eq!(percent(0.1234), "12.3 %");
-    }
-
-    #[test]
-    fn tables_align_names_left_and_numbers_right() {
-        let rows = [vec!["LRU".into(), "0.5".into()], vec!["S3-FIFO".into(), "0.25".into()]];
-        let text = table(&["policy", "misses"], &rows);
-        assert_eq!(text, "policy   misses\nLRU         0.5\nS3-FIFO    0.25\n");
     }
 }

@@ -47,4 +47,4 @@ pub use lines::{Lines, Shape};
 pub use percentiles::Percentiles;
 pub use report::{Report, Section};
 pub use script::plotly_script;
-pub use table::{Align, Table};
+pub use table::{Align, Table, TableOf};

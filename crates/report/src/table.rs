@@ -19,7 +19,63 @@ pub struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
+/// A table whose columns are declared one by one, each with its heading and its cells.
+#[derive(Clone, Debug)]
+pub struct TableOf<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> TableOf<T> {
+    /// Adds a column of text.
+    pub fn column(self, heading: impl Into<String>, cell: impl Fn(&T) -> String) -> Self {
+        self.add(heading.into(), Align::Left, cell)
+    }
+    /// Adds a column of numbers.
+    pub fn number(self, heading: impl Into<String>, cell: impl Fn(&T) -> String) -> Self {
+        self.add(heading.into(), Align::Right, cell)
+    }
+    /// Adds a column of numbers where it is wanted; nothing else asks for its cells.
+    pub fn number_if(
+        self,
+        wanted: bool,
+        heading: impl Into<String>,
+        cell: impl Fn(&T) -> String,
+    ) -> Self {
+        if wanted { self.number(heading, cell) } else { self }
+    }
+    /// The table.
+    pub fn table(self) -> Table {
+        self.table
+    }
+    /// The table as text: [`Table::to_text`].
+    pub fn to_text(&self) -> String {
+        self.table.to_text()
+    }
+
+    fn add(mut self, heading: String, align: Align, cell: impl Fn(&T) -> String) -> Self {
+        self.table.columns.push((heading, align));
+        for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
+            row.push(cell(item));
+        }
+        self
+    }
+}
+
 impl Table {
+    /// A table with a row for each item, whose columns follow.
+    ///
+    /// ```
+    /// use forebay_report::Table;
+    /// let tiers = [("DRAM", 16), ("flash", 512)];
+    /// let t = Table::of(tiers).column("tier", |t| t.0.into()).number("MiB", |t| t.1.to_string());
+    /// assert_eq!(t.to_text(), "tier   MiB\nDRAM    16\nflash  512\n");
+    /// ```
+    pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        TableOf { items, table: Table { rows, ..Table::default() } }
+    }
     /// A table without columns.
     pub fn new() -> Self {
         Self::default()

@@ -10,11 +10,11 @@ use std::io::Write;
 use forebay_analysis::curve::{self as analysis, Answer, Question};
 use forebay_config::Size;
 use forebay_locality::{CurvePoint, Interval, ReuseHistogram, SlicedHistogram};
-use forebay_report::{Axis, Lines, Report, Section, Unit};
+use forebay_report::{Axis, Lines, Report, Section, Table, Unit};
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 use crate::rows::write_parquet;
 pub use args::Args;
 use args::Key;
@@ -160,37 +160,28 @@ fn text_curve(histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>, args
     sizes.extend(args.at().into_iter().chain([full]));
     sizes.sort_unstable();
     sizes.dedup();
-    let rows: Vec<Vec<String>> = sizes
-        .into_iter()
-        .map(|size| {
-            let p = CurvePoint::at(histogram, size);
-            let ratio = |value: f64, of: u64| match of {
-                0 => "-".to_string(),
-                _ => format!("{value:.4}"),
-            };
-            let writes = match forebay_locality::Distance::from(args.distance).measures_writes() {
-                true => histogram.write.accesses(),
-                false => 0,
-            };
-            let mut cells = vec![
-                Size(size * args.block_size.bytes()).to_string()
-                    + if size == full { " (all reuses)" } else { "" },
-                ratio(p.miss_ratio, histogram.accesses()),
-            ];
-            if let Some(bounds) = sliced.and_then(|sliced| sliced.bounds(size)) {
-                cells.push(format!("{:.4} to {:.4}", bounds.low, bounds.high));
-            }
-            cells.push(ratio(p.read_miss_ratio, histogram.read.accesses()));
-            cells.push(ratio(p.write_miss_ratio, writes));
-            cells
+    let ratio = |value: f64, of: u64| match of {
+        0 => "-".to_string(),
+        _ => format!("{value:.4}"),
+    };
+    let writes = match forebay_locality::Distance::from(args.distance).measures_writes() {
+        true => histogram.write.accesses(),
+        false => 0,
+    };
+    let bounds = |size: u64| sliced.and_then(|sliced| sliced.bounds(size));
+    Table::of(sizes.into_iter().map(|size| CurvePoint::at(histogram, size)))
+        .column("cache size", |p| {
+            let all = if p.size_blocks == full { " (all reuses)" } else { "" };
+            format!("{}{all}", Size(p.size_blocks * args.block_size.bytes()))
         })
-        .collect();
-    match sliced {
-        None => table(&["cache size", "miss ratio", "of reads", "of writes"], &rows),
-        Some(_) => {
-            table(&["cache size", "miss ratio", "with 95 %", "of reads", "of writes"], &rows)
-        }
-    }
+        .number("miss ratio", |p| ratio(p.miss_ratio, histogram.accesses()))
+        .number_if(sliced.is_some(), "with 95 %", |p| {
+            let between = bounds(p.size_blocks);
+            between.map_or_else(String::new, |b| format!("{:.4} to {:.4}", b.low, b.high))
+        })
+        .number("of reads", |p| ratio(p.read_miss_ratio, histogram.read.accesses()))
+        .number("of writes", |p| ratio(p.write_miss_ratio, writes))
+        .to_text()
 }
 
 fn points(histogram: &ReuseHistogram, args: &Args) -> Vec<CurvePoint> {

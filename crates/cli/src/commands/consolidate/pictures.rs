@@ -144,23 +144,19 @@ fn wastage(document: &Document) -> Figure {
 }
 
 fn workload_table(document: &Document) -> Table {
-    let table = Table::new().column("workload").number("accesses").number("in use");
-    let table = table.number("reused").number("needs").number("reuse rate");
-    let table = table.number("flood rate").number("wastes").number("loses");
-    document.workloads.iter().fold(table, |table, w| {
-        let Some(phase) = w.phases.get(w.phase) else { return table };
-        table.row([
-            w.name.clone(),
-            count(w.accesses),
-            size(document, phase.in_use_blocks),
-            size(document, phase.reuse_set_blocks),
-            size(document, w.erss_blocks),
-            percent(w.reuse_rate),
-            percent(w.flood_rate),
-            size(document, w.wastage_caused_blocks),
-            size(document, w.wastage_suffered_blocks),
-        ])
-    })
+    let size = |blocks: u64| size(document, blocks);
+    let workloads = document.workloads.iter().filter_map(|w| Some((w, w.phases.get(w.phase)?)));
+    Table::of(workloads)
+        .column("workload", |(w, _)| w.name.clone())
+        .number("accesses", |(w, _)| count(w.accesses))
+        .number("in use", |(_, phase)| size(phase.in_use_blocks))
+        .number("reused", |(_, phase)| size(phase.reuse_set_blocks))
+        .number("needs", |(w, _)| size(w.erss_blocks))
+        .number("reuse rate", |(w, _)| percent(w.reuse_rate))
+        .number("flood rate", |(w, _)| percent(w.flood_rate))
+        .number("wastes", |(w, _)| size(w.wastage_caused_blocks))
+        .number("loses", |(w, _)| size(w.wastage_suffered_blocks))
+        .table()
 }
 
 /// Phases against time; against accesses where there are no times.

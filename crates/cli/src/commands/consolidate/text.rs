@@ -4,10 +4,10 @@ use std::io::Write;
 
 use forebay_analysis::consolidate::{Answer, Document, Workload};
 use forebay_locality::PhaseState;
-use forebay_report::Unit;
+use forebay_report::{Table, Unit};
 
 use super::pictures::facts;
-use crate::format::{count, percent, table as aligned};
+use crate::format::{count, percent};
 
 /// Pairs shown; all are in the JSON document.
 const PAIRS: usize = 10;
@@ -26,14 +26,14 @@ pub fn print(answer: &Answer, document: &Document, out: &mut dyn Write) -> std::
     }
     let pairs = answer.pairs();
     if !pairs.is_empty() {
-        let rows: Vec<Vec<String>> = (pairs.iter().take(PAIRS))
-            .map(|&(from, on, blocks)| {
-                let (from, on) = (&answer.workloads[from], &answer.workloads[on]);
-                vec![from.name.clone(), on.name.clone(), size(answer, blocks)]
-            })
-            .collect();
-        write!(out, "{}", aligned(&["floods the cache", "pushes out", "wastes"], &rows))?;
-        match pairs.len() - rows.len() {
+        let shown = &pairs[..pairs.len().min(PAIRS)];
+        let name = |workload: usize| answer.workloads[workload].name.clone();
+        let table = Table::of(shown)
+            .column("floods the cache", |pair| name(pair.0))
+            .number("pushes out", |pair| name(pair.1))
+            .number("wastes", |pair| size(answer, pair.2));
+        write!(out, "{}", table.to_text())?;
+        match pairs.len() - shown.len() {
             0 => writeln!(out)?,
             more => writeln!(out, "and {more} pairs more, with less\n")?,
         }
@@ -43,22 +43,16 @@ pub fn print(answer: &Answer, document: &Document, out: &mut dyn Write) -> std::
 }
 
 fn workloads(answer: &Answer) -> String {
-    let rows: Vec<Vec<String>> = (answer.workloads.iter())
-        .map(|w| {
-            let phase = w.phase();
-            vec![
-                w.name.clone(),
-                count(w.accesses),
-                size(answer, phase.in_use_blocks),
-                size(answer, phase.reuse_set_blocks),
-                size(answer, w.demand.erss_blocks),
-                percent(w.demand.reuse_rate()),
-                percent(w.demand.flood_rate()),
-            ]
-        })
-        .collect();
-    let heads = ["workload", "accesses", "in use", "reused", "needs", "reuse rate", "flood rate"];
-    aligned(&heads, &rows)
+    let size = |blocks: u64| size(answer, blocks);
+    Table::of(&answer.workloads)
+        .column("workload", |w| w.name.clone())
+        .number("accesses", |w| count(w.accesses))
+        .number("in use", |w| size(w.phase().in_use_blocks))
+        .number("reused", |w| size(w.phase().reuse_set_blocks))
+        .number("needs", |w| size(w.demand.erss_blocks))
+        .number("reuse rate", |w| percent(w.demand.reuse_rate()))
+        .number("flood rate", |w| percent(w.demand.flood_rate()))
+        .to_text()
 }
 
 /// Which numbers of the table are of a phase only; nothing where all are of whole workloads.
@@ -78,21 +72,14 @@ fn of_phases(answer: &Answer) -> String {
 /// What each misses, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
-    let rows: Vec<Vec<String>> = (answer.workloads.iter().enumerate())
-        .map(|(number, w)| {
-            vec![
-                w.name.clone(),
-                percent(w.miss_ratio_erss),
-                percent(w.miss_ratio_alone),
-                percent(w.miss_ratio_shared),
-                size(answer, c.caused_by(number)),
-                size(answer, c.suffered_by(number)),
-            ]
-        })
-        .collect();
-    let heads =
-        ["misses of", "in what it needs", "alone in the cache", "shared", "wastes", "loses"];
-    aligned(&heads, &rows)
+    Table::of(answer.workloads.iter().enumerate())
+        .column("misses of", |(_, w)| w.name.clone())
+        .number("in what it needs", |(_, w)| percent(w.miss_ratio_erss))
+        .number("alone in the cache", |(_, w)| percent(w.miss_ratio_alone))
+        .number("shared", |(_, w)| percent(w.miss_ratio_shared))
+        .number("wastes", |(number, _)| size(answer, c.caused_by(*number)))
+        .number("loses", |(number, _)| size(answer, c.suffered_by(*number)))
+        .to_text()
 }
 
 /// Its phases that are long enough to be provided for, nested ones further to the right,
@@ -123,7 +110,9 @@ fn phases(answer: &Answer, workload: &Workload) -> String {
             if number == workload.largest { "provided for" } else { "" }.to_string(),
         ]);
     }
-    let mut text = aligned(&["phases of", "", "accesses", "time", "needs", ""], &rows);
+    let head = Table::new().column("phases of").number("").number("accesses").number("time");
+    let table = rows.into_iter().fold(head.number("needs").number(""), Table::row);
+    let mut text = table.to_text();
     if unseen > 0 {
         text += &format!("and {unseen} shorter ones\n");
     }

@@ -6,14 +6,14 @@ use std::path::Path;
 use forebay_analysis::AnalysisError;
 use forebay_analysis::miniature::{Answer, Point, Question, Ratios};
 use forebay_config::Size;
-use forebay_report::{Axis, HeatMap, Lines, Report, Section, Unit};
+use forebay_report::{Axis, HeatMap, Lines, Report, Section, Table, Unit};
 use serde::Serialize;
 
 use super::args::Args;
 use crate::args::load_config;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 use crate::rows::write_parquet;
 
 /// The JSON document.
@@ -60,39 +60,25 @@ fn print(answer: &Answer, config: &str, out: &mut dyn Write) -> std::io::Result<
     let flash = flash_sizes(answer);
     if flash.len() > 1 {
         writeln!(out, "\nmiss ratio, by memory and flash")?;
-        let names: Vec<String> = flash.iter().map(|&bytes| name(bytes)).collect();
-        let header: Vec<&str> =
-            std::iter::once("memory").chain(names.iter().map(String::as_str)).collect();
-        let rows: Vec<Vec<String>> = memory_sizes(answer)
-            .into_iter()
-            .map(|bytes| {
-                let cells = of_memory(answer, bytes).map(|p| cell(p, |r| r.miss_ratio));
-                std::iter::once(Size(bytes).to_string()).chain(cells).collect()
+        let table =
+            Table::of(memory_sizes(answer)).column("memory", |&bytes| Size(bytes).to_string());
+        let table = flash.iter().enumerate().fold(table, |table, (at, &bytes)| {
+            table.number(name(bytes), |&memory| {
+                let point = of_memory(answer, memory).nth(at);
+                point.map_or_else(String::new, |p| cell(p, |r| r.miss_ratio))
             })
-            .collect();
-        return writeln!(out, "{}", table(&header, &rows).trim_end());
+        });
+        return writeln!(out, "{}", table.to_text().trim_end());
     }
-    let rows: Vec<Vec<String>> = answer
-        .points
-        .iter()
-        .map(|p| {
-            vec![
-                Size(p.size_bytes).to_string(),
-                cell(p, |r| r.miss_ratio),
-                cell(p, |r| r.read_miss_ratio),
-                cell(p, |r| r.write_miss_ratio),
-                cell(p, |r| r.tier1_hit_ratio),
-                cell(p, |r| r.tier2_hit_ratio),
-            ]
-        })
-        .collect();
-    let header =
-        ["memory", "miss ratio", "of reads", "of writes", "hits in memory", "hits in flash"];
-    let (header, rows) = match flash.first() {
-        Some(Some(_)) => (&header[..], rows),
-        _ => (&header[..4], rows.into_iter().map(|row| row[..4].to_vec()).collect()),
-    };
-    writeln!(out, "\n{}", table(header, &rows).trim_end())
+    let has_flash = matches!(flash.first(), Some(Some(_)));
+    let table = Table::of(&answer.points)
+        .column("memory", |p| Size(p.size_bytes).to_string())
+        .number("miss ratio", |p| cell(p, |r| r.miss_ratio))
+        .number("of reads", |p| cell(p, |r| r.read_miss_ratio))
+        .number("of writes", |p| cell(p, |r| r.write_miss_ratio))
+        .number_if(has_flash, "hits in memory", |p| cell(p, |r| r.tier1_hit_ratio))
+        .number_if(has_flash, "hits in flash", |p| cell(p, |r| r.tier2_hit_ratio));
+    writeln!(out, "\n{}", table.to_text().trim_end())
 }
 
 /// The pictures.

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use forebay_analysis::curve::policies::{Answer, POINTS, Point, Question};
 use forebay_config::Size;
-use forebay_report::{Axis, Lines, Report, Section, Unit};
+use forebay_report::{Axis, Lines, Report, Section, Table, Unit};
 
 use super::args::Args;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 use crate::rows::write_parquet;
 
 /// Computes and prints the curves.
@@ -43,22 +43,17 @@ pub fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     for (name, value) in facts(answer) {
         writeln!(out, "{name:<20} {value}")?;
     }
-    let header: Vec<&str> = std::iter::once("miss ratio")
-        .chain(answer.policies.iter().map(|curve| curve.policy.as_str()))
-        .collect();
     let sizes = answer.policies.first().map_or(&[][..], |curve| &curve.points);
-    let rows: Vec<Vec<String>> = sizes
-        .iter()
-        .enumerate()
-        .map(|(at, size)| {
-            let all = if size.size_blocks == answer.distinct_blocks { " (all)" } else { "" };
-            let ratios = answer.policies.iter().filter_map(|curve| curve.points.get(at));
-            std::iter::once(Size(size.size_bytes).to_string() + all)
-                .chain(ratios.map(|point| format!("{:.4}", point.miss_ratio)))
-                .collect()
+    let table = Table::of(sizes.iter().enumerate()).column("miss ratio", |(_, size)| {
+        let all = if size.size_blocks == answer.distinct_blocks { " (all)" } else { "" };
+        format!("{}{all}", Size(size.size_bytes))
+    });
+    let table = answer.policies.iter().fold(table, |table, curve| {
+        table.number(&curve.policy, |&(at, _)| {
+            curve.points.get(at).map_or_else(String::new, |p| format!("{:.4}", p.miss_ratio))
         })
-        .collect();
-    writeln!(out, "\n{}", table(&header, &rows).trim_end())
+    });
+    writeln!(out, "\n{}", table.to_text().trim_end())
 }
 
 /// The page.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use forebay_analysis::partition::{Answer, Evaluate};
+use forebay_analysis::partition::{Answer, Division, Evaluate};
 use forebay_plan::partition::{Goal, IopsGoal, Iterated, Outcome, Search, Sizes};
 use forebay_report::{Table, Unit};
 
@@ -67,79 +67,55 @@ impl Shown<'_> {
         let is_iops = matches!(self.answer.problem.options().goal, Goal::Iops(_));
         let targets = (0..self.answer.workload.known.volumes.len())
             .any(|v| self.answer.problem.target_us(v).is_some());
-        let mut table = Table::new().column("volume").number("requests");
-        let mut add = |wanted: bool, heading: &str| {
-            if wanted {
-                table = std::mem::take(&mut table).number(heading);
-            }
-        };
-        add(has_dram, "memory");
-        add(has_flash, "flash");
-        add(true, "of use");
-        add(true, "hits");
-        add(simulates, "simulated");
-        add(true, "latency");
-        add(simulates, "simulated");
-        add(is_iops, "requests/s");
-        add(is_iops && simulates, "simulated");
-        add(targets, "target");
         let (sizes, predicted, simulated) = self.answer.found();
         let bytes =
             |bytes: u64| if bytes == 0 { "-".into() } else { Unit::Bytes.show(bytes as f64) };
-        for (v, known) in self.answer.workload.known.volumes.iter().enumerate() {
-            let curve = self.answer.problem.curve(v);
-            let block = self.answer.question.block_size;
-            let mut row = vec![known.name.clone(), count(curve.requests())];
-            let mut add = |wanted: bool, cell: String| {
-                if wanted {
-                    row.push(cell);
-                }
-            };
-            let of =
-                |f: &dyn Fn(&Outcome) -> String| simulated.map_or_else(String::new, |s| f(&s[v]));
-            let latency = |o: &Outcome| Unit::Micros.show(o.latency_us);
-            let iops = |o: &Outcome| count(o.iops.round() as u64);
-            add(has_dram, bytes(sizes[v].dram_bytes));
-            add(has_flash, bytes(sizes[v].flash_bytes));
-            add(true, bytes(curve.useful_blocks() << block.shift()));
-            add(true, percent(predicted[v].hit_ratio()));
-            add(simulates, of(&|o| percent(o.hit_ratio())));
-            add(true, latency(&predicted[v]));
-            add(simulates, of(&latency));
-            add(is_iops, iops(&predicted[v]));
-            add(is_iops && simulates, of(&iops));
-            let met = self.answer.target_met(v).map(|met| {
-                let target =
-                    Unit::Micros.show(self.answer.problem.target_us(v).unwrap_or_default());
-                format!("{target}, {}", if met { "met" } else { "NOT MET" })
-            });
-            add(targets, met.unwrap_or_default());
-            table = table.row(row);
-        }
-        table
+        let of = |v: &usize, f: &dyn Fn(&Outcome) -> String| {
+            simulated.map_or_else(String::new, |s| f(&s[*v]))
+        };
+        let hits = |o: &Outcome| percent(o.hit_ratio());
+        let latency = |o: &Outcome| Unit::Micros.show(o.latency_us);
+        let iops = |o: &Outcome| count(o.iops.round() as u64);
+        let shift = self.answer.question.block_size.shift();
+        let curve = |&v: &usize| self.answer.problem.curve(v);
+        let target = |&v: &usize| {
+            let Some(met) = self.answer.target_met(v) else { return String::new() };
+            let target = self.answer.problem.target_us(v).unwrap_or_default();
+            format!("{}, {}", Unit::Micros.show(target), if met { "met" } else { "NOT MET" })
+        };
+        let volumes = &self.answer.workload.known.volumes;
+        Table::of(0..volumes.len())
+            .column("volume", |&v| volumes[v].name.clone())
+            .number("requests", |v| count(curve(v).requests()))
+            .number_if(has_dram, "memory", |&v| bytes(sizes[v].dram_bytes))
+            .number_if(has_flash, "flash", |&v| bytes(sizes[v].flash_bytes))
+            .number("of use", |v| bytes(curve(v).useful_blocks() << shift))
+            .number("hits", |&v| hits(&predicted[v]))
+            .number_if(simulates, "simulated", |v| of(v, &hits))
+            .number("latency", |&v| latency(&predicted[v]))
+            .number_if(simulates, "simulated", |v| of(v, &latency))
+            .number_if(is_iops, "requests/s", |&v| iops(&predicted[v]))
+            .number_if(is_iops && simulates, "simulated", |v| of(v, &iops))
+            .number_if(targets, "target", target)
+            .table()
     }
 
     /// The division, compared with those that need no search.
     pub fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate == Evaluate::Simulate;
         let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
-        let mut table = Table::new().column("").number(name);
-        if simulates {
-            table = table.number("simulated");
-        }
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
-        for division in &self.answer.divisions {
-            let [predicted, simulated] = division.objectives(&self.answer.problem);
-            let mut row = vec![label(division.name).to_string(), show(predicted)];
-            if simulates {
-                row.push(show(simulated));
-            }
-            table = table.row(row);
+        let objective =
+            |division: &Division, at: usize| show(division.objectives(&self.answer.problem)[at]);
+        let table = Table::of(&self.answer.divisions)
+            .column("", |division| label(division.name).to_string())
+            .number(name, |division| objective(division, 0))
+            .number_if(simulates, "simulated", |division| objective(division, 1))
+            .table();
+        match self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
+            Some(bound) => table.row(["finer units: no better than".to_string(), self.show(bound)]),
+            None => table,
         }
-        if let Some(bound) = self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
-            table = table.row(["finer units: no better than".to_string(), self.show(bound)]);
-        }
-        table
     }
 
     /// An objective with its unit.

@@ -7,7 +7,7 @@ use forebay_analysis::plan::growth::{Answer, Curve, Document, Point};
 use forebay_plan::{Growth, Purchase, Way};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Table, Unit};
 
-use super::text::{facts, tiers, times};
+use super::text::{facts, known, tier_names, tiers, times, two_digits};
 use crate::format::percent;
 
 /// For a terminal.
@@ -96,43 +96,28 @@ fn by_latency(a: &Growth, b: &Growth) -> std::cmp::Ordering {
 }
 
 fn table(found: &[&Growth]) -> Table {
-    let head = Table::new()
-        .column("have")
-        .number("now")
-        .column("grow to")
-        .number("latency")
-        .column("or add")
-        .number("latency")
-        .column("better")
-        .number("by")
-        .number("price ratio")
-        .number("needed")
-        .column("best division")
-        .number("latency");
-    found.iter().fold(head, |table, g| {
-        let us = |p: &Purchase| Unit::Micros.show(p.mean_latency_us);
+    let us = |p: &Purchase| Unit::Micros.show(p.mean_latency_us);
+    let added = |g: &Growth| {
         let second = g.add.tiers.get(1..).unwrap_or_default();
-        let added = second.iter().map(|t| (t.device.as_str(), t.bytes));
-        let bytes = second.first().map_or(0, |t| t.bytes);
-        let added = match bytes {
+        match second.first().map_or(0, |t| t.bytes) {
             0 => "nothing".to_owned(),
-            _ => super::text::tier_names(added),
-        };
-        table.row([
-            tiers(&g.now),
-            us(&g.now),
-            Unit::Bytes.show(g.grow.tiers[0].bytes as f64),
-            us(&g.grow),
-            added,
-            us(&g.add),
-            g.better.name().to_owned(),
-            percent(g.latency_reduction),
-            format!("{:.2}", g.price_ratio),
-            g.price_ratio_needed.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-            tiers(&g.divide),
-            us(&g.divide),
-        ])
-    })
+            _ => tier_names(second.iter().map(|t| (t.device.as_str(), t.bytes))),
+        }
+    };
+    Table::of(found)
+        .column("have", |g| tiers(&g.now))
+        .number("now", |g| us(&g.now))
+        .column("grow to", |g| Unit::Bytes.show(g.grow.tiers[0].bytes as f64))
+        .number("latency", |g| us(&g.grow))
+        .column("or add", |g| added(g))
+        .number("latency", |g| us(&g.add))
+        .column("better", |g| g.better.name().to_owned())
+        .number("by", |g| percent(g.latency_reduction))
+        .number("price ratio", |g| two_digits(g.price_ratio))
+        .number("needed", |g| known(g.price_ratio_needed, two_digits))
+        .column("best division", |g| tiers(&g.divide))
+        .number("latency", |g| us(&g.divide))
+        .table()
 }
 
 /// The answer in a sentence or two.

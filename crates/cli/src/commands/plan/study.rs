@@ -6,6 +6,7 @@ use forebay_analysis::plan::study::{Document, OfCombination, OfPolicy};
 use forebay_plan::{Class, StudySummary};
 use forebay_report::{Axis, Bars, Figure, Report, Section, Table, Unit};
 
+use super::text::known;
 use crate::format::{count, percent};
 
 const CLASSES: [Class; 3] = [Class::Single, Class::Pyramidal, Class::NonPyramidal];
@@ -50,28 +51,18 @@ pub fn sections(document: &Document) -> Vec<Section> {
 }
 
 fn traces_table(document: &Document) -> Table {
-    let table = Table::new()
-        .column("trace")
-        .number("block accesses")
-        .number("distinct data")
-        .number("all in DRAM")
-        .number("single, pyramidal, not: write-through")
-        .number("write-back")
-        .number("search");
-    document.traces.iter().fold(table, |table, t| {
-        let shares = |policy: usize| {
-            t.policies.get(policy).map_or_else(String::new, |s| classes(s).join(", "))
-        };
-        table.row([
-            t.trace.clone(),
-            count(t.accesses),
-            Unit::Bytes.show(t.footprint_bytes as f64),
-            Unit::Dollars.show(t.full_cost_usd),
-            shares(0),
-            shares(1),
-            format!("{:.2} s", t.search_s),
-        ])
-    })
+    let shares = |policies: &[StudySummary], at: usize| {
+        policies.get(at).map_or_else(String::new, |s| classes(s).join(", "))
+    };
+    Table::of(&document.traces)
+        .column("trace", |t| t.trace.clone())
+        .number("block accesses", |t| count(t.accesses))
+        .number("distinct data", |t| Unit::Bytes.show(t.footprint_bytes as f64))
+        .number("all in DRAM", |t| Unit::Dollars.show(t.full_cost_usd))
+        .number("single, pyramidal, not: write-through", |t| shares(&t.policies, 0))
+        .number("write-back", |t| shares(&t.policies, 1))
+        .number("search", |t| format!("{:.2} s", t.search_s))
+        .table()
 }
 
 /// How far Cydonia is from the best (figure 3.6).
@@ -97,32 +88,20 @@ fn excess(document: &Document) -> Figure {
 
 /// By combination.
 fn table(of: &OfPolicy) -> Table {
-    let table = Table::new()
-        .column("combination")
-        .number("single")
-        .number("pyramidal")
-        .number("non-pyramidal")
-        .number("faster, pyramidal")
-        .number("non-pyramidal")
-        .number("at most")
-        .number("Cydonia's excess")
-        .number("missed");
-    let optional = |share: Option<f64>| share.map_or_else(|| "-".into(), percent);
-    of.combinations.iter().fold(table, |table, combination| {
-        let s = &combination.summary;
-        let [single, pyramidal, other] = classes(s);
-        table.row([
-            combination.name(),
-            single,
-            pyramidal,
-            other,
-            optional(s.pyramidal_reduction),
-            optional(s.non_pyramidal_reduction),
-            percent(s.reduction_max),
-            percent(s.cydonia_excess),
-            format!("{} of {}", count(s.cydonia_missed), count(s.two_tiers())),
-        ])
-    })
+    let class = |s: &StudySummary, at: usize| classes(s)[at].clone();
+    Table::of(of.combinations.iter().map(|combination| (combination, &combination.summary)))
+        .column("combination", |(combination, _)| combination.name())
+        .number("single", |(_, s)| class(s, 0))
+        .number("pyramidal", |(_, s)| class(s, 1))
+        .number("non-pyramidal", |(_, s)| class(s, 2))
+        .number("faster, pyramidal", |(_, s)| known(s.pyramidal_reduction, percent))
+        .number("non-pyramidal", |(_, s)| known(s.non_pyramidal_reduction, percent))
+        .number("at most", |(_, s)| percent(s.reduction_max))
+        .number("Cydonia's excess", |(_, s)| percent(s.cydonia_excess))
+        .number("missed", |(_, s)| {
+            format!("{} of {}", count(s.cydonia_missed), count(s.two_tiers()))
+        })
+        .table()
 }
 
 fn sentence(of: &OfPolicy) -> String {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use forebay_analysis::plan::{Answer, Basis, Evaluate, Front, ParetoRow};
+use forebay_analysis::plan::{Answer, Basis, Evaluate, Front};
 use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
 use forebay_report::{Table, Unit};
 
@@ -39,7 +39,7 @@ impl Shown<'_> {
                 if let Some(table) = table {
                     writeln!(out, "\nIn front of {backing}:\n{}", table.to_text().trim_end())?;
                 }
-                let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
+                let best = best_of(plan, backing);
                 if let Some(advice) = best.and_then(advice) {
                     writeln!(out, "{advice}")?;
                 }
@@ -84,37 +84,20 @@ impl Shown<'_> {
 
     /// The best choice for each budget of the sweep.
     fn sweep_table(&self, backing: &str) -> Table {
-        let table = Table::new()
-            .number("budget")
-            .column("buy")
-            .number("cost")
-            .number("mean latency")
-            .number(SINGLE)
-            .number("gained");
-        self.answer.sweep.iter().fold(table, |table, plan| {
-            let best = plan.choices.iter().find(|c| c.purchase.backing == backing);
-            let Some(best) = best else { return table };
-            table.row([
-                Unit::Dollars.show(plan.budget_usd),
-                tiers(&best.purchase),
-                Unit::Dollars.show(best.purchase.cost_usd),
-                latency(&best.purchase),
-                Unit::Micros.show(best.baseline.mean_latency_us),
-                percent(best.latency_reduction),
-            ])
-        })
+        let best = |plan| Some((plan, best_of(plan, backing)?));
+        Table::of(self.answer.sweep.iter().filter_map(best))
+            .number("budget", |(plan, _)| Unit::Dollars.show(plan.budget_usd))
+            .column("buy", |(_, best)| tiers(&best.purchase))
+            .number("cost", |(_, best)| Unit::Dollars.show(best.purchase.cost_usd))
+            .number("mean latency", |(_, best)| latency(&best.purchase))
+            .number(SINGLE, |(_, best)| Unit::Micros.show(best.baseline.mean_latency_us))
+            .number("gained", |(_, best)| percent(best.latency_reduction))
+            .table()
     }
 
     /// The fastest for every amount of money, thinned out evenly by cost: how many are shown, and how
     /// many there are.
     fn pareto_table(&self, front: &Front) -> (Table, usize, usize) {
-        let table = Table::new()
-            .number("cost")
-            .column("buy")
-            .number("mean latency")
-            .number("p99")
-            .number("drive writes/day")
-            .number("flash writes/day");
         let mut there = 0;
         let rows = self.answer.rows_of(front, |points| {
             let fastest: Vec<_> = fastest(points).collect();
@@ -122,18 +105,14 @@ impl Shown<'_> {
             thinned(fastest, PARETO_ROWS)
         });
         let shown = rows.len();
-        let table = rows.into_iter().fold(table, |table, row| {
-            let writes = row.flash_bytes_written_per_day;
-            let drive = row.drive_writes_per_day;
-            table.row([
-                Unit::Dollars.show(row.cost_usd),
-                buy(&row),
-                Unit::Micros.show(row.mean_latency_us),
-                Unit::Micros.show(row.p99_latency_us),
-                drive.map_or_else(|| "-".into(), |n| format!("{n:.2}")),
-                writes.map_or_else(|| "-".into(), |bytes| Unit::Bytes.show(bytes)),
-            ])
-        });
+        let table = Table::of(rows)
+            .number("cost", |row| Unit::Dollars.show(row.cost_usd))
+            .column("buy", |row| tier_names(row.tiers.iter().map(|t| (t.device, t.bytes))))
+            .number("mean latency", |row| Unit::Micros.show(row.mean_latency_us))
+            .number("p99", |row| Unit::Micros.show(row.p99_latency_us))
+            .number("drive writes/day", |row| known(row.drive_writes_per_day, two_digits))
+            .number("flash writes/day", |row| known(row.flash_bytes_written_per_day, bytes))
+            .table();
         (table, shown, there)
     }
 
@@ -198,19 +177,23 @@ impl Shown<'_> {
         if choices.is_empty() {
             return None;
         }
-        let table = Table::new()
-            .column("buy")
-            .column("class")
-            .number("cost")
-            .number("mean latency")
-            .number("p99")
-            .number(SINGLE)
-            .number("gained")
-            .number("wear")
-            .number("hits by tier")
-            .number("flash writes/day")
-            .number("drive writes/day");
-        Some(choices.into_iter().fold(table, |table, c| table.row(row(c))))
+        Some(
+            Table::of(choices)
+                .column("buy", |c| tiers(&c.purchase))
+                .column("class", |c| c.purchase.class.name().into())
+                .number("cost", |c| Unit::Dollars.show(c.purchase.cost_usd))
+                .number("mean latency", |c| latency(&c.purchase))
+                .number("p99", |c| Unit::Micros.show(c.purchase.p99_latency_us))
+                .number(SINGLE, |c| Unit::Micros.show(c.baseline.mean_latency_us))
+                .number("gained", |c| percent(c.latency_reduction))
+                .number("wear", |c| known(c.purchase.endurance_used, times))
+                .number("hits by tier", |c| hits_by_tier(&c.purchase))
+                .number("flash writes/day", |c| {
+                    known(c.purchase.flash_bytes_written_per_day, bytes)
+                })
+                .number("drive writes/day", |c| known(c.purchase.drive_writes_per_day, two_digits))
+                .table(),
+        )
     }
 }
 
@@ -251,34 +234,31 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
     facts
 }
 
-fn row(choice: &Choice) -> [String; 11] {
-    let p = &choice.purchase;
+fn best_of<'a>(plan: &'a Plan, backing: &str) -> Option<&'a Choice> {
+    plan.choices.iter().find(|c| c.purchase.backing == backing)
+}
+
+fn hits_by_tier(p: &Purchase) -> String {
     let bought = p.hit_ratio.iter().zip(&p.tiers).filter(|(_, tier)| tier.bytes > 0);
-    let hits: Vec<String> = bought.map(|(&h, _)| percent(h)).collect();
-    let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    [
-        tiers(p),
-        p.class.name().into(),
-        Unit::Dollars.show(p.cost_usd),
-        latency(p),
-        Unit::Micros.show(p.p99_latency_us),
-        Unit::Micros.show(choice.baseline.mean_latency_us),
-        percent(choice.latency_reduction),
-        or_unknown(p.endurance_used.map(times)),
-        hits.join(", "),
-        or_unknown(p.flash_bytes_written_per_day.map(|b| Unit::Bytes.show(b))),
-        or_unknown(p.drive_writes_per_day.map(|n| format!("{n:.2}"))),
-    ]
+    bought.map(|(&h, _)| percent(h)).collect::<Vec<_>>().join(", ")
+}
+
+/// A number, or `-` where it is not known.
+pub fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".into(), show)
+}
+
+pub fn two_digits(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn bytes(value: f64) -> String {
+    Unit::Bytes.show(value)
 }
 
 /// Of the rated endurance, as a multiple: `0.35`, `3,400`.
 pub fn times(used: f64) -> String {
     if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
-}
-
-/// What is bought.
-fn buy(row: &ParetoRow<'_>) -> String {
-    tier_names(row.tiers.iter().map(|t| (t.device, t.bytes)))
 }
 
 /// At most `most` of `points`, evenly spaced by their place, the first and the last among them.

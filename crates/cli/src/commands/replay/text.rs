@@ -1,10 +1,11 @@
 //! A run in words and numbers.
 
 use forebay_config::Size;
+use forebay_report::{Table, TableOf};
 use forebay_results::{Components, Latency};
 
 use super::answer::Document;
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 
 /// The report as text.
 pub fn text(document: &Document) -> String {
@@ -121,42 +122,33 @@ pub fn facts(document: &Document) -> Vec<(String, String)> {
 
 fn latency_table(document: &Document) -> String {
     let run = &document.result.run;
-    let row = |name: &str, l: &Latency| {
-        let mut row = vec![name.to_owned()];
-        row.extend(l.values().map(micros));
-        row
-    };
-    let mut rows = Vec::new();
-    for (name, n, latency) in [
+    let response = document.result.response_us.as_ref().filter(|r| r.max > 0.0);
+    let all = [
         ("reads", run.reads, &run.latency_us.read),
         ("writes", run.writes, &run.latency_us.write),
         ("all", run.requests, &run.latency_us.all),
-    ] {
-        if n > 0 {
-            rows.push(row(name, latency));
-        }
-    }
-    if let Some(response) = document.result.response_us.as_ref().filter(|r| r.max > 0.0) {
-        rows.push(row("since due", response));
-    }
-    const COLUMNS: [&str; 8] = ["latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
-    let mut text = table(&COLUMNS, &rows);
+    ];
+    let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
+    let rows = Table::of(rows.chain(response.map(|r| ("since due", r))))
+        .column("latency", |row| row.0.to_owned());
+    let mut text = latencies(rows, |row| row.1).to_text();
     let components = document.result.component_latency_us.iter().flat_map(Components::named);
-    let rows: Vec<Vec<String>> = components
-        .map(|(name, c)| {
-            let mut row = row(&name, &c.latency);
-            row.push(count(c.count));
-            row
-        })
-        .collect();
-    if !rows.is_empty() {
-        let mut columns = COLUMNS.to_vec();
-        columns[0] = "device";
-        columns.push("operations");
+    let devices: Vec<_> = components.collect();
+    if !devices.is_empty() {
+        let rows = Table::of(&devices).column("device", |row| row.0.clone());
+        let table = latencies(rows, |row| &row.1.latency);
         text += "\n";
-        text += &table(&columns, &rows);
+        text += &table.number("operations", |row| count(row.1.count)).to_text();
     }
     text
+}
+
+/// Columns of a latency.
+fn latencies<T>(table: TableOf<T>, latency: fn(&T) -> &Latency) -> TableOf<T> {
+    let columns = ["mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+    columns.into_iter().enumerate().fold(table, |table, (at, name)| {
+        table.number(name, |row| micros(latency(row).values()[at]))
+    })
 }
 
 /// A latency as people read it.

@@ -68,23 +68,21 @@ fn curves(partition: &Document, volume: &Value, by_flash: bool) -> Result<Volume
 }
 
 fn table(found: &Value) -> Table {
-    let table = Table::new().column("volume").number("requests").number("memory").number("flash");
-    let table = table.number("hits").number("latency").number("simulated");
     let or_dash = |value: f64, unit: Unit| match value.is_finite() {
         true => unit.show(value),
         false => "-".to_string(),
     };
-    elements(found, "volumes").fold(table, |table, volume| {
-        table.row([
-            text(volume, "volume"),
-            count(number(volume, "/requests") as u64),
-            Unit::Bytes.show(number(volume, "/dram_bytes")),
-            Unit::Bytes.show(number(volume, "/flash_bytes")),
-            percent(number(volume, "/hit_ratio")),
-            Unit::Micros.show(number(volume, "/predicted_latency_us")),
-            or_dash(number(volume, "/simulated_latency_us"), Unit::Micros),
-        ])
-    })
+    Table::of(elements(found, "volumes"))
+        .column("volume", |volume| text(volume, "volume"))
+        .number("requests", |volume| count(number(volume, "/requests") as u64))
+        .number("memory", |volume| Unit::Bytes.show(number(volume, "/dram_bytes")))
+        .number("flash", |volume| Unit::Bytes.show(number(volume, "/flash_bytes")))
+        .number("hits", |volume| percent(number(volume, "/hit_ratio")))
+        .number("latency", |volume| Unit::Micros.show(number(volume, "/predicted_latency_us")))
+        .number("simulated", |volume| {
+            or_dash(number(volume, "/simulated_latency_us"), Unit::Micros)
+        })
+        .table()
 }
 
 fn assumed(found: &Value) -> String {

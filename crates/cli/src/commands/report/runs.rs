@@ -38,46 +38,38 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
 }
 
 fn table(runs: &[Document]) -> Table {
-    let mut table = Table::new()
+    let hits = |run: &Document, tier: &str| {
+        run.number(&format!("/hits/{tier}/read")) + run.number(&format!("/hits/{tier}/write"))
+    };
+    let share = |run: &Document, tier: &str| {
+        let misses = run.number("/misses/read") + run.number("/misses/write");
+        // Of documents that do not tell delayed hits apart, they are among the misses.
+        let delayed = Some(hits(run, "delayed")).filter(|n| !n.is_nan()).unwrap_or(0.0);
+        let all = hits(run, "tier1") + hits(run, "tier2") + delayed + misses;
+        or_dash(hits(run, tier) / all, percent)
+    };
+    let us = |run: &Document, pointer| or_dash(run.number(pointer), |us| Unit::Micros.show(us));
+    let bytes = |run: &Document, pointer| or_dash(run.number(pointer), |b| Unit::Bytes.show(b));
+    Table::of(runs)
+        .column("run", |run| run.label.clone())
+        .number("requests", |run| count(run.number("/requests") as u64))
+        .number("a second", |run| or_dash(requests_per_s(run), |n| count(n as u64)))
+        .number("memory hits", |run| share(run, "tier1"))
+        .number("flash hits", |run| share(run, "tier2"))
+        .number("mean", |run| us(run, "/latency_us/all/mean"))
+        .number("99 % within", |run| us(run, "/latency_us/all/p99"))
+        .number("from backing", |run| bytes(run, "/backing/read_bytes"))
+        .number("to backing", |run| bytes(run, "/backing/write_bytes"))
+        .number("to flash", |run| bytes(run, "/tier2_bytes_written"))
+        .table()
         .caption(
             "Latencies are from a request's arrival to its answer; then what was read and written",
         )
-        .column("run")
-        .number("requests")
-        .number("a second")
-        .number("memory hits")
-        .number("flash hits")
-        .number("mean")
-        .number("99 % within")
-        .number("from backing")
-        .number("to backing")
-        .number("to flash");
-    for run in runs {
-        let hits = |tier: &str| {
-            run.number(&format!("/hits/{tier}/read")) + run.number(&format!("/hits/{tier}/write"))
-        };
-        let misses = run.number("/misses/read") + run.number("/misses/write");
-        // Of documents that do not tell delayed hits apart, they are among the misses.
-        let delayed = Some(hits("delayed")).filter(|n| !n.is_nan()).unwrap_or(0.0);
-        let all = hits("tier1") + hits("tier2") + delayed + misses;
-        let or_dash = |value: f64, show: &dyn Fn(f64) -> String| {
-            if value.is_nan() { "-".to_string() } else { show(value) }
-        };
-        let bytes = |pointer| or_dash(run.number(pointer), &|b| Unit::Bytes.show(b));
-        table = table.row([
-            run.label.clone(),
-            count(run.number("/requests") as u64),
-            or_dash(requests_per_s(run), &|n| count(n as u64)),
-            or_dash(hits("tier1") / all, &percent),
-            or_dash(hits("tier2") / all, &percent),
-            or_dash(run.number("/latency_us/all/mean"), &|us| Unit::Micros.show(us)),
-            or_dash(run.number("/latency_us/all/p99"), &|us| Unit::Micros.show(us)),
-            bytes("/backing/read_bytes"),
-            bytes("/backing/write_bytes"),
-            bytes("/tier2_bytes_written"),
-        ]);
-    }
-    table
+}
+
+/// A number, or `-` where the document has none.
+fn or_dash(value: f64, show: impl Fn(f64) -> String) -> String {
+    if value.is_nan() { "-".to_string() } else { show(value) }
 }
 
 /// What a replay measured, or what a simulation's virtual time makes of it.

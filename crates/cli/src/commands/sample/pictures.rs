@@ -67,10 +67,12 @@ fn table(sample: &SampleDocument) -> Table {
     let quantiles = FEATURES
         .iter()
         .flat_map(|of| sample.features.iter().filter(move |(name, _)| is_quantile(name, of)));
-    let table = Table::new().column("feature").number("trace").number("sample").number("error");
-    means.chain(quantiles).fold(table, |table, (name, f)| {
-        table.row([name.clone(), figure(f.full), figure(f.sample), percent(f.error)])
-    })
+    Table::of(means.chain(quantiles))
+        .column("feature", |(name, _)| (*name).clone())
+        .number("trace", |(_, f)| figure(f.full))
+        .number("sample", |(_, f)| figure(f.sample))
+        .number("error", |(_, f)| percent(f.error))
+        .table()
 }
 
 fn removals(reduction: &Reduced) -> Figure {

@@ -1,10 +1,11 @@
 //! Samples as text.
 
-use forebay_analysis::sample::{Answer, mean};
+use forebay_analysis::sample::{Answer, Candidate, mean};
 use forebay_config::Size;
+use forebay_report::Table;
 use forebay_trace::PAGE_BYTES;
 
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 
 /// A sample is to be this close on average over the features (Bhandari 2024, chapter 5, reports such errors for a tenth).
 const MEAN_ERROR_AIM: f64 = 0.1;
@@ -30,10 +31,12 @@ pub fn text(answer: &Answer) -> String {
                 percent(sample.mean_error),
             );
         }
-        let rows: Vec<Vec<String>> = (sample.features.iter())
-            .map(|f| vec![f.name.clone(), figure(f.full), figure(f.sample), percent(f.error)])
-            .collect();
-        text += &format!("\n{}\n", table(&["feature", "trace", "sample", "error"], &rows));
+        let features = Table::of(&sample.features)
+            .column("feature", |f| f.name.clone())
+            .number("trace", |f| figure(f.full))
+            .number("sample", |f| figure(f.sample))
+            .number("error", |f| percent(f.error));
+        text += &format!("\n{}\n", features.to_text());
         let h = sample.hit_ratio_error;
         text += &format!(
             "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} of \
@@ -62,32 +65,22 @@ pub fn text(answer: &Answer) -> String {
         );
     }
     if !answer.candidates.is_empty() {
-        let rows = answer.candidates.iter().map(|c| {
-            let chosen = (c.bits, c.seed) == (answer.spec.bits, answer.spec.seed);
-            vec![
-                Size(PAGE_BYTES << c.bits).to_string(),
-                c.seed.to_string(),
-                percent(c.mean_error),
-                percent(c.hit_ratio_error.all),
-                if chosen { "taken" } else { "" }.to_owned(),
-            ]
-        });
-        let header = ["regions of", "seed", "mean error", "hit ratios off by", ""];
-        text += &format!("\nChosen of:\n{}", table(&header, &rows.collect::<Vec<_>>()));
+        let taken = |c: &Candidate| (c.bits, c.seed) == (answer.spec.bits, answer.spec.seed);
+        let table = Table::of(&answer.candidates)
+            .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
+            .number("seed", |c| c.seed.to_string())
+            .number("mean error", |c| percent(c.mean_error))
+            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all))
+            .number("", |c| if taken(c) { "taken" } else { "" }.to_owned());
+        text += &format!("\nChosen of:\n{}", table.to_text());
     }
     if !answer.compared.is_empty() {
-        let rows: Vec<Vec<String>> = (answer.compared.iter())
-            .map(|c| {
-                vec![
-                    Size(PAGE_BYTES << c.bits).to_string(),
-                    percent(c.request_ratio),
-                    percent(c.mean_error),
-                    percent(c.hit_ratio_error.all),
-                ]
-            })
-            .collect();
-        let header = ["regions of", "requests", "mean error", "hit ratios off by"];
-        text += &format!("\nSamples of the same rate:\n{}", table(&header, &rows));
+        let table = Table::of(&answer.compared)
+            .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
+            .number("requests", |c| percent(c.request_ratio))
+            .number("mean error", |c| percent(c.mean_error))
+            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all));
+        text += &format!("\nSamples of the same rate:\n{}", table.to_text());
     }
     text
 }

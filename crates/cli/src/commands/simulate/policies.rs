@@ -9,7 +9,7 @@ use forebay_block::Request;
 use forebay_config::{Config, ReplacementPolicy, Size};
 use forebay_replacement::Kind;
 use forebay_report::{Axis, Lines, Percentiles, Report, Section, Table, Unit};
-use forebay_results::{ReadWrite, TraceHasher, TraceIdentity};
+use forebay_results::{CacheResult, ReadWrite, TraceHasher, TraceIdentity};
 use forebay_simulate::{Scenario, Simulation, TracedVolume};
 use serde::Serialize;
 use serde_json::Value;
@@ -162,35 +162,28 @@ fn print(
 fn table(answers: &[(&str, &Answer)]) -> Table {
     let is_timed = answers.iter().all(|(_, answer)| show::is_timed(answer));
     let has_flash = answers.iter().any(|(_, answer)| answer.result.flash.is_some());
-    let mut table = Table::new().column("policy").number("hit ratio");
-    if has_flash {
-        table = table.number("in memory").number("on flash").number("written to flash");
-    }
-    table = table.number("read from backing").number("written to backing");
-    if is_timed {
-        table = table.number("mean latency").number("p99").number("requests/s");
-    }
-    for (policy, answer) in answers {
-        let result = &answer.result;
-        let cache = result.run.cache.unwrap_or_default();
-        let hits = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.hits.delayed.sum();
-        let accesses = (hits + cache.misses.sum()).max(1) as f64;
-        let share = |n: ReadWrite| percent(n.sum() as f64 / accesses);
-        let mut row = vec![(*policy).to_owned(), percent(cache.hit_ratio)];
-        if has_flash {
-            row.extend([share(cache.hits.tier1), share(cache.hits.tier2)]);
-            row.push(Size(cache.tier2_bytes_written).to_string());
-        }
-        row.push(Size(cache.backing.read_bytes).to_string());
-        row.push(Size(cache.backing.write_bytes).to_string());
-        if is_timed {
-            let all = &result.run.latency_us.all;
-            row.extend([Unit::Micros.show(all.mean), Unit::Micros.show(all.p99)]);
-            row.push(count(result.throughput.requests_per_s as u64));
-        }
-        table = table.row(row);
-    }
-    table
+    let share = |cache: &CacheResult, n: ReadWrite| {
+        let hits = cache.hits.tier1 + cache.hits.tier2 + cache.hits.delayed;
+        percent(n.sum() as f64 / (hits + cache.misses).sum().max(1) as f64)
+    };
+    let size = |bytes: u64| Size(bytes).to_string();
+    let rows = answers.iter().map(|(policy, answer)| {
+        (policy, &answer.result, answer.result.run.cache.unwrap_or_default())
+    });
+    Table::of(rows)
+        .column("policy", |(policy, ..)| (**policy).to_owned())
+        .number("hit ratio", |(.., cache)| percent(cache.hit_ratio))
+        .number_if(has_flash, "in memory", |(.., cache)| share(cache, cache.hits.tier1))
+        .number_if(has_flash, "on flash", |(.., cache)| share(cache, cache.hits.tier2))
+        .number_if(has_flash, "written to flash", |(.., cache)| size(cache.tier2_bytes_written))
+        .number("read from backing", |(.., cache)| size(cache.backing.read_bytes))
+        .number("written to backing", |(.., cache)| size(cache.backing.write_bytes))
+        .number_if(is_timed, "mean latency", |(_, r, _)| {
+            Unit::Micros.show(r.run.latency_us.all.mean)
+        })
+        .number_if(is_timed, "p99", |(_, r, _)| Unit::Micros.show(r.run.latency_us.all.p99))
+        .number_if(is_timed, "requests/s", |(_, r, _)| count(r.throughput.requests_per_s as u64))
+        .table()
 }
 
 fn report(compared: &Compared, answers: &[(&str, &Answer)]) -> Report {

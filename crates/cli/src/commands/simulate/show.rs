@@ -170,18 +170,13 @@ pub fn devices(answer: &Answer) -> Table {
 }
 
 pub fn volumes(answer: &Answer) -> Table {
-    let table = ["requests", "hit ratio", "mean latency", "p99", "dirty, most"]
-        .into_iter()
-        .fold(Table::new().column("volume"), Table::number);
     let us = |us| if is_timed(answer) { Unit::Micros.show(us) } else { "-".to_owned() };
-    answer.result.volumes.iter().fold(table, |table, v| {
-        table.row([
-            v.volume.clone(),
-            count(v.requests),
-            percent(v.hit_ratio),
-            us(v.latency_us.all.mean),
-            us(v.latency_us.all.p99),
-            count(v.dirty_blocks_max),
-        ])
-    })
+    Table::of(&answer.result.volumes)
+        .column("volume", |v| v.volume.clone())
+        .number("requests", |v| count(v.requests))
+        .number("hit ratio", |v| percent(v.hit_ratio))
+        .number("mean latency", |v| us(v.latency_us.all.mean))
+        .number("p99", |v| us(v.latency_us.all.p99))
+        .number("dirty, most", |v| count(v.dirty_blocks_max))
+        .table()
 }

@@ -5,14 +5,14 @@ use std::io::Write;
 use forebay_analysis::{Columns, Unit};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
-use forebay_report::{Axis, Figure, Lines, Report, Section, Unit as Shown};
+use forebay_report::{Axis, Figure, Lines, Report, Section, Table, Unit as Shown};
 use forebay_trace::{ByOp, Collector, TraceInfo};
 
 use super::written::each_batch;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent, table};
+use crate::format::{count, percent};
 use crate::output::OutputArgs;
 use crate::reading::open_traces;
 use crate::rows::write_parquet;
@@ -117,33 +117,25 @@ fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
     for (name, value) in facts(info) {
         writeln!(out, "{name:<16} {value}")?;
     }
-    let percents = [1, 25, 50, 75, 99, 100];
-    let rows: Vec<Vec<String>> = DISTRIBUTIONS
-        .iter()
-        .flat_map(|d| OPS.iter().map(move |op| (d, op)))
-        .map(|(d, (prefix, op))| {
-            let cells = percents.iter().map(|p| {
-                let name = format!("{prefix}{}_p{p}", d.name);
-                d.unit.show(info.features.get(&name).unwrap_or(0.0))
-            });
-            std::iter::once(format!("{} ({op})", d.title)).chain(cells).collect()
+    let rows = DISTRIBUTIONS.iter().flat_map(|d| OPS.iter().map(move |op| (d, op)));
+    let table = Table::of(rows).column("", |(d, (_, op))| format!("{} ({op})", d.title));
+    let percents = [("p1", 1), ("p25", 25), ("median", 50), ("p75", 75), ("p99", 99), ("max", 100)];
+    let table = percents.into_iter().fold(table, |table, (heading, p)| {
+        table.number(heading, |(d, (prefix, _))| {
+            let name = format!("{prefix}{}_p{p}", d.name);
+            d.unit.show(info.features.get(&name).unwrap_or(0.0))
         })
-        .collect();
-    let header = ["", "p1", "p25", "median", "p75", "p99", "max"];
-    writeln!(out, "\n{}", table(&header, &rows).trim_end())?;
+    });
+    writeln!(out, "\n{}", table.to_text().trim_end())?;
     if info.volumes > 1 {
-        let rows: Vec<Vec<String>> = info
-            .per_volume
-            .iter()
-            .map(|v| {
-                let footprint = Size(v.footprint_blocks.all * info.block_size).to_string();
-                let moved = [v.bytes.read, v.bytes.write].map(|n| Size(n).to_string());
-                let [read, written] = moved;
-                vec![v.volume.clone(), count(v.requests), read, written, footprint]
-            })
-            .collect();
-        let header = ["volume", "requests", "read", "written", "footprint"];
-        writeln!(out, "\n{}", table(&header, &rows).trim_end())?;
+        let size = |bytes: u64| Size(bytes).to_string();
+        let table = Table::of(&info.per_volume)
+            .column("volume", |v| v.volume.clone())
+            .number("requests", |v| count(v.requests))
+            .number("read", |v| size(v.bytes.read))
+            .number("written", |v| size(v.bytes.write))
+            .number("footprint", |v| size(v.footprint_blocks.all * info.block_size));
+        writeln!(out, "\n{}", table.to_text().trim_end())?;
     }
     Ok(())
 }
