@@ -173,29 +173,50 @@ pub fn synth() -> Seeds {
     ])
 }
 
-/// The cache of the target for tapes.
-pub fn tape_config() -> CacheConfig {
-    cache_config(&small_cache(Path::new("/")), None).expect("a configuration")
+const TAPE_FLASH_BYTES: u64 = 4 << 20;
+
+/// The caches of the target for tapes, without flash and with it.
+pub fn tape_config(flash: bool) -> CacheConfig {
+    let bytes = flash.then_some(TAPE_FLASH_BYTES);
+    cache_config(&small_cache(Path::new("/"), flash), bytes).expect("a configuration")
 }
 
-fn small_cache(directory: &Path) -> Config {
-    let backing = directory.join("disk.img");
-    let text = format!(
+fn small_cache(directory: &Path, flash: bool) -> Config {
+    let mut text = format!(
         "[cache]\ndram = '256KiB'\nwrite_policy = 'write-back'\nacknowledge = 'dram'\n\
          [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '1MiB'\n\
          [workers]\nshards = 1\n",
-        backing.display()
+        directory.join("disk.img").display()
     );
+    if flash {
+        let path = directory.join("flash.img");
+        text += &format!(
+            "[flash]\npath = '{}'\nsize = '4MiB'\nregion_size = '256KiB'\nbatch_size = '64KiB'\n",
+            path.display()
+        );
+    }
     Config::from_toml(&text).expect("a configuration")
 }
 
-/// What a run of the engine records.
+/// What runs of the engine record, without flash and with it.
 pub fn tape() -> Seeds {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first_byte = |flash: bool, tape: Vec<u8>| [vec![flash.into()], tape].concat();
+    [("run", false), ("flash", true)]
+        .map(|(name, flash)| {
+            let stores = directory.path().join(name);
+            std::fs::create_dir_all(&stores).expect("a directory");
+            (name.to_owned(), first_byte(flash, recorded(&small_cache(&stores, flash))))
+        })
+        .to_vec()
+}
+
+fn recorded(config: &Config) -> Vec<u8> {
     let directory = tempfile::tempdir().expect("a directory");
     let tape = directory.path().join("tape");
     let options =
         EngineOptions { tape: Some(tape.clone()), one_at_a_time: true, ..EngineOptions::default() };
-    let engine = Engine::open(&small_cache(directory.path()), options).expect("an engine");
+    let engine = Engine::open(config, options).expect("an engine");
     let volume = engine.volumes()[0].volume;
     let mut session = engine.session().expect("a session");
     for (tag, op) in [Op::Write, Op::Read, Op::Trim, Op::Read, Op::Flush].into_iter().enumerate() {
@@ -210,8 +231,8 @@ pub fn tape() -> Seeds {
         }
     }
     drop(session);
-    engine.stop(StopMode::Destage, |_| {}).expect("a stop");
-    vec![("run".to_owned(), std::fs::read(tape).expect("a tape"))]
+    engine.stop(StopMode::Keep, |_| {}).expect("a stop");
+    std::fs::read(tape).expect("a tape")
 }
 
 /// A trace of each format.

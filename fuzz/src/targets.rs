@@ -84,16 +84,10 @@ pub fn synth(bytes: &[u8]) -> bool {
     Spec::parse(text).is_ok_and(|spec| spec.phases().is_ok())
 }
 
-/// Bytes before the length of the text at a tape's beginning.
-const TAPE_LENGTH_AT: usize = 10;
-
-/// The beginning of a tape, up to its first record. (Records are calls into the machine, which asserts that
-/// they come in an order that makes sense: tapes are not for strangers' bytes.)
+/// A tape. The first byte chooses the cache: without flash, or with it.
 pub fn tape(bytes: &[u8]) -> bool {
-    let length = bytes.get(TAPE_LENGTH_AT..).and_then(|rest| rest.first_chunk());
-    let length = length.map_or(0, |&length| u32::from_le_bytes(length));
-    let end = (length as usize).saturating_add(TAPE_LENGTH_AT + 4);
-    replay(&bytes[..bytes.len().min(end)], seeds::tape_config()).is_ok()
+    let Some((&choice, bytes)) = bytes.split_first() else { return false };
+    replay(bytes, seeds::tape_config(choice & 1 == 1)).is_ok()
 }
 
 /// A trace. The first byte chooses the format, by its place in the list of formats or none (it is detected),

@@ -3,6 +3,7 @@
 //! repeated, the end cut off. `cargo fuzz` looks further.
 
 use std::fs;
+use std::path::Path;
 
 use forebay_engine::tape::replay;
 use forebay_fuzz::TARGETS;
@@ -68,7 +69,7 @@ fn every_target_has_a_corpus_that_it_accepts_and_no_corpus_is_left_over() {
 
 #[test]
 fn every_target_has_a_binary_and_a_manifest_entry() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     for target in TARGETS {
         let path = format!("fuzz_targets/{}.rs", target.name);
@@ -83,14 +84,25 @@ fn every_target_has_a_binary_and_a_manifest_entry() {
 #[test]
 fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
     for (name, bytes) in forebay_fuzz::seeds::tape() {
-        let whole = replay(&bytes[..], tape_config()).expect(&name).records;
+        let config = || tape_config(bytes[0] == 1);
+        let whole = replay(&bytes[1..], config()).expect(&name).records;
         let mut shorter = 0;
-        for end in 0..bytes.len() {
-            let played = replay(&bytes[..end], tape_config());
+        for end in 1..bytes.len() {
+            let played = replay(&bytes[1..end], config());
             shorter += u32::from(played.is_ok_and(|played| played.records < whole));
         }
         assert!(shorter > 0, "no cut is behind a record");
     }
+}
+
+/// The machine asserts that only what is under way ends.
+#[test]
+fn a_tape_on_which_a_sync_ends_twice_is_an_error_that_names_the_record() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/tape");
+    let bytes = fs::read(corpus.join("sync-ended-twice")).unwrap();
+    let error = replay(&bytes[1..], tape_config(false)).unwrap_err();
+    let fault = "the end of an operation that is not under way";
+    assert_eq!(error.to_string(), format!("record 11 of the tape is damaged: {fault}"));
 }
 
 #[test]

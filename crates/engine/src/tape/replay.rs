@@ -1,11 +1,16 @@
 //! Plays a tape to a fresh machine.
+//!
+//! The machine asserts that its driver keeps the contract; here a tape is the driver. So each record is
+//! checked against the contract before it is played: a damaged tape is an error that names the record.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use forebay_cache::{Cache, CacheConfig, VolumeConfig};
-use forebay_effect::Effect;
+use forebay_block::Volume;
+use forebay_cache::{Cache, CacheConfig, VOLUMES_MAX, VolumeConfig};
+use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
-use super::hash::EffectHash;
+use super::hash::{EffectHash, number};
 use super::record::{Record, TapeError, read_array, read_u32};
 
 /// What a replay that did not diverge has seen.
@@ -27,8 +32,7 @@ pub struct Replayed {
 pub fn replay(tape: impl Read, config: CacheConfig) -> Result<Replayed, TapeError> {
     let mut tape = std::io::BufReader::new(tape);
     read_head(&mut tape, &config)?;
-    let mut player =
-        Player { tape, cache: Cache::new(config), seen: EffectHash::default(), index: 0 };
+    let mut player = Player::new(tape, Cache::new(config));
     let mut replayed = Replayed::default();
     while let Some(record) = player.next()? {
         replayed.records += 1;
@@ -68,21 +72,37 @@ struct Player<R> {
     cache: Cache,
     seen: EffectHash,
     index: u64,
+    /// Whether the cache has been started.
+    started: bool,
+    /// Requests without a reply.
+    requests: BTreeSet<u64>,
+    /// Device effects without a completion, with what each reads into metadata buffers.
+    under_way: BTreeMap<u64, Vec<(MetaBuffer, u32, u32)>>,
 }
 
 impl<R: Read> Player<R> {
+    fn new(tape: R, cache: Cache) -> Self {
+        Player {
+            tape,
+            cache,
+            seen: EffectHash::default(),
+            index: 0,
+            started: false,
+            requests: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+        }
+    }
+
     fn next(&mut self) -> Result<Option<Record>, TapeError> {
         self.index += 1;
         Record::read(&mut self.tape, self.index)
     }
 
     fn play(&mut self, record: Record) -> Result<(), TapeError> {
+        self.check(&record).map_err(|what| TapeError::Damaged(self.index, what))?;
         let cache = &mut self.cache;
         match record {
             Record::Attach(v) => {
-                if v.priority == 0 {
-                    return Err(TapeError::Damaged(self.index, "a priority"));
-                }
                 cache.attach(VolumeConfig {
                     size_bytes: v.size_bytes,
                     read_only: v.read_only,
@@ -90,19 +110,19 @@ impl<R: Read> Player<R> {
                     bypass: v.bypass,
                 });
             }
-            Record::Start(now, open) => cache.start(now, open),
+            Record::Start(now, open) => {
+                self.started = true;
+                cache.start(now, open);
+            }
             Record::Request { now, id, volume, op, flags, offset, length } => {
-                if !cache.has_room() {
-                    return Err(TapeError::Damaged(self.index, "more requests than fit"));
-                }
+                self.requests.insert(id.0);
                 cache.handle_request(now, id, volume, op, flags, offset, length);
             }
             Record::Completion { now, token, outcome, metadata } => {
+                self.under_way.remove(&number(token));
                 for (buffer, offset, bytes) in metadata {
-                    let place = cache.meta_mut(buffer).get_mut(offset as usize..);
-                    let place = place.and_then(|p| p.get_mut(..bytes.len()));
-                    let damaged = TapeError::Damaged(self.index, "metadata out of place");
-                    place.ok_or(damaged)?.copy_from_slice(&bytes);
+                    let place = &mut cache.meta_mut(buffer)[offset as usize..];
+                    place[..bytes.len()].copy_from_slice(&bytes);
                 }
                 cache.handle_completion(now, token, outcome);
             }
@@ -113,35 +133,61 @@ impl<R: Read> Player<R> {
             Record::Stop(destage) => cache.stop(destage),
             Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
             Record::Seal(volumes) => cache.seal(volumes),
-            Record::KeepStamps(volume) => {
-                if volume.0 as usize >= cache.volume_count() {
-                    return Err(TapeError::Damaged(self.index, "stamps of no volume"));
-                }
-                cache.keep_stamps(volume);
-            }
+            Record::KeepStamps(volume) => cache.keep_stamps(volume),
             Record::Stamp => cache.stamp(),
             Record::Completed => cache.completed(),
-            Record::Stamped(numbers) => {
-                let attached =
-                    |n: &(forebay_block::Volume, u64)| (n.0.0 as usize) < cache.volume_count();
-                if !cache.is_stamping() || !numbers.iter().all(attached) {
-                    return Err(TapeError::Damaged(self.index, "stamps that nobody ordered"));
-                }
-                cache.stamped(&numbers);
-            }
-            Record::SetDramBlocks(blocks) => {
-                let (shards, most) = (cache.config().shards, cache.config().dram_blocks);
-                if blocks < shards.into() || blocks > most {
-                    return Err(TapeError::Damaged(self.index, "a size that does not fit"));
-                }
-                cache.set_dram_blocks(blocks);
-            }
-            Record::Checksum(..) => {
-                return Err(TapeError::Damaged(self.index, "a checksum nobody asked for"));
-            }
-            Record::Mark(..) => {}
+            Record::Stamped(numbers) => cache.stamped(&numbers),
+            Record::SetDramBlocks(blocks) => cache.set_dram_blocks(blocks),
+            Record::Checksum(..) | Record::Mark(..) => {}
         }
         Ok(())
+    }
+
+    /// What the record has that no driver may do now.
+    fn check(&self, record: &Record) -> Result<(), &'static str> {
+        let cache = &self.cache;
+        let count = cache.volume_count();
+        let attached = |volume: Volume| (volume.0 as usize) < count;
+        let fault = match record {
+            Record::Attach(_) if self.started || count >= VOLUMES_MAX => "a volume too many",
+            Record::Attach(v) if v.priority == 0 => "a priority",
+            Record::Attach(v) if !v.size_bytes.is_multiple_of(512) => "a size of a volume",
+            Record::KeepStamps(_) | Record::Start(..) if self.started => "a second start",
+            Record::Seal(volumes) if volumes.iter().any(|v| usize::from(v.index) >= count) => {
+                "a seal of no volume"
+            }
+            Record::KeepStamps(volume) if !attached(*volume) => "stamps of no volume",
+            Record::Request { .. } if !cache.has_room() => "more requests than fit",
+            Record::Request { id, .. } if id.0 == u64::MAX || self.requests.contains(&id.0) => {
+                "the number of a request"
+            }
+            Record::Completion { token, metadata, .. } => {
+                let Some(reads) = self.under_way.get(&number(*token)) else {
+                    return Err("the end of an operation that is not under way");
+                };
+                let brought = |(buffer, offset, bytes): &(MetaBuffer, u32, Vec<u8>)| {
+                    reads.contains(&(*buffer, *offset, bytes.len() as u32))
+                };
+                if metadata.iter().all(brought) {
+                    return Ok(());
+                }
+                "metadata out of place"
+            }
+            Record::Stamped(numbers)
+                if !cache.is_stamping() || !numbers.iter().all(|n| attached(n.0)) =>
+            {
+                "stamps that nobody ordered"
+            }
+            Record::SetDramBlocks(blocks)
+                if *blocks < cache.config().shards.into()
+                    || *blocks > cache.config().dram_blocks =>
+            {
+                "a size that does not fit"
+            }
+            Record::Checksum(..) => "a checksum nobody asked for",
+            _ => return Ok(()),
+        };
+        Err(fault)
     }
 
     /// Takes all effects; returns the number of checksums taken from the tape for them.
@@ -149,6 +195,25 @@ impl<R: Read> Player<R> {
         let (mut segments, mut checksums) = (Vec::new(), 0);
         while let Some(effect) = self.cache.poll_effect(&mut segments) {
             self.seen.add(&effect, &segments);
+            match effect {
+                Effect::Reply { request, .. } => {
+                    self.requests.remove(&request.0);
+                }
+                Effect::Read { token, .. } => {
+                    let meta = |s: &Segment| match s.place {
+                        Place::Meta { buffer, offset } => Some((buffer, offset, s.length)),
+                        _ => None,
+                    };
+                    self.under_way
+                        .insert(number(token), segments.iter().filter_map(meta).collect());
+                }
+                Effect::Write { token, .. }
+                | Effect::WriteZeroes { token, .. }
+                | Effect::Sync { token, .. } => {
+                    self.under_way.insert(number(token), Vec::new());
+                }
+                _ => {}
+            }
             if let Effect::Checksum { token, .. } = effect {
                 match self.next()? {
                     Some(Record::Checksum(of, value)) if of == token => {
