@@ -1,12 +1,16 @@
 //! What to tell a user whose question has no answer: the words of the command line for the errors
 //! of the analysis, and what to do next.
 
+use std::any::Any;
+
 use forebay_analysis::AnalysisError;
 use forebay_config::Size;
 use forebay_plan::{Budget, PlanError};
+use forebay_replay::ReplayError;
 use forebay_report::Unit;
+use forebay_trace::TraceError;
 
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 
 /// Nothing was read when it failed.
 const NOT_READ: &str = "nothing was read";
@@ -15,8 +19,32 @@ const NOT_WRITTEN: &str = "nothing was written";
 /// No sample was written when it failed.
 const NOT_MADE: &str = "no file was made";
 
+// `CliError` itself does not implement `Error`, so that this does not overlap with
+// `From<T> for T`.
+impl<E: std::error::Error + 'static> From<E> for CliError {
+    fn from(error: E) -> Self {
+        let what = chain(&error);
+        match (&error as &dyn Any).downcast_ref::<AnalysisError>() {
+            _ if is_bad_usage(&error) => CliError::usage(what),
+            Some(error) => advised(error, what),
+            None => CliError::failed(what),
+        }
+    }
+}
+
+/// Whether it is about words on the command line, whichever command read them: the name of a
+/// trace's format or volume.
+fn is_bad_usage(error: &dyn Any) -> bool {
+    let of_trace = match (error.downcast_ref::<ReplayError>(), error.downcast_ref()) {
+        (Some(ReplayError::Trace(error)), _) => Some(error),
+        (_, Some(AnalysisError::Trace(error))) => Some(error),
+        _ => error.downcast_ref::<TraceError>(),
+    };
+    matches!(of_trace, Some(TraceError::Options(_) | TraceError::NoSuchFormat { .. }))
+}
+
 /// The failure that an error of the analysis is; `what` is the error in its own words.
-pub fn of(error: &AnalysisError, what: String) -> CliError {
+fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
         E::NoBacking => CliError::usage(what)

@@ -1,13 +1,10 @@
 //! What a user is told when a command cannot do its work.
 
-use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use forebay_analysis::{AnalysisError, Interrupted};
-use forebay_replay::ReplayError;
-use forebay_trace::TraceError;
+use forebay_analysis::Interrupted;
 
 /// A failure as users see it: what happened to what, what was kept, what to do next.
 ///
@@ -101,32 +98,8 @@ impl fmt::Display for CliError {
     }
 }
 
-// `CliError` itself does not implement `Error`, so that this does not overlap with
-// `From<T> for T`.
-impl<E: std::error::Error + 'static> From<E> for CliError {
-    fn from(error: E) -> Self {
-        let what = chain(&error);
-        match (&error as &dyn Any).downcast_ref::<AnalysisError>() {
-            _ if is_bad_usage(&error) => Self::usage(what),
-            Some(error) => crate::advice::of(error, what),
-            None => Self::failed(what),
-        }
-    }
-}
-
-/// Whether it is about words on the command line, whichever command read them: the name of a
-/// trace's format or volume.
-fn is_bad_usage(error: &dyn Any) -> bool {
-    let of_trace = match (error.downcast_ref::<ReplayError>(), error.downcast_ref()) {
-        (Some(ReplayError::Trace(error)), _) => Some(error),
-        (_, Some(AnalysisError::Trace(error))) => Some(error),
-        _ => error.downcast_ref::<TraceError>(),
-    };
-    matches!(of_trace, Some(TraceError::Options(_) | TraceError::NoSuchFormat { .. }))
-}
-
 /// The error and its causes on one line, leaving out causes that it already spells out.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -8,7 +8,8 @@ use forebay_replay::{
 };
 use forebay_trace::{Spec, TraceError};
 
-use super::replay::answer::{Answer, Echo};
+use super::replay::answer::Answer;
+use super::replay::document::Echo;
 use super::replay::target::{Opened, TargetArgs};
 use crate::context::Context;
 use crate::error::CliError;

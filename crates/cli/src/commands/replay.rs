@@ -1,6 +1,7 @@
 //! `forebay replay`: a trace against real devices.
 
 pub mod answer;
+pub mod document;
 pub mod pictures;
 pub mod target;
 pub mod text;
@@ -11,7 +12,8 @@ use forebay_replay::{
     Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
 };
 
-use self::answer::{Answer, Echo};
+use self::answer::Answer;
+use self::document::Echo;
 use self::target::{Opened, TargetArgs};
 use crate::args::TraceArgs;
 use crate::context::Context;

@@ -4,7 +4,7 @@ use forebay_replay::Interval;
 use forebay_report::{Axis, Figure, Lines, Percentiles, Report, Section, Unit};
 use forebay_results::{Components, LatencyHistogram};
 
-use super::answer::Document;
+use super::document::Document;
 use super::text::facts;
 
 /// The page.

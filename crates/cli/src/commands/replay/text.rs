@@ -4,7 +4,7 @@ use forebay_config::Size;
 use forebay_report::{Table, TableOf};
 use forebay_results::{Components, Latency};
 
-use super::answer::Document;
+use super::document::Document;
 use crate::format::{count, percent};
 
 /// The report as text.
