@@ -490,21 +490,3 @@ fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
     let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((u128::from(hash) * n as u128) >> 64) as usize
 }
-
-impl forebay_effect::Machine for Cache {
-    fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        Cache::poll_effect(self, segments)
-    }
-    fn handle_completion(&mut self, token: Token, result: Outcome) {
-        Cache::handle_completion(self, self.now, token, result);
-    }
-    fn handle_checksum(&mut self, token: Token, value: u32) {
-        Cache::handle_checksum(self, token, value);
-    }
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        Cache::meta(self, buffer)
-    }
-    fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
-        Cache::meta_mut(self, buffer)
-    }
-}

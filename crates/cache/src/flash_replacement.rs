@@ -16,11 +16,10 @@
 //! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
 //!   forgotten on flash. Its cell is one of those beyond the accounting.
 //!
-//! The policy is notified of each reading from flash once: when a block that was brought to memory is back, or at
-//! once if it stays on flash. So that it can tell a block that comes back from a new one, it keeps a block that is
-//! in memory in its order, though that does not count; if it names such a block as a victim it forgets it, and
-//! names another. Under policies that treat both alike (LRU, FIFO, random) it forgets a block that is brought to
-//! memory.
+//! The policy is notified of each access that finds a block on flash once: when the block is back from memory, or
+//! at once if it stays on flash. To tell a block that comes back from a new one, the policy keeps blocks that are in
+//! memory in its order, although they do not count. A victim that is in memory is dropped from the order, and the
+//! policy names another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
 
 use crate::entry::EntryId;
 use forebay_flash::BlockKey;
@@ -141,15 +140,16 @@ impl FlashReplacement {
             Residence::Uncounted => {}
             Residence::FlashOnly => {
                 self.flash_only += 1;
-                self.enter(id, key);
+                self.enter(id, key, from);
             }
             _ => self.link(id, to),
         }
         self.set(id, NAMED, false);
     }
 
-    /// A block comes to flash for the first time, or back from memory, or stays although it had given way.
-    fn enter(&mut self, id: EntryId, key: BlockKey) {
+    /// A block comes to flash for the first time, or back from memory, or stays although it had given way; or its
+    /// store takes it again, which is no access.
+    fn enter(&mut self, id: EntryId, key: BlockKey, from: Residence) {
         if self.has(id, NAMED) {
             self.policy.restore(id);
         } else if !self.has(id, ORDERED) {
@@ -157,7 +157,9 @@ impl FlashReplacement {
             return self.set(id, ORDERED, true);
         }
         self.set(id, ORDERED, true);
-        self.policy.on_access(id);
+        if from != Residence::Pinned {
+            self.policy.on_access(id);
+        }
     }
 
     /// A client's access used the record of a block, which stays on flash alone.
@@ -195,8 +197,8 @@ impl FlashReplacement {
         self.copies.back() == Some(id)
     }
 
-    /// Chooses who gives way, and lets it leave. (That the policy names a block in memory first costs as much as
-    /// its coming there did, once.)
+    /// Chooses who gives way, and lets it leave. (Each block in memory is dropped from the policy's order at most
+    /// once for each time that it came there.)
     pub fn evict(&mut self) -> Option<EntryId> {
         let (victim, from) = match self.copies.back() {
             Some(copy) => (copy, Residence::CleanCopy),

@@ -1,17 +1,16 @@
 //! Transfers end: the block's state moves on, and whoever waited is evaluated anew.
 
+mod records;
+
 use forebay_effect::{Effect, IoError, Outcome, Place};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
-use super::destager::{Unread, note_destaged};
-use super::tiers::{Tiers, lines};
+use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
 use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
-use crate::frames::Frame;
-use crate::slab::NONE;
 
 impl Shard {
     /// A device effect of this shard ended.
@@ -42,7 +41,9 @@ impl Shard {
                 Err(e) => self.flash_read_ended(context, t, Err(e)),
             },
             Kind::Destage { .. } => self.destaged(context, t, result),
-            Kind::DestageRecord { from, .. } => self.record_written(context, t, from, result),
+            Kind::DestageRecord { from, .. } => {
+                records::record_written(self, context, t, from, result)
+            }
             Kind::DirectWrite { request, pieces, keep } => {
                 self.direct_written(context, t, (request, pieces, keep), result);
             }
@@ -120,7 +121,7 @@ impl Shard {
         }
         for i in 0..blocks {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i)) {
-                self.tiers.settle(context, id);
+                leave::settle(&mut self.tiers, context, id);
             }
             let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
             flash.settle(blocks, transfers, context, BlockKey(key.0 + i));
@@ -225,7 +226,7 @@ impl Shard {
             }
             Ok(false) if destage => {
                 context.stats.flash_read_overtaken += 1;
-                self.record_unread(context, t, true);
+                records::record_unread(self, context, t, true);
             }
             Ok(false) => {
                 context.stats.flash_read_overtaken += 1;
@@ -234,7 +235,7 @@ impl Shard {
             Err(error) => {
                 context.stats.flash_corrupt += u64::from(error == IoError::Corrupt);
                 if destage {
-                    return self.record_unread(context, t, false);
+                    return records::record_unread(self, context, t, false);
                 }
                 let key = self.tiers.transfers[t].key;
                 let id = self.tiers.blocks.entry_of(key);
@@ -474,47 +475,5 @@ impl Shard {
             tiers.rescue(context, id, frame);
         });
         context.front.pieces_done(request, pieces, result);
-    }
-
-    // ---- records to the backing store ----
-
-    /// The read of a record that is to be destaged has ended without what was to be had.
-    fn record_unread(&mut self, context: &mut ShardContext<'_>, t: u32, overtaken: bool) {
-        let unread = self.destager.record_unread(&mut self.tiers, context, t, overtaken);
-        let Some(Unread { overtaken, stretch }) = unread else { return };
-        self.end_record(context, t, overtaken);
-        if stretch != NONE {
-            self.destager.stretch_read(&mut self.tiers, context, stretch);
-        }
-    }
-
-    /// A write to the backing store has ended: of a part of a record, or of one or more as a
-    /// whole.
-    fn record_written(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        t: u32,
-        from: Frame,
-        result: Outcome,
-    ) {
-        let Tiers { blocks, transfers, .. } = &mut self.tiers;
-        if result.is_ok() && transfers.destage_step(blocks, context, t, from) {
-            return;
-        }
-        self.destager.written(&self.tiers, t, result);
-        let mut t = t;
-        while t != NONE {
-            let next = self.tiers.transfers[t].next;
-            self.end_record(context, t, result.is_ok());
-            t = next;
-        }
-    }
-
-    /// The record is on the backing store, or is not needed there, or stays dirty.
-    fn end_record(&mut self, context: &mut ShardContext<'_>, t: u32, written: bool) {
-        if written {
-            note_destaged(&mut self.tiers, context, t);
-        }
-        self.finish(context, t, |_, _, _| {});
     }
 }

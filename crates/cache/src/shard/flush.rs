@@ -3,7 +3,7 @@
 
 use super::ShardContext;
 use super::blocks::Blocks;
-use super::tiers::Tiers;
+use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
 use crate::entry::{EntryId, FLUSHING, WANTS_APPEND};
 
@@ -107,7 +107,7 @@ pub(super) fn step(
             tiers.blocks[id].set(FLUSHING);
             tiers.flushes.wait_for_one(volume);
             tiers.blocks.unlist_dirty(id);
-            tiers.destage(context, id);
+            leave::destage(tiers, context, id);
         }
     }
     tiers.transfers.close_runs(context);

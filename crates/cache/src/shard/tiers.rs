@@ -5,12 +5,13 @@
 //! policy names it; physically its frame stays until the data is where it must be.
 
 mod admit;
+pub(super) mod leave;
 pub(super) mod lines;
 mod read;
 mod write;
 
 use forebay_block::Op;
-use forebay_effect::{Effect, IoError, Place, Segment};
+use forebay_effect::{Effect, IoError, Place};
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
@@ -20,13 +21,12 @@ use super::blocks::Blocks;
 use super::dram::Dram;
 use super::flash_tier::FlashTier;
 use super::flush::Flushes;
-use super::transfer::{Kind, Way};
 use super::transfers::Transfers;
 use crate::config::{CacheConfig, Written};
-use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING, MARKED, WANTS_APPEND};
+use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
 use crate::flash_replacement::FlashReplacement;
 use crate::frames::{Frame, Frames};
-use crate::place::{InMemory, Moment, OnFlash, Placement, Relation, place, place_bypassed};
+use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::waiters::Piece;
 
@@ -394,7 +394,7 @@ impl Tiers {
             self.flash.update_residence(&self.blocks, id, true);
         }
         if self.blocks[id].transfer().is_none() {
-            self.try_leave(context, id);
+            leave::try_leave(self, context, id);
         }
         self.flash.evict(&self.blocks, &self.transfers, context);
     }
@@ -422,68 +422,6 @@ impl Tiers {
         }
     }
 
-    /// Takes the next step out of DRAM for a leaving block without a transfer.
-    fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        let e = &self.blocks[id];
-        debug_assert!(e.has(LEAVING) && e.transfer().is_none());
-        if e.dirty != 0 {
-            if admit::leaves_around(self, context, id) {
-                context.stats.destaged_around += 1;
-                let volume = usize::from(self.blocks[id].key().volume());
-                let before = self.transfers.open_run(Way::Out);
-                if before != Some(self.destage(context, id)) {
-                    context.front.volumes[volume].direct_begins();
-                }
-            } else if self.persist(context, id, false).is_none() {
-                self.readmit(id);
-            }
-            return;
-        }
-        let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
-        // (Of what only passes flash has enough.)
-        if recorded && (e.valid & !e.flash_valid == 0 || self.is_passing(id)) {
-            context.stats.left_on_flash += u64::from(!self.is_passing(id));
-            self.release_frame(id);
-            return;
-        }
-        let at = self.place(Moment::CleanLeaves);
-        // A block that only passes memory does not enter while its store owes a sync: its record would have to count
-        // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
-        let owes = self.owes_sync(context, e.key());
-        let waits = !e.has(MARKED)
-            && !self.writes_back(e.key())
-            && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
-            && context.front.volumes.iter().any(|v| v.failing[1].is_some() || v.sync_failed());
-        let takes = at.flash != OnFlash::Never
-            && !(owes && (waits || self.is_passing(id)))
-            && self.flash.is_good()
-            && e.valid != 0
-            && !self.flash.is_jammed(&self.blocks, context)
-            && admit::admits(self, context, id);
-        let e = &self.blocks[id];
-        if takes {
-            if !self.writes_back(e.key()) && owes {
-                // The backing store may yet lose what this frame holds. In an extent marked as
-                // active the record is not trusted after a power cut.
-                if !e.has(MARKED) {
-                    self.activate(context, id, false);
-                    return;
-                }
-            }
-            self.blocks[id].clear(MARKED);
-            context.stats.demotions += 1;
-            if at.line && !self.is_passing(id) {
-                self.lines.want(self.blocks[id].key());
-            }
-            if self.append(context, id, false).is_some() {
-                return;
-            }
-        }
-        context.stats.evictions += 1;
-        self.release_frame(id);
-        self.forget_if_empty(id);
-    }
-
     /// Whether the backing store may yet lose what it holds of the block.
     fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
         context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
@@ -496,78 +434,5 @@ impl Tiers {
         self.dram.take_refusal(self.blocks.local(frame));
         self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
         self.flash.update_residence(&self.blocks, id, true);
-    }
-
-    /// Writes the frame's dirty granules to the backing store: there is no flash tier, or they go past it.
-    pub fn destage(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> u32 {
-        if self.flash.exists() {
-            // (It would be older than the store.)
-            self.flash.forget_record(&mut self.blocks, context, id);
-        }
-        let e = &self.blocks[id];
-        let (key, dirty) = (e.key(), e.dirty);
-        let frame = e.frame().expect("a frame to destage");
-        // It stays in the dirty list until it is written, so that a flush knows to wait for it.
-        self.blocks[id].clear(WANTS_APPEND);
-        let range = self.blocks.granules().range_within(context, key);
-        if dirty == self.blocks.granules().all() {
-            let kind = Kind::Destage { rest: 0 };
-            let place = Place::Slot { slot: frame, offset: 0 };
-            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
-            let t = self.transfers.run(context, key, range, kind, segment, |k| {
-                matches!(k, Kind::Destage { rest: 0 })
-            });
-            self.blocks[id].set_transfer(Some(t));
-            return t;
-        }
-        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Destage { rest: dirty }, range);
-        self.transfers.destage_step(&self.blocks, context, t, frame);
-        t
-    }
-
-    /// Has the extent of a block with a record durably marked before a direct write outdates
-    /// the record.
-    fn activate(&mut self, context: &mut ShardContext<'_>, id: EntryId, poison: bool) -> Step {
-        assert!(self.blocks[id].flash_dirty == 0, "direct write over a dirty record");
-        if self.flash.log_failed() {
-            // The record cannot be disowned any more: the backing store must not move on.
-            return Step::Done(Err(forebay_effect::IoError::Device));
-        }
-        if poison && !self.transfers.may_be_loose() {
-            return Step::NoRoom;
-        }
-        let key = self.blocks[id].key();
-        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Activate { poison }, (0, 0));
-        let ticket = self.transfers.ticket(t);
-        context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
-        Step::Wait(t)
-    }
-
-    /// The step that a block without a transfer still owes: to the log for a flush, out of
-    /// DRAM, out of the index.
-    pub fn settle(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        if self.blocks[id].transfer().is_some() {
-            return;
-        }
-        if self.blocks[id].has(WANTS_APPEND) {
-            self.blocks[id].clear(WANTS_APPEND);
-            if self.blocks[id].dirty == 0 {
-                self.flushes.covered(&mut self.blocks, id, true);
-            } else if self.flash.logs(self.blocks[id].key()) {
-                if self.append(context, id, true).is_none() {
-                    self.flushes.covered(&mut self.blocks, id, false);
-                    self.blocks.relist_dirty(id);
-                }
-                return;
-            } else {
-                self.persist(context, id, true);
-                return;
-            }
-        }
-        if self.blocks[id].has(LEAVING) {
-            self.try_leave(context, id);
-        } else {
-            self.forget_if_empty(id);
-        }
     }
 }

@@ -83,33 +83,35 @@ section! {
     pub struct Admission {
         /// The policy.
         policy: AdmissionPolicy = "always";
-        /// Whether what is dirty is subject to it, too.
+        /// Whether the policy also decides about dirty data.
         written: Written = "ask";
         /// Accesses to a block, the one at hand included, with which it enters under `nhit`: 1 to 255.
         /// Unset means 2.
         hits: Option<u32> = unset;
         /// Share of the blocks that enters under `random`: a fraction from 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
-        /// How often a day flash may be written as a whole under `write-budget` (drive writes per day), over hours:
-        /// from 0.001 to 1000. All that is written to flash counts. Unset means 1.
+        /// Drive writes per day under `write-budget`, kept over hours: how often a day flash may be written in full,
+        /// from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Blocks that `nhit` remembers after they have left memory, as a share of those that flash
-        /// holds: 0.01 to 10; 25 to 29 bytes of memory each. `smq` remembers four times as many, in
-        /// spots of 16, for 7 to 8 bytes each of the share. Unset means 1.
+        /// How many blocks `nhit` remembers after they have left memory, as a share of the blocks that flash
+        /// holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
+        /// spots of 16, and takes 7 to 8 bytes for each block of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }
 
 section! {
-    /// What goes past the cache, if anything. Where the cache has something of a block, that is used and kept up to
-    /// date in any case.
+    /// Which requests bypass the cache. A request never bypasses a block that the cache holds: reads find it there,
+    /// and writes update it.
     pub struct Bypass {
-        /// Reads that go on with a sequential stream of so many bytes or more go to the client and leave nothing in
-        /// the cache. Unset means none.
+        /// A read that continues a sequential stream of at least this size goes to the client and leaves nothing in
+        /// the cache. Unset means that no read does.
         reads: Option<Size> = unset;
-        /// Writes that do so go to the backing store. Unset means none.
+        /// A write that continues a sequential stream of at least this size goes to the backing store. Unset means
+        /// that no write does.
         writes: Option<Size> = unset;
-        /// Writes to a volume of which so much or more is newer than its backing store go there. Unset means none.
+        /// A write goes to the backing store while at least this much of its volume is dirty. Unset means that no
+        /// write does.
         dirty: Option<Size> = unset;
     }
 }

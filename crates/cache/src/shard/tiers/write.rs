@@ -12,7 +12,7 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
-use super::{Step, Tiers, admit};
+use super::{Step, Tiers, admit, leave};
 use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
@@ -419,12 +419,12 @@ impl Tiers {
         if self.flash.goes_past(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty != 0;
-            return dirty.then(|| Step::Wait(self.destage(context, id)));
+            return dirty.then(|| Step::Wait(leave::destage(self, context, id)));
         }
         if self.flash.log_failed() && self.blocks[id].is_bound() {
             return Some(self.await_void());
         }
-        e.position().is_some().then(|| self.activate(context, id, true))
+        e.position().is_some().then(|| leave::activate(self, context, id, true))
     }
 
     /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
@@ -438,7 +438,7 @@ impl Tiers {
         if self.flash.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
-            Some(self.destage(context, id))
+            Some(leave::destage(self, context, id))
         }
     }
 

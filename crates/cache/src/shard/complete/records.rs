@@ -1,0 +1,54 @@
+//! Records on their way to the backing store: their reads and writes end.
+
+use forebay_effect::Outcome;
+
+use crate::frames::Frame;
+use crate::shard::destager::{Unread, note_destaged};
+use crate::shard::tiers::Tiers;
+use crate::shard::{Shard, ShardContext};
+use crate::slab::NONE;
+
+/// The read of a record that is to be destaged has ended without what was to be had.
+pub(super) fn record_unread(
+    shard: &mut Shard,
+    context: &mut ShardContext<'_>,
+    t: u32,
+    overtaken: bool,
+) {
+    let unread = shard.destager.record_unread(&mut shard.tiers, context, t, overtaken);
+    let Some(Unread { overtaken, stretch }) = unread else { return };
+    end_record(shard, context, t, overtaken);
+    if stretch != NONE {
+        shard.destager.stretch_read(&mut shard.tiers, context, stretch);
+    }
+}
+
+/// A write to the backing store has ended: of a part of a record, or of one or more as a
+/// whole.
+pub(super) fn record_written(
+    shard: &mut Shard,
+    context: &mut ShardContext<'_>,
+    t: u32,
+    from: Frame,
+    result: Outcome,
+) {
+    let Tiers { blocks, transfers, .. } = &mut shard.tiers;
+    if result.is_ok() && transfers.destage_step(blocks, context, t, from) {
+        return;
+    }
+    shard.destager.written(&shard.tiers, t, result);
+    let mut t = t;
+    while t != NONE {
+        let next = shard.tiers.transfers[t].next;
+        end_record(shard, context, t, result.is_ok());
+        t = next;
+    }
+}
+
+/// The record is on the backing store, or is not needed there, or stays dirty.
+fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: u32, written: bool) {
+    if written {
+        note_destaged(&mut shard.tiers, context, t);
+    }
+    shard.finish(context, t, |_, _, _| {});
+}

@@ -1,0 +1,153 @@
+//! How blocks leave memory: to the log, past it to the backing store, or dropped.
+
+use forebay_effect::{Place, Segment};
+
+use super::{Step, Tiers, admit};
+use crate::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
+use crate::place::{Moment, OnFlash};
+use crate::shard::ShardContext;
+use crate::shard::transfer::{Kind, Way};
+
+/// Takes the next step out of DRAM for a leaving block without a transfer.
+pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
+    let e = &tiers.blocks[id];
+    debug_assert!(e.has(LEAVING) && e.transfer().is_none());
+    if e.dirty != 0 {
+        if admit::leaves_around(tiers, context, id) {
+            context.stats.destaged_around += 1;
+            let volume = usize::from(tiers.blocks[id].key().volume());
+            let before = tiers.transfers.open_run(Way::Out);
+            if before != Some(destage(tiers, context, id)) {
+                context.front.volumes[volume].direct_begins();
+            }
+        } else if tiers.persist(context, id, false).is_none() {
+            tiers.readmit(id);
+        }
+        return;
+    }
+    let recorded = e.position().is_some() && !tiers.flash.is_unmapping(id);
+    // (Of what only passes flash has enough.)
+    if recorded && (e.valid & !e.flash_valid == 0 || tiers.is_passing(id)) {
+        context.stats.left_on_flash += u64::from(!tiers.is_passing(id));
+        tiers.release_frame(id);
+        return;
+    }
+    let at = tiers.place(Moment::CleanLeaves);
+    // A block that only passes memory does not enter while its store owes a sync: its record would have to count
+    // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
+    let owes = tiers.owes_sync(context, e.key());
+    let waits = !e.has(MARKED)
+        && !tiers.writes_back(e.key())
+        && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
+        && context.front.volumes.iter().any(|v| v.failing[1].is_some() || v.sync_failed());
+    let takes = at.flash != OnFlash::Never
+        && !(owes && (waits || tiers.is_passing(id)))
+        && tiers.flash.is_good()
+        && e.valid != 0
+        && !tiers.flash.is_jammed(&tiers.blocks, context)
+        && admit::admits(tiers, context, id);
+    let e = &tiers.blocks[id];
+    if takes {
+        if !tiers.writes_back(e.key()) && owes {
+            // The backing store may yet lose what this frame holds. In an extent marked as
+            // active the record is not trusted after a power cut.
+            if !e.has(MARKED) {
+                activate(tiers, context, id, false);
+                return;
+            }
+        }
+        tiers.blocks[id].clear(MARKED);
+        context.stats.demotions += 1;
+        if at.line && !tiers.is_passing(id) {
+            tiers.lines.want(tiers.blocks[id].key());
+        }
+        if tiers.append(context, id, false).is_some() {
+            return;
+        }
+    }
+    context.stats.evictions += 1;
+    tiers.release_frame(id);
+    tiers.forget_if_empty(id);
+}
+
+/// Writes the frame's dirty granules to the backing store: there is no flash tier, or they go past it.
+pub(in crate::shard) fn destage(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+) -> u32 {
+    if tiers.flash.exists() {
+        // (It would be older than the store.)
+        tiers.flash.forget_record(&mut tiers.blocks, context, id);
+    }
+    let e = &tiers.blocks[id];
+    let (key, dirty) = (e.key(), e.dirty);
+    let frame = e.frame().expect("a frame to destage");
+    // It stays in the dirty list until it is written, so that a flush knows to wait for it.
+    tiers.blocks[id].clear(WANTS_APPEND);
+    let range = tiers.blocks.granules().range_within(context, key);
+    if dirty == tiers.blocks.granules().all() {
+        let kind = Kind::Destage { rest: 0 };
+        let place = Place::Slot { slot: frame, offset: 0 };
+        let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
+        let t = tiers
+            .transfers
+            .run(context, key, range, kind, segment, |k| matches!(k, Kind::Destage { rest: 0 }));
+        tiers.blocks[id].set_transfer(Some(t));
+        return t;
+    }
+    let t = tiers.transfers.start_on(&mut tiers.blocks, id, Kind::Destage { rest: dirty }, range);
+    tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+    t
+}
+
+/// Has the extent of a block with a record durably marked before a direct write outdates
+/// the record.
+pub(super) fn activate(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+    poison: bool,
+) -> Step {
+    assert!(tiers.blocks[id].flash_dirty == 0, "direct write over a dirty record");
+    if tiers.flash.log_failed() {
+        // The record cannot be disowned any more: the backing store must not move on.
+        return Step::Done(Err(forebay_effect::IoError::Device));
+    }
+    if poison && !tiers.transfers.may_be_loose() {
+        return Step::NoRoom;
+    }
+    let key = tiers.blocks[id].key();
+    let t = tiers.transfers.start_on(&mut tiers.blocks, id, Kind::Activate { poison }, (0, 0));
+    let ticket = tiers.transfers.ticket(t);
+    context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
+    Step::Wait(t)
+}
+
+/// The step that a block without a transfer still owes: to the log for a flush, out of
+/// DRAM, out of the index.
+pub(in crate::shard) fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
+    if tiers.blocks[id].transfer().is_some() {
+        return;
+    }
+    if tiers.blocks[id].has(WANTS_APPEND) {
+        tiers.blocks[id].clear(WANTS_APPEND);
+        if tiers.blocks[id].dirty == 0 {
+            tiers.flushes.covered(&mut tiers.blocks, id, true);
+        } else if tiers.flash.logs(tiers.blocks[id].key()) {
+            if tiers.append(context, id, true).is_none() {
+                tiers.flushes.covered(&mut tiers.blocks, id, false);
+                tiers.blocks.relist_dirty(id);
+            }
+            return;
+        } else {
+            tiers.persist(context, id, true);
+            return;
+        }
+    }
+    if tiers.blocks[id].has(LEAVING) {
+        try_leave(tiers, context, id);
+    } else {
+        tiers.forget_if_empty(id);
+    }
+}
