@@ -345,9 +345,9 @@ impl Drop for Target {
             // (While no other server can have it.)
             locks::remove_untouched(&self.file, &self.path, made);
         }
-        // A ring that is being torn down may keep the file open for a while; the lock goes now.
-        locks::unlock(&self.file);
-        self.behind.clear();
+        // A ring that is being torn down may keep the file open for a while, and so does a process that is being
+        // started, which has copies of all open files for a moment; the locks go now.
+        self.behind.iter().chain([&self.file]).for_each(locks::unlock);
     }
 }
 
