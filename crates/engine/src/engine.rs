@@ -521,7 +521,8 @@ impl Engine {
     /// after it was noted how it looks would be taken for one that others have written. Whether it has.
     fn comes_to_rest(&self) -> bool {
         let until = Instant::now() + REST;
-        while self.shared.lock().executor.in_flight() > 0 {
+        // (Between two operations of a destage, and before it is tried again, none is in flight.)
+        while !self.shared.lock().is_idle() {
             if Instant::now() >= until {
                 return false;
             }
