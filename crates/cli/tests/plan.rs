@@ -278,6 +278,56 @@ fn finalists_are_simulated_and_come_first() {
 }
 
 #[test]
+fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.parquet").to_str().unwrap().to_owned();
+    let spec = "zipf:blocks=20k,requests=60k,theta=0.9,rate=20";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace]).status.success());
+    let file = |name: &str, lines: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, lines).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let always = file("always.toml", "[flash]\npath = '/x'\n");
+    let nhit = "[flash]\npath = '/x'\n[admission]\npolicy = 'nhit'\nhits = 3\n";
+    let nhit = file("nhit.toml", nhit);
+    let tiers = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD", "--budget", "10%"];
+    let asked = |config: &str| {
+        let how = ["--evaluate", "simulate", "--config", config, "--wear-max", "30"];
+        json(&[&[&trace[..]], &tiers[..], &how].concat())
+    };
+    let (all, some) = (asked(&always), asked(&nhit));
+    let share = |answer: &Value| answer["flash_writes"].as_f64().unwrap();
+    // (A block that comes back from flash keeps its copy there, and is not written a second time.)
+    assert!((0.3..0.7).contains(&share(&all)), "{all}");
+    assert!(share(&some) < 0.6 * share(&all), "{} {}", share(&some), share(&all));
+    let first = |answer: &Value, key: &str| answer["choices"][0][key].as_f64().unwrap();
+    assert_eq!(some["choices"][0]["judged_by"], "simulate");
+    for answer in [&all, &some] {
+        assert!(first(answer, "endurance_used") <= 30.0 * 1.25, "{answer}");
+    }
+    let flash = |answer: &Value| answer["choices"][0]["tiers"][1]["bytes"].as_u64().unwrap();
+    assert!(flash(&some) > 0, "{some}");
+    // A relation that does not go with the write policy is refused by its reason, and judged by formulas.
+    let etica = file("etica.toml", "[cache]\nrelation = 'etica-npe'\n[flash]\npath = '/x'\n");
+    let how = ["--evaluate", "simulate", "--config", &etica, "--wear-max", "none"];
+    let run = forebay(&[&["plan", &trace[..]], &tiers[..], &how].concat());
+    let says = String::from_utf8_lossy(&run.stderr);
+    assert!(
+        says.contains("cannot be simulated, by formulas") && says.contains("acknowledge"),
+        "{says}"
+    );
+    let back = [&[&trace[..]], &tiers[..], &how, &["--policy", "write-back"]].concat();
+    assert_eq!(json(&back)["choices"][0]["judged_by"], "simulate");
+    let refused = [&[&trace[..]], &tiers[..], &["--config", &nhit]].concat();
+    assert!(refusal(&refused).contains("--config needs --evaluate simulate or replay"));
+    let refused =
+        [&[&trace[..]], &tiers[..], &["--config", &nhit, "--evaluate", "simulate", "--write"]]
+            .concat();
+    assert!(refusal(&refused).contains("--write needs --evaluate replay"));
+}
+
+#[test]
 fn flash_that_would_wear_out_is_left_out_by_name_and_the_front_and_the_sweep_agree() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);
@@ -359,7 +409,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
             &["--budget", "5", "--finalists", "9", "--evaluate", "simulate", "--method", "cydonia"],
             "--method exhaustive",
         ),
-        (&["--budget", "5", "--config", devices], "--config needs --evaluate replay"),
+        (&["--budget", "5", "--config", devices], "--config needs --evaluate simulate or replay"),
         (&[], "--budget"),
     ];
     for (args, part) in cases {

@@ -57,6 +57,17 @@ impl Config {
         if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
     }
 
+    /// The same configuration, of which [`check`](Self::check) finds nothing to say.
+    ///
+    /// # Errors
+    /// With what it finds.
+    pub fn checked(self) -> Result<Config, ConfigError> {
+        match self.check() {
+            Ok(()) => Ok(self),
+            Err(problems) => Err(ConfigError { file: None, problems }),
+        }
+    }
+
     /// Checks that there is something to serve: simulating needs no volumes, serving does.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
-use crate::plan::{Class, Plan, PlanOptions, Purchase};
+use crate::plan::{Choice, Class, Plan, PlanOptions, Purchase};
 use crate::wear::Wear;
 
 /// What a judge says of a hierarchy whose tiers have given sizes.
@@ -52,9 +52,10 @@ impl Judgement {
 pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
 
 /// Has the first `finalists` choices of `plan` and their single tiers judged, and puts those first
-/// that came out best. A single tier that turns out the better buy takes the choice's place. What
-/// could not be judged and what was no finalist stands behind, by the formulas as before. Returns
-/// how many purchases were judged.
+/// that came out best. A single tier that turns out the better buy takes the choice's place. What, by the
+/// judge, wears out faster than [`PlanOptions::wear_max`] stands behind what lasts. What could not be judged and
+/// what was no finalist stands behind that, by the formulas as before. Returns how many purchases were
+/// judged.
 ///
 /// # Errors
 /// If the catalogue has not the devices of the plan, or the judge fails.
@@ -72,7 +73,7 @@ pub fn judge_finalists(
         let mut found = Vec::new();
         let purchases = [&choice.purchase, &choice.baseline];
         for purchase in purchases.into_iter().filter(|_| best.len() < finalists) {
-            let (hierarchy, sizes) = bought(purchase, catalogue, options)?;
+            let (hierarchy, sizes) = purchase.bought(catalogue, options)?;
             let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
             if let Some(seen) = seen {
                 found.push(seen.clone());
@@ -109,9 +110,15 @@ pub fn judge_finalists(
         choice.latency_reduction = if reduction.is_finite() { reduction } else { 0.0 };
         best.push(choice);
     }
+    let limit = options.wear_limit();
+    let wears_out = |c: &Choice| {
+        let used = c.purchase.endurance_used;
+        limit.zip(used).is_some_and(|(limit, used)| !limit.allows_used(used))
+    };
     best.sort_by(|a, b| {
+        let lasts = wears_out(a).cmp(&wears_out(b));
         let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
-        us.then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
+        lasts.then(us).then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
     });
     plan.choices = best;
     plan.choices.append(&mut rest);
@@ -121,20 +128,25 @@ pub fn judge_finalists(
     Ok(count)
 }
 
-/// The devices and sizes of a purchase; tiers of no size are not there.
-fn bought(
-    purchase: &Purchase,
-    catalogue: &Catalogue,
-    options: &PlanOptions,
-) -> Result<(Hierarchy, Vec<Units>), PlanError> {
-    let there = || purchase.tiers.iter().filter(|tier| tier.bytes > 0);
-    let combination = Combination {
-        tiers: there().map(|tier| tier.device.clone()).collect(),
-        backing: purchase.backing.clone(),
-    };
-    let CostModel { unit_bytes, .. } = options.cost;
-    let sizes = there().map(|tier| Units(tier.bytes / unit_bytes)).collect();
-    Ok((Hierarchy::new(catalogue, &combination, options.policy)?, sizes))
+impl Purchase {
+    /// Its devices and their sizes; tiers of no size are not there.
+    ///
+    /// # Errors
+    /// If the catalogue has not the devices.
+    pub fn bought(
+        &self,
+        catalogue: &Catalogue,
+        options: &PlanOptions,
+    ) -> Result<(Hierarchy, Vec<Units>), PlanError> {
+        let there = || self.tiers.iter().filter(|tier| tier.bytes > 0);
+        let combination = Combination {
+            tiers: there().map(|tier| tier.device.clone()).collect(),
+            backing: self.backing.clone(),
+        };
+        let CostModel { unit_bytes, .. } = options.cost;
+        let sizes = there().map(|tier| Units(tier.bytes / unit_bytes)).collect();
+        Ok((Hierarchy::new(catalogue, &combination, options.policy)?, sizes))
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +225,37 @@ mod tests {
         let single = &plan.choices[0].baseline;
         assert_eq!(single.drive_writes_per_day, Some(5.0));
         assert_eq!(single.flash_bytes_written_per_day, Some(5.0 * single.tiers[0].bytes as f64));
+    }
+
+    #[test]
+    fn what_wears_out_by_its_judge_stands_behind_what_lasts() {
+        let c = Catalogue::default();
+        let hour = forebay_block::Nanos(3_600_000_000_000);
+        let options = PlanOptions { wear_max: Some(1.0), duration: hour, ..PlanOptions::default() };
+        let before = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
+        let tier2 = |p: &Purchase| p.tiers.get(1).filter(|t| t.bytes > 0).cloned();
+        // The fastest of all with flash is written a hundred times a day.
+        let flash = |name: &str| c.device(name).unwrap().drive_writes_per_day.is_some();
+        let worn =
+            before.choices.iter().filter_map(|c| tier2(&c.purchase)).find(|t| flash(&t.device));
+        let worn = worn.expect("a second tier of flash");
+        let mut judge = |h: &Hierarchy, sizes: &[Units]| {
+            let is_worn = h.tiers.get(1).is_some_and(|t| t.name == worn.device);
+            let times = if is_worn { 100.0 } else { 0.0 };
+            let bytes = sizes.iter().map(|s| (s.0 << 20) as f64 * times).collect();
+            let us = if is_worn { 1.0 } else { 50.0 };
+            Ok(Some(Judged { bytes_written_per_day: Some(bytes), ..judged(us).unwrap() }))
+        };
+        let mut after = before.clone();
+        let all = before.choices.len();
+        judge_finalists(&mut after, &c, &options, (all, "simulate"), &mut judge).unwrap();
+        let is_worn = |c: &Choice| c.purchase.endurance_used.is_some_and(|used| used > 1.0);
+        let first = after.choices.iter().position(is_worn).expect("it is still there");
+        assert!(first > 0 && after.choices[first..].iter().all(is_worn));
+        let free = PlanOptions { wear_max: None, ..options.clone() };
+        let mut after = before.clone();
+        judge_finalists(&mut after, &c, &free, (all, "simulate"), &mut judge).unwrap();
+        assert!(is_worn(&after.choices[0]), "without a limit the fastest comes first");
     }
 
     #[test]

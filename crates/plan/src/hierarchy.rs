@@ -69,6 +69,14 @@ pub struct Evaluation {
     pub write_backs: u64,
 }
 
+impl Evaluation {
+    /// Blocks written per tier by a cache that writes below tier 1 the `share` of what the formulas count.
+    pub fn written_with(&self, share: f64) -> Vec<f64> {
+        let below = |tier: usize| if tier == 0 { 1.0 } else { share };
+        self.blocks_written.iter().enumerate().map(|(tier, &n)| n as f64 * below(tier)).collect()
+    }
+}
+
 impl Hierarchy {
     /// The hierarchy that `combination` names.
     ///
@@ -208,21 +216,22 @@ impl Hierarchy {
     }
 
     /// How often the size of the most written flash tier is written, over the whole workload, of
-    /// tiers of `sizes`; 0 without flash.
-    pub fn drive_writes(&self, evaluation: &Evaluation, sizes: &[Units], cost: &CostModel) -> f64 {
-        let tiers = self.tiers.iter().zip(sizes).zip(&evaluation.blocks_written);
+    /// tiers of `sizes`; 0 without flash. `written`: the blocks that are written to each tier.
+    pub fn drive_writes(&self, written: &[f64], sizes: &[Units], cost: &CostModel) -> f64 {
+        let tiers = self.tiers.iter().zip(sizes).zip(written);
         let flash = tiers.filter(|((d, size), _)| d.kind == DeviceKind::Flash && size.0 > 0);
-        let writes = |((_, size), &blocks): ((_, &Units), &u64)| {
-            blocks as f64 / (size.0 * cost.unit_blocks()) as f64
+        let writes = |((_, size), &blocks): ((_, &Units), &f64)| {
+            blocks / (size.0 * cost.unit_blocks()) as f64
         };
         flash.map(writes).fold(0.0, f64::max)
     }
 
-    /// Bytes written to flash, of blocks of `cost`'s size.
-    pub fn flash_bytes_written(&self, evaluation: &Evaluation, cost: &CostModel) -> u64 {
-        let flash = |(device, _): &(&Device, &u64)| device.kind == DeviceKind::Flash;
-        let tiers = self.tiers.iter().zip(&evaluation.blocks_written);
-        tiers.filter(flash).map(|(_, &blocks)| blocks * cost.block_size.bytes()).sum()
+    /// Bytes written to flash, of blocks of `cost`'s size. `written`: the blocks that are written to each tier.
+    pub fn flash_bytes_written(&self, written: &[f64], cost: &CostModel) -> u64 {
+        let flash = |(device, _): &(&Device, &f64)| device.kind == DeviceKind::Flash;
+        let blocks: f64 =
+            self.tiers.iter().zip(written).filter(flash).map(|(_, blocks)| blocks).sum();
+        (blocks * cost.block_size.bytes() as f64).round() as u64
     }
 
     /// The devices' names, tiers first: `FastDRAM + FastSSD / SlowHDD`.
@@ -350,10 +359,15 @@ mod tests {
         let (cost, sizes) = (CostModel::default(), [1, 1, 2].map(Units));
         let e = h.evaluate(&counts(), &[256, 256, 512]);
         assert_eq!(e.blocks_written[1..], [90, 90]);
-        assert_eq!(h.drive_writes(&e, &sizes, &cost), 90.0 / 256.0);
+        let written = e.written_with(1.0);
+        assert_eq!(h.drive_writes(&written, &sizes, &cost), 90.0 / 256.0);
+        assert_eq!(h.flash_bytes_written(&written, &cost), 180 << 12);
+        let halved = e.written_with(0.5);
+        assert_eq!(halved, [written[0], 45.0, 45.0], "what tier 1 is written stays");
+        assert_eq!(h.flash_bytes_written(&halved, &cost), 90 << 12);
         let dram = hierarchy(["FastDRAM", "SlowDRAM"], "SlowHDD", WritePolicy::WriteBack);
         let e = dram.evaluate(&counts(), &[256, 256]);
-        assert_eq!(dram.drive_writes(&e, &sizes[..2], &cost), 0.0);
+        assert_eq!(dram.drive_writes(&e.written_with(1.0), &sizes[..2], &cost), 0.0);
     }
 
     #[test]

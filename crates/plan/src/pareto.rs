@@ -75,7 +75,9 @@ pub fn pareto_front<H: HitCounts + ?Sized>(
             space => space?,
         };
         let limit = options.wear_limit();
-        let mut candidates = Candidates { counts, index, space: &space, limit, points: Vec::new() };
+        let (flash_writes, points) = (options.flash_writes, Vec::new());
+        let space = &space;
+        let mut candidates = Candidates { counts, index, space, limit, flash_writes, points };
         if candidates.count_up_to(POINTS_MAX) <= POINTS_MAX {
             let mut sizes = vec![Units(0); hierarchy.tiers.len()];
             candidates.each(0, &mut sizes, &mut |this, sizes| this.look(sizes));
@@ -96,6 +98,7 @@ struct Candidates<'a, 'b, H: ?Sized> {
     index: usize,
     space: &'a Space<'b>,
     limit: Option<WearLimit>,
+    flash_writes: f64,
     points: Vec<ParetoPoint>,
 }
 
@@ -208,14 +211,15 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
         }
         let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
         let evaluation = hierarchy.evaluate(self.counts, &blocks);
+        let written = evaluation.written_with(self.flash_writes);
         self.points.push(ParetoPoint {
             hierarchy: self.index,
             tier_bytes: sizes.iter().map(|s| s.0 * cost.unit_bytes).collect(),
             cost_usd: cost.usd(&hierarchy.tiers, sizes),
             mean_latency_us: evaluation.mean_latency_us,
             p99_latency_us: evaluation.p99_latency_us,
-            drive_writes: hierarchy.drive_writes(&evaluation, sizes, cost),
-            flash_bytes_written: hierarchy.flash_bytes_written(&evaluation, cost),
+            drive_writes: hierarchy.drive_writes(&written, sizes, cost),
+            flash_bytes_written: hierarchy.flash_bytes_written(&written, cost),
         });
     }
 }
@@ -364,7 +368,7 @@ mod tests {
                         break;
                     }
                     let e = h.evaluate(counts, &[one * 256, two * 256]);
-                    let writes = h.drive_writes(&e, &sizes, &COST);
+                    let writes = h.drive_writes(&e.written_with(1.0), &sizes, &COST);
                     let rated = h.tiers[1].drive_writes_per_day.unwrap_or(f64::INFINITY);
                     let endures = writes * 24.0 <= limit * rated * (1.0 + 1e-9);
                     if endures {

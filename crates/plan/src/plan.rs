@@ -54,12 +54,16 @@ pub struct PlanOptions {
     /// Flash that would use more of its rated endurance than this is not bought: 1 is what lasts as
     /// long as the maker says. None: whatever it uses. Without a duration nobody knows.
     pub wear_max: Option<f64>,
+    /// What the cache writes to flash below tier 1, as a share of what the formulas count: 1 where every
+    /// block enters, without headers and without rewriting. It changes what is said of wear, and no latency.
+    pub flash_writes: f64,
 }
 
 impl PlanOptions {
     /// How fast flash may wear out, where that can be told.
     pub fn wear_limit(&self) -> Option<WearLimit> {
-        let limit = |used_max| WearLimit { used_max, duration: self.duration };
+        let PlanOptions { duration, flash_writes, .. } = *self;
+        let limit = |used_max| WearLimit { used_max, duration, flash_writes };
         self.wear_max.filter(|_| self.duration > Nanos(0)).map(limit)
     }
 }
@@ -72,6 +76,7 @@ impl Default for PlanOptions {
             cost: CostModel::default(),
             duration: Nanos(0),
             wear_max: None,
+            flash_writes: 1.0,
         }
     }
 }
@@ -399,9 +404,10 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
     let tiers = hierarchy.tiers.iter().zip(&units);
     let days = options.duration.as_secs_f64() / SECONDS_PER_DAY;
     let per_day = |bytes: f64| (days > 0.0).then(|| bytes / days);
-    let bytes = |blocks: u64| blocks as f64 * cost.block_size.bytes() as f64;
-    let written = evaluation.blocks_written.iter().map(|&blocks| per_day(bytes(blocks)));
-    let written: Option<Vec<f64>> = written.collect();
+    let bytes = |blocks: f64| blocks * cost.block_size.bytes() as f64;
+    let written = evaluation.written_with(options.flash_writes);
+    let written: Option<Vec<f64>> =
+        written.into_iter().map(|blocks| per_day(bytes(blocks))).collect();
     let wear = written.map(|bytes| Wear::of(hierarchy, sizes, cost, &bytes));
     Purchase {
         tiers: tiers
@@ -505,6 +511,38 @@ mod tests {
             PlanOptions { wear_max: Some(1.0), duration: Nanos(0), ..PlanOptions::default() };
         let unknown = plan(&counts(), &c, all, 0.5, &unknown).unwrap();
         assert_eq!(unknown.choices.len(), 17);
+    }
+
+    #[test]
+    fn a_cache_that_writes_half_as_much_wears_half_as_fast() {
+        let c = Catalogue::default();
+        let all = c.combinations();
+        let of = |flash_writes, wear_max: Option<f64>| {
+            let options = PlanOptions { flash_writes, wear_max, ..options() };
+            plan(&counts(), &c, all, 0.5, &options).unwrap().choices
+        };
+        let in_memory = |choice: &Choice| {
+            let first = c.device(&choice.purchase.tiers[0].device).unwrap();
+            first.kind == crate::DeviceKind::Dram
+        };
+        let (whole, half) = (of(1.0, None), of(0.5, None));
+        let mut compared = 0;
+        for (a, b) in whole.iter().zip(&half) {
+            assert_eq!(a.purchase.tiers, b.purchase.tiers, "wear changes no latency");
+            let used = a.purchase.endurance_used.zip(b.purchase.endurance_used);
+            // (What is written to a first tier of flash stays as it is.)
+            if let Some((a, b)) = used.filter(|_| in_memory(a)) {
+                assert!((b - a / 2.0).abs() < 1e-9, "{a} {b}");
+                compared += usize::from(a > 0.0);
+            }
+        }
+        assert!(compared > 3, "{compared}");
+        // With half of the writes and half of the limit the same is bought.
+        let bought = |choices: Vec<Choice>| -> Vec<Vec<Tier>> {
+            choices.into_iter().filter(in_memory).map(|c| c.purchase.tiers).collect()
+        };
+        assert_eq!(bought(of(1.0, Some(1.0))), bought(of(0.5, Some(0.5))));
+        assert_ne!(bought(of(1.0, Some(1.0))), bought(of(0.5, Some(1.0))));
     }
 
     #[test]

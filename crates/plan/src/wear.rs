@@ -62,6 +62,8 @@ pub struct WearLimit {
     pub used_max: f64,
     /// How long the workload took; a limit means something only where that is known.
     pub duration: Nanos,
+    /// As [`PlanOptions::flash_writes`](crate::PlanOptions::flash_writes).
+    pub flash_writes: f64,
 }
 
 /// Wear that rounding alone puts above the limit is not above it.
@@ -72,6 +74,11 @@ impl WearLimit {
         self.duration.as_secs_f64() / SECONDS_PER_DAY
     }
 
+    /// Whether this share of its rated endurance may be used.
+    pub(crate) fn allows_used(&self, used: f64) -> bool {
+        used <= self.used_max * ROUNDING
+    }
+
     /// Whether tiers of `sizes` wear out no faster. Flash without a rating does not wear out.
     pub fn allows<H: HitCounts + ?Sized>(
         &self,
@@ -80,8 +87,7 @@ impl WearLimit {
         cost: &CostModel,
         sizes: &[Units],
     ) -> bool {
-        used(counts, hierarchy, cost, sizes, self.days())
-            .is_none_or(|u| u <= self.used_max * ROUNDING)
+        self.used(counts, hierarchy, cost, sizes).is_none_or(|used| self.allows_used(used))
     }
 
     /// The largest last tier that endurance alone can be a reason for: with the smallest tier 1, which
@@ -112,30 +118,32 @@ impl WearLimit {
         };
         // Whatever its size, what comes to the last tier is the same.
         *last = Units(1);
-        let used = used(counts, hierarchy, cost, &sizes, self.days()).unwrap_or(0.0);
+        let used = self.used(counts, hierarchy, cost, &sizes).unwrap_or(0.0);
         Units((used / self.used_max / ROUNDING).ceil() as u64)
     }
-}
 
-fn used<H: HitCounts + ?Sized>(
-    counts: &H,
-    hierarchy: &Hierarchy,
-    cost: &CostModel,
-    sizes: &[Units],
-    days: f64,
-) -> Option<f64> {
-    let rated = |(device, size): (&crate::Device, &Units)| {
-        device.kind == DeviceKind::Flash && device.drive_writes_per_day.is_some() && size.0 > 0
-    };
-    if days <= 0.0 || !hierarchy.tiers.iter().zip(sizes).any(rated) {
-        return None;
+    /// The share of its rated endurance that the most worn tier uses; none where nobody knows.
+    fn used<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        hierarchy: &Hierarchy,
+        cost: &CostModel,
+        sizes: &[Units],
+    ) -> Option<f64> {
+        let days = self.days();
+        let rated = |(device, size): (&crate::Device, &Units)| {
+            device.kind == DeviceKind::Flash && device.drive_writes_per_day.is_some() && size.0 > 0
+        };
+        if days <= 0.0 || !hierarchy.tiers.iter().zip(sizes).any(rated) {
+            return None;
+        }
+        let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
+        let evaluation = hierarchy.evaluate(counts, &blocks);
+        let blocks = evaluation.written_with(self.flash_writes);
+        let daily: Vec<f64> =
+            blocks.iter().map(|blocks| blocks * cost.block_size.bytes() as f64 / days).collect();
+        Wear::of(hierarchy, sizes, cost, &daily).endurance_used
     }
-    let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
-    let evaluation = hierarchy.evaluate(counts, &blocks);
-    let bytes =
-        evaluation.blocks_written.iter().map(|&n| n as f64 * cost.block_size.bytes() as f64);
-    let daily: Vec<f64> = bytes.map(|bytes| bytes / days).collect();
-    Wear::of(hierarchy, sizes, cost, &daily).endurance_used
 }
 
 /// Judges sizes as another evaluator does, but those that wear out too fast to be without end slow.

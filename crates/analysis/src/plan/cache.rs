@@ -1,7 +1,7 @@
 //! The cache that a plan means, as a configuration: for the simulator and for a replay.
 
 use forebay_block::Nanos;
-use forebay_config::{Acknowledge, Config, Size, WritePolicy as Written};
+use forebay_config::{Acknowledge, Admission, Config, Relation, Size, WritePolicy as Written};
 use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units, WritePolicy};
 use forebay_report::Unit;
 use forebay_results::RunResult;
@@ -22,7 +22,13 @@ pub fn sized(
         WritePolicy::WriteThrough => Written::WriteThrough,
         WritePolicy::WriteBack => Written::WriteBack,
     };
-    if hierarchy.policy == WritePolicy::WriteBack && config.cache.acknowledge.is_none() {
+    if sizes.len() < 2 {
+        // What there is to say of two tiers is not said of one.
+        (config.cache.relation, config.admission) = (Relation::Exclusive, Admission::default());
+    }
+    let by_flash = matches!(config.cache.relation, Relation::EticaNpe | Relation::Eci);
+    let is_open = config.cache.acknowledge.is_none() && !by_flash;
+    if hierarchy.policy == WritePolicy::WriteBack && is_open {
         // As the formulas: a write is answered by the first tier.
         config.cache.acknowledge = Some(Acknowledge::Dram);
     }
@@ -32,6 +38,7 @@ pub fn sized(
         (None, _) => return Err("the configuration has no [flash] for the second tier".into()),
     }
     // What cannot be built is told apart from what fails.
+    let config = config.checked()?;
     let flash_bytes = config.flash.as_ref().and_then(|flash| flash.size).map(Size::bytes);
     forebay_setup::cache_config(&config, flash_bytes)?;
     Ok(config)

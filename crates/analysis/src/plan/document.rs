@@ -48,6 +48,8 @@ pub struct Document<'a> {
     pub sweep: &'a [Plan],
     /// The limit to wear.
     pub wear_max: Option<f64>,
+    /// What the cache writes to flash below tier 1, as a share of what the formulas count.
+    pub flash_writes: f64,
     /// Whether all sizes were looked at for the fronts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
@@ -113,6 +115,7 @@ impl Answer {
             plans: if self.plans.len() > 1 { &self.plans } else { &[] },
             sweep: &self.sweep,
             wear_max: basis.options.wear_max,
+            flash_writes: basis.options.flash_writes,
             pareto_is_exact: with_pareto.then(|| self.pareto.iter().all(|f| f.is_exact)),
             pareto: if with_pareto { self.pareto_rows() } else { Vec::new() },
         }

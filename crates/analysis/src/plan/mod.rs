@@ -33,9 +33,10 @@ pub mod study;
 use std::fmt;
 use std::sync::Arc;
 
+use forebay_config::Config;
 use forebay_plan::{
     Budget, Catalogue, Combination, DeviceKind, Hierarchy, Method, PlanError, PlanOptions, Profile,
-    ProfileBuilder, ProfileOptions, WritePolicy, budget_range, check_budget, full_usd,
+    ProfileBuilder, ProfileOptions, Purchase, WritePolicy, budget_range, check_budget, full_usd,
     pareto_front, plan,
 };
 use forebay_replay::{Survey, VolumeSurvey};
@@ -100,6 +101,9 @@ pub struct Question {
     /// How many choices of each budget are simulated or replayed after an exhaustive search;
     /// Cydonia has every evaluation simulated or replayed.
     pub finalists: usize,
+    /// What the cache of a simulation is, but for its sizes, its write policy and its devices, which are the
+    /// plan's: policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
+    pub cache: Option<Config>,
     /// What a replay is against; [`Evaluate::Replay`] needs it.
     pub replay: Option<Replay>,
     /// Number of further budgets, from one that buys little to one that buys enough for all data.
@@ -166,6 +170,7 @@ impl Question {
             sample_rate: 1.0,
             evaluate: Evaluate::default(),
             finalists: FINALISTS,
+            cache: None,
             replay: None,
             sweep: None,
             pareto: false,
@@ -244,7 +249,8 @@ impl Question {
         workload: &Workload,
         observer: &dyn Observer,
     ) -> Result<Answer, AnalysisError> {
-        let basis = self.basis(&workload.profile);
+        let mut basis = self.basis(&workload.profile);
+        basis.options.flash_writes = self.flash_writes(&basis, workload, observer)?;
         let plan =
             |usd| plan(&*basis.profile, &basis.catalogue, &basis.combinations, usd, &basis.options);
         let mut plans = Vec::new();
@@ -281,8 +287,8 @@ impl Question {
         let duration = workload.profile.duration();
         match (self.evaluate, &self.replay) {
             (Evaluate::Simulate, _) => {
-                let (volumes, requests) = (self.volumes(workload), workload.described.requests);
-                let simulator = Simulator { traces, observer, cost, volumes, requests, duration };
+                let cache = self.simulated_cache()?;
+                let simulator = self.simulator(&cache, workload, observer);
                 answer.judge(self.finalists, &mut |h, sizes| simulator.judge(h, sizes))
             }
             (Evaluate::Replay, Some(replay)) => {
@@ -295,6 +301,70 @@ impl Question {
             }
             (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
             (Evaluate::Analytic, _) => Ok(()),
+        }
+    }
+
+    /// What the configured cache writes to flash, as a share of what the formulas count: by one simulation, of
+    /// the fastest two tiers that the largest budget buys, whatever they wear. 1 where nothing is configured, or
+    /// no limit asks for it.
+    fn flash_writes(
+        &self,
+        basis: &Basis,
+        workload: &Workload,
+        observer: &dyn Observer,
+    ) -> Result<f64, AnalysisError> {
+        let asked = self.evaluate == Evaluate::Simulate && self.cache.is_some();
+        if !asked || basis.options.wear_limit().is_none() {
+            return Ok(1.0);
+        }
+        let free = PlanOptions { wear_max: None, ..basis.options.clone() };
+        let budgets = self.budgets.iter();
+        let usd = budgets.map(|b| b.usd(&*basis.profile, &basis.catalogue, &free.cost));
+        let largest = usd.fold(0.0, f64::max);
+        let plan = plan(&*basis.profile, &basis.catalogue, &basis.combinations, largest, &free)?;
+        let has_flash = |purchase: &Purchase| match purchase.tiers.as_slice() {
+            [_, second] => purchase.flash_bytes_written_per_day > Some(0.0) && second.bytes > 0,
+            _ => false,
+        };
+        let Some(choice) = plan.choices.iter().find(|choice| has_flash(&choice.purchase)) else {
+            return Ok(1.0);
+        };
+        let cache = self.simulated_cache()?;
+        let simulator = self.simulator(&cache, workload, observer);
+        let (hierarchy, sizes) = choice.purchase.bought(&basis.catalogue, &free)?;
+        let judged = simulator.judge(&hierarchy, &sizes).map_err(|source| {
+            AnalysisError::from(PlanError::Evaluation { what: hierarchy.label(), source })
+        })?;
+        let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * free.cost.unit_blocks()).collect();
+        let by_formulas = hierarchy.evaluate(&*basis.profile, &blocks).blocks_written[1];
+        let bytes = by_formulas as f64 * free.cost.block_size.bytes() as f64;
+        let days = basis.options.duration.as_secs_f64() / 86_400.0;
+        let written = judged.and_then(|judged| judged.bytes_written_per_day);
+        Ok(written.map_or(1.0, |written| written[1] * days / bytes))
+    }
+
+    /// The cache that is simulated.
+    fn simulated_cache(&self) -> Result<Config, AnalysisError> {
+        let usual = Config::from_toml("[flash]\npath = 'simulated'\n")?;
+        let Some(mut config) = self.cache.clone() else { return Ok(usual) };
+        config.flash = config.flash.or(usual.flash);
+        Ok(config)
+    }
+
+    fn simulator<'a>(
+        &'a self,
+        cache: &'a Config,
+        workload: &Workload,
+        observer: &'a dyn Observer,
+    ) -> Simulator<'a> {
+        Simulator {
+            traces: &self.traces,
+            observer,
+            cost: self.options.cost,
+            cache,
+            volumes: self.volumes(workload),
+            requests: workload.described.requests,
+            duration: workload.profile.duration(),
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Simulator<'a> {
     pub traces: &'a Traces,
     pub observer: &'a dyn Observer,
     pub cost: CostModel,
+    /// What the cache is, but for the sizes, the write policy and the devices.
+    pub cache: &'a Config,
     /// By volume number.
     pub volumes: Vec<TracedVolume>,
     pub requests: u64,
@@ -74,8 +76,7 @@ impl Simulator<'_> {
 
     /// The cache of these tiers on devices as the catalogue has them.
     fn scenario(&self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<Scenario, BoxError> {
-        let base = Config::from_toml("[flash]\npath = 'simulated'\n")?;
-        let config = sized(&base, hierarchy, sizes, &self.cost)?;
+        let config = sized(self.cache, hierarchy, sizes, &self.cost)?;
         let mut scenario = Scenario::new(&config, &self.volumes, &Defaults::default())?;
         let tier1 = &hierarchy.tiers[0];
         scenario.memory =

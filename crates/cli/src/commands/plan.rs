@@ -15,7 +15,7 @@ use forebay_analysis::plan as analysis;
 use forebay_analysis::plan::growth::Question as GrowthQuestion;
 use forebay_analysis::plan::study::Question as StudyQuestion;
 use forebay_block::BlockSize;
-use forebay_config::Size;
+use forebay_config::{Config, Size};
 use forebay_plan::{
     Budget, Catalogue, Combination, CostModel, CydoniaOptions, Metadata, PlanError, PlanOptions,
     WritePolicy,
@@ -133,9 +133,10 @@ pub struct Args {
     /// each tier; Forebay's own cache takes 68,48 with a flash log and 68,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// The configuration of the cache to replay against under --evaluate replay: its devices are
-    /// those of --tiers and --backing, its sizes and write policy are the plan's
-    #[arg(long, value_name = "FILE", help_heading = "Replaying")]
+    /// The configuration of the cache: under --evaluate simulate its policies, relation and layout; under
+    /// --evaluate replay also its devices, which are those of --tiers and --backing. Its sizes and
+    /// write policy are the plan's
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Allow replays to destroy what is on devices and files of --config that are there already
     #[arg(long, requires = "config", help_heading = "Replaying")]
@@ -223,6 +224,7 @@ impl Args {
         let cydonia = self.method == Method::Cydonia;
         let finalists = self.evaluate != Evaluate::Analytic && !cydonia;
         let replays = self.evaluate == Evaluate::Replay;
+        let runs = self.evaluate != Evaluate::Analytic;
         for (name, is_given, is_of_use, needs) in [
             // Not by `requires`: clap does not ask for what conflicts with --budget.
             ("--resume", self.resume.is_some(), studies, "--study"),
@@ -238,7 +240,8 @@ impl Args {
                 finalists,
                 "--evaluate simulate or replay, and --method exhaustive",
             ),
-            ("--config", self.config.is_some(), replays, "--evaluate replay"),
+            ("--config", self.config.is_some(), runs, "--evaluate simulate or replay"),
+            ("--write", self.write, replays, "--evaluate replay"),
         ] {
             if is_given && !is_of_use {
                 return Err(
@@ -275,10 +278,16 @@ impl Args {
             sample_rate: self.sample.unwrap_or(1.0),
             evaluate: self.evaluate.into(),
             finalists: finalists.unwrap_or(analysis::FINALISTS),
+            cache: self.simulated()?,
             replay: self.replay()?,
             sweep: self.sweep.or(pictures.then_some(SWEEP)),
             pareto: self.pareto || self.output.html.is_some(),
         })
+    }
+
+    fn simulated(&self) -> Result<Option<Config>, CliError> {
+        let file = self.config.as_ref().filter(|_| self.evaluate == Evaluate::Simulate);
+        file.map(|file| load_config(file)).transpose()
     }
 
     fn replay(&self) -> Result<Option<analysis::Replay>, CliError> {

@@ -49,6 +49,9 @@ impl Shown<'_> {
                 if let Some(left_out) = self.worn_out(plan, backing) {
                     writeln!(out, "{left_out}")?;
                 }
+                for worn in self.judged_worn_out(plan, backing) {
+                    writeln!(out, "{worn}")?;
+                }
             }
         }
         for backing in self.answer.basis.backings() {
@@ -137,6 +140,25 @@ impl Shown<'_> {
         ))
     }
 
+    /// What lasts by the formulas, and wears out too fast by the simulation or the replay.
+    fn judged_worn_out(&self, plan: &Plan, backing: &str) -> Vec<String> {
+        let Some(limit) = self.answer.basis.options.wear_max else { return Vec::new() };
+        let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| {
+            let used = p.endurance_used.unwrap_or(0.0);
+            p.backing == backing && p.judged_by != "analytic" && used > limit
+        });
+        let says = |p: &Purchase| {
+            format!(
+                "Wears out: {}, {}, uses {} times the endurance that its maker rates it for (--wear-max {limit} is \
+                 the limit).",
+                tiers(p),
+                self.how_judged(),
+                times(p.endurance_used.unwrap_or(0.0))
+            )
+        };
+        judged.map(says).collect()
+    }
+
     fn how_judged(&self) -> &'static str {
         match self.answer.evaluate {
             Evaluate::Analytic => "judged by formulas",
@@ -222,6 +244,10 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
             false => "not known: the trace has no times".to_owned(),
         };
         facts.push(("flash uses at most".into(), text));
+    }
+    if (options.flash_writes - 1.0).abs() > 1e-9 {
+        let text = format!("{} of what the formulas count", percent(options.flash_writes));
+        facts.push(("flash is written".into(), text));
     }
     if options.cost.metadata != Metadata::default() {
         let bytes: Vec<String> = basis.metadata_bytes().iter().map(u64::to_string).collect();
