@@ -5,8 +5,9 @@ import json
 import forebay
 import numpy as np
 import pytest
-from forebay.lab import advise, trees
+from forebay.lab import advise, seen, trees
 from forebay.lab.commands import advise as command
+from forebay.lab.traces import Trace
 
 
 def test_advice_has_an_answer_with_its_rule_for_each_question(example, capsys):
@@ -57,8 +58,8 @@ def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
     """Policies compared in miniature at the very size, and the requests that reach the store."""
     dram = 8 << 20
     sizes = advise.Sizes(dram, 32 << 20)
-    seen = advise.look(example, lambda _: [sizes], {"limit": 20_000})
-    features = seen.features(dram, 32 << 20)
+    known = advise.look(example, lambda _: [sizes], {"limit": 20_000})
+    features = known.features(dram, 32 << 20)
     config = tmp_path / "cache.toml"
     hits = {}
     for policy in ("lru", *advise.POLICIES):
@@ -75,16 +76,68 @@ def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
     assert features[f"lead_{best}"] == pytest.approx(expected, abs=0.02)
     assert 0 < features["seeks_saved"] < 1
     # Larger blocks than memory has room for cannot be chosen.
-    small = seen.features(1 << 20, 0)
+    small = known.features(1 << 20, 0)
     assert small["lead_64KiB"] == small["lead_of_reads_64KiB"] == -1
     assert small["lead_16KiB"] > -1
+
+
+def test_what_is_known_of_a_workload_is_found_out_once(example, tmp_path, monkeypatch):
+    looks = []
+
+    def look(path, sizes):
+        looks.append(path)
+        few = [*sizes(1 << 24)[:1], advise.Sizes(8 << 20, 0, False)]
+        return seen.look(path, lambda _: few, {"limit": 3_000})
+
+    monkeypatch.setattr(advise, "look", look)
+    trace = Trace("shop", str(example), (), "hash")
+    first = advise._looked(trace, "binary", tmp_path / "looks")
+    again = advise._looked(trace, "binary", tmp_path / "looks")
+    assert again.features(8 << 20, 0) == first.features(8 << 20, 0)
+    assert again.miniatures == first.miniatures and len(first.miniatures) > 3
+    assert again.block_gains == first.block_gains and first.block_gains
+    assert len(looks) == 1
+    # Another version of the command may say something else.
+    advise._looked(trace, "another", tmp_path / "looks")
+    assert len(looks) == 2
+
+
+def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path):
+    """Miniatures of 64 KiB blocks have as much memory for their share of the trace as the cache in question."""
+    synth = "uniform:blocks=40k,requests=4k,size=64KiB,seed=1"
+    trace = tmp_path / "uniform.parquet"
+    forebay.run("trace synth", synth, output=trace, rows=False)
+    small = seen._Miniatures(trace, 40_000, {}, tmp_path)
+    asked = []
+    small._run = lambda rate, values: (
+        asked.append((rate, values)) or advise.Outcome(1.0, 0.0)
+    )
+    # The least memory in blocks of 64 KiB is 4 MiB: two thirds of 6 MiB are no share of which several make a whole.
+    small.block_gains([advise.Sizes(dram << 20, 0) for dram in (32, 6)])
+    assert {round(values["cache.dram"] / rate / 2**20) for rate, values in asked} == {
+        6,
+        32,
+    }
+    rates = [
+        rate for rate, values in asked if values.get("cache.block_size") == "64KiB"
+    ]
+    assert sorted(rates) == [pytest.approx(1 / 6), 1.0]
+    # Samples of a rate have no block in common, and there are two where there is room for so many.
+    assert len(small._of(0.5)) == 2 and small._of(1.0) == [trace]
+    info = forebay.run("trace info", *small._of(0.5), rows=False).document
+    alone = [
+        forebay.run("trace info", one, rows=False).document for one in small._of(0.5)
+    ]
+    assert info["footprint_blocks"]["all"] == sum(
+        one["footprint_blocks"]["all"] for one in alone
+    )
 
 
 def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
     """A second tier, and what enters it, in front of a sample of a quarter of the blocks."""
     sizes = advise.Sizes(4 << 20, 32 << 20)
-    seen = advise.look(example, lambda _: [sizes])
-    features = seen.features(*sizes[:2])
+    known = advise.look(example, lambda _: [sizes])
+    features = known.features(*sizes[:2])
     config, latency, written = tmp_path / "cache.toml", {}, {}
     for policy in ("none", "always", *advise.ADMISSIONS):
         text = f"cache.dram = {sizes.dram}\n"
@@ -99,8 +152,8 @@ def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
     gain = 1 - latency["always"] / latency["none"]
     assert gain > 0.1 and features["small_gain"] == pytest.approx(gain, abs=0.1)
     for policy in advise.ADMISSIONS:
-        small = seen.miniatures[(*sizes[:2], policy)]
-        always = seen.miniatures[(*sizes[:2], "always")]
+        small = known.miniatures[(*sizes[:2], policy)]
+        always = known.miniatures[(*sizes[:2], "always")]
         spared = 1 - written[policy] / written["always"]
         assert spared > 0.3, policy
         in_small = 1 - small.flash_bytes / always.flash_bytes

@@ -11,6 +11,7 @@ nearest is said to be unlike them.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -40,13 +41,14 @@ from forebay.lab.seen import (
     admission_worth,
     look,
 )
+from forebay.lab.traces import Trace
 from forebay.lab.values import number, share
 from forebay.lab.workloads import held_out, workloads
 
 #: The model that comes with the package.
 SHIPPED = Path(__file__).with_name("advice.json")
 #: The version of models; it changes with what trees look at.
-VERSION = 3
+VERSION = 4
 #: An answer this much worse than the best one is counted as near it.
 NEAR = 0.01
 DEPTH_MAX, LEAF_MIN = 5, 6
@@ -129,17 +131,19 @@ def train(
         families[path] = Path(path).name
     study = Study(spec.parse(_study_text(entries), Path()), directory, quiet)
     table = study.run(workers, scheduler).rows
-    paths = {trace.name: trace.path for trace in study.traces}
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        looks = pool.map(lambda path: look(path, _trained_sizes), paths.values())
-        seen = dict(zip(paths, looks, strict=True))
+        known = pool.map(
+            lambda trace: _looked(trace, study.binary.hash, directory / "looks"),
+            study.traces,
+        )
+        seen = {trace.name: one for trace, one in zip(study.traces, known, strict=True)}
     examples = _examples(table, seen)
-    trained = [name for name in paths if name not in apart]
+    trained = [name for name in seen if name not in apart]
     model: dict[str, Any] = {
         "version": VERSION,
         "made_by": {"forebay": study.binary.version, "python": package_version()},
         "workloads": len(trained),
-        "held_out": len(paths) - len(trained),
+        "held_out": len(seen) - len(trained),
         "families": dict(Counter(families[name] for name in trained)),
         "questions": {
             question: _grow(
@@ -153,6 +157,18 @@ def train(
         "likeness": _likeness(seen[name] for name in trained),
     }
     return model
+
+
+def _looked(trace: Trace, binary_hash: str, directory: Path) -> Seen:
+    """What is known of a workload, found out once for each version of the command and of models."""
+    directory.mkdir(exist_ok=True)
+    named = f"{trace.hash} {binary_hash} {VERSION}"
+    path = directory / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.json"
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(look(trace.path, _trained_sizes).document()))
+        partial.replace(path)
+    return Seen.of_document(json.loads(path.read_text()))
 
 
 def _study_text(entries: Sequence[Mapping[str, str]]) -> str:
@@ -310,10 +326,10 @@ def _grow(
         "by_workload": (GroupKFold(10), [row["workload"] for row in rows]),
         "by_family": (LeaveOneGroupOut(), [families[row["workload"]] for row in rows]),
     }
-    checked = {}
-    for how, (folds, group) in groups.items():
-        said = cross_val_predict(tree, points(rows), answers, groups=group, cv=folds)
-        checked[how] = _checked(rows, said)
+    said = {
+        how: cross_val_predict(tree, points(rows), answers, groups=group, cv=folds)
+        for how, (folds, group) in groups.items()
+    }
     tree.fit(points(rows), answers)
     most = Counter(answers.tolist()).most_common(1)[0]
     grown = {
@@ -321,7 +337,8 @@ def _grow(
         "answers": [str(name) for name in tree.classes_],
         "rows": len(rows),
         "baseline": {"answer": str(most[0]), "accuracy": round(most[1] / len(rows), 4)},
-        "cross_validated": checked,
+        "cross_validated": {how: _checked(rows, one) for how, one in said.items()},
+        "families": _by_family(rows, said["by_family"], families),
         "tree": _exported(tree, names, points(rows), gains),
     }
     if apart:
@@ -351,6 +368,19 @@ def _checked(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> dict[str, f
         "precision": round(float(precision), 4),
         "recall": round(float(recall), 4),
         "near": round(sum(near) / len(near), 4),
+    }
+
+
+def _by_family(
+    rows: Sequence[dict[str, Any]], said: Sequence[str], families: Mapping[str, str]
+) -> dict[str, dict[str, float]]:
+    """The same for the rows of each family."""
+    pairs: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for row, one in zip(rows, said, strict=True):
+        pairs.setdefault(families[row["workload"]], []).append((row, str(one)))
+    return {
+        family: {"rows": len(own), **_checked(*map(list, zip(*own, strict=True)))}
+        for family, own in pairs.items()
     }
 
 

@@ -227,6 +227,10 @@ def _trained(model: dict[str, Any], path: Path) -> str:
                 f"  {on}: {one['accuracy']:.1%} right (weighted precision {one['precision']:.1%}, "
                 f"recall {one['recall']:.1%}), {one['near']:.1%} right or within 0.01 of it"
             )
+        each = (
+            f"{name} {one['accuracy']:.1%}" for name, one in tree["families"].items()
+        )
+        lines.append(f"  each family, not seen: {', '.join(each)}")
     return "\n".join(lines)
 
 

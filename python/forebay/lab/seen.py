@@ -2,7 +2,8 @@
 
 A miniature is a small cache in front of a sample of the trace, simulated with times: its sizes are the asked
 ones by the rate of the sample. It says what a second tier, or a policy for what enters it, would change.
-The sample keeps regions of 64 KiB as a whole, since neighbouring blocks are often used together.
+The sample keeps regions of 1 MiB as a whole, since neighbouring blocks are often used together, and since sequential
+runs that are cut short no longer gain from larger blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +32,10 @@ DRAM_BLOCKS_MIN = 64
 SEQUENTIAL_COST = 0.1
 #: Blocks of the sample by which replacement policies are compared, and of that of miniatures.
 POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 6_000
+#: Samples in front of which a miniature is simulated, if the trace has blocks for so many.
+MINIATURES = 2
 #: Of a miniature's sample: regions are blocks of 4 KiB, shifted by so many bits.
-REGION_BITS = 4
+REGION_BITS = 8
 #: The least sizes of a miniature's tiers.
 DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 1024 * 1024
 #: Requests in flight, in miniatures and in the training.
@@ -76,6 +79,25 @@ class Seen:
     miniatures: dict[tuple[float, float, str], Outcome]
     #: By memory and block size: the share of the mean latency that a miniature gains against 4 KiB.
     block_gains: dict[tuple[float, str], float]
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        known["miniatures"] = [
+            [*key, one.latency_us, one.flash_bytes]
+            for key, one in self.miniatures.items()
+        ]
+        known["block_gains"] = [[*key, gain] for key, gain in self.block_gains.items()]
+        return known
+
+    @classmethod
+    def of_document(cls, known: Mapping[str, Any]) -> Seen:
+        tiers = {
+            (dram, flash, policy): Outcome(latency_us, flash_bytes)
+            for dram, flash, policy, latency_us, flash_bytes in known["miniatures"]
+        }
+        gains = {(dram, block): gain for dram, block, gain in known["block_gains"]}
+        return cls(**{**known, "miniatures": tiers, "block_gains": gains})
 
     def features(self, dram_bytes: float, flash_bytes: float) -> dict[str, float]:
         both_bytes = dram_bytes + flash_bytes
@@ -277,7 +299,7 @@ def look(
 
 
 class _Miniatures:
-    """Simulates small caches in front of a sample."""
+    """Simulates small caches in front of samples that have no block in common."""
 
     def __init__(
         self,
@@ -286,13 +308,9 @@ class _Miniatures:
         options: Mapping[str, Any],
         scratch: Path,
     ) -> None:
-        self._rate = min(1.0, MINIATURE_BLOCKS / footprint)
-        self._trace, self._options, self._scratch = trace, options, scratch
-        if self._rate < 1:
-            sample = scratch / "sample.parquet"
-            how: dict[str, Any] = {"rate": self._rate, "bits": REGION_BITS}
-            run("sample", trace, output=sample, **how, **options)
-            self._trace, self._options = sample, {"rows": False}
+        self._trace, self._options, self._scratch = Path(trace), options, scratch
+        self._rate = _rate(MINIATURE_BLOCKS / footprint)
+        self._samples: dict[float, list[Path]] = {1.0: [self._trace]}
 
     def tiers(self, asked: Sequence[Sizes]) -> dict[tuple[float, float, str], Outcome]:
         """Caches of one tier, and of two, with each admission policy that is asked about."""
@@ -308,39 +326,67 @@ class _Miniatures:
         return made
 
     def block_gains(self, asked: Sequence[Sizes]) -> dict[tuple[float, str], float]:
-        """What larger blocks gain, where the memory has room for enough of them."""
+        """What larger blocks gain, where the memory has room for enough of them.
+
+        The larger the blocks, the larger is the least memory, and with it the sample.
+        """
         made = {}
-        usual: dict[int, float] = {}
+        usual: dict[tuple[float, int], float] = {}
         for dram, block in itertools.product({one.dram for one in asked}, BLOCKS):
             least = DRAM_BLOCKS_MIN * int(number(block) or 0)
             if dram < least:
                 continue
-            # Never a smaller memory than there may be; then both are as large.
-            memory = max(int(dram * self._rate), least)
-            if memory not in usual:
-                usual[memory] = self._run({"cache.dram": memory}).latency_us
+            rate = max(self._rate, _rate(least / dram))
+            memory = max(int(dram * rate), least)
+            if (rate, memory) not in usual:
+                usual[rate, memory] = self._run(rate, {"cache.dram": memory}).latency_us
             values = {"cache.dram": memory, "cache.block_size": block}
-            made[dram, block] = 1 - self._run(values).latency_us / usual[memory]
+            found = self._run(rate, values).latency_us
+            made[dram, block] = 1 - found / usual[rate, memory]
         return made
 
     def _tier(self, dram: float, flash: float, policy: str) -> Outcome:
-        values: dict[str, Any] = {
-            "cache.dram": max(int(dram * self._rate), DRAM_BYTES_MIN)
-        }
+        memory = max(int(dram * self._rate), DRAM_BYTES_MIN)
+        values: dict[str, Any] = {"cache.dram": memory}
         if flash:
             values["flash.size"] = max(int(flash * self._rate), FLASH_BYTES_MIN)
             values["flash.path"] = str(self._scratch / "flash")
             values["admission.policy"] = policy
-        return self._run(values)
+        return self._run(self._rate, values)
 
-    def _run(self, values: Mapping[str, Any]) -> Outcome:
+    def _run(self, rate: float, values: Mapping[str, Any]) -> Outcome:
         config = self._scratch / "cache.toml"
         lines = [f"{key} = {toml(value)}\n" for key, value in values.items()]
         config.write_text("".join(lines), encoding="utf-8")
-        options = {"config": config, "queue_depth": QUEUE_DEPTH, **self._options}
-        said = run("simulate", self._trace, **options).document
-        latency_us = said["latency_us"]["all"]["mean"]
-        return Outcome(latency_us, said["tier2_bytes_written"])
+        options = {"config": config, "queue_depth": QUEUE_DEPTH}
+        latency_us = flash_bytes = requests = 0.0
+        for trace in self._of(rate):
+            words = self._options if trace == self._trace else {"rows": False}
+            said = run("simulate", trace, **options, **words).document
+            requests += said["requests"]
+            latency_us += said["latency_us"]["all"]["mean"] * said["requests"]
+            flash_bytes += said["tier2_bytes_written"]
+        return Outcome(latency_us / requests, flash_bytes)
+
+    def _of(self, rate: float) -> list[Path]:
+        """The samples of a rate."""
+        if rate not in self._samples:
+            home = self._scratch / f"{rate:.6f}"
+            home.mkdir()
+            how = {"bits": REGION_BITS, "samples": min(MINIATURES, round(1 / rate))}
+            output = home / "sample.parquet"
+            run("sample", self._trace, output=output, rate=rate, **how, **self._options)
+            self._samples[rate] = sorted(home.iterdir())
+        return self._samples[rate]
+
+
+def _rate(least: float) -> float:
+    """The least rate of samples that is no less, of which samples of this rate make a whole.
+
+    >>> _rate(0.3), _rate(0.5), _rate(0.7), _rate(4)
+    (0.3333333333333333, 0.5, 1.0, 1.0)
+    """
+    return 1 / max(1, int(1 / least))
 
 
 def _base(info: Mapping[str, Any]) -> dict[str, float]:
