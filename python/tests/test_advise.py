@@ -107,30 +107,82 @@ def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path)
     synth = "uniform:blocks=40k,requests=4k,size=64KiB,seed=1"
     trace = tmp_path / "uniform.parquet"
     forebay.run("trace synth", synth, output=trace, rows=False)
-    small = seen._Miniatures(trace, 40_000, {}, tmp_path)
+    info = forebay.run("trace info", trace, rows=False).document
+    footprint = info["footprint_blocks"]["all"]
+    small = seen._Miniatures(trace, footprint, {}, tmp_path)
     asked = []
     small._run = lambda rate, values: (
-        asked.append((rate, values)) or advise.Outcome(1.0, 0.0)
+        asked.extend(
+            (rate, *pair) for pair in zip(small._of(rate), values, strict=True)
+        )
+        or advise.Outcome(1.0, 0.0)
     )
     # The least memory in blocks of 64 KiB is 4 MiB: two thirds of 6 MiB are no share of which several make a whole.
     small.block_gains([advise.Sizes(dram << 20, 0) for dram in (32, 6)])
-    assert {round(values["cache.dram"] / rate / 2**20) for rate, values in asked} == {
-        6,
-        32,
+    room = {values["cache.dram"] / sample.share / 2**20 for _, sample, values in asked}
+    assert {round(one, 2) for one in room} == {6, 32}
+    rates = {
+        rate for rate, _, values in asked if values.get("cache.block_size") == "64KiB"
     }
-    rates = [
-        rate for rate, values in asked if values.get("cache.block_size") == "64KiB"
-    ]
-    assert sorted(rates) == [pytest.approx(1 / 6), 1.0]
+    assert sorted(rates) == [pytest.approx(1 / 5), 1.0]
     # Samples of a rate have no block in common, and there are two where there is room for so many.
-    assert len(small._of(0.5)) == 2 and small._of(1.0) == [trace]
-    info = forebay.run("trace info", *small._of(0.5), rows=False).document
-    alone = [
-        forebay.run("trace info", one, rows=False).document for one in small._of(0.5)
-    ]
-    assert info["footprint_blocks"]["all"] == sum(
-        one["footprint_blocks"]["all"] for one in alone
-    )
+    halves = small._of(0.5)
+    assert len(halves) == 2 and small._of(1.0) == [(trace, 1.0)]
+    alone = [forebay.run("trace info", one.path, rows=False).document for one in halves]
+    shares = [one["footprint_blocks"]["all"] / footprint for one in alone]
+    assert shares == [one.share for one in halves] and sum(shares) == pytest.approx(1)
+
+
+def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path):
+    """Of flash: its blocks without the regions that are empty, whatever the number of regions."""
+    synth = "zipf:blocks=60k,requests=30k,size=16KiB,seed=1"
+    trace = tmp_path / "zipf.parquet"
+    forebay.run("trace synth", synth, output=trace, rows=False)
+    info = forebay.run("trace info", trace, rows=False).document
+    small = seen._Miniatures(trace, info["footprint_blocks"]["all"], {}, tmp_path)
+    said = []
+    simulate = small._simulate
+
+    def watched(path, values, words):
+        said.append((path, values, simulate(path, values, words)))
+        return said[-1][2]
+
+    def held(document):
+        blocks, regions = (
+            document["capacity_blocks"]["tier2"],
+            document["flash"]["regions"],
+        )
+        return blocks * (1 - seen.REGIONS_EMPTY / regions)
+
+    small._simulate = watched
+    dram, flash = 8 << 20, 32 << 20
+    small.tiers([advise.Sizes(dram, flash)])
+    whole = next(one for path, _, one in said if path == trace)
+    assert whole["flash"]["regions"] > 40
+    samples = {one.path: one.share for one in small._of(small._rate)}
+    assert len(samples) == 2 and all(0.2 < share < 0.3 for share in samples.values())
+    asked = [one for one in said if one[0] in samples and "flash.size" in one[1]]
+    assert len(asked) == 2 * 4
+    for path, values, document in asked:
+        share = samples[path]
+        assert values["cache.dram"] == int(dram * share)
+        blocks = document["capacity_blocks"]["tier2"]
+        assert values["flash.size"] == (
+            seen.SUPERBLOCK_BYTES + document["flash"]["regions"] * seen.REGION_BYTES
+        )
+        # Half a region of 15 blocks is what rounding may cost.
+        assert held(document) == pytest.approx(share * held(whole), abs=8)
+        if values["admission.policy"] in seen.REMEMBERING:
+            remembered = values["admission.history"] * blocks
+            expected = share * whole["capacity_blocks"]["tier2"]
+            assert remembered == pytest.approx(expected, abs=1)
+        else:
+            assert "admission.history" not in values
+    # Of the whole trace the configured cache is simulated as it is.
+    assert small._flash(flash, 1.0, "nhit")["flash.size"] == flash
+    # Flash that would fill this machine's memory with entries is not laid out for it.
+    blocks, regions = small._holds(1 << 44)
+    assert 0.95 < blocks * 4096 / 2**44 < 1 and regions > 10_000
 
 
 def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):

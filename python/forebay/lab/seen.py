@@ -1,7 +1,7 @@
 """What is known of a workload before the configured cache is simulated: features, curves and miniatures.
 
-A miniature is a small cache in front of a sample of the trace, simulated with times: its sizes are the asked
-ones by the rate of the sample. It says what a second tier, or a policy for what enters it, would change.
+A miniature is a small cache in front of a sample of the trace, simulated with times: it holds the share of the asked
+sizes that the sample has of the trace's blocks. It says what a second tier, or a policy for what enters it, would change.
 The sample keeps regions of 1 MiB as a whole, since neighbouring blocks are often used together, and since sequential
 runs that are cut short no longer gain from larger blocks.
 """
@@ -38,6 +38,14 @@ MINIATURES = 2
 REGION_BITS = 8
 #: The least sizes of a miniature's tiers.
 DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 1024 * 1024
+#: Regions of a miniature's flash, the smallest there are: what is in front of them, and how few there may be.
+REGION_BYTES, SUPERBLOCK_BYTES, REGIONS_MIN = 64 * 1024, 128 * 1024, 4
+#: Regions that hold nothing: two that are kept free, and half of the one that is being filled.
+REGIONS_EMPTY = 2.5
+#: Above this size, what flash does not hold blocks in is under 2 % of it, and is taken to be as at this size.
+FLASH_BYTES_MEASURED = 1 << 30
+#: Admission policies that remember blocks, as many as flash holds.
+REMEMBERING = ("nhit", "smq")
 #: Requests in flight, in miniatures and in the training.
 QUEUE_DEPTH = 8
 
@@ -298,6 +306,14 @@ def look(
     )
 
 
+class _Sample(NamedTuple):
+    """A sample of a trace."""
+
+    path: Path
+    #: What it has of the trace's blocks.
+    share: float
+
+
 class _Miniatures:
     """Simulates small caches in front of samples that have no block in common."""
 
@@ -309,8 +325,10 @@ class _Miniatures:
         scratch: Path,
     ) -> None:
         self._trace, self._options, self._scratch = Path(trace), options, scratch
+        self._footprint = footprint
         self._rate = _rate(MINIATURE_BLOCKS / footprint)
-        self._samples: dict[float, list[Path]] = {1.0: [self._trace]}
+        self._samples: dict[float, list[_Sample]] = {1.0: [_Sample(self._trace, 1.0)]}
+        self._held: dict[float, tuple[float, float]] = {}
 
     def tiers(self, asked: Sequence[Sizes]) -> dict[tuple[float, float, str], Outcome]:
         """Caches of one tier, and of two, with each admission policy that is asked about."""
@@ -331,44 +349,95 @@ class _Miniatures:
         The larger the blocks, the larger is the least memory, and with it the sample.
         """
         made = {}
-        usual: dict[tuple[float, int], float] = {}
+        usual: dict[tuple[float, ...], float] = {}
         for dram, block in itertools.product({one.dram for one in asked}, BLOCKS):
             least = DRAM_BLOCKS_MIN * int(number(block) or 0)
             if dram < least:
                 continue
             rate = max(self._rate, _rate(least / dram))
-            memory = max(int(dram * rate), least)
-            if (rate, memory) not in usual:
-                usual[rate, memory] = self._run(rate, {"cache.dram": memory}).latency_us
-            values = {"cache.dram": memory, "cache.block_size": block}
+            memory = [max(int(dram * one.share), least) for one in self._of(rate)]
+            if (rate, *memory) not in usual:
+                values = [{"cache.dram": one} for one in memory]
+                usual[rate, *memory] = self._run(rate, values).latency_us
+            values = [{"cache.dram": one, "cache.block_size": block} for one in memory]
             found = self._run(rate, values).latency_us
-            made[dram, block] = 1 - found / usual[rate, memory]
+            made[dram, block] = 1 - found / usual[rate, *memory]
         return made
 
     def _tier(self, dram: float, flash: float, policy: str) -> Outcome:
-        memory = max(int(dram * self._rate), DRAM_BYTES_MIN)
-        values: dict[str, Any] = {"cache.dram": memory}
-        if flash:
-            values["flash.size"] = max(int(flash * self._rate), FLASH_BYTES_MIN)
-            values["flash.path"] = str(self._scratch / "flash")
-            values["admission.policy"] = policy
-        return self._run(self._rate, values)
+        each = []
+        for sample in self._of(self._rate):
+            memory = max(int(dram * sample.share), DRAM_BYTES_MIN)
+            values: dict[str, Any] = {"cache.dram": memory}
+            if flash:
+                values |= self._flash(flash, sample.share, policy)
+            each.append(values)
+        return self._run(self._rate, each)
 
-    def _run(self, rate: float, values: Mapping[str, Any]) -> Outcome:
-        config = self._scratch / "cache.toml"
-        lines = [f"{key} = {toml(value)}\n" for key, value in values.items()]
-        config.write_text("".join(lines), encoding="utf-8")
-        options = {"config": config, "queue_depth": QUEUE_DEPTH}
+    def _flash(self, size: float, share: float, policy: str) -> dict[str, Any]:
+        """A flash tier that holds this share of what one of this size holds, and a policy that remembers it.
+
+        A small device has few regions, of which some are empty. To give it that share of the bytes would leave
+        it a smaller share of the blocks.
+        """
+        values: dict[str, Any] = {
+            "flash.path": str(self._scratch / "flash"),
+            "admission.policy": policy,
+        }
+        if share == 1:
+            return {**values, "flash.size": max(int(size), FLASH_BYTES_MIN)}
+        blocks, regions = self._holds(size)
+        held = blocks * (1 - REGIONS_EMPTY / regions) * share
+        # A page of each region is its header.
+        each = REGION_BYTES // 4096 - 1
+        own = max(REGIONS_MIN, round(held / each + REGIONS_EMPTY))
+        if policy in REMEMBERING:
+            remembered = blocks * share / (own * each)
+            values["admission.history"] = round(min(max(remembered, 0.01), 10), 4)
+        return {
+            **values,
+            "flash.size": SUPERBLOCK_BYTES + own * REGION_BYTES,
+            "flash.region_size": REGION_BYTES,
+            "flash.batch_size": REGION_BYTES,
+        }
+
+    def _holds(self, size: float) -> tuple[float, float]:
+        """The blocks that a flash tier of this size has room for, and its regions."""
+        if size not in self._held:
+            measured = min(max(int(size), FLASH_BYTES_MIN), FLASH_BYTES_MEASURED)
+            values = {
+                "cache.dram": DRAM_BYTES_MIN,
+                "flash.path": str(self._scratch / "flash"),
+                "flash.size": measured,
+            }
+            said = self._simulate(self._trace, values, {**self._options, "limit": 1})
+            times = max(1.0, size / measured)
+            blocks = said["capacity_blocks"]["tier2"] * times
+            self._held[size] = blocks, said["flash"]["regions"] * times
+        return self._held[size]
+
+    def _run(self, rate: float, values: Sequence[Mapping[str, Any]]) -> Outcome:
+        """The samples of a rate, with values for each."""
         latency_us = flash_bytes = requests = 0.0
-        for trace in self._of(rate):
-            words = self._options if trace == self._trace else {"rows": False}
-            said = run("simulate", trace, **options, **words).document
+        for sample, own in zip(self._of(rate), values, strict=True):
+            whole = sample.path == self._trace
+            words = self._options if whole else {"rows": False}
+            said = self._simulate(sample.path, own, words)
             requests += said["requests"]
             latency_us += said["latency_us"]["all"]["mean"] * said["requests"]
             flash_bytes += said["tier2_bytes_written"]
         return Outcome(latency_us / requests, flash_bytes)
 
-    def _of(self, rate: float) -> list[Path]:
+    def _simulate(
+        self, trace: Path, values: Mapping[str, Any], words: Mapping[str, Any]
+    ) -> Any:
+        config = self._scratch / "cache.toml"
+        lines = [f"{key} = {toml(value)}\n" for key, value in values.items()]
+        config.write_text("".join(lines), encoding="utf-8")
+        options = {"config": config, "queue_depth": QUEUE_DEPTH, **words}
+        return run("simulate", trace, **options).document
+
+    def _of(self, rate: float) -> list[_Sample]:
         """The samples of a rate."""
         if rate not in self._samples:
             home = self._scratch / f"{rate:.6f}"
@@ -376,8 +445,15 @@ class _Miniatures:
             how = {"bits": REGION_BITS, "samples": min(MINIATURES, round(1 / rate))}
             output = home / "sample.parquet"
             run("sample", self._trace, output=output, rate=rate, **how, **self._options)
-            self._samples[rate] = sorted(home.iterdir())
+            self._samples[rate] = [
+                _Sample(path, self._share(path)) for path in sorted(home.iterdir())
+            ]
         return self._samples[rate]
+
+    def _share(self, sample: Path) -> float:
+        """Regions are as they come: a sample has more or less of the trace than its rate says."""
+        info = run("trace info", sample, rows=False).document
+        return info["footprint_blocks"]["all"] / self._footprint
 
 
 def _rate(least: float) -> float:
