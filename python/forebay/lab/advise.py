@@ -51,7 +51,7 @@ SHIPPED = Path(__file__).with_name("advice.json")
 VERSION = 4
 #: An answer this much worse than the best one is counted as near it.
 NEAR = 0.01
-DEPTH_MAX, LEAF_MIN = 5, 6
+DEPTH_MAX, LEAF_MIN = 3, 6
 #: The least spread of a feature, in logarithms, by which distances are scaled.
 SPREAD_MIN = 0.05
 #: Sizes of the training, as shares of a trace's distinct data.
@@ -87,10 +87,7 @@ FEATURES = {
                    *(f"lead_{block}" for block in BLOCKS),
                    *(f"lead_of_reads_{block}" for block in BLOCKS),
                    *(f"small_lead_{block}" for block in BLOCKS)),
-    "admission": ("read_share", "accesses_per_block", "dram_share", "flash_share", "hit_dram",
-                  "hit_gain", "small_gain", "small_slower_always",
-                  *(f"small_{what}_{policy}" for what in ("lead", "slower", "spares")
-                    for policy in ADMISSIONS)),
+    "admission": tuple(f"small_lead_{policy}" for policy in ADMISSIONS),
 }  # fmt: skip
 #: What a workload is compared by, to see whether it is like those of the training.
 LIKENESS = ("read_share", "accesses_per_block", "size_kib", "sequential_share", "misaligned_share", "hit_all")  # fmt: skip

@@ -172,7 +172,6 @@ class Seen:
             tried = {"always": none}
         always = tried["always"]
         worth = admission_worth(tried)
-        fastest = min(one.latency_us for one in tried.values())
         spared = {policy: worth[policy] for policy in ADMISSIONS if policy in worth}
         gains = {b: one for (dram, b), one in self.block_gains.items() if dram == dram_bytes}  # fmt: skip
         leads = {
@@ -181,11 +180,6 @@ class Seen:
         }
         made = {"small_gain": 1 - always.latency_us / none.latency_us}
         made |= {f"small_lead_{name}": lead for name, lead in leads.items()}
-        for policy in ("always", *ADMISSIONS):
-            one = tried.get(policy, always)
-            made[f"small_slower_{policy}"] = one.latency_us / fastest - 1
-            spares = 1 - one.flash_bytes / max(always.flash_bytes, 1.0)
-            made[f"small_spares_{policy}"] = spares if always.flash_bytes else 0.0
         return made
 
     def _work(self, curve: Curve, size_bytes: float, sequential: float) -> float:
