@@ -30,7 +30,8 @@ pub fn kind_for(bug: Bug) -> &'static str {
         | Bug::TailUnverified
         | Bug::UnmapForgotten
         | Bug::MappingLeftBehind
-        | Bug::ChosenCellsUsedAgain => "back-slots",
+        | Bug::ChosenCellsUsedAgain
+        | Bug::CleansAfterStop => "back-slots",
         _ => "back",
     }
 }

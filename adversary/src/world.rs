@@ -382,6 +382,14 @@ impl World {
         pending.find(|io| matches!(io.verb, Verb::Write | Verb::WriteZeroes { .. }))
     }
 
+    /// One that a backing store has not ended.
+    pub fn store_write_in_flight(&self) -> Option<PendingIo> {
+        let devices = self.executor.devices();
+        let mut pending = (0..devices.pending()).filter_map(|n| devices.pending_io(n));
+        let writes = |io: &PendingIo| matches!(io.verb, Verb::Write | Verb::WriteZeroes { .. });
+        pending.find(|io| io.device != Device::Flash && writes(io))
+    }
+
     fn collect(&mut self) {
         while let Some(n) = self.cache.poll_notice() {
             self.notices.push(n);

@@ -32,6 +32,9 @@ pub(crate) enum End {
 /// Completions and timeouts after which a read that is alone has not been answered, and never will be.
 const PATIENCE: u32 = 20_000;
 
+/// As many after a stop are watched for writes to backing stores.
+const REST: u32 = 200;
+
 impl Runner<'_> {
     /// Faults by which the flash device came to hold other than it was given. Nobody can tell the
     /// loss of the newest batches from a log that ended before them: what a later batch or a
@@ -278,6 +281,7 @@ impl Runner<'_> {
             return Err(format!("{} requests were never answered", self.open.len()));
         }
         self.cover();
+        self.check_rest()?;
         self.unsettled = lied && result.is_err();
         // (It has to say that flash cannot be told how the stores are left.)
         if result.is_err() && !self.plan.errors_allowed && !self.is_flash_gone() {
@@ -306,6 +310,19 @@ impl Runner<'_> {
                     // What a stop that failed has not synced, a later cut may still undo.
                     Err(_) => oracle.kill(false),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// After a stop nothing is written to a backing store: it was noted how they are left.
+    fn check_rest(&mut self) -> Result<(), String> {
+        for _ in 0..REST {
+            if let Some(io) = self.world.store_write_in_flight() {
+                return Err(format!("a store is written after the stop: {io:?}"));
+            }
+            if !self.world.complete_one(&mut self.choices) {
+                break;
             }
         }
         Ok(())

@@ -78,6 +78,8 @@ pub(crate) enum State {
     Destaging,
     /// The log writes its clean mark.
     Closing,
+    /// Nothing is cleaned any more; what was begun ends.
+    Ending,
     Stopped,
     Failed,
 }

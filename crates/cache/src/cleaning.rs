@@ -64,6 +64,38 @@ impl Cache {
         }
     }
 
+    /// Whether a further region may be cleaned: not once the log has stopped.
+    fn may_clean(&self) -> bool {
+        !matches!(self.state, State::Ending | State::Stopped | State::Failed)
+            || self.front.sabotage.is(Bug::CleansAfterStop)
+    }
+
+    /// The log has stopped: nothing more is cleaned, and what is under way ends early. Whether nothing of it
+    /// can write to a store any more.
+    pub(crate) fn cut_cleaning(&mut self) -> bool {
+        if self.front.sabotage.is(Bug::CleansAfterStop) {
+            return true;
+        }
+        self.cleaner.forget();
+        self.cleaner.retry_at = None;
+        let Some(active) = self.cleaner.active else { return true };
+        match active.phase {
+            Phase::Logging | Phase::Stamping => {
+                self.cleaner.active = None;
+                self.abandon_chosen();
+            }
+            Phase::Releasing => self.cleaner.active = None,
+            Phase::Writing => {
+                self.shards.iter_mut().for_each(Shard::clean_cut);
+                return false;
+            }
+            Phase::Syncing { .. } => return false,
+            // They only ask the log, which refuses.
+            Phase::Moving | Phase::Carrying | Phase::Reinserting => {}
+        }
+        true
+    }
+
     pub(crate) fn push_cleaner(&mut self) -> bool {
         let mut any = false;
         let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
@@ -71,12 +103,13 @@ impl Cache {
             self.give_up();
             return true;
         }
-        let owes = works && self.shards.iter().any(|s| s.owes_cleaning());
+        let may = self.may_clean();
+        let owes = may && works && self.shards.iter().any(|s| s.owes_cleaning());
         if owes && !self.cleaner.is_evicting() {
             self.cleaner.push(0, Purpose::Evict);
         }
         let wanted = self.somebody_waits();
-        if self.cleaner.begin(self.front.sync_failures, wanted).is_some() {
+        if may && self.cleaner.begin(self.front.sync_failures, wanted).is_some() {
             if !self.begin_moving() {
                 let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
                 let dirty = self.dirty_blocks() > 0;
@@ -269,6 +302,11 @@ impl Cache {
         };
         let failed = active.failed | unsynced;
         self.note_stores(active.volumes, failed, written.err().unwrap_or(IoError::Device));
+        if !self.may_clean() {
+            // It was cut short, and the stop did not need it.
+            self.cleaner.active = None;
+            return;
+        }
         // Trying again would not help what cannot be read. But a region that holds it cannot be
         // used again, and that the log must hear of.
         let reclaims = active.purpose == Purpose::Reclaim;

@@ -287,11 +287,17 @@ impl Cache {
                             log.stop();
                         }
                     }
-                    _ => {
-                        self.state = State::Stopped;
-                        self.notices.push(Notice::Stopped(self.stop_result));
-                    }
+                    _ => self.state = State::Ending,
                 }
+                true
+            }
+            State::Ending => {
+                // Nothing is written to a store after the stop: it is noted then how they are left.
+                if !self.cut_cleaning() {
+                    return false;
+                }
+                self.state = State::Stopped;
+                self.notices.push(Notice::Stopped(self.stop_result));
                 true
             }
             _ => false,

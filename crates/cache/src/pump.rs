@@ -206,8 +206,7 @@ impl Cache {
             }
             Event::Bound { result, .. } => self.seal_noted(result),
             Event::Stopped { result } => {
-                self.state = State::Stopped;
-                self.notices.push(Notice::Stopped(self.stop_result.and(result)));
+                (self.state, self.stop_result) = (State::Ending, self.stop_result.and(result));
             }
             other => unreachable!("nobody asked the log for {other:?}"),
         }

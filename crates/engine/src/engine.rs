@@ -517,11 +517,11 @@ impl Engine {
         Ok(dirty)
     }
 
-    /// Waits, after the machine has stopped, for what goes on in the background to end: a store that is written
-    /// after it was noted how it looks would be taken for one that others have written. Whether it has.
+    /// Waits, after the machine has stopped, for what devices are still at: a store that is written after it was
+    /// noted how it looks would be taken for one that others have written. Whether that has ended.
     fn comes_to_rest(&self) -> bool {
         let until = Instant::now() + REST;
-        // (Between two operations of a destage, and before it is tried again, none is in flight.)
+        // (The machine begins no write to a store after its stop.)
         while !self.shared.lock().is_idle() {
             if Instant::now() >= until {
                 return false;

@@ -71,11 +71,13 @@ pub enum Bug {
     TransitAnsweredEarly,
     /// Cache: the rest of a line is fetched though a write or zeroing of it is on its way to the store.
     LineOverWrites,
+    /// Cache: cleaning goes on after a stop has ended.
+    CleansAfterStop,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 31] = [
+    pub const ALL: [Bug; 32] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -107,6 +109,7 @@ impl Bug {
         Bug::ReinsertedOverNewer,
         Bug::TransitAnsweredEarly,
         Bug::LineOverWrites,
+        Bug::CleansAfterStop,
     ];
 }
 

@@ -203,6 +203,13 @@ impl Destager {
         state
     }
 
+    /// Nothing more of what was chosen is begun.
+    pub fn cut(&mut self) {
+        if let Some(job) = &mut self.job {
+            (job.cursor, job.again) = (self.chosen.len(), false);
+        }
+    }
+
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
     /// `failed`: the volumes (bits) whose sync did not end well.
     pub fn end(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, failed: u64) {

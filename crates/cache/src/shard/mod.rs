@@ -337,6 +337,11 @@ impl Shard {
         self.destager.end(&mut self.tiers, context, failed);
     }
 
+    /// Of what was chosen, what is not under way will not be cleaned.
+    pub fn clean_cut(&mut self) {
+        self.destager.cut();
+    }
+
     /// What was chosen will not be cleaned.
     pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
         self.destager.abandon(&mut self.tiers, context);
