@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants corpora coverage demo bench papers traces doc msrv package clean
+.PHONY: help setup build test oracles guest mutants corpora coverage demo bench papers traces doc msrv package crates clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,6 +52,10 @@ msrv: ## check the build with the oldest Rust that is supported; rustup installs
 
 package: ## a Debian package and a wheel of the release binary, in target/package
 	cargo build --release -p forebay && scripts/package.sh
+
+crates: ## check that every crate of a release builds from what `cargo package` puts into it
+	cargo package --workspace --exclude forebay-adversary --exclude forebay-fuzz \
+		--exclude forebay-tidy --exclude forebay-ramserver
 
 clean: ## remove what was built
 	cargo clean
