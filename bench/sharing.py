@@ -11,6 +11,8 @@ ADMISSION = {
     "nhit, 4": ['policy = "nhit"', "hits = 4"],
     "nhit, 8": ['policy = "nhit"', "hits = 8"],
     "smq": ['policy = "smq"'],
+    "popularity, 0.25": ['policy = "popularity"', "top = 0.25"],
+    "popularity, 0.5": ['policy = "popularity"'],
     "random, 0.5": ['policy = "random"'],
 }
 

@@ -92,7 +92,7 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
         let asked = ["admitted", "not_admitted"].map(|key| run["events"][key].as_u64().unwrap());
         assert_eq!(asked[0] + asked[1] > 0, name != "always", "{name}: {asked:?}");
         written.insert(name.to_owned(), run["flash"]["records"].as_u64().unwrap());
-        for key in ["hits", "probability", "writes_per_day", "history"] {
+        for key in ["hits", "top", "probability", "writes_per_day", "history"] {
             let takes = policy["keys"].as_array().unwrap().iter().any(|k| k == key);
             let lines = format!("policy = '{name}'\n{key} = 1");
             let run = simulated(dir.path(), &lines, &["--queue-depth", "1"]);
@@ -102,7 +102,7 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
             }
         }
     }
-    for sparing in ["nhit", "smq", "random"] {
+    for sparing in ["nhit", "smq", "popularity", "random"] {
         assert!(written[sparing] < written["always"], "{written:?}");
     }
     let refused = |lines: &str, more: &[&str], with: &str| {

@@ -124,6 +124,11 @@ impl<const N: usize> Ghosts<N> {
         self.find(mix(key))
     }
 
+    /// The entry of the oldest of a list.
+    pub fn oldest(&self, list: usize) -> Option<u32> {
+        self.lists[list].back()
+    }
+
     /// Entries of the table.
     pub fn entries(&self) -> u32 {
         self.links.nodes()

@@ -96,6 +96,42 @@ impl Naive for Smq {
     fn left(&mut self, _key: u64) {}
 }
 
+/// The blocks used last with their counts, the one used longest ago first.
+struct Popularity {
+    size: usize,
+    top: usize,
+    table: Vec<(u64, u32)>,
+    accesses: usize,
+}
+
+impl Popularity {
+    fn new(top: u32, size: usize) -> Popularity {
+        Popularity { size, top: top as usize, table: Vec::new(), accesses: 0 }
+    }
+}
+
+impl Naive for Popularity {
+    fn access(&mut self, key: u64, _resident: bool, _known: bool) {
+        let before = self.table.iter().position(|&(k, _)| k == key);
+        let before = before.map_or(0, |at| self.table.remove(at).1);
+        if self.table.len() == self.size {
+            self.table.remove(0);
+        }
+        self.table.push((key, (before + 1).min(255)));
+        self.accesses += 1;
+        if self.accesses == 10 * self.size {
+            self.accesses = 0;
+            self.table.iter_mut().for_each(|(_, count)| *count /= 2);
+        }
+    }
+    fn admits(&mut self, key: u64) -> bool {
+        let Some(&(_, own)) = self.table.iter().find(|&&(k, _)| k == key) else { return false };
+        let as_often = self.table.iter().filter(|&&(_, count)| count >= own).count();
+        as_often as f64 / self.table.len() as f64 <= self.top as f64 / 100.0
+    }
+    fn left(&mut self, _key: u64) {}
+}
+
 /// Drives both over memory of `frames` blocks and flash of `flash` blocks, both FIFO; the decisions that said yes.
 fn drive(
     naive: &mut dyn Naive,
@@ -171,6 +207,37 @@ proptest! {
     }
 
     #[test]
+    fn popularity_decides_as_its_definition(
+        seed in any::<u64>(), top in 1u32..=100, history in 10u32..300, frames in 1usize..20, flash in 1usize..60,
+    ) {
+        let mut parameters = AdmissionParameters::new(AdmissionKind::Popularity);
+        parameters.set("top", top).unwrap();
+        parameters.set("history", history).unwrap();
+        let size = (flash * history as usize / 100).max(1) + frames;
+        let mut naive = Popularity::new(top, size);
+        drive(&mut naive, &parameters, (frames, flash), skewed(seed, 3000, 150));
+    }
+
+    #[test]
+    fn a_write_is_answered_under_popularity_as_after_its_access(
+        seed in any::<u64>(), top in 1u32..=100, flash in 1u32..60,
+    ) {
+        let mut parameters = AdmissionParameters::new(AdmissionKind::Popularity);
+        parameters.set("top", top).unwrap();
+        let mut admission = Admission::new(1, flash, &parameters).unwrap();
+        let size = flash as usize + 1;
+        let mut naive = Popularity::new(top, size);
+        // (Up to the access with which counts are halved.)
+        for key in skewed(seed, 10 * u64::from(flash), 150) {
+            let asked = admission.admits_write(None, key, Offer::default());
+            naive.access(key, false, false);
+            prop_assert_eq!(asked, naive.admits(key));
+            admission.go_past(key);
+            prop_assert_eq!(admission.admits(None, key, Offer::default()), naive.admits(key));
+        }
+    }
+
+    #[test]
     fn smq_decides_as_its_definition(
         seed in any::<u64>(), history in 50u32..400, frames in 1usize..20, flash in 1usize..200,
     ) {
@@ -189,6 +256,10 @@ fn the_random_cases_have_both_answers_often() {
     let mut parameters = AdmissionParameters::new(AdmissionKind::Nhit);
     parameters.set("hits", 3).unwrap();
     let mut naive = Nhit { hits: 3, size: 60, resident: Vec::new(), left: Vec::new() };
+    let (entered, refused) = drive(&mut naive, &parameters, (10, 60), skewed(1, 20_000, 300));
+    assert!(entered > 200 && refused > 200, "{entered} {refused}");
+    let parameters = AdmissionParameters::new(AdmissionKind::Popularity);
+    let mut naive = Popularity::new(50, 70);
     let (entered, refused) = drive(&mut naive, &parameters, (10, 60), skewed(1, 20_000, 300));
     assert!(entered > 200 && refused > 200, "{entered} {refused}");
     let parameters = AdmissionParameters::new(AdmissionKind::Smq);

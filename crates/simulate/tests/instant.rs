@@ -33,8 +33,13 @@ const LAYOUTS: [(Option<&str>, &str); 5] = [
 ];
 
 /// Admission policies that do not go by time.
-const ADMISSION: [AdmissionKind; 4] =
-    [AdmissionKind::Always, AdmissionKind::Nhit, AdmissionKind::Smq, AdmissionKind::Random];
+const ADMISSION: [AdmissionKind; 5] = [
+    AdmissionKind::Always,
+    AdmissionKind::Nhit,
+    AdmissionKind::Smq,
+    AdmissionKind::Popularity,
+    AdmissionKind::Random,
+];
 
 /// All that the cache counts, as text.
 fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String {

@@ -93,8 +93,11 @@ section! {
         /// Drive writes per day under `write-budget`, kept over hours: how often a day flash may be written in full,
         /// from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// How many blocks `nhit` remembers after they have left memory, as a share of the blocks that flash
-        /// holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
+        /// Share of the blocks used last that enters under `popularity`, at most; those used most do: a fraction from
+        /// 0.01 to 1. Unset means 0.5.
+        top: Option<f64> = unset;
+        /// How many blocks `nhit` and `popularity` remember after they have left memory, as a share of the blocks that
+        /// flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
         /// spots of 16, and takes 7 to 8 bytes for each block of the share. Unset means 1.
         history: Option<f64> = unset;
     }
@@ -185,6 +188,7 @@ impl Admission {
             ("hits", self.hits.map(f64::from), 1.0),
             ("probability", self.probability, 1e6),
             ("writes_per_day", self.writes_per_day, 1e3),
+            ("top", self.top, 1e2),
             ("history", self.history, 1e2),
         ] {
             let Some(value) = value else { continue };

@@ -20,6 +20,7 @@
 
 mod budget;
 mod history;
+mod popularity;
 mod smq;
 
 use core::fmt;
@@ -28,6 +29,7 @@ use crate::hash::mix;
 use crate::parameters::Parameter;
 use budget::Budget;
 use history::History;
+use popularity::Popularity;
 use smq::Smq;
 
 /// The most parameters that a policy may have.
@@ -83,6 +85,8 @@ registry! {
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
     /// blocks of those in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
+    /// A block enters if at most the share `top` of the blocks used last was used as often as it, or more often.
+    Popularity = "popularity", "nhit, with N from the counts of the blocks used last", &[TOP, HISTORY];
     /// A random share of blocks enters, by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
     /// A random share of blocks enters, which follows what was written to flash, so that over hours it is as
@@ -105,7 +109,16 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "blocks that are remembered after they left memory, as a share of those flash holds",
+    meaning: "blocks that are remembered, apart from those in memory, as a share of those flash holds",
+};
+
+const TOP: Parameter = Parameter {
+    name: "top",
+    unit: "percent",
+    default: 50,
+    min: 1,
+    max: 100,
+    meaning: "share of the blocks used last that enters, at most: those used most",
 };
 
 const PROBABILITY: Parameter = Parameter {
@@ -209,6 +222,7 @@ pub struct Admission {
 enum AdmissionState {
     Nhit { hits: u8, history: History },
     Smq(Box<Smq>),
+    Popularity(Popularity),
     Random { threshold: u64, drawn: u64 },
     Budget(Budget),
 }
@@ -226,6 +240,10 @@ impl Admission {
             },
             AdmissionKind::Smq => {
                 AdmissionState::Smq(Box::new(Smq::new(parameters.history(blocks))))
+            }
+            AdmissionKind::Popularity => {
+                let size = parameters.history(blocks).saturating_add(frames);
+                AdmissionState::Popularity(Popularity::new(size, value(TOP)))
             }
             AdmissionKind::Random => AdmissionState::Random {
                 threshold: threshold(u64::from(value(PROBABILITY))),
@@ -250,6 +268,7 @@ impl Admission {
                 self.counts[frame as usize] = if known { count.max(*hits) } else { count };
             }
             AdmissionState::Smq(smq) if access => smq.access(key),
+            AdmissionState::Popularity(table) if access => table.access(key),
             _ => {}
         }
     }
@@ -263,12 +282,13 @@ impl Admission {
                 *count = count.saturating_add(1);
             }
             AdmissionState::Smq(smq) => smq.access(key),
+            AdmissionState::Popularity(table) => table.access(key),
             _ => {}
         }
     }
 
-    /// A client writes the block, which may be in a frame: whether it enters flash. Under nhit this access, which
-    /// has not been counted yet, counts.
+    /// A client writes the block, which may be in a frame: whether it enters flash. Under nhit and popularity
+    /// this access, which has not been counted yet, counts.
     pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         match &mut self.policy {
             AdmissionState::Nhit { hits, history } => {
@@ -278,6 +298,7 @@ impl Admission {
                 );
                 count.saturating_add(1) >= *hits
             }
+            AdmissionState::Popularity(table) => table.admits_next(key),
             _ => self.admits(frame, key, offer),
         }
     }
@@ -289,6 +310,7 @@ impl Admission {
                 frame.is_some_and(|frame| self.counts[frame as usize] >= *hits)
             }
             AdmissionState::Smq(smq) => smq.admits(key),
+            AdmissionState::Popularity(table) => table.admits(key),
             AdmissionState::Random { threshold, drawn } => {
                 *drawn += 1;
                 mix(*drawn) >> 32 < *threshold
@@ -314,8 +336,10 @@ impl Admission {
 
     /// A client's access reads a block from flash, through a frame that it does not stay in.
     pub fn pass(&mut self, key: u64) {
-        if let AdmissionState::Smq(smq) = &mut self.policy {
-            smq.access(key);
+        match &mut self.policy {
+            AdmissionState::Smq(smq) => smq.access(key),
+            AdmissionState::Popularity(table) => table.access(key),
+            _ => {}
         }
     }
 
@@ -327,6 +351,7 @@ impl Admission {
                 history.put(key, before.saturating_add(1));
             }
             AdmissionState::Smq(smq) => smq.access(key),
+            AdmissionState::Popularity(table) => table.access(key),
             _ => {}
         }
     }
@@ -336,6 +361,7 @@ impl Admission {
         let own = match &self.policy {
             AdmissionState::Nhit { history, .. } => history.metadata_bytes(),
             AdmissionState::Smq(smq) => smq.metadata_bytes(),
+            AdmissionState::Popularity(table) => table.metadata_bytes(),
             AdmissionState::Random { .. } | AdmissionState::Budget(_) => 0,
         };
         own + size_of_val(&*self.counts) as u64

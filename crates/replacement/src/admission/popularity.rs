@@ -1,0 +1,110 @@
+//! Popularity: of the blocks used last, those that are used most enter.
+//!
+//! The table has the blocks used last, in memory or not, with a count of uses each; the one that was used
+//! longest ago is forgotten for a new one. When the table has seen [ten](AGE) accesses for each of its places, all
+//! counts are halved. A block enters if at most the share `top` of the table has a count as high as its own.
+//! So the count that it takes rises and falls with the workload, where `nhit` has to be told one.
+
+use crate::ghosts::Ghosts;
+
+/// Accesses for each place of the table after which counts are halved.
+const AGE: u64 = 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Popularity {
+    blocks: Ghosts<1>,
+    /// By the block's place in the table.
+    counts: Box<[u8]>,
+    /// How many blocks of the table have each count.
+    having: Box<[u32; 256]>,
+    size: u32,
+    /// Percent of the table that enters, at most.
+    top: u32,
+    /// Accesses since counts were halved.
+    accesses: u64,
+}
+
+impl Popularity {
+    /// An empty table of `size` blocks, at least one, of which `top` percent enter.
+    pub fn new(size: u32, top: u32) -> Popularity {
+        let blocks = Ghosts::new(size.max(1));
+        let counts = vec![0; blocks.entries() as usize].into();
+        let having = Box::new([0; 256]);
+        Popularity { blocks, counts, having, size: size.max(1), top, accesses: 0 }
+    }
+
+    /// A client's access to a block.
+    pub fn access(&mut self, key: u64) {
+        let count = match self.blocks.entry(key) {
+            Some(entry) => {
+                let before = self.counts[entry as usize];
+                self.having[usize::from(before)] -= 1;
+                self.blocks.remove(key);
+                before.saturating_add(1)
+            }
+            None => {
+                if self.blocks.len(0) == self.size
+                    && let Some(oldest) = self.blocks.oldest(0)
+                {
+                    self.having[usize::from(self.counts[oldest as usize])] -= 1;
+                    self.blocks.trim(0, self.size - 1);
+                }
+                1
+            }
+        };
+        let entry = self.blocks.push(0, key);
+        self.counts[entry as usize] = count;
+        self.having[usize::from(count)] += 1;
+        self.accesses += 1;
+        if self.accesses == AGE * u64::from(self.size) {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.accesses = 0;
+        self.counts.iter_mut().for_each(|count| *count /= 2);
+        let before = core::mem::replace(&mut *self.having, [0; 256]);
+        for (count, blocks) in before.into_iter().enumerate() {
+            self.having[count / 2] += blocks;
+        }
+    }
+
+    /// Whether the block enters; one that is forgotten does not.
+    pub fn admits(&self, key: u64) -> bool {
+        let Some(entry) = self.blocks.entry(key) else { return false };
+        self.is_top(self.used(self.counts[entry as usize]), self.blocks.len(0))
+    }
+
+    /// Whether it would enter after one more access.
+    pub fn admits_next(&self, key: u64) -> bool {
+        let before = self.blocks.entry(key).map(|entry| self.counts[entry as usize]);
+        let next = before.unwrap_or(0).saturating_add(1);
+        let mut used = self.used(next) + u64::from(before != Some(next));
+        let mut blocks = self.blocks.len(0) + u32::from(before.is_none());
+        if blocks > self.size
+            && let Some(oldest) = self.blocks.oldest(0)
+        {
+            // It would be forgotten.
+            used -= u64::from(self.counts[oldest as usize] >= next);
+            blocks -= 1;
+        }
+        self.is_top(used, blocks)
+    }
+
+    /// Blocks that were used so often, or more.
+    fn used(&self, count: u8) -> u64 {
+        self.having[usize::from(count)..].iter().map(|&blocks| u64::from(blocks)).sum()
+    }
+
+    fn is_top(&self, used: u64, blocks: u32) -> bool {
+        used * 100 <= u64::from(self.top) * u64::from(blocks)
+    }
+
+    /// Bytes of memory.
+    pub fn metadata_bytes(&self) -> u64 {
+        let own = size_of_val(&*self.counts) + size_of_val(&*self.having);
+        self.blocks.memory_bytes() + own as u64
+    }
+}
