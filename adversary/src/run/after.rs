@@ -81,7 +81,7 @@ impl Runner<'_> {
     }
 
     /// Looks at what a cut at this instant would leave, if `cut` decides what survives: the
-    /// cache starts, everything is read; with `again` it is killed, starts and is read anew.
+    /// cache starts, everything is read; with `again` it is killed, starts and is read again.
     pub(crate) fn fork_at(
         &mut self,
         style: CutStyle,
@@ -216,7 +216,7 @@ impl Runner<'_> {
     pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
         self.forget_question();
         // A sync that failed may have taken data from the device's cache; a process that starts
-        // anew cannot know. The device must lose its power before it is believed again.
+        // again cannot know. The device must lose its power before it is believed again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
         let tainted = std::mem::replace(&mut self.syncs_failed, failed) != failed;
         let end = if tainted && matches!(end, End::Kill) { End::Cut } else { end };

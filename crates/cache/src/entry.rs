@@ -38,7 +38,7 @@ pub(crate) const MARKED: u8 = 32;
 pub(crate) const DOUBTFUL: u8 = 64;
 
 /// The record is dirty and could not be read from flash. Cleaning passes it by, until somebody
-/// asks for its region anew.
+/// asks for its region again.
 pub(crate) const UNREADABLE: u8 = 128;
 
 /// What is known of one cached block.

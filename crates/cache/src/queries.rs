@@ -76,7 +76,7 @@ impl Cache {
     }
 
     /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
-    /// reclaim has met, without those that were written anew since. Reads of what only the record
+    /// reclaim has met, without those that were written again since. Reads of what only the record
     /// holds fail; everything else of such a block, and all other blocks, are whole.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
         let all = self.shards.iter().flat_map(Shard::unreadable);

@@ -272,7 +272,7 @@ impl Cache {
     pub(crate) fn stores_to_skip(&mut self, purpose: Purpose) -> u64 {
         let known = self.front.stores.failing & !self.front.stores.probing;
         match purpose {
-            // A destage tries each store anew, until that has failed as often as it takes.
+            // A destage tries each store again, until that has failed as often as it takes.
             Purpose::Destage if self.destaging.is_some_and(|d| d.is_cleaning()) => self.hopeless(),
             Purpose::Destage => known,
             Purpose::Reclaim | Purpose::Evict => {

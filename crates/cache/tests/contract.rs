@@ -111,7 +111,7 @@ fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
     assert_eq!(d.cache.unreadable().collect::<Vec<_>>(), [(Volume(0), 1)]);
     let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
     assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::Corrupt))));
-    // The block can be written anew, and is then as any other.
+    // The block can be written again, and is then as any other.
     let write = d.write(1);
     d.cache.destage();
     d.poll();

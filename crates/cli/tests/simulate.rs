@@ -74,7 +74,7 @@ fn flushes_are_assumed_on_request_and_said() {
     assert_eq!(by_count["assumed"]["flushes_added"], 10);
     assert_eq!(by_count["assumed"]["flush"], "every 25 writes");
     assert_eq!(by_count["requests"], 1000);
-    // 250 writes 40 ms apart: a flush 1 s after the first, the next write begins anew.
+    // 250 writes 40 ms apart: a flush 1 s after the first, the next write begins again.
     assert_eq!(run("1s")["assumed"]["flushes_added"], 9);
     assert_eq!(run("none")["assumed"]["flushes_added"], 0);
     let syncs = |answer: &Value| answer["flash"]["syncs"].as_u64().unwrap();

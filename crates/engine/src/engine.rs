@@ -81,7 +81,7 @@ pub enum StopMode {
     /// It goes to the backing stores, which are then the whole truth.
     #[default]
     Destage,
-    /// It stays on flash, durable; the next start goes on with it. Without a flash tier this is
+    /// It stays on flash, durable; the next start takes it over. Without a flash tier this is
     /// the same as [`StopMode::Destage`].
     Keep,
     /// As [`StopMode::Destage`], and nothing cached of the stores counts any more: others may use

@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 pub(crate) struct Note {
     pub key: BlockKey,
     pub cell: u32,
-    /// The mapping to be written down anew; none for an unmapping.
+    /// The mapping to be written down again; none for an unmapping.
     pub moved: Option<Mapping>,
 }
 
@@ -228,7 +228,7 @@ impl Log {
         true
     }
 
-    /// Layout slots: writes a mapping down anew, because the region that holds it is being
+    /// Layout slots: writes a mapping down again, because the region that holds it is being
     /// reclaimed; `Moved` follows. False, and nothing happens, while a newer record of the block
     /// is being written, which will make it unnecessary.
     ///

@@ -111,7 +111,7 @@ impl Mapped {
     }
 }
 
-/// Whether the entry only says anew where a payload lies.
+/// Whether the entry only says again where a payload lies.
 fn is_move(entry: &Entry) -> bool {
     entry.kind == EntryKind::Data && entry.offset == MOVED
 }

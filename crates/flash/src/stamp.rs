@@ -17,7 +17,7 @@
 //! A store that is older can be *completed* if all that went there since its stamp are dirty records, and
 //! the log has them still. That no record has left the log, its tail says; that nothing else went to the
 //! store, such as a trim of what is not cached, [`Binding::logged`] says: the number of the oldest stamp
-//! since which that is so. It is taken back, durably, before anything goes past the log, and set anew by
+//! since which that is so. It is taken back, durably, before anything goes past the log, and set again by
 //! a stamp that is ordered when all of that is durable on the store. In the layout log only: in the layout
 //! slots the payload of a clean record may be written over.
 

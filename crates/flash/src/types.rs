@@ -211,7 +211,7 @@ pub struct Record {
     pub adds: bool,
 }
 
-/// A record's place in the mapping, to be written down anew; see [`Log::remap`].
+/// A record's place in the mapping, to be written down again; see [`Log::remap`].
 ///
 /// [`Log::remap`]: crate::Log::remap
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -263,7 +263,7 @@ pub enum Event {
         /// As given.
         ticket: u64,
     },
-    /// A mapping given to `remap` stands in the journal anew (durable after the next sync).
+    /// A mapping given to `remap` stands in the journal again (durable after the next sync).
     Moved {
         /// As given.
         ticket: u64,
@@ -335,7 +335,7 @@ pub enum Event {
         region: u32,
     },
     /// A region given to `region_released` is free for good: the advanced tail is durable. Comes
-    /// before any event about a record that is written into the region anew; the holder of the
+    /// before any event about a record that is written into the region again; the holder of the
     /// index forgets the region's (clean) records only now, because until now recovery would
     /// have brought them back.
     RegionFreed {
@@ -655,7 +655,7 @@ pub struct LogStats {
     pub syncs: u64,
     /// Regions reclaimed and free for use again.
     pub regions_reclaimed: u64,
-    /// Layout slots: mappings written down anew because their region was reclaimed.
+    /// Layout slots: mappings written down again because their region was reclaimed.
     pub mappings_moved: u64,
     /// Layout slots: records forgotten so that their cells could be used again.
     pub unmapped: u64,

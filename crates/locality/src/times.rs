@@ -137,7 +137,7 @@ impl Times {
         self.refresh(time as usize);
     }
 
-    /// The slack of the fixed block of `time` has been counted anew.
+    /// The slack of the fixed block of `time` has been counted again.
     pub(crate) fn set_slack(&mut self, time: u32, slack: u32) {
         self.slacks[time as usize] = slack + self.accesses_before(time);
         self.refresh(time as usize);

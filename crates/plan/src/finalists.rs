@@ -1,4 +1,4 @@
-//! Judging the best of a plan anew, by something slower than formulas.
+//! Judging the best of a plan again, by something slower than formulas.
 
 use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};

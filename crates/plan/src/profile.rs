@@ -1,4 +1,4 @@
-//! Measuring a workload for planning: hits by cache size, and how often blocks are dirtied anew.
+//! Measuring a workload for planning: hits by cache size, and how often blocks are dirtied again.
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
 use forebay_locality::{

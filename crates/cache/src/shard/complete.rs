@@ -1,4 +1,4 @@
-//! Transfers end: the block's state moves on, and whoever waited is evaluated anew.
+//! Transfers end: the block's state moves on, and whoever waited is evaluated again.
 
 mod records;
 
@@ -370,7 +370,7 @@ impl Shard {
                 }
             }
         });
-        // The mark is good for the step just taken; a block that was rescued asks anew.
+        // The mark is good for the step just taken; a block that was rescued asks again.
         if let Some(id) = self.tiers.blocks.find(key) {
             self.tiers.blocks[id].clear(MARKED);
         }
@@ -455,7 +455,7 @@ impl Shard {
             let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
             let (touched, covered) = tiers.blocks.granules().masks(offset, length);
             if result.is_err() || !keep {
-                // Who knows what the backing store holds now: it is asked anew.
+                // Who knows what the backing store holds now: it is asked again.
                 let e = &mut tiers.blocks[id];
                 e.valid &= !touched;
                 if e.valid == 0 && e.frame().is_some() {

@@ -406,7 +406,7 @@ impl FlashTier {
     // ---- records that cannot be read ----
 
     /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
-    /// cleaning has met, without those that were written anew since.
+    /// cleaning has met, without those that were written again since.
     pub fn unreadable(&self, blocks: &Blocks) -> impl Iterator<Item = BlockKey> {
         self.unreadable.iter().copied().filter(|&key| is_unreadable(blocks, key))
     }

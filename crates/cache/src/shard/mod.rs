@@ -6,7 +6,7 @@
 //!
 //! **One transfer a block.** At most one device operation is under way on a block at any time;
 //! whatever else touches the block then waits, unless it can be answered from granules that
-//! the transfer does not change. When a transfer ends, each waiting piece is *evaluated anew*
+//! the transfer does not change. When a transfer ends, each waiting piece is *evaluated again*
 //! from the block's state: it is done, or it starts the one next transfer that brings it
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
 //!
@@ -248,7 +248,7 @@ impl Shard {
     }
 
     /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
-    /// cleaning has met, without those that were written anew since.
+    /// cleaning has met, without those that were written again since.
     pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
         self.tiers.flash.unreadable(&self.tiers.blocks)
     }

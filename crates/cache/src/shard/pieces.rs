@@ -1,4 +1,4 @@
-//! Pieces of requests: each is evaluated, and if it has to wait it is evaluated anew when that ends, or
+//! Pieces of requests: each is evaluated, and if it has to wait it is evaluated again when that ends, or
 //! when there may be room for it.
 
 use forebay_effect::IoError;
@@ -102,7 +102,7 @@ impl Shard {
         self.settle_piece(context, piece, step, None)
     }
 
-    /// Evaluates a waiter anew; false when it went back to the starved.
+    /// Evaluates a waiter again; false when it went back to the starved.
     pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);

@@ -255,7 +255,7 @@ choice! {
     pub enum OnStop: "choice for a stop" {
         /// They go to the backing stores, which are then the whole truth.
         Destage = "destage",
-        /// They stay on flash, durable, and the next start goes on with them; quick. Needs a
+        /// They stay on flash, durable, and the next start takes them over; quick. Needs a
         /// `[flash]` section.
         Keep = "keep",
     }

@@ -220,7 +220,7 @@ impl MemoryDevices {
         self.medium_mut(device).full_from = offset;
     }
 
-    /// Starts the random faults anew from `seed`.
+    /// Starts the random faults again from `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Seeded::new(seed);
     }

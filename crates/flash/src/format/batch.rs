@@ -67,7 +67,7 @@ pub enum Kind {
     Lost,
 }
 
-/// The offset of an entry, in the layout slots, that only says anew where a payload lies.
+/// The offset of an entry, in the layout slots, that only says again where a payload lies.
 pub const MOVED: u16 = 1;
 
 /// An entry of a batch.

@@ -150,7 +150,7 @@ impl Walk<'_> {
         }
         let mut shares = best.0;
         (0..shares.len()).for_each(|v| shares[v] = self.trimmed(v, shares[v]));
-        // Added up anew: the running sum has rounding in it.
+        // Added up again: the running sum has rounding in it.
         let cost = total(self.costs, &shares);
         Ok((shares, cost))
     }

@@ -3,7 +3,7 @@
 use crate::error::{BoxError, PlanError};
 
 /// Told now and then that `done` of `total` steps are taken, at the end that all are. Its error ends
-/// the search. A search may count anew, with another total, for its second part.
+/// the search. A search may count again, with another total, for its second part.
 pub type Watch<'a> = dyn FnMut(u64, u64) -> Result<(), BoxError> + 'a;
 
 /// A [`Watch`] for searches that nobody waits for.

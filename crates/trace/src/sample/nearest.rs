@@ -10,7 +10,7 @@
 //! Removals of like numbers lie together in the leaves of a binary tree; each node keeps the bounds of the
 //! numbers below it, and from these follows an error that no removal below can be under. Nodes are
 //! looked at from the lowest such error on, until it is above the best error found. The bounds hold for any
-//! signs, so the tree stays right while the sums move on; it only gets slower, and is then built anew.
+//! signs, so the tree stays right while the sums move on; it only gets slower, and is then built again.
 //!
 //! The answer is that of a search through all, to the last bit: errors themselves are computed as there, and
 //! bounds are lowered by more than their rounding.
@@ -26,7 +26,7 @@ const LEAF: usize = 8;
 const ROUNDING: f64 = 1e-12;
 /// A feature nearer to its goal than this, as a fraction, may pass it.
 const NEAR: f64 = 0.01;
-/// How many times the work of looking at all removals may be done before the tree is built anew.
+/// How many times the work of looking at all removals may be done before the tree is built again.
 const REBUILD: usize = 8;
 
 /// What features are quotients by: reads, writes, both.

@@ -1,6 +1,6 @@
 //! Carrying on: what is still owed of a region that is to be used again, and cannot be destaged.
 //!
-//! Records of volumes whose backing store takes nothing are read and written anew at the head of the
+//! Records of volumes whose backing store takes nothing are read and written again at the head of the
 //! log, so that the volumes of other stores find room.
 //!
 //! A dirty record that cannot be read was the only copy of its block's newest data. That this is lost
@@ -366,7 +366,7 @@ fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
 }
 
 /// Whether the block's record may be inserted again: it is clean, it is all that there is of the block, and
-/// nothing is under way. (A block in memory is written anew when it leaves, if it is still worth it.)
+/// nothing is under way. (A block in memory is written again when it leaves, if it is still worth it.)
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
