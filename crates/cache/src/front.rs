@@ -6,12 +6,13 @@
 //! sync only counts for writes that had completed when it was issued, and all requests that
 //! wait meanwhile share the next one.
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, RequestId, Token};
 use forebay_flash::sabotage::{Bug, Sabotage};
 
 use crate::cache::VOLUMES_MAX;
 use crate::config::{Bypass, CacheConfig, VolumeConfig};
+use crate::load::{Loads, Source};
 use crate::slab::{Fifo, Linked, NONE, Slab};
 use crate::stores::Stores;
 use crate::volume::{SyncWaiter, VolumeState};
@@ -105,11 +106,27 @@ pub(crate) struct Front {
     pub instant: bool,
     /// What goes past the cache.
     pub bypass: Bypass,
+    /// How long reads take, if admission goes by that.
+    pub loads: Option<Loads>,
     /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
     pub without_bytes: bool,
 }
 
 impl Front {
+    /// A read begins.
+    pub fn read_begins(&mut self, source: Source, now: Nanos) {
+        if let Some(loads) = &mut self.loads {
+            loads.begin(source, now);
+        }
+    }
+
+    /// One ends.
+    pub fn read_ends(&mut self, source: Source, now: Nanos) {
+        if let Some(loads) = &mut self.loads {
+            loads.end(source, now);
+        }
+    }
+
     pub fn new(config: &CacheConfig) -> Self {
         Front {
             // The cache's own flushes, one a volume, always find a place.
@@ -135,6 +152,10 @@ impl Front {
             dirty_blocks: 0,
             instant: false,
             bypass: config.bypass,
+            loads: config
+                .flash
+                .as_ref()
+                .and_then(|f| f.admission.kind().goes_by_load().then(Loads::default)),
             without_bytes: false,
         }
     }

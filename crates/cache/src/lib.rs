@@ -18,6 +18,7 @@ mod flushes;
 mod frames;
 mod front;
 mod index;
+mod load;
 mod machine;
 mod notice;
 mod pass_through;

@@ -102,6 +102,17 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
             }
         }
     }
+    // Flash that takes longer than the backing store is spared; one that is fast is not.
+    let records = |lines: &str, flash: &str, store: &str| {
+        let devices = ["--queue-depth", "16", "--flash-device", flash, "--backing-device", store];
+        simulated(dir.path(), lines, &devices).unwrap()["flash"]["records"].as_u64().unwrap()
+    };
+    let (slow, fast) = (("hdd-7200", "nvme"), ("nvme", "hdd-7200"));
+    let adaptive = [slow, fast].map(|(flash, store)| records("policy = 'adaptive'", flash, store));
+    let always = records("policy = 'always'", slow.0, slow.1);
+    assert!(adaptive[0] < always / 2 && adaptive[1] > always / 2, "{adaptive:?} {always}");
+    let second = records("policy = 'adaptive'\nhits = 2", slow.0, slow.1);
+    assert!(adaptive[0] < second, "up to 16 accesses spare more than up to 2: {second}");
     for sparing in ["nhit", "smq", "popularity", "random"] {
         assert!(written[sparing] < written["always"], "{written:?}");
     }
@@ -110,6 +121,7 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
         assert!(says.contains(with), "{lines}: {says}");
     };
     refused("policy = 'write-budget'", &["--untimed"], "goes by time");
+    refused("policy = 'adaptive'", &["--untimed"], "goes by time");
     refused("policy = 'nhit'\nhits = 0", &[], "must be from 1 to 255");
     refused("policy = 'random'\nprobability = 1.5", &[], "must be from 0 to 1");
     refused("policy = 'nhitt'", &[], "`nhit`");

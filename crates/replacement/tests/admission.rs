@@ -284,6 +284,28 @@ fn a_write_counts_before_it_is_told() {
 }
 
 #[test]
+fn adaptive_asks_for_more_accesses_while_flash_is_slow() {
+    let mut parameters = AdmissionParameters::new(AdmissionKind::Adaptive);
+    parameters.set("hits", 4).unwrap();
+    let mut admission = Admission::new(1, 10, &parameters).unwrap();
+    let offer = |second, flash, stores| Offer { second, flash, stores, ..Offer::default() };
+    admission.enter(0, 1, false, true);
+    assert!(admission.admits(Some(0), 1, offer(0, 0, 0)), "one access is enough at first");
+    assert!(!admission.admits(Some(0), 1, offer(1, 5, 5)), "two");
+    admission.on_access(0, 1);
+    assert!(admission.admits(Some(0), 1, offer(1, 5, 5)));
+    assert!(
+        !admission.admits_write(Some(0), 1, offer(2, 5, 5)),
+        "four, and this would be the third"
+    );
+    admission.on_access(0, 1);
+    assert!(!admission.admits(Some(0), 1, offer(2, 5, 5)));
+    assert!(admission.admits_write(Some(0), 1, offer(3, 5, 5)), "four are the most");
+    assert!(admission.admits(Some(0), 1, offer(4, 2, 5)), "two again");
+    assert!(AdmissionKind::Adaptive.needs_time() && !AdmissionKind::Nhit.needs_time());
+}
+
+#[test]
 fn a_random_share_is_as_large_as_it_is_said_to_be() {
     for millionths in [0, 100_000, 500_000, 1_000_000] {
         let mut parameters = AdmissionParameters::new(AdmissionKind::Random);

@@ -146,8 +146,8 @@ impl Simulation {
         }
         let untimed = options.pacing == Pacing::Untimed;
         let admission = scenario.cache.flash.as_ref().map(|f| f.admission.kind());
-        if untimed && admission == Some(AdmissionKind::WriteBudget) {
-            let why = "the admission policy `write-budget` goes by time: an untimed run has none";
+        if untimed && admission.is_some_and(AdmissionKind::needs_time) {
+            let why = "the admission policy goes by time: an untimed run has none";
             return Err(SimulateError::Options(why));
         }
         if untimed {

@@ -11,6 +11,7 @@ use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
 use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
+use crate::load::Source;
 
 impl Shard {
     /// A device effect of this shard ended.
@@ -27,6 +28,15 @@ impl Shard {
             volume.failing[usize::from(!reads)] = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
+        }
+        match kind {
+            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
+                context.front.read_ends(Source::Store, context.now);
+            }
+            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. } => {
+                context.front.read_ends(Source::Flash, context.now);
+            }
+            _ => {}
         }
         match kind {
             Kind::Fetch => self.fetched(context, t, result),

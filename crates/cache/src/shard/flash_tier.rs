@@ -286,7 +286,8 @@ impl FlashTier {
     /// What an admission policy goes by, apart from the block.
     pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
         let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
-        Offer { now: context.now.0, written, size: self.size }
+        let (second, flash, stores) = context.front.loads.map_or((0, 0, 0), |loads| loads.last());
+        Offer { now: context.now.0, written, size: self.size, second, flash, stores }
     }
 
     // ---- use counts: the layout log ----

@@ -16,6 +16,7 @@ use super::blocks::Blocks;
 use super::transfer::{Kind, Transfer, Way};
 use crate::entry::{self, EntryId, TRANSFERS_MAX};
 use crate::frames::{Frame, Frames};
+use crate::load::Source;
 use crate::slab::{Fifo, NONE, Slab};
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
@@ -209,6 +210,7 @@ impl Transfers {
         let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
         let segments = granules.payload(into, e.flash_valid, Some(page));
         context.effects.push_with(effect, segments);
+        context.front.read_begins(Source::Flash, context.now);
     }
 
     /// Writes the next run of granules of a destage that goes piece by piece; false when none
@@ -371,6 +373,7 @@ impl Transfers {
         let effect = match t.kind {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
+                context.front.read_begins(Source::Store, context.now);
                 Effect::Read { token, device, offset, length: length as u32 }
             }
             Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {

@@ -85,8 +85,8 @@ section! {
         policy: AdmissionPolicy = "always";
         /// Whether the policy also decides about dirty data.
         written: Written = "ask";
-        /// Accesses to a block, the one at hand included, with which it enters under `nhit`: 1 to 255.
-        /// Unset means 2.
+        /// Accesses to a block, the one at hand included, with which it enters under `nhit`, and the most that
+        /// `adaptive` asks for: 1 to 255. Unset means 2, under `adaptive` 16.
         hits: Option<u32> = unset;
         /// Share of the blocks that enters under `random`: a fraction from 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
@@ -96,7 +96,7 @@ section! {
         /// Share of the blocks used last that enters under `popularity`, at most; those used most do: a fraction from
         /// 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
-        /// How many blocks `nhit` and `popularity` remember after they have left memory, as a share of the blocks that
+        /// How many blocks `nhit`, `adaptive` and `popularity` remember after they have left memory, as a share of the blocks that
         /// flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
         /// spots of 16, and takes 7 to 8 bytes for each block of the share. Unset means 1.
         history: Option<f64> = unset;

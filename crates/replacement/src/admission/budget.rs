@@ -82,7 +82,8 @@ mod tests {
         let (size, mut written, mut budget) = (100 << 30, 0, Budget::new(3000));
         for n in 0..hours * 3600 * per_second {
             let now = n * SECOND / per_second;
-            let offer = Offer { now, written: written + forced * (now / 1000) / 1_000_000, size };
+            let all = written + forced * (now / 1000) / 1_000_000;
+            let offer = Offer { now, written: all, size, ..Offer::default() };
             written += cost * u64::from(budget.admits(offer));
         }
         let all = written + forced * hours * 3600;
@@ -114,7 +115,8 @@ mod tests {
         for second in (0..10).chain(in_day..2 * in_day) {
             for n in 0..5000 {
                 let now = second * SECOND + n * SECOND / 5000;
-                written += 4096 * u64::from(budget.admits(Offer { now, written, size }));
+                written += 4096
+                    * u64::from(budget.admits(Offer { now, written, size, ..Offer::default() }));
             }
             of_first_minute = if second == in_day + 60 { written } else { of_first_minute };
         }

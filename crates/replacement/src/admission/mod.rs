@@ -20,6 +20,7 @@
 
 mod budget;
 mod history;
+mod pace;
 mod popularity;
 mod smq;
 
@@ -29,6 +30,7 @@ use crate::hash::mix;
 use crate::parameters::Parameter;
 use budget::Budget;
 use history::History;
+use pace::Pace;
 use popularity::Popularity;
 use smq::Smq;
 
@@ -82,6 +84,9 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its N-th access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
+    /// As `nhit`, with an N that follows the load: it doubles each second in which flash is read no faster than the
+    /// backing stores, up to `hits`, and halves when it is read twice as fast.
+    Adaptive = "adaptive", "nhit, with N from the time that reads take", &[MOST_HITS, HISTORY];
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
     /// blocks of those in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
@@ -101,6 +106,15 @@ const HITS: Parameter = Parameter {
     min: 1,
     max: 255,
     meaning: "accesses to a block, the one at hand included, with which it enters",
+};
+
+const MOST_HITS: Parameter = Parameter {
+    name: "hits",
+    unit: "accesses",
+    default: 16,
+    min: 1,
+    max: 255,
+    meaning: "the most accesses that a block needs to enter",
 };
 
 const HISTORY: Parameter = Parameter {
@@ -138,6 +152,18 @@ const WRITES_PER_DAY: Parameter = Parameter {
     max: 1_000_000,
     meaning: "times that the size of flash may be written a day: 1000 is one drive write per day",
 };
+
+impl AdmissionKind {
+    /// Whether it goes by time, so that it cannot be simulated without.
+    pub const fn needs_time(self) -> bool {
+        matches!(self, AdmissionKind::WriteBudget | AdmissionKind::Adaptive)
+    }
+
+    /// Whether it goes by how long reads take ([`Offer::flash`], [`Offer::stores`]).
+    pub const fn goes_by_load(self) -> bool {
+        matches!(self, AdmissionKind::Adaptive)
+    }
+}
 
 impl fmt::Display for AdmissionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,6 +234,12 @@ pub struct Offer {
     pub written: u64,
     /// Bytes that flash holds.
     pub size: u64,
+    /// The number of seconds that were measured so far.
+    pub second: u64,
+    /// How long a read of flash took in the last of them, in the mean, in nanoseconds; 0 if there was none.
+    pub flash: u64,
+    /// The same, of the backing stores.
+    pub stores: u64,
 }
 
 /// An admission policy at work; [`AdmissionKind::Always`] needs none.
@@ -220,7 +252,7 @@ pub struct Admission {
 
 #[derive(Debug)]
 enum AdmissionState {
-    Nhit { hits: u8, history: History },
+    Nhit { hits: u8, history: History, pace: Option<Pace> },
     Smq(Box<Smq>),
     Popularity(Popularity),
     Random { threshold: u64, drawn: u64 },
@@ -237,6 +269,12 @@ impl Admission {
             AdmissionKind::Nhit => AdmissionState::Nhit {
                 hits: value(HITS) as u8,
                 history: History::new(parameters.history(blocks)),
+                pace: None,
+            },
+            AdmissionKind::Adaptive => AdmissionState::Nhit {
+                hits: 1,
+                history: History::new(parameters.history(blocks)),
+                pace: Some(Pace::new(value(MOST_HITS) as u8)),
             },
             AdmissionKind::Smq => {
                 AdmissionState::Smq(Box::new(Smq::new(parameters.history(blocks))))
@@ -262,7 +300,7 @@ impl Admission {
     #[inline]
     pub fn enter(&mut self, frame: u32, key: u64, known: bool, access: bool) {
         match &mut self.policy {
-            AdmissionState::Nhit { hits, history } => {
+            AdmissionState::Nhit { hits, history, .. } => {
                 let before = history.take(key).unwrap_or(0);
                 let count = before.saturating_add(u8::from(access));
                 self.counts[frame as usize] = if known { count.max(*hits) } else { count };
@@ -290,8 +328,9 @@ impl Admission {
     /// A client writes the block, which may be in a frame: whether it enters flash. Under nhit and popularity
     /// this access, which has not been counted yet, counts.
     pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
+        self.follow(offer);
         match &mut self.policy {
-            AdmissionState::Nhit { hits, history } => {
+            AdmissionState::Nhit { hits, history, .. } => {
                 let count = frame.map_or_else(
                     || history.get(key).unwrap_or(0),
                     |frame| self.counts[frame as usize],
@@ -305,6 +344,7 @@ impl Admission {
 
     /// Whether the block enters flash, which it does not hold.
     pub fn admits(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
+        self.follow(offer);
         match &mut self.policy {
             AdmissionState::Nhit { hits, .. } => {
                 frame.is_some_and(|frame| self.counts[frame as usize] >= *hits)
@@ -319,6 +359,13 @@ impl Admission {
         }
     }
 
+    /// The number of accesses follows the load.
+    fn follow(&mut self, offer: Offer) {
+        if let AdmissionState::Nhit { hits, pace: Some(pace), .. } = &mut self.policy {
+            *hits = pace.next(*hits, offer);
+        }
+    }
+
     /// The block leaves its frame, and flash does not hold it.
     #[inline]
     pub fn leave(&mut self, frame: u32, key: u64) {
@@ -329,7 +376,7 @@ impl Admission {
 
     /// Flash loses a block that it had, which is not in a frame.
     pub fn lose(&mut self, key: u64) {
-        if let AdmissionState::Nhit { hits, history } = &mut self.policy {
+        if let AdmissionState::Nhit { hits, history, .. } = &mut self.policy {
             history.put(key, *hits);
         }
     }

@@ -8,6 +8,7 @@ use super::{Step, Tiers};
 use crate::entry::{EntryId, LEAVING};
 use crate::frames::Frame;
 use crate::front::Front;
+use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::ShardContext;
 use crate::shard::transfer::Kind;
@@ -183,6 +184,7 @@ impl Tiers {
         let place = Place::Slot { slot: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
         context.effects.push_slice(effect, &[Segment { place, length }]);
+        context.front.read_begins(Source::Store, context.now);
         Step::Wait(t)
     }
 
