@@ -566,7 +566,7 @@ fn arena(config: &CacheConfig) -> Arena {
     let bytes = config.block_size.bytes() as u32;
     // Spare frames, so that what reads are answered with is lent, and writes meet loans.
     Arena::lending(config.frames(), bytes, HugePages::Never, LENT_MAX)
-        .expect("memory for the slots")
+        .expect("memory for the frames")
 }
 
 fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
@@ -577,7 +577,7 @@ fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
     cache
 }
 
-/// Slots that can be lent at a time.
+/// Frames that can be lent at a time.
 const LENT_MAX: u32 = 6;
 const SECTOR: usize = 512;
 const MAGIC: u64 = 0x666f_7265_6261_7921;

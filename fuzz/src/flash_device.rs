@@ -1,20 +1,20 @@
 //! A log on a flash device in memory, for what a device looks like.
 
-use forebay_effect::{Effect, Place, Segment, Slot};
+use forebay_effect::{Effect, Frame, Place, Segment};
 use forebay_flash::fuzz::GEOMETRY;
 use forebay_flash::{Append, BlockKey, Event, Log, Options, Start};
 
 /// The first bytes of a device, up to the last that is not zero, with this many records in its log.
 pub fn image(records: u64) -> Vec<u8> {
-    let options = Options { slots: 8, reserve_regions: 1, ..Options::default() };
+    let options = Options { frames: 8, reserve_regions: 1, ..Options::default() };
     let mut log = Log::new(GEOMETRY, options);
     let mut device = vec![0; GEOMETRY.device_bytes() as usize];
     log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
     drive(&mut log, &mut device);
     for ticket in 0..records {
-        let (valid, slot) = (GEOMETRY.full_mask(), Slot((ticket % 8) as u32));
+        let (valid, frame) = (GEOMETRY.full_mask(), Frame((ticket % 8) as u32));
         let key = BlockKey::new(1, ticket % 5);
-        log.append(Append { ticket, key, valid, dirty: valid, slot, urgent: true });
+        log.append(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         drive(&mut log, &mut device);
     }
     log.sync(records);
@@ -51,13 +51,13 @@ fn drive(log: &mut Log, device: &mut [u8]) {
     }
 }
 
-/// Blocks hold the number of their slot.
+/// Blocks hold the number of their frame.
 fn gather(log: &mut Log, segments: &[Segment]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for segment in segments {
         let n = segment.length as usize;
         match segment.place {
-            Place::Slot { slot, .. } => bytes.resize(bytes.len() + n, slot.0 as u8 + 1),
+            Place::Frame { frame, .. } => bytes.resize(bytes.len() + n, frame.0 as u8 + 1),
             Place::Meta { buffer, offset } => {
                 bytes.extend_from_slice(&log.meta(buffer)[offset as usize..][..n]);
             }

@@ -22,16 +22,16 @@ fn read(cache: &mut Cache, frames: &mut [[u8; BLOCK]], disk: &[u8], id: u64) -> 
             // From the disk into a frame. A real driver starts the read here and hands in its
             // completion later, with other calls in between.
             Effect::Read { token, offset, .. } => {
-                let Place::Slot { slot, .. } = segments[0].place else { unreachable!() };
-                frames[slot.0 as usize].copy_from_slice(&disk[offset as usize..][..BLOCK]);
+                let Place::Frame { frame, .. } = segments[0].place else { unreachable!() };
+                frames[frame.0 as usize].copy_from_slice(&disk[offset as usize..][..BLOCK]);
                 disk_reads += 1;
                 cache.handle_completion(now, token, Ok(()));
             }
             // At the start, so that what came before is durable; the array always is.
             Effect::Sync { token, .. } => cache.handle_completion(now, token, Ok(())),
             // From a frame into the buffer of the request.
-            Effect::Copy { from: Place::Slot { slot, .. }, .. } => {
-                buffer.copy_from_slice(&frames[slot.0 as usize]);
+            Effect::Copy { from: Place::Frame { frame, .. }, .. } => {
+                buffer.copy_from_slice(&frames[frame.0 as usize]);
             }
             Effect::Reply { result, .. } => result.expect("the disk never fails"),
             other => unreachable!("one whole block is read, nothing is written: {other:?}"),

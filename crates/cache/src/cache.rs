@@ -36,7 +36,7 @@
 //! # Who owns what
 //!
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
-//! slots and the state of each block; a block belongs to the shard its extent hashes to.
+//! frames and the state of each block; a block belongs to the shard its extent hashes to.
 //! The *log* has everything on flash. None of them calls another but through here or through
 //! `ShardContext` (in `shard`).
 //!
@@ -46,7 +46,7 @@
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
-    Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot,
+    Effect, EffectQueue, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
     Token,
 };
 use forebay_flash::{BlockKey, Log, Options, RecoveryReport, Start};
@@ -153,7 +153,7 @@ impl Cache {
     /// A cache without volumes, not started.
     ///
     /// # Panics
-    /// If the configuration is impossible (no DRAM block, spare or bounce slot for a shard, no
+    /// If the configuration is impossible (no DRAM block, spare or bounce frame for a shard, no
     /// shard or more than 64, requests that cannot take a step, a relation of the tiers that does not go with
     /// the write policy or the admission policy).
     pub fn new(config: CacheConfig) -> Self {
@@ -173,7 +173,7 @@ impl Cache {
         assert!(whole, "a line enters flash as a whole");
         let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
         let log = config.flash.as_ref().map(|f| {
-            let mut options = Options { slots: config.frames(), ..Options::default() };
+            let mut options = Options { frames: config.frames(), ..Options::default() };
             options.reserve_regions = f.regions_reserved;
             options.recovery_chunk_pages = f.recovery_chunk_pages;
             Log::new(f.geometry, options)
@@ -296,9 +296,9 @@ impl Cache {
         assert!(self.has_room(), "more requests than the cache was built for");
         self.pass_time(now);
         if op == Op::Read
-            && let Some((slot, at)) = self.read_hit(volume, offset, length)
+            && let Some((frame, at)) = self.read_hit(volume, offset, length)
         {
-            let from = Place::Slot { slot, offset: at };
+            let from = Place::Frame { frame, offset: at };
             let to = Place::Request { request: id, offset: 0 };
             self.effects.push(Effect::Copy { from, to, length: length as u32 });
             self.effects.push(Effect::Reply { request: id, result: Ok(()) });
@@ -321,7 +321,7 @@ impl Cache {
     }
 
     /// Takes a read as [`handle_request`](Cache::handle_request) does, if it is of one block that
-    /// is in memory: then the slot and the byte in it from which the driver is to take the data at
+    /// is in memory: then the frame and the byte in it from which the driver is to take the data at
     /// once, in the place of the two effects, copy and reply, that would say so. `None`, with
     /// nothing done, if it is anything else.
     ///
@@ -334,13 +334,13 @@ impl Cache {
         volume: Volume,
         offset: u64,
         length: u64,
-    ) -> Option<(Slot, u32)> {
+    ) -> Option<(Frame, u32)> {
         assert!(self.has_room(), "more requests than the cache was built for");
         self.pass_time(now);
         self.read_hit(volume, offset, length)
     }
 
-    fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Slot, u32)> {
+    fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
         if self.state != State::Ready {
             return None;
         }
@@ -353,13 +353,13 @@ impl Cache {
         }
         let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
         let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
-        let slot = self.shards[n].read_hit(key, start as u32, length as u32)?;
+        let frame = self.shards[n].read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         // (A hit is answered either way; the stream goes on behind it.)
         v.is_streaming(Op::Read, (offset, length), self.front.bypass);
-        Some((slot, start as u32))
+        Some((frame, start as u32))
     }
 
     /// A device effect has ended.

@@ -5,8 +5,8 @@ use forebay_replacement::{Links, List};
 
 use crate::entry::{EntryId, NONE};
 
-/// A frame of DRAM, by the driver's number: what effects call a slot.
-pub(crate) use forebay_effect::Slot as Frame;
+/// A frame of DRAM, by the driver's number.
+pub(crate) use forebay_effect::Frame;
 
 /// The dirty frames of a volume.
 #[derive(Clone, Copy, Debug)]

@@ -145,7 +145,7 @@ pub struct CacheStats {
     pub destaged: u64,
     /// Pieces that waited for a transfer of their block.
     pub waits_block: u64,
-    /// Pieces that waited for a slot or an index entry.
+    /// Pieces that waited for a frame or an index entry.
     pub waits_room: u64,
     /// Times that the log was to note that something goes to a store past it.
     pub passes: u64,
@@ -154,7 +154,7 @@ pub struct CacheStats {
     pub pauses: u64,
     /// Times that a request found no place for its next block in a shard.
     pub waits_place: u64,
-    /// A write that found its slot pinned by an outgoing transfer.
+    /// A write that found its frame pinned by an outgoing transfer.
     pub write_met_outgoing: u64,
     /// A write that arrived during a fetch of its block.
     pub write_met_fetch: u64,
@@ -171,7 +171,7 @@ pub struct CacheStats {
     pub flash_corrupt: u64,
     /// A read from flash overtaken by the reclaim of its region.
     pub flash_read_overtaken: u64,
-    /// Merges of a block's parts from flash or backing store into a partly valid slot.
+    /// Merges of a block's parts from flash or backing store into a partly valid frame.
     pub merges: u64,
     /// Writes and zeroings of parts of granules that needed the rest first.
     pub read_modify_writes: u64,

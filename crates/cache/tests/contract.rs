@@ -38,7 +38,7 @@ fn consecutive_missing_blocks_are_fetched_with_one_read() {
     assert!(
         matches!(effect, Effect::Read { offset: 0, length, .. } if u64::from(*length) == 4 * BLOCK)
     );
-    assert_eq!(segments.len(), 4, "one slot a block");
+    assert_eq!(segments.len(), 4, "one frame a block");
 }
 
 #[test]
@@ -177,9 +177,9 @@ fn a_failed_fetch_is_told_to_its_reader_and_the_next_read_tries_again() {
 }
 
 #[test]
-fn a_slot_under_an_outgoing_transfer_is_not_written() {
+fn a_frame_under_an_outgoing_transfer_is_not_written() {
     // Method: a dirty block is being destaged by a flush; a write to it must not copy anything
-    // into the slot before the destage has ended.
+    // into the frame before the destage has ended.
     let mut d = Driver::new(CacheConfig::dram_only(4));
     d.write(1);
     d.request(Op::Flush, Flags::NONE, 0, 0);
@@ -374,12 +374,12 @@ fn a_zeroing_leaves_holes_only_where_its_client_allows_them() {
 }
 
 #[test]
-fn behind_the_end_of_a_volume_a_slot_holds_zeroes() {
-    // What the slot held before must not be in the record: the volume may have grown when it is
+fn behind_the_end_of_a_volume_a_frame_holds_zeroes() {
+    // What the frame held before must not be in the record: the volume may have grown when it is
     // read.
     let mut d = Driver::with_volumes(CacheConfig::dram_only(4), 3 * BLOCK + 512);
     d.request(Op::Read, Flags::NONE, 3 * BLOCK, 512);
-    let Some(&(Place::Slot { offset: 512, .. }, length)) = d.zeroed.first() else {
+    let Some(&(Place::Frame { offset: 512, .. }, length)) = d.zeroed.first() else {
         panic!("{:?}", d.zeroed)
     };
     assert_eq!((d.zeroed.len(), u64::from(length), d.count(is_read)), (1, BLOCK - 512, 1));
@@ -574,9 +574,9 @@ fn before_a_stop_nobody_waits_for_a_store_that_fails() {
 
 #[test]
 fn effects_name_whole_sectors_within_their_places() {
-    // Every segment lies in a slot of the configured number and size.
+    // Every segment lies in a frame of the configured number and size.
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
-    let slots = config.frames();
+    let frames = config.frames();
     let mut d = Driver::new(config);
     for i in 0..200_u64 {
         let offset = (i * 37 % 60) * BLOCK + (i % 8) * 512;
@@ -585,8 +585,8 @@ fn effects_name_whole_sectors_within_their_places() {
         for (_, segments) in &d.pending {
             for s in segments {
                 assert_eq!(s.length % 512, 0);
-                if let Place::Slot { slot, offset } = s.place {
-                    assert!(slot.0 < slots && u64::from(offset + s.length) <= BLOCK);
+                if let Place::Frame { frame, offset } = s.place {
+                    assert!(frame.0 < frames && u64::from(offset + s.length) <= BLOCK);
                 }
             }
         }

@@ -16,7 +16,8 @@ use forebay_device::{
     RealDevices, Requests, uring,
 };
 use forebay_effect::{
-    Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot, Token,
+    Device, Effect, EffectQueue, Frame, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
+    Token,
 };
 
 const BLOCK: u32 = 4096;
@@ -36,8 +37,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Hits in DRAM: one copy and one reply.
 fn hits(bytes: u64) {
-    let slots = (bytes / u64::from(BLOCK)) as u32;
-    let mut arena = Arena::new(slots, BLOCK, HugePages::Transparent).expect("memory");
+    let frames = (bytes / u64::from(BLOCK)) as u32;
+    let mut arena = Arena::new(frames, BLOCK, HugePages::Transparent).expect("memory");
     arena.scribble(1);
     let mut executor = Executor::new(MemoryDevices::new(0), arena);
     let (mut script, mut requests) = (Script::default(), OneRequest(AlignedBuffer::new(4096)));
@@ -45,8 +46,8 @@ fn hits(bytes: u64) {
     let n = 2_000_000u32;
     let start = Instant::now();
     for _ in 0..n {
-        let slot = Slot(random.choose(slots.into()) as u32);
-        let from = Place::Slot { slot, offset: 0 };
+        let frame = Frame(random.choose(frames.into()) as u32);
+        let from = Place::Frame { frame, offset: 0 };
         let to = Place::Request { request: RequestId(0), offset: 0 };
         script.queue.push(Effect::Copy { from, to, length: BLOCK });
         script.queue.push(Effect::Reply { request: RequestId(0), result: Ok(()) });
@@ -117,8 +118,8 @@ fn fill<D: Devices>(executor: &mut Executor<D>, bell: &Doorbell) {
     for chunk in 0..FILE_BYTES / (256 << 10) {
         let token = Token { owner: Owner::Log, index: 0 };
         let (device, offset, length) = (Device::Flash, chunk * (256 << 10), 256 << 10);
-        let place = |slot| Place::Slot { slot: Slot(slot), offset: 0 };
-        let segments = (0..64).map(|slot| Segment { place: place(slot), length: BLOCK });
+        let place = |frame| Place::Frame { frame: Frame(frame), offset: 0 };
+        let segments = (0..64).map(|frame| Segment { place: place(frame), length: BLOCK });
         script.queue.push_with(Effect::Write { token, device, offset, length }, segments);
         executor.run(&mut script, &mut requests);
         while executor.in_flight() > 8 {
@@ -181,7 +182,7 @@ impl Script {
         } else {
             Effect::Read { token, device, offset, length }
         };
-        let place = Place::Slot { slot: Slot(index), offset: 0 };
+        let place = Place::Frame { frame: Frame(index), offset: 0 };
         self.queue.push_with(effect, [Segment { place, length }]);
     }
 }

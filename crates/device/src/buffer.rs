@@ -1,4 +1,4 @@
-//! Aligned memory: the arena of slots, and staging buffers for what cannot go directly.
+//! Aligned memory: the arena of frames, and staging buffers for what cannot go directly.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::devices::MemorySlice;
-use crate::loan::{Frames, Loan};
+use crate::loan::{Loan, Pieces};
 
 /// Alignment of every buffer: enough for O_DIRECT on any device.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -28,16 +28,16 @@ pub enum HugePages {
 #[non_exhaustive]
 pub enum ArenaError {
     /// The size does not fit the address space.
-    #[error("{count} slots of {slot_bytes} bytes do not fit in memory; lower `cache.dram`")]
+    #[error("{count} frames of {frame_bytes} bytes do not fit in memory; lower `cache.dram`")]
     TooLarge {
-        /// Slots asked for.
+        /// Frames asked for.
         count: u32,
-        /// Bytes per slot.
-        slot_bytes: u32,
+        /// Bytes per frame.
+        frame_bytes: u32,
     },
     /// The kernel refused.
     #[error(
-        "cannot map {bytes} bytes for slots ({source}); lower `cache.dram`, or reserve huge pages"
+        "cannot map {bytes} bytes for frames ({source}); lower `cache.dram`, or reserve huge pages"
     )]
     Map {
         /// Bytes asked for.
@@ -47,49 +47,49 @@ pub enum ArenaError {
     },
 }
 
-/// Memory of a number of equal slots in one anonymous mapping, page-aligned and zeroed.
+/// Memory of a number of equal frames in one anonymous mapping, page-aligned and zeroed.
 ///
-/// Each slot has a *frame* of the mapping. There may be spare frames: then slots can be lent
-/// ([`Arena::lend`]), and a slot that is to be written while it is lent gets another frame
+/// Each frame has a *piece* of the mapping. There may be spare pieces: then frames can be lent
+/// ([`Arena::lend`]), and a frame that is to be written while it is lent gets another piece
 /// ([`Arena::writable`]).
 #[derive(Debug)]
 pub struct Arena {
-    frames: Arc<Frames>,
-    slot_bytes: u32,
+    pieces: Arc<Pieces>,
+    frame_bytes: u32,
     count: u32,
-    /// The frame of each slot; empty where nothing is lent: a slot's frame is then its number.
-    frame_of: Vec<u32>,
-    /// Frames that no slot has, of which some may still be lent; the longest free ones first.
+    /// The piece of each frame; empty where nothing is lent: a frame's piece is then its number.
+    piece_of: Vec<u32>,
+    /// Pieces that no frame has, of which some may still be lent; the longest free ones first.
     spare: VecDeque<u32>,
-    /// Frames lent so far.
+    /// Pieces lent so far.
     given: u64,
 }
 
 impl Arena {
-    /// Memory for `count` slots of `slot_bytes` each.
+    /// Memory for `count` frames of `frame_bytes` each.
     ///
     /// # Errors
     /// If the memory cannot be had.
-    pub fn new(count: u32, slot_bytes: u32, huge: HugePages) -> Result<Arena, ArenaError> {
-        Arena::lending(count, slot_bytes, huge, 0)
+    pub fn new(count: u32, frame_bytes: u32, huge: HugePages) -> Result<Arena, ArenaError> {
+        Arena::lending(count, frame_bytes, huge, 0)
     }
 
-    /// As [`Arena::new`], with memory for `spare` more slots, so that as many can be lent at a
+    /// As [`Arena::new`], with memory for `spare` more frames, so that as many can be lent at a
     /// time.
     ///
     /// # Errors
     /// If the memory cannot be had.
     pub fn lending(
         count: u32,
-        slot_bytes: u32,
+        frame_bytes: u32,
         huge: HugePages,
         spare: u32,
     ) -> Result<Arena, ArenaError> {
-        let too_large = || ArenaError::TooLarge { count, slot_bytes };
+        let too_large = || ArenaError::TooLarge { count, frame_bytes };
         let unit = if huge == HugePages::Reserved { 2 << 20 } else { PAGE_BYTES };
         let all = count.checked_add(spare).ok_or_else(too_large)?;
         let bytes = (all as usize)
-            .checked_mul(slot_bytes as usize)
+            .checked_mul(frame_bytes as usize)
             .and_then(|bytes| bytes.max(1).checked_next_multiple_of(unit))
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(too_large)?;
@@ -118,107 +118,107 @@ impl Arena {
         let base = NonNull::new(base.cast()).ok_or_else(too_large)?;
         let lent = if spare > 0 { all } else { 0 };
         // SAFETY: just mapped, and handed to nobody else.
-        let frames = Arc::new(unsafe { Frames::new(base, bytes, lent) });
-        let frame_of = if spare > 0 { (0..count).collect() } else { Vec::new() };
-        Ok(Arena { frames, slot_bytes, count, frame_of, spare: (count..all).collect(), given: 0 })
+        let pieces = Arc::new(unsafe { Pieces::new(base, bytes, lent) });
+        let piece_of = if spare > 0 { (0..count).collect() } else { Vec::new() };
+        Ok(Arena { pieces, frame_bytes, count, piece_of, spare: (count..all).collect(), given: 0 })
     }
 
-    /// Bytes per slot.
-    pub fn slot_bytes(&self) -> u32 {
-        self.slot_bytes
+    /// Bytes per frame.
+    pub fn frame_bytes(&self) -> u32 {
+        self.frame_bytes
     }
 
-    /// Number of slots.
+    /// Number of frames.
     pub fn count(&self) -> u32 {
         self.count
     }
 
     /// The whole mapping.
     pub fn memory(&self) -> MemorySlice {
-        self.frames.memory()
+        self.pieces.memory()
     }
 
-    /// Where `length` bytes from `offset` of slot `slot` lie.
+    /// Where `length` bytes from `offset` of frame `frame` lie.
     ///
     /// # Panics
-    /// If they are not all within the slot, or there is no such slot: that would hand out
+    /// If they are not all within the frame, or there is no such frame: that would hand out
     /// another block's memory.
-    pub fn slice(&self, slot: u32, offset: u32, length: u32) -> MemorySlice {
+    pub fn slice(&self, frame: u32, offset: u32, length: u32) -> MemorySlice {
         assert!(
-            slot < self.count
-                && offset.checked_add(length).is_some_and(|end| end <= self.slot_bytes),
-            "slot {slot}: bytes {offset}+{length} of {} slots of {} bytes",
+            frame < self.count
+                && offset.checked_add(length).is_some_and(|end| end <= self.frame_bytes),
+            "frame {frame}: bytes {offset}+{length} of {} frames of {} bytes",
             self.count,
-            self.slot_bytes
+            self.frame_bytes
         );
-        let MemorySlice { pointer, .. } = self.frame(self.frame_of(slot));
+        let MemorySlice { pointer, .. } = self.piece(self.piece_of(frame));
         MemorySlice { pointer: pointer.wrapping_add(offset as usize), length: length as usize }
     }
 
-    /// As [`Arena::slice`], of a slot that is going to be written there. If it is lent it moves,
+    /// As [`Arena::slice`], of a frame that is going to be written there. If it is lent it moves,
     /// and so do its other bytes.
     ///
     /// # Panics
     /// As [`Arena::slice`].
-    pub fn writable(&mut self, slot: u32, offset: u32, length: u32) -> MemorySlice {
-        let slice = self.slice(slot, offset, length);
-        let frame = self.frame_of(slot);
-        if !self.frames.is_lent(frame) {
+    pub fn writable(&mut self, frame: u32, offset: u32, length: u32) -> MemorySlice {
+        let slice = self.slice(frame, offset, length);
+        let piece = self.piece_of(frame);
+        if !self.pieces.is_lent(piece) {
             return slice;
         }
-        self.give_another(slot, frame, length < self.slot_bytes);
-        self.slice(slot, offset, length)
+        self.give_another(frame, piece, length < self.frame_bytes);
+        self.slice(frame, offset, length)
     }
 
-    /// Lends bytes of a slot; `None` when as much is lent as there are spare frames.
+    /// Lends bytes of a frame; `None` when as much is lent as there are spare pieces.
     ///
     /// # Panics
     /// As [`Arena::slice`].
-    pub fn lend(&mut self, slot: u32, offset: u32, length: u32) -> Option<Loan> {
-        if self.given - self.frames.returned() >= self.spare.len() as u64 {
+    pub fn lend(&mut self, frame: u32, offset: u32, length: u32) -> Option<Loan> {
+        if self.given - self.pieces.returned() >= self.spare.len() as u64 {
             return None;
         }
-        let memory = self.slice(slot, offset, length);
+        let memory = self.slice(frame, offset, length);
         self.given += 1;
-        // SAFETY: within the frame. All writing to slots goes through `writable`, which leaves
-        // lent frames alone.
-        Some(unsafe { self.frames.lend(self.frame_of(slot), memory) })
+        // SAFETY: within the piece. All writing to frames goes through `writable`, which leaves
+        // lent pieces alone.
+        Some(unsafe { self.pieces.lend(self.piece_of(frame), memory) })
     }
 
-    /// Moves a slot that is lent to another frame.
+    /// Moves a frame that is lent to another piece.
     #[cold]
-    fn give_another(&mut self, slot: u32, frame: u32, keep: bool) {
-        // No more loans than spare frames, and one of them is of a frame that is not spare: so at
-        // least one spare frame is not lent.
-        let free = self.spare.iter().position(|&spare| !self.frames.is_lent(spare));
-        let free = free.expect("fewer spare frames are lent than there are");
+    fn give_another(&mut self, frame: u32, piece: u32, keep: bool) {
+        // No more loans than spare pieces, and one of them is of a piece that is not spare: so at
+        // least one spare piece is not lent.
+        let free = self.spare.iter().position(|&spare| !self.pieces.is_lent(spare));
+        let free = free.expect("fewer spare pieces are lent than there are");
         let fresh = self.spare.remove(free).expect("it was just found");
         if keep {
-            let (from, to) = (self.frame(frame).pointer, self.frame(fresh).pointer);
-            // SAFETY: two frames of our own mapping; nobody else writes to the one, or uses the
+            let (from, to) = (self.piece(piece).pointer, self.piece(fresh).pointer);
+            // SAFETY: two pieces of our own mapping; nobody else writes to the one, or uses the
             // other at all.
-            unsafe { from.copy_to_nonoverlapping(to, self.slot_bytes as usize) };
+            unsafe { from.copy_to_nonoverlapping(to, self.frame_bytes as usize) };
         }
-        self.frame_of[slot as usize] = fresh;
-        self.spare.push_back(frame);
+        self.piece_of[frame as usize] = fresh;
+        self.spare.push_back(piece);
     }
 
-    fn frame_of(&self, slot: u32) -> u32 {
-        self.frame_of.get(slot as usize).copied().unwrap_or(slot)
+    fn piece_of(&self, frame: u32) -> u32 {
+        self.piece_of.get(frame as usize).copied().unwrap_or(frame)
     }
 
-    fn frame(&self, frame: u32) -> MemorySlice {
-        let bytes = self.slot_bytes as usize;
-        let pointer = self.frames.memory().pointer.wrapping_add(frame as usize * bytes);
+    fn piece(&self, piece: u32) -> MemorySlice {
+        let bytes = self.frame_bytes as usize;
+        let pointer = self.pieces.memory().pointer.wrapping_add(piece as usize * bytes);
         MemorySlice { pointer, length: bytes }
     }
 
-    /// Overwrites every slot with `byte`, but for what is lent, so that whoever relies on old
+    /// Overwrites every frame with `byte`, but for what is lent, so that whoever relies on old
     /// contents shows it.
     pub fn scribble(&mut self, byte: u8) {
-        for frame in 0..self.count + self.spare.len() as u32 {
-            if !self.frames.is_lent(frame) {
-                let MemorySlice { pointer, length } = self.frame(frame);
+        for piece in 0..self.count + self.spare.len() as u32 {
+            if !self.pieces.is_lent(piece) {
+                let MemorySlice { pointer, length } = self.piece(piece);
                 // SAFETY: our own mapping, exclusively borrowed, and read by nobody else.
                 unsafe { pointer.write_bytes(byte, length) };
             }
@@ -356,25 +356,25 @@ mod tests {
 
     #[test]
     fn slots_are_aligned_to_their_size_up_to_a_page_and_do_not_overlap() {
-        for slot_bytes in [512u32, 4096, 65536] {
-            let arena = Arena::new(7, slot_bytes, HugePages::Transparent).unwrap();
-            for slot in 0..7 {
-                let at = arena.slice(slot, 0, slot_bytes);
-                assert_eq!(at.pointer as usize % PAGE_BYTES.min(slot_bytes as usize), 0);
+        for frame_bytes in [512u32, 4096, 65536] {
+            let arena = Arena::new(7, frame_bytes, HugePages::Transparent).unwrap();
+            for frame in 0..7 {
+                let at = arena.slice(frame, 0, frame_bytes);
+                assert_eq!(at.pointer as usize % PAGE_BYTES.min(frame_bytes as usize), 0);
                 let first = arena.slice(0, 0, 1).pointer as usize;
-                assert_eq!(at.pointer as usize - first, (slot * slot_bytes) as usize);
+                assert_eq!(at.pointer as usize - first, (frame * frame_bytes) as usize);
             }
         }
     }
 
     #[test]
-    #[should_panic(expected = "slot 1: bytes 4000+97")]
+    #[should_panic(expected = "frame 1: bytes 4000+97")]
     fn a_range_past_the_slots_end_is_refused() {
         Arena::new(2, 4096, HugePages::Never).unwrap().slice(1, 4000, 97);
     }
 
     #[test]
-    #[should_panic(expected = "slot 2")]
+    #[should_panic(expected = "frame 2")]
     fn a_slot_that_does_not_exist_is_refused() {
         Arena::new(2, 4096, HugePages::Never).unwrap().slice(2, 0, 1);
     }
@@ -414,7 +414,7 @@ mod tests {
         // All of it, which no longer is where the first loan is.
         fill(arena.writable(1, 0, 4096), 3);
         let third = arena.lend(1, 0, 4096).unwrap();
-        assert!(arena.lend(0, 0, 512).is_none(), "no more is lent than there are spare frames");
+        assert!(arena.lend(0, 0, 512).is_none(), "no more is lent than there are spare pieces");
         fill(arena.writable(1, 0, 4096), 4);
         assert!(first.iter().all(|&byte| byte == 1));
         assert!(second[..1024].iter().all(|&byte| byte == 1));
@@ -422,7 +422,7 @@ mod tests {
         assert!(second[1536..].iter().all(|&byte| byte == 1));
         assert!(third.iter().all(|&byte| byte == 3));
         drop((first, second));
-        // What has come back serves again, and a slot that is not lent stays where it is.
+        // What has come back serves again, and a frame that is not lent stays where it is.
         let place = arena.slice(1, 0, 4096).pointer;
         assert_eq!(arena.writable(1, 0, 4096).pointer, place);
         for round in 5..50 {
@@ -443,15 +443,15 @@ mod tests {
             let mut joined = arena.lend(0, 2048, 2048).unwrap();
             assert!(joined.join(arena.lend(1, 0, 4096).unwrap()).is_none());
             assert!(joined.join(arena.lend(2, 0, 512).unwrap()).is_none());
-            // Not the next bytes, and not the next frame.
+            // Not the next bytes, and not the next piece.
             let apart = joined.join(arena.lend(3, 0, 512).unwrap());
             assert_eq!(
                 (joined.len(), apart.map(|loan| loan.len())),
                 (2048 + 4096 + 512, Some(512))
             );
             drop(joined);
-            assert_eq!(arena.given, arena.frames.returned());
-            assert!((0..8).all(|frame| !arena.frames.is_lent(frame)));
+            assert_eq!(arena.given, arena.pieces.returned());
+            assert!((0..8).all(|piece| !arena.pieces.is_lent(piece)));
         }
     }
 

@@ -1,8 +1,8 @@
-//! Slots' memory that is read after the lock has gone.
+//! Memory of frames that is read after the lock has gone.
 //!
 //! A read that hits need not be copied under the lock of whoever owns the executor: the memory
-//! of its slot can be *lent*, and sent from where it lies. A lent frame is not written: an
-//! executor that is to write to its slot gives the slot another frame first
+//! of its frame can be *lent*, and sent from where it lies. A lent piece is not written: an
+//! executor that is to write to its frame gives the frame another piece first
 //! ([`Arena::writable`](crate::Arena::writable)), so a borrower sees the bytes as they were, for
 //! as long as it likes. Machines know nothing of that.
 //!
@@ -15,76 +15,76 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
-/// The mapping that slots lie in, and who reads it.
+/// The mapping that frames lie in, and who reads it.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct Pieces {
     base: NonNull<u8>,
     bytes: usize,
-    /// Loans of each frame; empty where nothing is lent.
+    /// Loans of each piece; empty where nothing is lent.
     loans: Box<[AtomicU32]>,
-    /// Frames given back so far, counted after they are free.
+    /// Pieces given back so far, counted after they are free.
     returned: AtomicU64,
 }
 
 // SAFETY: the mapping is owned by this value. Who writes where is the arena's business, which is
 // used by one thread at a time; borrowers only read, and only what is not written meanwhile.
-unsafe impl Send for Frames {}
+unsafe impl Send for Pieces {}
 // SAFETY: as above; the counters are atomic.
-unsafe impl Sync for Frames {}
+unsafe impl Sync for Pieces {}
 
-impl Frames {
-    /// Takes over a mapping of `bytes` bytes, of which `lent` frames may be lent.
+impl Pieces {
+    /// Takes over a mapping of `bytes` bytes, of which `lent` pieces may be lent.
     ///
     /// # Safety
     /// It must be an anonymous private mapping that nobody else uses or unmaps.
-    pub unsafe fn new(base: NonNull<u8>, bytes: usize, lent: u32) -> Frames {
+    pub unsafe fn new(base: NonNull<u8>, bytes: usize, lent: u32) -> Pieces {
         let loans = (0..lent).map(|_| AtomicU32::new(0)).collect();
-        Frames { base, bytes, loans, returned: AtomicU64::new(0) }
+        Pieces { base, bytes, loans, returned: AtomicU64::new(0) }
     }
 
     pub fn memory(&self) -> MemorySlice {
         MemorySlice { pointer: self.base.as_ptr(), length: self.bytes }
     }
 
-    /// Frames that have been given back so far; those are free as far as they are not lent again.
+    /// Pieces that have been given back so far; those are free as far as they are not lent again.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Acquire)
     }
 
     /// Whether somebody reads it. If not, whatever was read of it has been read.
-    pub fn is_lent(&self, frame: u32) -> bool {
-        self.loans.get(frame as usize).is_some_and(|loans| loans.load(Ordering::Acquire) > 0)
+    pub fn is_lent(&self, piece: u32) -> bool {
+        self.loans.get(piece as usize).is_some_and(|loans| loans.load(Ordering::Acquire) > 0)
     }
 
-    /// Lends a part of a frame.
+    /// Lends a part of a piece.
     ///
     /// # Safety
-    /// `memory` lies within the frame, and is not written until the loan has ended.
-    pub unsafe fn lend(self: &Arc<Self>, frame: u32, memory: MemorySlice) -> Loan {
-        self.loans[frame as usize].fetch_add(1, Ordering::Relaxed);
+    /// `memory` lies within the piece, and is not written until the loan has ended.
+    pub unsafe fn lend(self: &Arc<Self>, piece: u32, memory: MemorySlice) -> Loan {
+        self.loans[piece as usize].fetch_add(1, Ordering::Relaxed);
         let pointer = memory.pointer.cast_const();
-        Loan { frames: self.clone(), first: frame, count: 1, pointer, length: memory.length }
+        Loan { pieces: self.clone(), first: piece, count: 1, pointer, length: memory.length }
     }
 }
 
-impl Drop for Frames {
+impl Drop for Pieces {
     fn drop(&mut self) {
         // SAFETY: our own mapping (see `new`), which no loan keeps alive any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Bytes of slots, good to be read until this is dropped.
+/// Bytes of frames, good to be read until this is dropped.
 #[derive(Debug)]
 pub struct Loan {
-    frames: Arc<Frames>,
+    pieces: Arc<Pieces>,
     first: u32,
     count: u32,
     pointer: *const u8,
     length: usize,
 }
 
-// SAFETY: it only reads memory that lives as long as `frames` and is not written meanwhile.
+// SAFETY: it only reads memory that lives as long as `pieces` and is not written meanwhile.
 unsafe impl Send for Loan {}
 
 impl Loan {
@@ -92,7 +92,7 @@ impl Loan {
     pub fn join(&mut self, mut next: Loan) -> Option<Loan> {
         let follows = next.first == self.first + self.count
             && self.pointer.wrapping_add(self.length) == next.pointer
-            && Arc::ptr_eq(&self.frames, &next.frames);
+            && Arc::ptr_eq(&self.pieces, &next.pieces);
         if !follows {
             return Some(next);
         }
@@ -106,7 +106,7 @@ impl Deref for Loan {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: within a mapping that `frames` keeps, not written while it is lent.
+        // SAFETY: within a mapping that `pieces` keeps, not written while it is lent.
         unsafe { std::slice::from_raw_parts(self.pointer, self.length) }
     }
 }
@@ -116,10 +116,10 @@ impl Drop for Loan {
         if self.count == 0 {
             return; // joined to another
         }
-        for frame in self.first..self.first + self.count {
-            // What was read is read before the frame can be written.
-            self.frames.loans[frame as usize].fetch_sub(1, Ordering::Release);
+        for piece in self.first..self.first + self.count {
+            // What was read is read before the piece can be written.
+            self.pieces.loans[piece as usize].fetch_sub(1, Ordering::Release);
         }
-        self.frames.returned.fetch_add(self.count.into(), Ordering::Release);
+        self.pieces.returned.fetch_add(self.count.into(), Ordering::Release);
     }
 }

@@ -32,7 +32,7 @@ const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 pub struct Options {
     /// Operations that one system call can submit; more are submitted in several.
     pub entries: u32,
-    /// Whether to register the slots' memory with the kernel. It is pinned then: all of it is
+    /// Whether to register the frames' memory with the kernel. It is pinned then: all of it is
     /// allocated at once, and counts against the limit on locked memory where there is one.
     pub register_memory: bool,
 }

@@ -9,7 +9,8 @@ use forebay_device::{
     MemorySlice, Requests,
 };
 use forebay_effect::{
-    Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Slot, Token,
+    Device, Effect, EffectQueue, Frame, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
+    Token,
 };
 
 struct Counting;
@@ -101,7 +102,7 @@ fn the_steady_state_allocates_nothing() {
     let device = Device::Flash;
     let request = RequestId(0);
     let at_slot =
-        |slot, length| Segment { place: Place::Slot { slot: Slot(slot), offset: 0 }, length };
+        |frame, length| Segment { place: Place::Frame { frame: Frame(frame), offset: 0 }, length };
     let at_request = |offset, length| Segment { place: Place::Request { request, offset }, length };
     let at_meta = Segment { place: Place::Meta { buffer: MetaBuffer(0), offset: 0 }, length: 4096 };
     let mut round = |count: u32| {

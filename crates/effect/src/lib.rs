@@ -1,7 +1,7 @@
 //! What the sans-IO machines ask of whoever drives them.
 //!
 //! The cache and the flash log decide; a driver does. What passes between them is an
-//! [`Effect`]: it names *places* (a DRAM slot, a client's request buffer, a metadata buffer,
+//! [`Effect`]: it names *places* (a DRAM frame, a client's request buffer, a metadata buffer,
 //! a range of a device), never bytes, so that the same machine runs over real memory and
 //! devices, over faulty in-memory devices, and over no bytes at all in the simulator.
 //!
@@ -11,7 +11,7 @@
 //! in any order, may fail, and may never complete before a power cut. An effect's memory
 //! operands are passed beside it as a list of [`Segment`]s, concatenated in order.
 //!
-//! A slot named by a device effect that has not completed is pinned: the machine does not
+//! A frame named by a device effect that has not completed is pinned: the machine does not
 //! write, evict or reuse it (a pinned *source* may still be copied from).
 
 mod machine;
@@ -22,7 +22,7 @@ use forebay_block::Volume;
 
 /// A block-sized piece of DRAM, by number. The driver owns the memory behind it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Slot(pub u32);
+pub struct Frame(pub u32);
 
 /// A client's request, by the number the driver chose; it stays valid until its reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -35,10 +35,10 @@ pub struct MetaBuffer(pub u32);
 /// Where bytes lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// In a DRAM slot, from `offset` bytes on.
-    Slot {
-        /// Which slot.
-        slot: Slot,
+    /// In a DRAM frame, from `offset` bytes on.
+    Frame {
+        /// Which frame.
+        frame: Frame,
         /// First byte within it.
         offset: u32,
     },

@@ -86,7 +86,7 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     devices.add(Device::Flash, target);
     let arena = Arena::new(1, superblock.block_size, HugePages::Never)?;
     let mut executor = Executor::new(devices, arena);
-    let options = Options { on_damage: OnDamage::Report, slots: 1, ..Options::default() };
+    let options = Options { on_damage: OnDamage::Report, frames: 1, ..Options::default() };
     let mut checker = Checker::new(Log::new(geometry, options));
     checker.log.start(Start::Check);
     let mut requests = OwnedRequests::default();

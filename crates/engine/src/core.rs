@@ -238,22 +238,22 @@ impl Core {
     fn read_hit(&mut self, now: Nanos, session: u32, r: &mut Submission) -> Option<Loans> {
         let buffer =
             r.buffer.as_mut().filter(|b| r.op == Op::Read && b.len() as u64 >= r.length)?;
-        let (slot, at) = self.cache.handle_hit(now, r.volume, r.offset, r.length)?;
+        let (frame, at) = self.cache.handle_hit(now, r.volume, r.offset, r.length)?;
         let bytes = r.length as u32;
         if let Some(tape) = &mut self.tape {
             let id = self.table.next_id();
             let Submission { volume, op, flags, offset, length, .. } = *r;
             tape.record(&Record::Request { now, id, volume, op, flags, offset, length });
-            let from = Place::Slot { slot, offset: at };
+            let from = Place::Frame { frame, offset: at };
             let to = Place::Request { request: id, offset: 0 };
             tape.effect(&Effect::Copy { from, to, length: bytes }, &[]);
             tape.effect(&Effect::Reply { request: id, result: Ok(()) }, &[]);
         }
         let borrows = self.table.session(session).borrows;
-        match borrows.then(|| self.executor.lend(slot, at, bytes)).flatten() {
+        match borrows.then(|| self.executor.lend(frame, at, bytes)).flatten() {
             Some(loan) => Some(smallvec![loan]),
             None => {
-                self.executor.copy_out(slot, at, bytes, buffer);
+                self.executor.copy_out(frame, at, bytes, buffer);
                 Some(Loans::new())
             }
         }

@@ -29,7 +29,7 @@ use crate::tape::Recorder;
 use crate::translate::cache_config;
 use crate::watch::Watched;
 
-/// Memory beyond that of the slots, so that answers can be sent from the slots themselves: as
+/// Memory beyond that of the frames, so that answers can be sent from the frames themselves: as
 /// much can be lent at a time. It is touched only where what is lent is written.
 const LENT_BYTES_MAX: u32 = 8 << 20;
 

@@ -305,10 +305,10 @@ mod tests {
         let buffer = Some(AlignedBuffer::new(8192));
         let id = table.enter(session, Submission { length: 8192, buffer, ..read(1) }, Nanos(0));
         let mut arena = Arena::lending(2, 4096, HugePages::Never, 2).unwrap();
-        for slot in 0..2 {
-            let memory = arena.writable(slot, 0, 4096);
+        for frame in 0..2 {
+            let memory = arena.writable(frame, 0, 4096);
             // SAFETY: memory of the arena, that nobody else has.
-            unsafe { memory.pointer.write_bytes(slot as u8 + 1, memory.length) };
+            unsafe { memory.pointer.write_bytes(frame as u8 + 1, memory.length) };
         }
         (table, session, id, arena)
     }
@@ -316,9 +316,9 @@ mod tests {
     #[test]
     fn what_is_lent_for_all_of_a_read_goes_out_as_it_is() {
         let (mut table, session, id, mut arena) = borrowing();
-        for (slot, at) in [(1, 0), (0, 4096)] {
+        for (frame, at) in [(1, 0), (0, 4096)] {
             assert!(table.borrows(id, at) && !table.borrows(id, at + 512));
-            table.borrow(id, arena.lend(slot, 0, 4096).unwrap());
+            table.borrow(id, arena.lend(frame, 0, 4096).unwrap());
         }
         table.reply(id, Ok(()));
         let done = table.session(session).done.pop().unwrap();

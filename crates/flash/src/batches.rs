@@ -18,7 +18,7 @@ use crate::key::{BlockKey, Position};
 use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, token};
 use crate::sabotage::Bug;
 use crate::types::Event;
-use forebay_effect::{Effect, IoError, Outcome, Place, Segment, Slot};
+use forebay_effect::{Effect, Frame, IoError, Outcome, Place, Segment};
 use std::collections::VecDeque;
 
 /// An append that waits.
@@ -31,7 +31,7 @@ pub(crate) struct Queued {
     pub key: BlockKey,
     pub valid: u16,
     pub dirty: u16,
-    pub slot: Slot,
+    pub frame: Frame,
     /// It is inserted again only if there is room to spare.
     pub spare: bool,
 }
@@ -173,7 +173,7 @@ struct Batch {
 
 struct InBatch {
     ticket: Option<u64>,
-    slot: Slot,
+    frame: Frame,
     entry: Entry,
     /// An entry without a payload that is to be written.
     note: Option<Note>,
@@ -236,15 +236,15 @@ impl Batches {
     }
 }
 
-/// The valid granules of a slot as runs of bytes.
-pub(crate) fn payload_segments(g: &Geometry, slot: Slot, valid: u16, out: &mut Vec<Segment>) {
+/// The valid granules of a frame as runs of bytes.
+pub(crate) fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
     let granule = g.granule_bytes();
     let mut rest = u32::from(valid);
     while rest != 0 {
         let first = rest.trailing_zeros();
         let run = (rest >> first).trailing_ones();
         rest &= !(((1u32 << run) - 1) << first);
-        let place = Place::Slot { slot, offset: first * granule };
+        let place = Place::Frame { frame, offset: first * granule };
         out.push(Segment { place, length: run * granule });
     }
 }
@@ -252,12 +252,12 @@ pub(crate) fn payload_segments(g: &Geometry, slot: Slot, valid: u16, out: &mut V
 impl Log {
     /// Appends a tombstone of the log's own.
     pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
-        let slot = Slot(u32::MAX);
+        let frame = Frame(u32::MAX);
         if self.sabotage.is(Bug::TombstoneForgotten) {
             return;
         }
         let tombstone =
-            Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, slot, spare: false };
+            Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, frame, spare: false };
         self.queue.push(tombstone);
     }
 
@@ -354,7 +354,7 @@ impl Log {
             let Some(note) = self.cells.notes.pop_front() else { break };
             batch.push(InBatch {
                 ticket: note.moved.map(|m| m.ticket),
-                slot: Slot(u32::MAX),
+                frame: Frame(u32::MAX),
                 entry: note.entry(),
                 note: Some(note),
             });
@@ -390,7 +390,7 @@ impl Log {
             let mut cell = 0;
             if data {
                 self.segments.clear();
-                payload_segments(&self.geometry, item.slot, item.valid, &mut self.segments);
+                payload_segments(&self.geometry, item.frame, item.valid, &mut self.segments);
                 let region = (region_sequence % u64::from(self.geometry.regions)) as u32;
                 let seed = if slots {
                     cell = self.cells.free.pop_front().expect("measured");
@@ -406,7 +406,7 @@ impl Log {
             }
             batch.push(InBatch {
                 ticket: item.ticket,
-                slot: item.slot,
+                frame: item.frame,
                 entry: Entry {
                     key: item.key,
                     kind: match (data, item.dirty) {
@@ -481,7 +481,7 @@ impl Log {
         let payload = batch.pages > 1;
         for e in batch.entries.iter().filter(|e| payload && e.has_payload()) {
             let valid = e.entry.valid;
-            payload_segments(&self.geometry, e.slot, valid, &mut self.segments);
+            payload_segments(&self.geometry, e.frame, valid, &mut self.segments);
             let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
             let length = bytes - self.geometry.payload_bytes(valid);
             if length != 0 {
@@ -509,7 +509,7 @@ impl Log {
             if !e.has_payload() {
                 continue;
             }
-            let (from, valid) = (e.slot, e.entry.valid);
+            let (from, valid) = (e.frame, e.entry.valid);
             let page = self.cells.position(e.entry.cell).0;
             let pages = self.geometry.payload_pages(valid);
             let full = run.1 + pages > self.geometry.batch_pages_max;
@@ -591,7 +591,7 @@ impl Log {
             batch.state = State::Failing;
         }
         if batch.writes == 0 {
-            // Its slots are pinned until the last of its writes has ended.
+            // Its frames are pinned until the last of its writes has ended.
             let failed = batch.state == State::Failing;
             batch.state = if failed { State::Failed } else { State::Written };
         }

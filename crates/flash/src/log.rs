@@ -137,7 +137,7 @@ impl Log {
         sizes.extend((0..geometry.inflight_batches_max).map(|_| 2 * geometry.page_size as usize));
         sizes.push((geometry.directory_pages * geometry.page_size) as usize);
         crate::recovery::buffer_sizes(&geometry, &options, &mut sizes);
-        let queue_max = (options.slots + geometry.batch_entries_max) as usize;
+        let queue_max = (options.frames + geometry.batch_entries_max) as usize;
         Log {
             geometry,
             options,
@@ -154,9 +154,9 @@ impl Log {
             regions: Regions::new(&geometry, &options),
             directories: Directories::new(&geometry),
             cells: Cells::new(&geometry),
-            commit: Commit::new(options.slots as usize),
+            commit: Commit::new(options.frames as usize),
             superblock: SuperblockWriter::default(),
-            activity: Activity::new(&geometry, options.slots as usize),
+            activity: Activity::new(&geometry, options.frames as usize),
             recovery: None,
             remains: Remains::default(),
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
@@ -201,7 +201,7 @@ impl Log {
     }
 
     pub(crate) fn admit(&mut self, append: &Append, refusal: Option<IoError>) -> Option<Queued> {
-        let Append { ticket, key, valid, dirty, slot, .. } = *append;
+        let Append { ticket, key, valid, dirty, frame, .. } = *append;
         let lost = dirty & !valid;
         assert!(
             (valid | dirty) & !self.geometry.full_mask() == 0,
@@ -213,7 +213,7 @@ impl Log {
             return None;
         }
         let (serial, ticket, spare) = (0, Some(ticket), false);
-        Some(Queued { serial, ticket, key, valid, dirty, slot, spare })
+        Some(Queued { serial, ticket, key, valid, dirty, frame, spare })
     }
 
     /// Writes what is open as soon as no batch is being written.

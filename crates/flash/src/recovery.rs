@@ -409,7 +409,7 @@ impl Log {
         self.regions = Regions::new(&g, &self.options);
         self.cells = Cells::new(&g);
         self.cells.begin(&s.uuid, core::iter::empty());
-        self.activity = crate::activity::Activity::new(&g, self.options.slots as usize);
+        self.activity = crate::activity::Activity::new(&g, self.options.frames as usize);
         self.activity.load(&s.active);
         r.report.uuid = s.uuid;
         r.report.clean = s.clean;

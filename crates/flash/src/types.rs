@@ -3,7 +3,7 @@
 use crate::key::{BlockKey, Position};
 use crate::stamp::{Older, StoreStamp};
 use core::fmt;
-use forebay_effect::{IoError, Outcome, Slot};
+use forebay_effect::{Frame, IoError, Outcome};
 
 /// How records are placed on flash. Stored in the superblock, and told by the geometry; the calls
 /// are the same for all.
@@ -13,8 +13,8 @@ pub enum Layout {
     /// A log of self-describing batches in regions.
     #[default]
     Log,
-    /// Payloads in fixed places, *cells* of a block each (slots, but those are DRAM's in this
-    /// code); the log holds headers only, a journal of the mapping.
+    /// Payloads in fixed places, *cells* of a block each; the log holds headers only, a
+    /// journal of the mapping.
     Slots,
 }
 
@@ -51,9 +51,9 @@ pub enum OnDamage {
 /// Limits and choices of this run; none is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// DRAM slots of the cache: the number of appends that can wait at once. Queues are
+    /// DRAM frames of the cache: the number of appends that can wait at once. Queues are
     /// allocated for it.
-    pub slots: u32,
+    pub frames: u32,
     /// Reclaim starts when no more than this many regions are free or about to be.
     pub reserve_regions: u32,
     /// Largest number of regions being reclaimed at once.
@@ -74,7 +74,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            slots: 1024,
+            frames: 1024,
             reserve_regions: 2,
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
@@ -176,7 +176,7 @@ pub struct Append {
     pub ticket: u64,
     /// Which block.
     pub key: BlockKey,
-    /// Valid granules; they are what is written. Without any the slot is not looked at; if none is
+    /// Valid granules; they are what is written. Without any the frame is not looked at; if none is
     /// dirty either it is a *tombstone*: every older record of the block is void, and the position
     /// comes back as [`Position::NONE`].
     pub valid: u16,
@@ -186,7 +186,7 @@ pub struct Append {
     /// clean says that the backing store durably holds the same, or that the block's extent is active.
     pub dirty: u16,
     /// Where the block lies in DRAM; pinned until the event.
-    pub slot: Slot,
+    pub frame: Frame,
     /// Whether someone waits for it: the batch is closed as soon as no other is being written.
     pub urgent: bool,
 }
@@ -247,7 +247,7 @@ pub enum Event {
         /// CRC-32C of its payload, continued from `Log::payload_seed`.
         checksum: u32,
     },
-    /// The record is not on flash; the log has latched as failed. Its slot is free again.
+    /// The record is not on flash; the log has latched as failed. Its frame is free again.
     AppendFailed {
         /// As given.
         ticket: u64,
@@ -255,7 +255,7 @@ pub enum Event {
         error: IoError,
     },
     /// The record was not written, because [`Log::take_back`] was called, or because [`Log::reinsert`] found no
-    /// room to spare; its slot is free again.
+    /// room to spare; its frame is free again.
     ///
     /// [`Log::take_back`]: crate::Log::take_back
     /// [`Log::reinsert`]: crate::Log::reinsert

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Rig, Rng, key, options, tiny};
-use forebay_effect::{IoError, Slot};
+use forebay_effect::{Frame, IoError};
 use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ struct Model {
     writing: BTreeMap<u64, u64>,
     retiring: Vec<ExtentId>,
     reclaiming: Vec<u32>,
-    free_slots: Vec<u32>,
+    free_frames: Vec<u32>,
     version: u64,
     trusted: u64,
     distrusted: u64,
@@ -66,7 +66,7 @@ impl Model {
     fn events(&mut self, rig: &mut Rig) {
         while let Some(event) = rig.log.poll_event() {
             match event {
-                Event::Appended { ticket, .. } => self.free_slots.push(ticket as u32),
+                Event::Appended { ticket, .. } => self.free_frames.push(ticket as u32),
                 Event::Active { ticket, result } => {
                     result.unwrap();
                     assert!(self.asked.remove(&ticket));
@@ -110,18 +110,18 @@ impl Model {
             7..=9 => {
                 // Append what the backing store holds, as clean.
                 if !self.writing.contains_key(&block)
-                    && let Some(slot) = self.free_slots.pop()
+                    && let Some(frame) = self.free_frames.pop()
                 {
                     if let Some(appended) = self.granted.get_mut(&block) {
                         *appended = true;
                     }
-                    rig.fill(slot, key(block), self.backing.read(block));
+                    rig.fill(frame, key(block), self.backing.read(block));
                     rig.log.append(Append {
-                        ticket: u64::from(slot),
+                        ticket: u64::from(frame),
                         key: key(block),
                         valid: rig.geometry.full_mask(),
                         dirty: 0,
-                        slot: Slot(slot),
+                        frame: Frame(frame),
                         urgent: rng.one_in(2),
                     });
                 }
@@ -184,7 +184,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
     let mut model = Model::default();
     let mut rig = Rig::formatted(geometry, options);
     for _ in 0..20 {
-        model.free_slots = (0..options.slots).collect();
+        model.free_frames = (0..options.frames).collect();
         for _ in 0..rng.below(400) {
             model.step(&mut rig, &mut rng);
         }

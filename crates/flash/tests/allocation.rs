@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rig, key};
-use forebay_effect::Slot;
+use forebay_effect::Frame;
 use forebay_flash::{Append, Event, Geometry, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,7 +34,7 @@ static COUNTING: Counting = Counting;
 fn appending_allocates_nothing_after_the_start() {
     let mut geometry = Geometry::for_device(16 << 20, 4096).unwrap();
     geometry.batch_entries_max = 16;
-    let options = Options { slots: 64, ..Options::default() };
+    let options = Options { frames: 64, ..Options::default() };
     let mut rig = Rig::formatted(geometry, options);
     let mut segments = Vec::new();
     let mut log = rig.log;
@@ -45,8 +45,8 @@ fn appending_allocates_nothing_after_the_start() {
             // By now every queue has grown to what it needs.
             before = ALLOCATIONS.with(Cell::get);
         }
-        let (valid, slot) = (geometry.full_mask(), Slot((n % 64) as u32));
-        log.append(Append { ticket: n, key: key(n), valid, dirty: 0, slot, urgent: n % 7 == 0 });
+        let (valid, frame) = (geometry.full_mask(), Frame((n % 64) as u32));
+        log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent: n % 7 == 0 });
         if n % 50 == 0 {
             log.sync(n);
         }
@@ -72,5 +72,5 @@ fn appending_allocates_nothing_after_the_start() {
     }
     assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
     assert!(log.stats().regions_reclaimed > 10);
-    rig.slots.clear();
+    rig.frames.clear();
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Flash, Rig, Rng, key, options, tiny};
-use forebay_effect::Slot;
+use forebay_effect::Frame;
 use forebay_flash::{Append, Binding, DirectoryCounts, Event, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -102,11 +102,11 @@ impl Model {
     }
 
     fn append(&mut self, rig: &mut Rig, rng: &mut Rng) {
-        if self.log.len() - self.complete >= rig.options.slots as usize {
+        if self.log.len() - self.complete >= rig.options.frames as usize {
             return;
         }
         let block = rng.below(12);
-        let slot = Slot((self.ticket % u64::from(rig.options.slots)) as u32);
+        let frame = Frame((self.ticket % u64::from(rig.options.frames)) as u32);
         let full = rig.geometry.full_mask();
         let tombstone = rng.one_in(8);
         let valid = match rng.below(3) {
@@ -122,10 +122,10 @@ impl Model {
             self.backing.insert(block, self.version);
             self.counts.tombstones += 1;
         }
-        rig.fill(slot.0, key(block), self.version);
+        rig.fill(frame.0, key(block), self.version);
         let urgent = rng.one_in(3);
         let ticket = self.ticket;
-        rig.log.append(Append { ticket, key: key(block), valid, dirty: valid, slot, urgent });
+        rig.log.append(Append { ticket, key: key(block), valid, dirty: valid, frame, urgent });
         self.ticket += 1;
         self.log.push(Entry { block, version, region: None });
     }

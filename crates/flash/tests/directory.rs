@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Flash, Rig, Rng, key, options, tiny};
-use forebay_effect::{Effect, Slot};
+use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::{
     Append, Event, Geometry, LogError, OnDamage, Options, Recovering, RecoveryReport, Start,
@@ -377,15 +377,15 @@ fn regions_too_full_of_tombstones_get_no_directory() {
         batch_pages_max: 9,
         ..tiny()
     };
-    let options = Options { slots: 256, ..options() };
+    let options = Options { frames: 256, ..options() };
     let mut rig = Rig::formatted(geometry, options);
     let before = rig.log.stats().syncs;
     let mut appended = 0;
     while rig.log.stats().regions_total - rig.log.stats().regions_free < 3 {
         for n in 0..64 {
-            let (valid, slot) = (0, Slot(0));
+            let (valid, frame) = (0, Frame(0));
             let urgent = n == 63;
-            rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, slot, urgent });
+            rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent });
         }
         appended += 64;
         rig.settle();
@@ -420,14 +420,14 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
 /// A slow device: a region is not opened while the directory of the last but one is on its way.
 #[test]
 fn directories_on_their_way_hold_no_more_than_two_regions_up() {
-    let mut rig = Rig::formatted(geometry(), Options { slots: 32, ..options() });
+    let mut rig = Rig::formatted(geometry(), Options { frames: 32, ..options() });
     let mut segments = Vec::new();
     let mut held = Vec::new();
     let mut given = 0;
     for n in 0..20 {
-        let slot = Slot(n as u32);
+        let frame = Frame(n as u32);
         let valid = rig.geometry.full_mask();
-        rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, slot, urgent: true });
+        rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent: true });
     }
     // Everything ends at once but directories.
     let mut waiting = std::collections::VecDeque::new();

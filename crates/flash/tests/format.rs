@@ -381,15 +381,15 @@ fn a_directory_that_does_not_add_up_is_refused() {
 #[test]
 fn the_checksum_of_a_payload_has_this_value() {
     let mut rig = Rig::formatted(tiny(), options());
-    rig.slots[0].fill(0x5A);
-    let slot = forebay_effect::Slot(0);
+    rig.frames[0].fill(0x5A);
+    let frame = forebay_effect::Frame(0);
     let valid = 3;
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
         valid,
         dirty: 0,
-        slot,
+        frame,
         urgent: true,
     });
     let events = rig.settle();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rig, key, options, tiny};
-use forebay_effect::{IoError, Slot};
+use forebay_effect::{Frame, IoError};
 use forebay_flash::{Append, Event, Options, Position, Record, Start};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
@@ -202,7 +202,7 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
         key: key(1),
         valid: 0,
         dirty: 0x81,
-        slot: Slot(u32::MAX),
+        frame: Frame(u32::MAX),
         urgent: true,
     };
     rig.carry(100, key(0), 2);
@@ -357,14 +357,14 @@ fn partial_blocks_take_only_the_pages_they_need() {
     let mut rig = Rig::formatted(geometry, options());
     assert_eq!(geometry.granule_bytes(), 4096);
     rig.fill(0, key(9), 3);
-    let slot = forebay_effect::Slot(0);
+    let frame = forebay_effect::Frame(0);
     let valid = 0b0100_0000_0000_0110;
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
         valid,
         dirty: 2,
-        slot,
+        frame,
         urgent: true,
     });
     let events = rig.settle();
@@ -385,13 +385,13 @@ fn partial_blocks_take_only_the_pages_they_need() {
 #[test]
 fn a_tombstone_takes_no_payload() {
     let mut rig = Rig::formatted(tiny(), options());
-    let slot = forebay_effect::Slot(0);
+    let frame = forebay_effect::Frame(0);
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
         valid: 0,
         dirty: 0,
-        slot,
+        frame,
         urgent: true,
     });
     let events = rig.settle();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rig, Rng, key, options, tiny};
-use forebay_effect::Slot;
+use forebay_effect::Frame;
 use forebay_flash::{Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start};
 
 /// Volumes 1 and 2 are bound; the former is that of [`key`].
@@ -16,11 +16,11 @@ fn bound(geometry: Geometry) -> Rig {
 }
 
 fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
-    let slot = Slot(ticket as u32 % rig.options.slots);
-    rig.fill(slot.0, key, ticket);
+    let frame = Frame(ticket as u32 % rig.options.frames);
+    rig.fill(frame.0, key, ticket);
     let valid = rig.geometry.full_mask();
     let dirty = if dirty { valid } else { 0 };
-    rig.log.append(Append { ticket, key, valid, dirty, slot, urgent: true });
+    rig.log.append(Append { ticket, key, valid, dirty, frame, urgent: true });
     rig.settle();
 }
 

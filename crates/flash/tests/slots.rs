@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Rig, Rng, key, options, tiny};
-use forebay_effect::Slot;
+use forebay_effect::Frame;
 use forebay_flash::{
     Append, Event, Geometry, LogError, Mapping, Options, Position, Start, inspect,
 };
@@ -71,8 +71,8 @@ impl Index {
         self.version += 1;
         let (ticket, version) = (self.ticket, self.version);
         self.ticket += 1;
-        let slot = Slot((ticket % u64::from(rig.options.slots)) as u32);
-        rig.fill(slot.0, key(block), version);
+        let frame = Frame((ticket % u64::from(rig.options.frames)) as u32);
+        rig.fill(frame.0, key(block), version);
         let valid = rig.geometry.full_mask();
         let clean = rng.one_in(3);
         let dirty = if clean { 0 } else { valid };
@@ -81,7 +81,7 @@ impl Index {
             key: key(block),
             valid,
             dirty,
-            slot,
+            frame,
             urgent: rng.one_in(2),
         });
         self.open.push((ticket, block, version, clean));
@@ -392,9 +392,9 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     rig.log.mark_active(key(0), 1);
     assert_eq!(rig.settle(), [Event::Active { ticket: 1, result: Ok(()) }]);
     rig.log.direct_done(key(0));
-    let (valid, slot) = (rig.geometry.full_mask(), Slot(2));
-    rig.fill(slot.0, key(0), 1);
-    rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, slot, urgent: true });
+    let (valid, frame) = (rig.geometry.full_mask(), Frame(2));
+    rig.fill(frame.0, key(0), 1);
+    rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, frame, urgent: true });
     let events = rig.settle();
     let [Event::Appended { position: cell, .. }] = events[..] else { panic!("{events:?}") };
     rig.append(3, key(4), 1, true);
@@ -452,7 +452,7 @@ fn a_device_is_divided_so_that_the_journal_holds_every_mapping_twice() {
 #[test]
 fn what_nobody_syncs_is_synced_now_and_then() {
     let geometry = Geometry::for_device(64 << 20, 4096).unwrap().in_slots(64 << 20, None).unwrap();
-    let options = Options { slots: 128, ..options() };
+    let options = Options { frames: 128, ..options() };
     let mut rig = Rig::formatted(geometry, options);
     let before = rig.log.stats().syncs;
     for n in 0..9000 {

@@ -40,7 +40,7 @@ pub struct SimulatedVolume {
     pub backing: Profile,
 }
 
-/// What copies from and to the slots of tier 1 cost. They are made by the one processor of the
+/// What copies from and to the frames of tier 1 cost. They are made by the one processor of the
 /// simulated machine, one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {

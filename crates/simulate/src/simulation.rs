@@ -484,7 +484,7 @@ impl Simulation {
             match effect {
                 Effect::Copy { from, length, .. } => {
                     let latency = match from {
-                        Place::Slot { .. } => self.memory.read,
+                        Place::Frame { .. } => self.memory.read,
                         _ => self.memory.write,
                     };
                     self.now.0 += in_proportion(latency, length);

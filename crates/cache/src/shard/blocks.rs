@@ -236,8 +236,7 @@ impl Blocks {
         let e = &self.index[id];
         let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
         for (offset, length) in self.granules.runs(missing) {
-            let (from, to) =
-                (Place::Slot { slot: from, offset }, Place::Slot { slot: frame, offset });
+            let (from, to) = (Place::Frame { frame: from, offset }, Place::Frame { frame, offset });
             context.effects.push(Effect::Copy { from, to, length });
         }
     }

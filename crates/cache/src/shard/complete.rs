@@ -476,11 +476,7 @@ impl Shard {
             let frame = tiers.blocks[id].frame().expect("a frame was ensured");
             let at = (from - base) as u32;
             let from = Place::Request { request: id_of_request, offset: at };
-            context.effects.push(Effect::Copy {
-                from,
-                to: Place::Slot { slot: frame, offset },
-                length,
-            });
+            context.effects.push(Effect::Copy { from, to: Place::Frame { frame, offset }, length });
             tiers.blocks[id].valid |= covered;
             tiers.rescue(context, id, frame);
         });

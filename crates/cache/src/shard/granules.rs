@@ -125,7 +125,7 @@ impl Granules {
         let bytes = self.bytes(valid);
         let pad = padded.map_or(0, |page| bytes.next_multiple_of(page) - bytes);
         let segment =
-            move |(offset, length)| Segment { place: Place::Slot { slot: frame, offset }, length };
+            move |(offset, length)| Segment { place: Place::Frame { frame, offset }, length };
         self.runs(valid)
             .map(segment)
             .chain((pad > 0).then_some(Segment { place: Place::Void, length: pad }))

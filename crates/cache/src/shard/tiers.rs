@@ -258,7 +258,7 @@ impl Tiers {
         let size = self.blocks.granules().block_size();
         let bytes = self.blocks.granules().bytes_within(context, self.blocks[id].key());
         if bytes < size {
-            let to = Place::Slot { slot: frame, offset: bytes };
+            let to = Place::Frame { frame, offset: bytes };
             context.effects.push(Effect::Zero { to, length: size - bytes });
         }
     }

@@ -246,7 +246,7 @@ impl Transfers {
         let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
-        let place = Place::Slot { slot: frame, offset };
+        let place = Place::Frame { frame, offset };
         context.effects.push_slice(effect, &[Segment { place, length }]);
         true
     }

@@ -29,7 +29,7 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
             MemorySlice { pointer, length: length as usize }
         };
         Some(match place {
-            Place::Slot { slot, offset } => self.arena.slice(slot.0, offset, length),
+            Place::Frame { frame, offset } => self.arena.slice(frame.0, offset, length),
             Place::Request { request, offset } => within(self.requests.data(request), offset),
             Place::Meta { buffer, offset } => {
                 let bytes = self.machine.meta_mut(buffer);
@@ -44,7 +44,7 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
     /// it is left alone.
     pub fn target(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
         match place {
-            Place::Slot { slot, offset } => Some(self.arena.writable(slot.0, offset, length)),
+            Place::Frame { frame, offset } => Some(self.arena.writable(frame.0, offset, length)),
             _ => self.address(place, length),
         }
     }

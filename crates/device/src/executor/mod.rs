@@ -27,7 +27,7 @@ mod transfer;
 use std::collections::VecDeque;
 
 use forebay_block::Nanos;
-use forebay_effect::{Device, Effect, IoError, Machine, Outcome, Place, Segment, Slot};
+use forebay_effect::{Device, Effect, Frame, IoError, Machine, Outcome, Place, Segment};
 use forebay_results::{ComponentRecorder, Operation};
 use serde::Serialize;
 
@@ -150,7 +150,7 @@ pub struct Executor<D> {
 }
 
 impl<D: Devices> Executor<D> {
-    /// An executor whose DRAM slots are `arena`.
+    /// An executor whose DRAM frames are `arena`.
     pub fn new(mut devices: D, arena: Arena) -> Executor<D> {
         // SAFETY: the arena lives in the executor and is dropped after the devices.
         unsafe { devices.register(arena.memory()) };
@@ -234,17 +234,17 @@ impl<D: Devices> Executor<D> {
         self.in_flight
     }
 
-    /// Lends bytes of a slot, as for a copy out of it; `None` when too much is lent already.
-    pub fn lend(&mut self, slot: Slot, offset: u32, length: u32) -> Option<Loan> {
-        self.arena.lend(slot.0, offset, length)
+    /// Lends bytes of a frame, as for a copy out of it; `None` when too much is lent already.
+    pub fn lend(&mut self, frame: Frame, offset: u32, length: u32) -> Option<Loan> {
+        self.arena.lend(frame.0, offset, length)
     }
 
-    /// Copies bytes of a slot to the beginning of `target`.
+    /// Copies bytes of a frame to the beginning of `target`.
     ///
     /// # Panics
     /// If `target` has no room for them.
-    pub fn copy_out(&self, slot: Slot, offset: u32, length: u32, target: &mut [u8]) {
-        let source = self.arena.slice(slot.0, offset, length);
+    pub fn copy_out(&self, frame: Frame, offset: u32, length: u32, target: &mut [u8]) {
+        let source = self.arena.slice(frame.0, offset, length);
         let target = &mut target[..source.length];
         // SAFETY: live memory of the arena, which does not overlap what the caller lends us.
         unsafe { source.pointer.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
@@ -274,7 +274,7 @@ impl<D: Devices> Executor<D> {
         progress
     }
 
-    /// Forgets everything in flight and spoils the slots' contents, as a crash does. The machine
+    /// Forgets everything in flight and spoils the frames' contents, as a crash does. The machine
     /// and its requests are to be dropped; the devices are as they are.
     pub fn reset(&mut self) {
         self.devices.abandon();
@@ -291,10 +291,10 @@ impl<D: Devices> Executor<D> {
         unsafe { self.devices.register(self.arena.memory()) };
     }
 
-    /// Overwrites all slots, as a loss of power does; nothing may be in flight. For tests: what
+    /// Overwrites all frames, as a loss of power does; nothing may be in flight. For tests: what
     /// was in memory must not be found there again.
     pub fn scribble(&mut self, byte: u8) {
-        assert_eq!(self.in_flight(), 0, "slots are in use");
+        assert_eq!(self.in_flight(), 0, "frames are in use");
         self.arena.scribble(byte);
     }
 
@@ -330,10 +330,10 @@ impl<D: Devices> Executor<D> {
     {
         let (token, device, verb, offset, length) = match effect {
             Effect::Copy { from, to, length } => {
-                if let (Place::Slot { slot, offset }, Place::Request { request, offset: at }) =
+                if let (Place::Frame { frame, offset }, Place::Request { request, offset: at }) =
                     (from, to)
                     && requests.borrows(request, at)
-                    && let Some(loan) = self.arena.lend(slot.0, offset, length)
+                    && let Some(loan) = self.arena.lend(frame.0, offset, length)
                 {
                     return requests.borrow(request, loan);
                 }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use forebay_block::Volume;
 use forebay_effect::{
-    Device, Effect, EffectQueue, IoError, MetaBuffer, Owner, Place, RequestId, Slot, Token,
+    Device, Effect, EffectQueue, Frame, IoError, MetaBuffer, Owner, Place, RequestId, Token,
 };
 
 use super::*;
@@ -78,8 +78,8 @@ impl Machine for Script {
     }
 }
 
-fn slot(slot: u32, offset: u32, length: u32) -> Segment {
-    Segment { place: Place::Slot { slot: Slot(slot), offset }, length }
+fn frame(frame: u32, offset: u32, length: u32) -> Segment {
+    Segment { place: Place::Frame { frame: Frame(frame), offset }, length }
 }
 
 fn meta(buffer: u32, offset: u32, length: u32) -> Segment {
@@ -140,7 +140,7 @@ impl World {
         self.script.told.drain(..).collect()
     }
 
-    fn slot_bytes(&self, number: u32) -> &[u8] {
+    fn frame_bytes(&self, number: u32) -> &[u8] {
         let slice = self.executor.arena.slice(number, 0, 4096);
         unsafe { std::slice::from_raw_parts(slice.pointer, slice.length) }
     }
@@ -156,14 +156,14 @@ fn immediate_effects_are_performed_in_order() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
     world.requests.open(RequestId(1), 4096).fill(0x11);
     world.script.meta[0].fill(0x33);
-    let (source, target) = (request(1, 0, 0).place, slot(3, 0, 0).place);
+    let (source, target) = (request(1, 0, 0).place, frame(3, 0, 0).place);
     let queue = &mut world.script.queue;
     queue.push(Effect::Copy { from: source, to: target, length: 4096 });
-    queue.push(Effect::Copy { from: meta(0, 8, 0).place, to: slot(3, 100, 0).place, length: 4 });
-    queue.push(Effect::Zero { to: slot(3, 200, 0).place, length: 8 });
-    queue.push(Effect::Copy { from: Place::Void, to: slot(3, 300, 0).place, length: 2 });
+    queue.push(Effect::Copy { from: meta(0, 8, 0).place, to: frame(3, 100, 0).place, length: 4 });
+    queue.push(Effect::Zero { to: frame(3, 200, 0).place, length: 8 });
+    queue.push(Effect::Copy { from: Place::Void, to: frame(3, 300, 0).place, length: 2 });
     let token = Token { owner: Owner::Log, index: 9 };
-    queue.push_with(Effect::Checksum { token, seed: 77 }, [slot(3, 0, 4096), void(100_000)]);
+    queue.push_with(Effect::Checksum { token, seed: 77 }, [frame(3, 0, 4096), void(100_000)]);
     queue.push(Effect::Reply { request: RequestId(1), result: Ok(()) });
     let progress = world.run();
     assert_eq!((progress.effects, progress.replies), (6, 1));
@@ -171,7 +171,7 @@ fn immediate_effects_are_performed_in_order() {
     expected[100..104].fill(0x33);
     expected[200..208].fill(0);
     expected[300..302].fill(0);
-    assert_eq!(world.slot_bytes(3), expected);
+    assert_eq!(world.frame_bytes(3), expected);
     expected.resize(104_096, 0);
     assert_eq!(world.script.checksums, [(9, crc32c::crc32c_append(77, &expected))]);
     assert_eq!(world.requests.take_replies(), [(RequestId(1), Ok(()))]);
@@ -186,7 +186,7 @@ fn a_write_gathers_slots_requests_metadata_and_void_and_a_read_scatters_them_bac
         world.requests.open(RequestId(1), 5000).fill(0x11);
         world.fill_slot(2, 0x22);
         world.script.meta[0].fill(0x33);
-        let parts = [meta(0, 0, 512), slot(2, 512, 1024), void(2048), request(1, 3, 512)];
+        let parts = [meta(0, 0, 512), frame(2, 512, 1024), void(2048), request(1, 3, 512)];
         world.script.write(FLASH, 8192, &parts);
         // Metadata is taken when the write is polled.
         world.run();
@@ -199,11 +199,11 @@ fn a_write_gathers_slots_requests_metadata_and_void_and_a_read_scatters_them_bac
         let written = &world.executor.devices().contents(FLASH)[8192..12288];
         assert_eq!(written, expected, "block {logical_block}");
 
-        let parts = [meta(1, 512, 512), void(1024), slot(4, 0, 2048), request(1, 100, 512)];
+        let parts = [meta(1, 512, 512), void(1024), frame(4, 0, 2048), request(1, 100, 512)];
         world.script.read(FLASH, 8192, &parts);
         assert_eq!(world.outcomes(), [(1, Ok(()))]);
         assert_eq!(world.script.meta[1][512..1024], expected[..512]);
-        assert_eq!(world.slot_bytes(4)[..2048], expected[1536..3584]);
+        assert_eq!(world.frame_bytes(4)[..2048], expected[1536..3584]);
         let data = Requests::data(&mut world.requests, RequestId(1));
         let data = unsafe { std::slice::from_raw_parts(data.pointer, data.length) };
         assert_eq!(data[100..612], expected[3584..]);
@@ -250,10 +250,10 @@ fn concurrent_small_writes_within_one_large_logical_block_all_land() {
         for sector in 0..16u32 {
             let (number, offset) = (sector % 8, 512 * sector);
             world.fill_slot(number, number as u8 + 1);
-            world.script.write(FLASH, u64::from(offset), &[slot(number, 0, 512)]);
+            world.script.write(FLASH, u64::from(offset), &[frame(number, 0, 512)]);
             expected[offset as usize..][..512].fill(number as u8 + 1);
         }
-        world.script.write(FLASH, 8192, &[slot(0, 0, 4096)]);
+        world.script.write(FLASH, 8192, &[frame(0, 0, 4096)]);
         expected[8192..12288].fill(1);
         world.settle(&mut Seeded::new(seed));
         assert!(world.executor.devices().contents(FLASH) == expected, "seed {seed}");
@@ -278,9 +278,9 @@ fn short_transfers_busy_devices_and_passing_errors_are_masked() {
         }
         assert!(world.outcomes().iter().all(|(_, outcome)| outcome.is_ok()));
         for i in 0..64u8 {
-            world.script.read(FLASH, u64::from(i) * 4096, &[slot(1, 0, 2048), meta(1, 0, 2048)]);
+            world.script.read(FLASH, u64::from(i) * 4096, &[frame(1, 0, 2048), meta(1, 0, 2048)]);
             world.settle(&mut Seeded::new(1));
-            assert!(world.slot_bytes(1)[..2048].iter().all(|&byte| byte == i));
+            assert!(world.frame_bytes(1)[..2048].iter().all(|&byte| byte == i));
             assert!(world.script.meta[1][..2048].iter().all(|&byte| byte == i));
         }
         let stats = world.executor.stats();
@@ -365,12 +365,12 @@ fn a_passing_error_is_retried_and_a_lasting_one_is_reported() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
     world.executor.devices_mut().fail_at(0, Fault::TransientError);
     world.executor.devices_mut().fail_at(1, Fault::TransientError);
-    let fine = world.script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+    let fine = world.script.write(FLASH, 0, &[frame(0, 0, 4096)]);
     assert_eq!(world.outcomes(), [(fine, Ok(()))]);
     assert_eq!(world.executor.stats().retries, 2);
 
     world.executor.devices_mut().spoil(FLASH, 4096);
-    let bad = world.script.read(FLASH, 4096, &[slot(0, 0, 4096)]);
+    let bad = world.script.read(FLASH, 4096, &[frame(0, 0, 4096)]);
     assert_eq!(world.outcomes(), [(bad, Err(IoError::Device))]);
     assert_eq!(world.executor.stats().errors, 1);
 }
@@ -385,7 +385,7 @@ fn every_operation_has_all_of_its_retries() {
             let next = devices.operations();
             devices.fail_at(next, fault);
             devices.fail_at(next + 1, fault);
-            let write = world.script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+            let write = world.script.write(FLASH, 0, &[frame(0, 0, 4096)]);
             assert_eq!(world.outcomes(), [(write, Ok(()))], "{fault:?}");
         }
     }
@@ -424,10 +424,10 @@ fn an_end_that_is_told_twice_ends_no_other_operation() {
     let arena = Arena::new(2, 4096, HugePages::Never).unwrap();
     let mut executor = Executor::new(Repeating::default(), arena);
     let (mut script, mut requests) = (Script::default(), OwnedRequests::default());
-    script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+    script.write(FLASH, 0, &[frame(0, 0, 4096)]);
     executor.run(&mut script, &mut requests);
     assert_eq!((script.told.len(), executor.stats().strays), (1, 0));
-    script.write(FLASH, 0, &[slot(1, 0, 4096)]);
+    script.write(FLASH, 0, &[frame(1, 0, 4096)]);
     executor.run(&mut script, &mut requests);
     assert_eq!((script.told.len(), executor.stats().strays), (1, 1), "it is under way");
     let devices = executor.devices_mut();
@@ -442,7 +442,7 @@ fn ends_are_told_in_the_order_of_the_beginnings_if_that_was_asked_for() {
     for seed in 0..20 {
         let mut world = World::new(DeviceOptions::sized(64 << 10));
         let begin = |script: &mut Script| -> Vec<u32> {
-            (0..8).map(|n| script.read(FLASH, n * 4096, &[slot(n as u32, 0, 4096)])).collect()
+            (0..8).map(|n| script.read(FLASH, n * 4096, &[frame(n as u32, 0, 4096)])).collect()
         };
         let tokens = |told: Vec<(u32, Outcome)>| told.iter().map(|t| t.0).collect::<Vec<u32>>();
         let mut choices = Seeded::new(seed);
@@ -463,10 +463,10 @@ fn what_device_effects_take_is_counted_once_each_by_device_and_kind() {
     assert!(world.executor.latencies().is_none());
     world.executor.measure();
     // Two steps, a retry and a failure are still one operation each.
-    world.script.write(FLASH, 100, &[slot(0, 0, 512)]);
+    world.script.write(FLASH, 100, &[frame(0, 0, 512)]);
     world.script.zero(BACKING, 0, 4096);
     world.executor.devices_mut().spoil(BACKING, 8192);
-    world.script.read(BACKING, 8192, &[slot(1, 0, 512)]);
+    world.script.read(BACKING, 8192, &[frame(1, 0, 512)]);
     world.script.sync(FLASH);
     assert_eq!(world.outcomes().len(), 4);
     let counted = world.executor.latencies().unwrap().summary([(Volume(0), "v")]);
@@ -493,7 +493,7 @@ fn a_failed_sync_is_not_retried() {
 #[test]
 fn effects_that_make_no_sense_are_refused_and_empty_ones_succeed() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
-    let beyond = world.script.write(FLASH, 61_440, &[slot(0, 0, 4096), slot(1, 0, 512)]);
+    let beyond = world.script.write(FLASH, 61_440, &[frame(0, 0, 4096), frame(1, 0, 512)]);
     let nowhere = world.script.zero(Device::Backing(Volume(9)), 0, 512);
     let overflow = world.script.zero(FLASH, u64::MAX, 512);
     let empty = world.script.zero(FLASH, 512, 0);
@@ -515,7 +515,7 @@ fn segments_that_do_not_add_up_are_a_programmers_error() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
     let token = world.script.token();
     let effect = Effect::Write { token, device: FLASH, offset: 0, length: 512 };
-    world.script.queue.push_with(effect, [slot(0, 0, 1024)]);
+    world.script.queue.push_with(effect, [frame(0, 0, 1024)]);
     world.run();
 }
 
@@ -526,9 +526,9 @@ fn staging_memory_is_allocated_once() {
     let mut world = World::new(options);
     let mut after_first = 0;
     for round in 0..20 {
-        world.script.write(FLASH, 512, &[slot(0, 0, 4096), meta(0, 0, 512)]);
+        world.script.write(FLASH, 512, &[frame(0, 0, 4096), meta(0, 0, 512)]);
         world.script.write(BACKING, 4096, &[meta(0, 0, 4096)]);
-        world.script.read(BACKING, 16384, &[meta(1, 0, 4096), slot(1, 0, 4096)]);
+        world.script.read(BACKING, 16384, &[meta(1, 0, 4096), frame(1, 0, 4096)]);
         world.settle(&mut Seeded::new(1));
         if round == 0 {
             after_first = world.executor.stats().staging_buffers;
@@ -540,14 +540,14 @@ fn staging_memory_is_allocated_once() {
 #[test]
 fn after_a_reset_old_completions_reach_nobody() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
-    world.script.write(FLASH, 0, &[slot(0, 0, 4096)]);
+    world.script.write(FLASH, 0, &[frame(0, 0, 4096)]);
     world.run();
     world.executor.reset();
     assert_eq!(world.executor.in_flight(), 0);
     world.script = Script { meta: vec![vec![0; 8192]; 4], ..Script::default() };
     world.run();
     assert!(world.script.told.is_empty());
-    let read = world.script.read(FLASH, 0, &[slot(0, 0, 4096)]);
+    let read = world.script.read(FLASH, 0, &[frame(0, 0, 4096)]);
     assert_eq!(world.outcomes(), [(read, Ok(()))]);
 }
 
@@ -577,11 +577,11 @@ fn a_read_modify_write_that_fails_frees_its_block_for_others() {
     world.executor.set_limits(RetryLimits { again_max: 0, error_max: 0 });
     // The read of the edge block fails; the write behind it waits for it, and then succeeds.
     world.executor.devices_mut().fail_at(0, Fault::TransientError);
-    let first = world.script.write(FLASH, 512, &[slot(0, 0, 512)]);
-    let second = world.script.write(FLASH, 1024, &[slot(1, 0, 512)]);
+    let first = world.script.write(FLASH, 512, &[frame(0, 0, 512)]);
+    let second = world.script.write(FLASH, 1024, &[frame(1, 0, 512)]);
     assert_eq!(world.outcomes(), [(first, Err(IoError::Device)), (second, Ok(()))]);
     assert_eq!(world.executor.stats().waited, 1);
-    let other = world.script.write(FLASH, 0, &[slot(2, 0, 4096)]);
+    let other = world.script.write(FLASH, 0, &[frame(2, 0, 4096)]);
     assert_eq!(world.outcomes(), [(other, Ok(()))]);
 }
 
@@ -597,9 +597,9 @@ fn no_effect_writes_to_what_is_lent() {
         let mut loans = Vec::new();
         // A copy, a zeroing, a device's read of a part, straight or bounced, and of all.
         for step in 0..4 {
-            let before = world.slot_bytes(2).to_vec();
-            loans.push((world.executor.lend(Slot(2), 0, 4096).unwrap(), before));
-            let (queue, target) = (&mut world.script.queue, slot(2, 512 * step, 0).place);
+            let before = world.frame_bytes(2).to_vec();
+            loans.push((world.executor.lend(Frame(2), 0, 4096).unwrap(), before));
+            let (queue, target) = (&mut world.script.queue, frame(2, 512 * step, 0).place);
             match step {
                 0 => {
                     let from = request(1, 0, 0).place;
@@ -607,10 +607,10 @@ fn no_effect_writes_to_what_is_lent() {
                 }
                 1 => queue.push(Effect::Zero { to: target, length: 512 }),
                 2 => {
-                    world.script.read(FLASH, 0, &[slot(2, 1024, 1024), void(3072)]);
+                    world.script.read(FLASH, 0, &[frame(2, 1024, 1024), void(3072)]);
                 }
                 _ => {
-                    world.script.read(FLASH, 8192, &[slot(2, 0, 4096)]);
+                    world.script.read(FLASH, 8192, &[frame(2, 0, 4096)]);
                 }
             }
             world.settle(&mut Seeded::new(3));
@@ -619,7 +619,7 @@ fn no_effect_writes_to_what_is_lent() {
             assert!(loan[..] == before[..], "step {step}, alignment {memory_alignment}");
         }
         let image = &world.executor.devices().contents(FLASH)[8192..12288];
-        assert_eq!(world.slot_bytes(2), image);
+        assert_eq!(world.frame_bytes(2), image);
     }
 }
 
@@ -631,7 +631,7 @@ fn a_read_may_be_answered_with_lent_memory() {
     world.fill_slot(2, 0x22);
     world.fill_slot(5, 0x55);
     let queue = &mut world.script.queue;
-    for (n, from) in [(0, slot(5, 0, 0).place), (1, slot(2, 0, 0).place)] {
+    for (n, from) in [(0, frame(5, 0, 0).place), (1, frame(2, 0, 0).place)] {
         let to = request(1, n * 4096, 0).place;
         queue.push(Effect::Copy { from, to, length: 4096 });
         // The requests hold the loans, and look whether this changes them.
@@ -641,6 +641,6 @@ fn a_read_may_be_answered_with_lent_memory() {
     world.run();
     let data = world.requests.take_data(RequestId(1)).unwrap();
     assert!(data[..4096].iter().all(|&b| b == 0x55) && data[4096..].iter().all(|&b| b == 0x22));
-    assert_eq!((world.slot_bytes(2)[0], world.slot_bytes(5)[0]), (0, 0));
+    assert_eq!((world.frame_bytes(2)[0], world.frame_bytes(5)[0]), (0, 0));
     world.requests.clear();
 }

@@ -325,7 +325,7 @@ impl<D: Devices> Executor<D> {
             memory: &self.scratch,
         };
         self.stats.submitted += 1;
-        // SAFETY: slots and shared buffers live as long as the executor; staging buffers until
+        // SAFETY: frames and shared buffers live as long as the executor; staging buffers until
         // `release`, after the completion; request buffers by the contract of `Requests`.
         unsafe { self.devices.submit(io) };
     }

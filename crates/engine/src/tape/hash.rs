@@ -48,7 +48,7 @@ impl EffectHash {
 
     fn place(&mut self, place: Place) {
         match place {
-            Place::Slot { slot, offset } => self.words([1, slot.0.into(), offset.into()]),
+            Place::Frame { frame, offset } => self.words([1, frame.0.into(), offset.into()]),
             Place::Request { request, offset } => self.words([2, request.0, offset.into()]),
             Place::Meta { buffer, offset } => self.words([3, buffer.0.into(), offset.into()]),
             Place::Void => self.words([4]),

@@ -2,7 +2,7 @@
 //! power cut in any subset of its sectors.
 #![allow(dead_code)]
 
-use forebay_effect::{Device, Effect, IoError, Owner, Place, Segment, Slot, Token};
+use forebay_effect::{Device, Effect, Frame, IoError, Owner, Place, Segment, Token};
 use forebay_flash::{Append, BlockKey, Event, Geometry, Log, Options, Position, Record, Start};
 
 /// A small deterministic generator (splitmix64).
@@ -118,11 +118,11 @@ enum Pending {
     Sync { through: u64 },
 }
 
-/// A log, its device, and the DRAM slots.
+/// A log, its device, and the DRAM frames.
 pub struct Rig {
     pub log: Log,
     pub flash: Flash,
-    pub slots: Vec<Vec<u8>>,
+    pub frames: Vec<Vec<u8>>,
     pending: Vec<(Token, Pending)>,
     pub geometry: Geometry,
     pub options: Options,
@@ -156,16 +156,16 @@ pub fn tiny() -> Geometry {
 }
 
 pub fn options() -> Options {
-    Options { slots: 8, reserve_regions: 1, ..Options::default() }
+    Options { frames: 8, reserve_regions: 1, ..Options::default() }
 }
 
 impl Rig {
     pub fn new(geometry: Geometry, options: Options, flash: Flash) -> Rig {
-        let slots = vec![vec![0; geometry.block_size as usize]; options.slots as usize];
+        let frames = vec![vec![0; geometry.block_size as usize]; options.frames as usize];
         Rig {
             log: Log::new(geometry, options),
             flash,
-            slots,
+            frames,
             pending: Vec::new(),
             geometry,
             options,
@@ -228,9 +228,9 @@ impl Rig {
         for s in segments {
             let n = s.length as usize;
             match s.place {
-                Place::Slot { slot, offset } => {
+                Place::Frame { frame, offset } => {
                     let at = offset as usize;
-                    bytes.extend_from_slice(&self.slots[slot.0 as usize][at..at + n]);
+                    bytes.extend_from_slice(&self.frames[frame.0 as usize][at..at + n]);
                 }
                 Place::Meta { buffer, offset } => {
                     let at = offset as usize;
@@ -345,35 +345,35 @@ impl Rig {
         self.flash
     }
 
-    /// Puts the content for (key, version) into a slot.
-    pub fn fill(&mut self, slot: u32, key: BlockKey, version: u64) {
-        content(key, version, &mut self.slots[slot as usize]);
+    /// Puts the content for (key, version) into a frame.
+    pub fn fill(&mut self, frame: u32, key: BlockKey, version: u64) {
+        content(key, version, &mut self.frames[frame as usize]);
     }
 
-    /// Fills a slot and appends it whole and dirty; the slot is the ticket's.
+    /// Fills a frame and appends it whole and dirty; the frame is the ticket's.
     pub fn append(&mut self, ticket: u64, key: BlockKey, version: u64, urgent: bool) {
-        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
-        self.fill(slot.0, key, version);
+        let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
+        self.fill(frame.0, key, version);
         let valid = self.geometry.full_mask();
-        self.log.append(Append { ticket, key, valid, dirty: valid, slot, urgent });
+        self.log.append(Append { ticket, key, valid, dirty: valid, frame, urgent });
         self.poll();
     }
 
     /// The same for a record that is carried on from a region being reclaimed.
     pub fn carry(&mut self, ticket: u64, key: BlockKey, version: u64) {
-        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
-        self.fill(slot.0, key, version);
+        let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
+        self.fill(frame.0, key, version);
         let valid = self.geometry.full_mask();
-        self.log.carry(Append { ticket, key, valid, dirty: valid, slot, urgent: true });
+        self.log.carry(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         self.log.close_carried();
     }
 
     /// The same for a clean record that is inserted again.
     pub fn reinsert(&mut self, ticket: u64, key: BlockKey, version: u64) {
-        let slot = Slot((ticket % u64::from(self.options.slots)) as u32);
-        self.fill(slot.0, key, version);
+        let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
+        self.fill(frame.0, key, version);
         let valid = self.geometry.full_mask();
-        self.log.reinsert(Append { ticket, key, valid, dirty: 0, slot, urgent: true });
+        self.log.reinsert(Append { ticket, key, valid, dirty: 0, frame, urgent: true });
         self.log.close_carried();
     }
 

@@ -401,7 +401,7 @@ fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, 
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
     let log = context.log.as_deref_mut().expect("a record needs a log");
-    let append = Append { ticket, key, valid, dirty, slot: frame, urgent: true };
+    let append = Append { ticket, key, valid, dirty, frame, urgent: true };
     if again { log.reinsert(append) } else { log.carry(append) }
 }
 

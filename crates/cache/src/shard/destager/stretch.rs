@@ -302,7 +302,7 @@ impl Destager {
                 unreachable!("a stretch of records that are there")
             };
             *rest = 0;
-            let place = Place::Slot { slot: *from, offset: 0 };
+            let place = Place::Frame { frame: *from, offset: 0 };
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
             let careless = context.front.sabotage.is(Bug::GapWrittenOver);

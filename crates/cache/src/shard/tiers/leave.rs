@@ -88,7 +88,7 @@ pub(in crate::shard) fn destage(
     let range = tiers.blocks.granules().range_within(context, key);
     if dirty == tiers.blocks.granules().all() {
         let kind = Kind::Destage { rest: 0 };
-        let place = Place::Slot { slot: frame, offset: 0 };
+        let place = Place::Frame { frame, offset: 0 };
         let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
         let t = tiers
             .transfers

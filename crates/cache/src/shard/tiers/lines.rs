@@ -101,7 +101,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
         let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
         tiers.pass(context, id, frame, None);
         context.stats.line_blocks += 1;
-        let place = Place::Slot { slot: frame, offset: 0 };
+        let place = Place::Frame { frame, offset: 0 };
         let segment = Segment { place, length: (end - start) as u32 };
         let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
         let before = tiers.transfers.open_run(Way::In);

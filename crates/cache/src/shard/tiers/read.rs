@@ -53,7 +53,7 @@ impl Tiers {
         };
         let e = &self.blocks[id];
         if let (Some(frame), 0) = (e.frame(), wanted & !e.valid) {
-            let from = Place::Slot { slot: frame, offset: piece.start };
+            let from = Place::Frame { frame, offset: piece.start };
             let to = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
             self.count(context, piece, Found::Tier1, false);
@@ -167,7 +167,7 @@ impl Tiers {
             return self.came_at_once(context, id, self.blocks.granules().all());
         }
         if e.valid == 0 {
-            let place = Place::Slot { slot: frame, offset: 0 };
+            let place = Place::Frame { frame, offset: 0 };
             let segment = Some(Segment { place, length });
             let t = self
                 .transfers
@@ -181,7 +181,7 @@ impl Tiers {
         let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
         stats.backing_read_bytes += u64::from(length);
         let (token, device) = (self.transfers.token(t), backing(key.volume()));
-        let place = Place::Slot { slot: bounce, offset: 0 };
+        let place = Place::Frame { frame: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
         context.effects.push_slice(effect, &[Segment { place, length }]);
         context.front.read_begins(Source::Store, context.now);

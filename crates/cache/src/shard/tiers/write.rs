@@ -105,7 +105,7 @@ impl Tiers {
             return Step::NoRoom;
         }
         let frame = self.blocks[id].frame().expect("just ensured");
-        let to = Place::Slot { slot: frame, offset: piece.start };
+        let to = Place::Frame { frame, offset: piece.start };
         if op == Op::Write {
             let from = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
@@ -474,7 +474,7 @@ impl Tiers {
         self.blocks[id].clear(WANTS_APPEND);
         let ticket = self.transfers.ticket(t);
         let log = context.log.as_deref_mut().expect("a shard with flash has a log");
-        log.append(Append { ticket, key, valid, dirty, slot: frame, urgent });
+        log.append(Append { ticket, key, valid, dirty, frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
         self.flushes.covered(&mut self.blocks, id, true);
         Some(t)
