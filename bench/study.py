@@ -8,6 +8,8 @@
     bench/study.py search TRACE...         compare Optuna with the full sweep
     bench/study.py terabyte                what fleets and studies take by requests and by files, and
                                            from that, what 10,000 traces of a terabyte in all would
+    bench/study.py replayed [WORKLOADS]    replay workloads that `advise` was not trained on, with and
+                                           without a second tier; how often its advice was right
 
 BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
 (target/release/forebay). Run it by the Python of an environment in which the package is installed
@@ -17,8 +19,10 @@ so the load is printed.
 
 import itertools
 import json
+import operator
 import os
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -26,14 +30,18 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import FOREBAY, row
+from common import FOREBAY, ask, row
+from sklearn.metrics import precision_recall_fscore_support
 
 os.environ["FOREBAY"] = FOREBAY
 from forebay.lab import spec  # noqa: E402
+from forebay.lab.advise import LATENCY_GAIN_MIN, QUESTIONS, advise  # noqa: E402
 from forebay.lab.fleet import fleet  # noqa: E402
 from forebay.lab.study import Study  # noqa: E402
+from forebay.lab.workloads import held_out  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TRACE = Path(os.environ.get("BENCH_TRACE", ROOT / "docs/traces/sqlite-shop.parquet"))
@@ -325,9 +333,115 @@ def beyond_commands(directory):
     return (used[1] - used[0]) / (SMALL_FILES[1] - SMALL_FILES[0])
 
 
+#: Of `replayed`: sizes of the tiers as shares of the distinct data, the volume, and runs at once. Nearly all of a
+#: replay's time is that of the modelled devices, so several can share the processors.
+DRAM, FLASH, VOLUME, AT_ONCE = 0.08, 0.4, "3GiB", 10
+TIERS = """
+[cache]
+dram = {dram}
+[[volume]]
+name = "v"
+backing = "{home}/disk.img"
+size = "{volume}"
+shape = "hdd-7200"
+"""
+SECOND = """
+[flash]
+path = "{home}/flash.img"
+size = {flash}
+shape = "nvme"
+"""
+
+
+def replayed(count="40"):
+    """Replays held-out workloads on files shaped as devices, with and without a second tier.
+
+    The second tier pays if it lowers the mean latency by at least 5 %, the question of `advise`. Replays
+    that BENCH_JOURNAL has already are not run again.
+    """
+    made = held_out()
+    step = max(1, len(made) // int(count))
+    journal = Path(os.environ.get("BENCH_JOURNAL", os.devnull))
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    known = {one["workload"]: one["gains"] for one in map(json.loads, lines)}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as scratch:
+        homes = [Path(scratch, str(n)) for n in range(len(made[::step]))]
+
+        def one(workload, home):
+            name, home = workload[1], make(home)
+            trace, dram, flash = prepared(name, home)
+            if name not in known:
+                known[name] = gains(trace, dram, flash, home)
+                with journal.open("a") as out:
+                    out.write(
+                        json.dumps({"workload": name, "gains": known[name]}) + "\n"
+                    )
+            said = advise(trace, dram=str(dram), flash=str(flash))["advice"]
+            answers = {one["question"]: one["answer"] for one in said}
+            return name, answers[QUESTIONS["tier"]] == "yes", *known[name]
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            rows = list(pool.map(one, made[::step], homes))
+    heads = ("workload", "advice", "simulated gain", "replayed gain")
+    print("where the advice or the simulation was wrong:\n")
+    row(*heads)
+    row("---", "---", "---:", "---:")
+    truth = [real >= LATENCY_GAIN_MIN for *_, real in rows]
+    simulated = [virtual >= LATENCY_GAIN_MIN for _, _, virtual, _ in rows]
+    said = [advised for _, advised, _, _ in rows]
+    for (name, advised, virtual, real), pays in zip(rows, truth, strict=True):
+        if advised != pays or (virtual >= LATENCY_GAIN_MIN) != pays:
+            row(name, "yes" if advised else "no", f"{virtual:.1%}", f"{real:.1%}")
+    right = sum(map(operator.eq, said, truth)) / len(rows)
+    agreed = sum(map(operator.eq, simulated, truth)) / len(rows)
+    always = max(sum(truth), len(truth) - sum(truth)) / len(rows)
+    precision, recall, _, _ = precision_recall_fscore_support(
+        truth, said, average="weighted", zero_division=0
+    )
+    off = statistics.median(abs(virtual - real) for *_, virtual, real in rows)
+    print()
+    row("workloads", "advice right", "precision", "recall", "always the same",
+        "simulation right", "its gain off by, median", "load")  # fmt: skip
+    row(*["---:"] * 8)
+    shares = (f"{share:.1%}" for share in (right, precision, recall, always, agreed))
+    row(len(rows), *shares, f"{off:.3f}", f"{os.getloadavg()[0]:.1f}")
+
+
+def make(directory):
+    directory.mkdir()
+    return directory
+
+
+def prepared(text, home):
+    """The trace of a synthetic workload, and the bytes of both tiers for it."""
+    trace = home / "trace.parquet"
+    synthesise(text, trace)
+    footprint = ask("trace", "info", str(trace))["footprint_blocks"]["all"] * 4096
+    return trace, int(DRAM * footprint), int(FLASH * footprint)
+
+
+def gains(trace, dram, flash, home):
+    """The share of the mean latency that a second tier gains, simulated and replayed."""
+    found = []
+    for real in (False, True):
+        latency = []
+        for number, layout in enumerate((TIERS, TIERS + SECOND)):
+            place = make(home / f"{real}-{number}")
+            config = place / "cache.toml"
+            values = {"dram": dram, "flash": flash, "volume": VOLUME, "home": place}
+            config.write_text(layout.format(**values))
+            pace = ["--config", str(config), "--queue-depth", "8"]
+            real_pace = ["--write", "--as-fast-as-possible"] if real else []
+            said = ask("replay" if real else "simulate", str(trace), *pace, *real_pace)
+            latency.append(said["latency_us"]["all"]["mean"])
+            shutil.rmtree(place)
+        found.append(1 - latency[1] / latency[0])
+    return found
+
+
 if __name__ == "__main__":
     known = {"overhead": overhead, "scale": scale, "kills": kills, "search": search}
-    known["terabyte"] = terabyte
+    known |= {"terabyte": terabyte, "replayed": replayed}
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         sys.exit(__doc__)
     known[sys.argv[1]](*sys.argv[2:])
