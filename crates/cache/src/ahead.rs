@@ -21,14 +21,14 @@ impl Cache {
     #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
         let (shard, key) = self.place_of(volume, offset);
-        self.shards[shard].prefetch(key);
+        self.world.shards[shard].prefetch(key);
     }
 
     /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
     #[inline]
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
         let (shard, key) = self.place_of(volume, offset);
-        let entry = self.shards[shard].prefetch_entry(key);
+        let entry = self.world.shards[shard].prefetch_entry(key);
         Sought { shard: shard as u32, entry, key }
     }
 
@@ -36,12 +36,12 @@ impl Cache {
     /// after [`Cache::prefetch_entry`], twice.
     #[inline]
     pub fn prefetch_policy(&self, sought: Sought, near: bool) {
-        self.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
+        self.world.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
     }
 
     /// The next request is for the block that was sought: it is looked for there first.
     #[inline]
     pub fn expect(&self, sought: Sought) {
-        self.shards[sought.shard as usize].expect(sought.entry);
+        self.world.shards[sought.shard as usize].expect(sought.entry);
     }
 }

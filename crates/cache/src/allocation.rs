@@ -31,7 +31,8 @@
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
-use crate::cache::{Cache, State};
+use crate::cache::Cache;
+use crate::world::State;
 
 /// What the cache holds of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,21 +62,22 @@ impl Cache {
     pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
-        if self.state != State::Ready {
+        if self.world.state != State::Ready {
             // Neither the index nor the store is the truth.
             holdings.push(Held::Data, end);
             return holdings;
         }
-        let (block, extent) = (self.config.block_size.shift(), self.config.extent_shift);
+        let (block, extent) =
+            (self.world.config.block_size.shift(), self.world.config.extent_shift);
         let mut at = offset;
         for _ in 0..LOOKUPS_MAX {
             if at >= end {
                 break;
             }
             let (shard, key) = self.place_of(volume, at);
-            let (held, shift) = match self.shards[shard].has_nothing_near(key) {
+            let (held, shift) = match self.world.shards[shard].has_nothing_near(key) {
                 true => (Held::Nothing, extent),
-                false => (self.shards[shard].held(key), block),
+                false => (self.world.shards[shard].held(key), block),
             };
             at = (((at >> shift) + 1) << shift).min(end);
             holdings.push(held, at);

@@ -64,43 +64,15 @@ use crate::seal::Sealing;
 use crate::shard::{Shard, ShardContext};
 use crate::stamp::Stamps;
 use crate::stats::CacheStats;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
-    New,
-    Starting,
-    Ready,
-    /// Waiting for requests in flight.
-    Draining,
-    /// Flushing what is dirty in DRAM.
-    Flushing,
-    /// Destaging, if so wished.
-    Destaging,
-    /// The log writes its clean mark.
-    Closing,
-    /// Nothing is cleaned any more; what was begun ends.
-    Ending,
-    Stopped,
-    Failed,
-}
+use crate::world::{State, World, around};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
 
 /// The cache. See the module's documentation, which is its contract.
 pub struct Cache {
-    pub(crate) config: CacheConfig,
-    pub(crate) front: Front,
-    pub(crate) shards: Vec<Shard>,
-    pub(crate) log: Option<Log>,
-    /// The shards know that nothing goes to the log any more.
-    pub(crate) log_lost: bool,
-    pub(crate) effects: EffectQueue,
-    pub(crate) stats: CacheStats,
-    pub(crate) state: State,
+    pub(crate) world: World,
     pub(crate) cleaner: Cleaner,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) now: Nanos,
     /// When an interval of hit ratios ends, for policies that have them.
     pub(crate) interval_ends: Nanos,
     /// Volumes with a flush under way (bits).
@@ -130,24 +102,8 @@ pub struct Cache {
     pub(crate) incomplete: u64,
     pub(crate) opened: Option<Box<RecoveryReport>>,
     pub(crate) stop_destages: bool,
-    /// A stop is near: what cannot be destaged is not waited for.
-    pub(crate) hurry: bool,
     pub(crate) stop_result: Outcome,
 }
-
-/// Splits a cache into what shards see of it and the shards.
-macro_rules! around {
-    ($cache:expr) => {
-        ShardContext {
-            front: &mut $cache.front,
-            log: $cache.log.as_mut(),
-            effects: &mut $cache.effects,
-            stats: &mut $cache.stats,
-            now: $cache.now,
-        }
-    };
-}
-pub(crate) use around;
 
 impl Cache {
     /// A cache without volumes, not started.
@@ -178,21 +134,10 @@ impl Cache {
             options.recovery_chunk_pages = f.recovery_chunk_pages;
             Log::new(f.geometry, options)
         });
+        let geometry = config.flash.as_ref().map(|f| f.geometry);
+        let moves = geometry.is_some_and(|g| g.slots != 0);
         Cache {
-            front: Front::new(&config),
-            shards,
-            log,
-            log_lost: false,
-            effects: EffectQueue::default(),
-            stats: CacheStats::default(),
-            state: State::New,
-            cleaner: {
-                let geometry = config.flash.as_ref().map(|f| f.geometry);
-                let moves = geometry.is_some_and(|g| g.slots != 0);
-                Cleaner::new(geometry.map_or(0, |g| g.regions), moves)
-            },
-            notices: Vec::new(),
-            now: Nanos(0),
+            cleaner: Cleaner::new(geometry.map_or(0, |g| g.regions), moves),
             interval_ends: Nanos(u64::MAX),
             flushing: 0,
             destaging: None,
@@ -204,22 +149,33 @@ impl Cache {
             stamps: Stamps::default(),
             changed: Vec::new(),
             unsettled: None,
-            hurry: false,
             settled: false,
             disowned: Vec::new(),
             incomplete: 0,
             opened: None,
             stop_destages: false,
             stop_result: Ok(()),
-            config,
+            world: World {
+                front: Front::new(&config),
+                shards,
+                log,
+                log_lost: false,
+                effects: EffectQueue::default(),
+                stats: CacheStats::default(),
+                notices: Vec::new(),
+                now: Nanos(0),
+                state: State::New,
+                hurry: false,
+                config,
+            },
         }
     }
 
     /// Gives this cache a bug.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
-        self.front.sabotage = sabotage;
-        if let Some(log) = &mut self.log {
+        self.world.front.sabotage = sabotage;
+        if let Some(log) = &mut self.world.log {
             log.sabotage(sabotage);
         }
     }
@@ -229,18 +185,18 @@ impl Cache {
     /// # Panics
     /// With more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
-        assert!(self.front.volumes.len() < VOLUMES_MAX, "too many volumes");
+        assert!(self.world.front.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
         assert!(volume.priority > 0, "1 is the highest priority");
-        for shard in &mut self.shards {
+        for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
-        self.front.attach(volume)
+        self.world.front.attach(volume)
     }
 
     /// For a driver without bytes: what is read from flash has no checksum to be asked for, and is good.
     pub fn without_bytes(&mut self) {
-        self.front.without_bytes = true;
+        self.world.front.without_bytes = true;
     }
 
     /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a
@@ -248,22 +204,22 @@ impl Cache {
     /// read would only be fetched for, and found at once, is not asked for. What the cache decides and
     /// counts is the same.
     pub fn without_time(&mut self) {
-        self.front.instant = true;
-        self.effects.leave_out_bytes();
+        self.world.front.instant = true;
+        self.world.effects.leave_out_bytes();
     }
 
     /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.state == State::New, "started twice");
-        self.now = now;
+        assert!(self.world.state == State::New, "started twice");
+        self.world.now = now;
         self.start_intervals();
         self.divide_flash();
-        match &mut self.log {
+        match &mut self.world.log {
             None => {
                 self.serve(None);
             }
             Some(log) => {
-                self.state = State::Starting;
+                self.world.state = State::Starting;
                 log.start(match open {
                     Open::Format { uuid, bindings } => Start::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
@@ -300,19 +256,19 @@ impl Cache {
         {
             let from = Place::Frame { frame, offset: at };
             let to = Place::Request { request: id, offset: 0 };
-            self.effects.push(Effect::Copy { from, to, length: length as u32 });
-            self.effects.push(Effect::Reply { request: id, result: Ok(()) });
+            self.world.effects.push(Effect::Copy { from, to, length: length as u32 });
+            self.world.effects.push(Effect::Reply { request: id, result: Ok(()) });
             return;
         }
-        let admitted = match self.state {
-            State::Ready => self.front.admit(id, volume, op, flags, offset, length),
+        let admitted = match self.world.state {
+            State::Ready => self.world.front.admit(id, volume, op, flags, offset, length),
             _ => Err(IoError::Shutdown),
         };
         match admitted {
-            Err(e) => self.effects.push(Effect::Reply { request: id, result: Err(e) }),
+            Err(e) => self.world.effects.push(Effect::Reply { request: id, result: Err(e) }),
             Ok(request) if op.modifies() && self.suspended(volume).is_some() => {
-                self.front.requests[request].error = self.suspended(volume);
-                self.front.reply(request, &mut self.effects);
+                self.world.front.requests[request].error = self.suspended(volume);
+                self.world.front.reply(request, &mut self.world.effects);
             }
             Ok(request) if self.is_held(op) => self.hold(request),
             Ok(request) if op == Op::Flush => self.begin_flush(request),
@@ -341,24 +297,29 @@ impl Cache {
     }
 
     fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
-        if self.state != State::Ready {
+        if self.world.state != State::Ready {
             return None;
         }
-        let size = self.config.block_size;
+        let size = self.world.config.block_size;
         let start = size.within(offset);
-        let v = self.front.volumes.get_mut(volume.0 as usize)?;
+        let v = self.world.front.volumes.get_mut(volume.0 as usize)?;
         let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
         if !fits || v.size < length || offset > v.size - length {
             return None;
         }
         let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
-        let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
-        let frame = self.shards[n].read_hit(key, start as u32, length as u32)?;
+        let n = shard_of(
+            self.world.shards.len(),
+            self.world.config.extent_shift,
+            volume.0 as u16,
+            offset,
+        );
+        let frame = self.world.shards[n].read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         // (A hit is answered either way; the stream goes on behind it.)
-        v.is_streaming(Op::Read, (offset, length), self.front.bypass);
+        v.is_streaming(Op::Read, (offset, length), self.world.front.bypass);
         Some((frame, start as u32))
     }
 
@@ -367,15 +328,19 @@ impl Cache {
         self.pass_time(now);
         match token.owner {
             Owner::Shard(n) => {
-                let mut around = around!(self);
-                self.shards[usize::from(n)].handle_completion(&mut around, token.index, result);
+                let mut around = around!(self.world);
+                self.world.shards[usize::from(n)].handle_completion(
+                    &mut around,
+                    token.index,
+                    result,
+                );
             }
             Owner::Log => {
-                let log = self.log.as_mut().expect("a completion for the log");
+                let log = self.world.log.as_mut().expect("a completion for the log");
                 log.handle_completion(token.index, result);
             }
             Owner::Front => {
-                self.front.handle_sync(token.index as u16, result, &mut self.effects);
+                self.world.front.handle_sync(token.index as u16, result, &mut self.world.effects);
             }
         }
         if self.owes() {
@@ -387,11 +352,11 @@ impl Cache {
     pub fn handle_checksum(&mut self, token: Token, value: u32) {
         match token.owner {
             Owner::Shard(n) => {
-                let mut around = around!(self);
-                self.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
+                let mut around = around!(self.world);
+                self.world.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
             }
             Owner::Log => {
-                let log = self.log.as_mut().expect("a checksum for the log");
+                let log = self.world.log.as_mut().expect("a checksum for the log");
                 log.handle_checksum(token.index, value);
             }
             Owner::Front => unreachable!("the front asks for no checksums"),
@@ -401,7 +366,7 @@ impl Cache {
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.pass_time(now);
-        if self.cleaner.retry_at.is_some_and(|at| at <= self.now) {
+        if self.cleaner.retry_at.is_some_and(|at| at <= self.world.now) {
             self.cleaner.retry_at = None;
         }
         self.pass_stores_timeout();
@@ -428,12 +393,13 @@ impl Cache {
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         // A cache that refuses to serve writes nothing: the log, which may have recovered well,
         // would begin an epoch.
-        if self.state == State::Failed || self.effects.is_empty() && !self.find_effect() {
+        if self.world.state == State::Failed || self.world.effects.is_empty() && !self.find_effect()
+        {
             segments.clear();
             return None;
         }
-        match self.effects.pop(segments) {
-            None => self.log.as_mut().and_then(|l| l.poll_effect(segments)),
+        match self.world.effects.pop(segments) {
+            None => self.world.log.as_mut().and_then(|l| l.poll_effect(segments)),
             effect => effect,
         }
     }
@@ -442,7 +408,9 @@ impl Cache {
     fn find_effect(&mut self) -> bool {
         let mut settled = false;
         loop {
-            if !self.effects.is_empty() || self.log.as_ref().is_some_and(Log::has_effects) {
+            if !self.world.effects.is_empty()
+                || self.world.log.as_ref().is_some_and(Log::has_effects)
+            {
                 return true;
             }
             if settled || !self.owes() {
@@ -455,22 +423,22 @@ impl Cache {
 
     /// What the operator should know.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        (!self.notices.is_empty()).then(|| self.notices.remove(0))
+        (!self.world.notices.is_empty()).then(|| self.world.notices.remove(0))
     }
 
     /// The bytes of one of the log's metadata buffers.
     pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        self.log.as_mut().expect("metadata without a log").meta(buffer)
+        self.world.log.as_mut().expect("metadata without a log").meta(buffer)
     }
 
     /// The same, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
-        self.log.as_mut().expect("metadata without a log").meta_mut(buffer)
+        self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
     }
 
     /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
     pub(crate) fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
-        let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
+        let block = (offset >> self.world.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
         let volume = volume.0 as u16;
         (self.shard_of(volume, offset), BlockKey::new(volume, block))
     }
@@ -478,7 +446,7 @@ impl Cache {
     // ---- requests ----
 
     pub(crate) fn shard_of(&self, volume: u16, offset: u64) -> usize {
-        shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
+        shard_of(self.world.shards.len(), self.world.config.extent_shift, volume, offset)
     }
 }
 

@@ -5,11 +5,12 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Geometry, Layout, LogStats};
 
-use crate::cache::{Cache, State, around};
+use crate::cache::Cache;
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::pump::{CLEANER, FAILURES_MAX};
 use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, ShardContext, Target};
 use crate::volume::SyncWaiter;
+use crate::world::{State, around};
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
 const LOST_MAX: u64 = 16;
@@ -39,7 +40,7 @@ impl Cache {
     pub(crate) fn begin_writing(&mut self, result: Outcome) {
         let Some(active) = &mut self.cleaner.active else { return };
         if result.is_err() {
-            self.cleaner.end(result, self.now, false);
+            self.cleaner.end(result, self.world.now, false);
             self.abandon_chosen();
             return self.consider_giving_up();
         }
@@ -49,8 +50,8 @@ impl Cache {
 
     /// What was chosen will not be cleaned.
     pub(crate) fn abandon_chosen(&mut self) {
-        for n in 0..self.shards.len() {
-            self.shards[n].clean_abandon(&mut around!(self));
+        for n in 0..self.world.shards.len() {
+            self.world.shards[n].clean_abandon(&mut around!(self.world));
         }
     }
 
@@ -59,21 +60,21 @@ impl Cache {
         let Some(active) = &mut self.cleaner.active else { return };
         active.phase = Phase::Writing;
         let skipped = active.skipped | active.failed;
-        for shard in &mut self.shards {
+        for shard in &mut self.world.shards {
             shard.clean_begin(skipped);
         }
     }
 
     /// Whether a further region may be cleaned: not once the log has stopped.
     fn may_clean(&self) -> bool {
-        !matches!(self.state, State::Ending | State::Stopped | State::Failed)
-            || self.front.sabotage.is(Bug::CleansAfterStop)
+        !matches!(self.world.state, State::Ending | State::Stopped | State::Failed)
+            || self.world.front.sabotage.is(Bug::CleansAfterStop)
     }
 
     /// The log has stopped: nothing more is cleaned, and what is under way ends early. Whether nothing of it
     /// can write to a store any more.
     pub(crate) fn cut_cleaning(&mut self) -> bool {
-        if self.front.sabotage.is(Bug::CleansAfterStop) {
+        if self.world.front.sabotage.is(Bug::CleansAfterStop) {
             return true;
         }
         self.cleaner.forget();
@@ -86,7 +87,7 @@ impl Cache {
             }
             Phase::Releasing => self.cleaner.active = None,
             Phase::Writing => {
-                self.shards.iter_mut().for_each(Shard::clean_cut);
+                self.world.shards.iter_mut().for_each(Shard::clean_cut);
                 return false;
             }
             Phase::Syncing { .. } => return false,
@@ -98,18 +99,18 @@ impl Cache {
 
     pub(crate) fn push_cleaner(&mut self) -> bool {
         let mut any = false;
-        let works = self.log.as_ref().is_some_and(|log| log.error().is_none());
-        if works && self.shards.iter().any(Shard::is_exhausted) {
+        let works = self.world.log.as_ref().is_some_and(|log| log.error().is_none());
+        if works && self.world.shards.iter().any(Shard::is_exhausted) {
             self.give_up();
             return true;
         }
         let may = self.may_clean();
-        let owes = may && works && self.shards.iter().any(|s| s.owes_cleaning());
+        let owes = may && works && self.world.shards.iter().any(|s| s.owes_cleaning());
         if owes && !self.cleaner.is_evicting() {
             self.cleaner.push(0, Purpose::Evict);
         }
         let wanted = self.somebody_waits();
-        if may && self.cleaner.begin(self.front.sync_failures, wanted).is_some() {
+        if may && self.cleaner.begin(self.world.front.sync_failures, wanted).is_some() {
             if !self.begin_moving() {
                 let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
                 let dirty = self.dirty_blocks() > 0;
@@ -118,10 +119,10 @@ impl Cache {
                 if let Some(active) = &mut self.cleaner.active {
                     active.skipped = skipped;
                 }
-                for shard in &mut self.shards {
+                for shard in &mut self.world.shards {
                     shard.clean_choose(target, dirty, skipped);
                 }
-                let log = self.log.as_mut().expect("only a log has regions");
+                let log = self.world.log.as_mut().expect("only a log has regions");
                 if let Some(active) = &mut self.cleaner.active {
                     active.newest = log.newest_batch(active.region);
                 }
@@ -132,12 +133,12 @@ impl Cache {
         any |= self.push_moves();
         let Some(mut active) = self.cleaner.active else { return any };
         if active.phase == Phase::Writing {
-            for n in 0..self.shards.len() {
+            for n in 0..self.world.shards.len() {
                 if active.written >> n & 1 == 1 {
                     continue;
                 }
-                let state = self.shards[n].clean_step(&mut around!(self));
-                self.shards[n].close_runs(&mut around!(self));
+                let state = self.world.shards[n].clean_step(&mut around!(self.world));
+                self.world.shards[n].close_runs(&mut around!(self.world));
                 let JobState::Written { volumes, error, unreadable, failed } = state else {
                     continue;
                 };
@@ -148,18 +149,18 @@ impl Cache {
                 active.written |= 1 << n;
             }
             self.cleaner.active = Some(active);
-            if active.written.count_ones() as usize != self.shards.len() {
+            if active.written.count_ones() as usize != self.world.shards.len() {
                 return any;
             }
-            if self.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+            if self.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
                 active.volumes = 0;
             }
             let left = active.volumes.count_ones();
             active.phase = Phase::Syncing { left };
             self.cleaner.active = Some(active);
-            for volume in 0..self.front.volumes.len() as u16 {
+            for volume in 0..self.world.front.volumes.len() as u16 {
                 if active.volumes >> volume & 1 == 1 {
-                    self.front.sync(volume, SyncWaiter::Cleaner, &mut self.effects);
+                    self.world.front.sync(volume, SyncWaiter::Cleaner, &mut self.world.effects);
                 }
             }
             any = true;
@@ -167,9 +168,9 @@ impl Cache {
         match active.phase {
             Phase::Syncing { left: 0 } => {
                 // Data written before a failed sync may be gone though a later one succeeded.
-                let failed = self.front.failed_since(active.sync_failures);
-                for n in 0..self.shards.len() {
-                    self.shards[n].clean_end(&mut around!(self), failed);
+                let failed = self.world.front.failed_since(active.sync_failures);
+                for n in 0..self.world.shards.len() {
+                    self.world.shards[n].clean_end(&mut around!(self.world), failed);
                 }
                 self.stamps.taken_over |= active.volumes & !failed;
                 self.end_cleaning(failed & active.volumes);
@@ -185,13 +186,13 @@ impl Cache {
     /// Carries on what is left of the region to reclaim; true when that is over.
     fn push_carry(&mut self) -> bool {
         let mut done = true;
-        for n in 0..self.shards.len() {
-            match self.shards[n].carry_step(&mut around!(self)) {
+        for n in 0..self.world.shards.len() {
+            match self.world.shards[n].carry_step(&mut around!(self.world)) {
                 CarryState::Done => {}
                 CarryState::Busy => done = false,
                 CarryState::Unreadable => {
                     // It is one of those that cannot be read: as after any attempt.
-                    self.cleaner.end(Err(IoError::Corrupt), self.now, false);
+                    self.cleaner.end(Err(IoError::Corrupt), self.world.now, false);
                     self.consider_giving_up();
                     return true;
                 }
@@ -210,18 +211,22 @@ impl Cache {
 
     /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
     fn begin_reinserting(&mut self, region: u32) {
-        let log = self.log.as_ref().expect("only a log has regions");
+        let log = self.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
-        let short = self.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log || self.hurry || self.state != State::Ready || short {
+        let short = self.world.shards.iter().any(Shard::waits_for_an_entry);
+        if log.layout() != Layout::Log
+            || self.world.hurry
+            || self.world.state != State::Ready
+            || short
+        {
             return self.begin_release();
         }
         let geometry = *log.geometry();
         let most = may_reinsert(log.stats(), &geometry);
-        let (mut left, mut shards) = (most, self.shards.len() as u32);
-        for shard in &mut self.shards {
+        let (mut left, mut shards) = (most, self.world.shards.len() as u32);
+        for shard in &mut self.world.shards {
             let share = (region, left / shards);
-            left -= shard.reinsert_begin(&geometry, share, self.front.sabotage);
+            left -= shard.reinsert_begin(&geometry, share, self.world.front.sabotage);
             shards -= 1;
         }
         if left == most {
@@ -235,8 +240,8 @@ impl Cache {
     /// Pushes that on; true when it is over.
     fn push_reinsertions(&mut self) -> bool {
         let mut done = true;
-        for n in 0..self.shards.len() {
-            match self.shards[n].reinsert_step(&mut around!(self)) {
+        for n in 0..self.world.shards.len() {
+            match self.world.shards[n].reinsert_step(&mut around!(self.world)) {
                 CarryState::Failed => {
                     self.cleaner.active = None;
                     return true;
@@ -260,9 +265,9 @@ impl Cache {
 
     /// The stamps say so.
     pub(crate) fn release_region(&mut self) {
-        let done = self.cleaner.end(Ok(()), self.now, false);
+        let done = self.cleaner.end(Ok(()), self.world.now, false);
         self.consider_giving_up();
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &mut self.world.log {
             log.region_released(done.region);
         }
         self.consider_suspending();
@@ -272,9 +277,9 @@ impl Cache {
     /// given up for lost only if room is needed, several attempts have failed, and it is little: much
     /// is rather a device that may come back.
     fn may_carry(&self, region: u32, carried: u64) -> bool {
-        let Some(log) = &self.log else { return false };
+        let Some(log) = &self.world.log else { return false };
         let mut sum = Owed::default();
-        for shard in &self.shards {
+        for shard in &self.world.shards {
             match shard.carry_needs(region, carried, log.geometry()) {
                 Some(owed) => {
                     sum.lost += owed.lost;
@@ -289,7 +294,7 @@ impl Cache {
     }
 
     fn holds_unreadable(&self, region: u32) -> bool {
-        self.shards.iter().any(|shard| shard.region_is_unreadable(region))
+        self.world.shards.iter().any(|shard| shard.region_is_unreadable(region))
     }
 
     /// What could be destaged is clean now, but for the volumes (bits) whose sync failed.
@@ -312,7 +317,8 @@ impl Cache {
         let reclaims = active.purpose == Purpose::Reclaim;
         let region = active.region;
         let owes = active.purpose != Purpose::Evict
-            && (active.unreadable || self.shards.iter().any(|shard| shard.region_is_dirty(region)));
+            && (active.unreadable
+                || self.world.shards.iter().any(|shard| shard.region_is_dirty(region)));
         if owes && active.purpose == Purpose::Destage {
             self.cleaner.note_unread(region);
         }
@@ -325,7 +331,7 @@ impl Cache {
             destage.fail(self.cleaner.error);
         }
         // Who is known to fail now holds nobody up.
-        let known = failed & !self.front.stores.failing == 0;
+        let known = failed & !self.world.front.stores.failing == 0;
         let carried = if self.may_carry_failing() { failed | active.skipped } else { 0 };
         if left && (written.is_ok() || known && carried != 0) && self.may_carry(region, carried) {
             if carried != 0 && !self.somebody_waits() {
@@ -333,8 +339,8 @@ impl Cache {
             }
             let Some(active) = &mut self.cleaner.active else { return };
             active.phase = Phase::Carrying;
-            self.front.stores.stuck = 0;
-            self.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
+            self.world.front.stores.stuck = 0;
+            self.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
             return;
         }
         // What was not tried can have no better end than what was.
@@ -345,7 +351,7 @@ impl Cache {
             (false, _) => written,
         };
         if reclaims && result.is_ok() {
-            self.front.stores.stuck = 0;
+            self.world.front.stores.stuck = 0;
             return self.begin_reinserting(region);
         }
         let tentative = self.destaging.is_none() && failed != 0 && known;
@@ -354,10 +360,10 @@ impl Cache {
 
     /// The region under way is not clean, or need not be given back.
     pub(crate) fn leave_region(&mut self, result: Outcome, tentative: bool) {
-        self.stats.destage_retries += u64::from(result.is_err());
-        let done = self.cleaner.end(result, self.now, tentative);
+        self.world.stats.destage_retries += u64::from(result.is_err());
+        let done = self.cleaner.end(result, self.world.now, tentative);
         if let Err(error) = result {
-            self.front.stores.stuck += u32::from(done.purpose == Purpose::Reclaim);
+            self.world.front.stores.stuck += u32::from(done.purpose == Purpose::Reclaim);
             if let Some(destage) = &mut self.destaging
                 && done.purpose == Purpose::Destage
                 && self.cleaner.is_given_up(done.region)
@@ -373,21 +379,21 @@ impl Cache {
     /// is cleaned, and what it holds is dropped.
     fn begin_moving(&mut self) -> bool {
         let Some(active) = &mut self.cleaner.active else { return false };
-        let log = self.log.as_mut().expect("only a log has regions");
+        let log = self.world.log.as_mut().expect("only a log has regions");
         if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
             return false;
         }
         let region = active.region;
-        let count = self.shards.iter().map(|s| s.region_entries(region)).sum();
+        let count = self.world.shards.iter().map(|s| s.region_entries(region)).sum();
         if !log.moves_fit(count) {
-            self.stats.regions_dropped += 1;
+            self.world.stats.regions_dropped += 1;
             return false;
         }
         active.phase = Phase::Moving;
-        for n in 0..self.shards.len() {
-            self.shards[n].move_begin(&mut around!(self), region);
+        for n in 0..self.world.shards.len() {
+            self.world.shards[n].move_begin(&mut around!(self.world), region);
         }
-        self.log.as_mut().expect("it has just been asked").close_notes();
+        self.world.log.as_mut().expect("it has just been asked").close_notes();
         true
     }
 
@@ -396,8 +402,8 @@ impl Cache {
             return false;
         };
         let (mut done, mut more) = (true, false);
-        for n in 0..self.shards.len() {
-            match self.shards[n].move_step(&mut around!(self)) {
+        for n in 0..self.world.shards.len() {
+            match self.world.shards[n].move_step(&mut around!(self.world)) {
                 MoveState::Busy => done = false,
                 MoveState::More => (done, more) = (false, true),
                 MoveState::Done => {}
@@ -405,7 +411,7 @@ impl Cache {
             }
         }
         self.cleaner.active = Some(active);
-        let log = self.log.as_mut().expect("only a log has regions");
+        let log = self.world.log.as_mut().expect("only a log has regions");
         if more {
             log.close_notes();
         }
@@ -416,9 +422,9 @@ impl Cache {
             // The log takes no more: it has failed, or it is being stopped.
             self.cleaner.active = None;
         } else {
-            self.cleaner.end(Ok(()), self.now, false);
+            self.cleaner.end(Ok(()), self.world.now, false);
             log.region_released(active.region);
-            self.front.stores.stuck = 0;
+            self.world.front.stores.stuck = 0;
             self.consider_suspending();
             if self.cleaner.is_wanted_clean(active.region) {
                 // What was wanted clean has moved meanwhile.

@@ -16,11 +16,12 @@
 
 use forebay_effect::{IoError, Outcome};
 
-use crate::cache::{Cache, State};
+use crate::cache::Cache;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::shard::Shard;
 use crate::slab::Fifo;
+use crate::world::State;
 use forebay_block::Op;
 
 /// The name of the switch towards the log.
@@ -64,9 +65,13 @@ impl Cache {
     /// [`IoError::Invalid`]) while another change or a stop is under way, when the flash tier has
     /// failed, or when the policy does not go with the relation of the tiers.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        let fits = self.config.relation.check(policy, acknowledge);
-        if self.state != State::Ready || self.switch.is_some() || self.log_lost || fits.is_err() {
-            self.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
+        let fits = self.world.config.relation.check(policy, acknowledge);
+        if self.world.state != State::Ready
+            || self.switch.is_some()
+            || self.world.log_lost
+            || fits.is_err()
+        {
+            self.world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
             return;
         }
         let stage = Stage::First;
@@ -81,10 +86,10 @@ impl Cache {
     /// # Panics
     /// With no block for some shard, or more than at the start.
     pub fn set_dram_blocks(&mut self, blocks: u32) {
-        assert!(blocks <= self.config.dram_blocks, "more DRAM than the cache was built with");
-        let shards = u32::from(self.config.shards);
+        assert!(blocks <= self.world.config.dram_blocks, "more DRAM than the cache was built with");
+        let shards = u32::from(self.world.config.shards);
         assert!(blocks >= shards, "each shard needs at least one DRAM block");
-        for shard in &mut self.shards {
+        for shard in &mut self.world.shards {
             shard.set_dram_blocks(blocks, shards);
         }
     }
@@ -99,29 +104,29 @@ impl Cache {
     /// Blocks of DRAM in use: those of the start, or of the last
     /// [`set_dram_blocks`](Cache::set_dram_blocks).
     pub fn dram_blocks(&self) -> u32 {
-        self.shards.iter().map(Shard::dram_blocks).sum()
+        self.world.shards.iter().map(Shard::dram_blocks).sum()
     }
 
     /// At the start: whether the policy wanted can hold at once. If recovery found dirty records
     /// it may not.
     pub(crate) fn settle_policy(&mut self) {
-        let to = (self.config.write_policy, self.config.acknowledge);
+        let to = (self.world.config.write_policy, self.world.config.acknowledge);
         let dirty = self.dirty_blocks() > 0;
         if to.0.write_back || !dirty {
             return;
         }
         // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
-        let fits = self.config.relation.check(WritePolicy::WRITE_BACK, to.1).is_ok();
+        let fits = self.world.config.relation.check(WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         self.adopt(WritePolicy::WRITE_BACK, acknowledge);
         self.switch = Some(Switch { to, stage: Stage::Holding, at_start: true, again: 0 });
     }
 
     fn adopt(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        let fits = self.config.relation.check(policy, acknowledge);
-        assert!(fits.is_ok(), "{}: {fits:?}", self.config.relation);
-        (self.config.write_policy, self.config.acknowledge) = (policy, acknowledge);
-        for shard in &mut self.shards {
+        let fits = self.world.config.relation.check(policy, acknowledge);
+        assert!(fits.is_ok(), "{}: {fits:?}", self.world.config.relation);
+        (self.world.config.write_policy, self.world.config.acknowledge) = (policy, acknowledge);
+        for shard in &mut self.world.shards {
             shard.set_policy(policy, acknowledge);
         }
     }
@@ -135,10 +140,10 @@ impl Cache {
 
     /// Keeps a request until the change, or the destage, is over.
     pub(crate) fn hold(&mut self, request: u32) {
-        let mut held = self.front.held;
-        self.front.requests.push_back(&mut held, request);
-        self.front.held = held;
-        self.front.held_count += 1;
+        let mut held = self.world.front.held;
+        self.world.front.requests.push_back(&mut held, request);
+        self.world.front.held = held;
+        self.world.front.held_count += 1;
     }
 
     /// One turn of a change.
@@ -148,7 +153,7 @@ impl Cache {
             // What a store lacks must not be called clean.
             return false;
         }
-        if self.state != State::Ready {
+        if self.world.state != State::Ready {
             // A stop: what is held ends under the old policy.
             self.end_switch(Err(IoError::Shutdown));
             return true;
@@ -164,8 +169,8 @@ impl Cache {
                 switch.stage = Stage::Last;
                 self.begin_destage();
             }
-            Stage::Settling if self.shards.iter().any(Shard::appends_dirty) => {
-                let Some(log) = &mut self.log else { return false };
+            Stage::Settling if self.world.shards.iter().any(Shard::appends_dirty) => {
+                let Some(log) = &mut self.world.log else { return false };
                 log.close_batch();
                 return false;
             }
@@ -178,7 +183,7 @@ impl Cache {
 
     /// Whether a request is under way that may make something dirty, or a flush.
     fn is_modified(&self) -> bool {
-        let front = &self.front;
+        let front = &self.world.front;
         let waiting = front.held_count + front.stores.held + front.zeroings_waiting;
         front.modifying > waiting || front.volumes.iter().any(|v| v.pieces > 0)
     }
@@ -193,11 +198,12 @@ impl Cache {
                 self.switch = Some(switch);
             }
             Stage::Last => {
-                let dirty = self.dirty_blocks() > 0 || self.shards.iter().any(Shard::appends_dirty);
-                match (result, &mut self.log) {
+                let dirty =
+                    self.dirty_blocks() > 0 || self.world.shards.iter().any(Shard::appends_dirty);
+                match (result, &mut self.world.log) {
                     (Err(e), _) => self.end_switch(Err(e)),
                     // A sync proves nothing once one before it has failed.
-                    _ if self.front.sync_failures > 0 || switch.again == AGAIN_MAX => {
+                    _ if self.world.front.sync_failures > 0 || switch.again == AGAIN_MAX => {
                         self.end_switch(Err(IoError::Device));
                     }
                     _ if dirty => {
@@ -247,21 +253,21 @@ impl Cache {
             Err(_) => {}
         }
         if !switch.at_start {
-            self.notices.push(Notice::PolicySet(result));
+            self.world.notices.push(Notice::PolicySet(result));
         }
         self.release_held();
     }
 
     /// Requests that were kept go on.
     pub(crate) fn release_held(&mut self) {
-        let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);
-        self.front.held_count = 0;
-        while let Some(request) = self.front.requests.pop_front(&mut held) {
-            if self.front.requests[request].op == Op::Flush {
+        let mut held = core::mem::replace(&mut self.world.front.held, Fifo::EMPTY);
+        self.world.front.held_count = 0;
+        while let Some(request) = self.world.front.requests.pop_front(&mut held) {
+            if self.world.front.requests[request].op == Op::Flush {
                 self.begin_flush(request);
             } else {
                 // (Pieces of it may be under way.)
-                self.front.go_on(request);
+                self.world.front.go_on(request);
             }
         }
     }
@@ -294,14 +300,14 @@ mod tests {
             cache.handle_request(Nanos(1), id, Volume(0), Op::Trim, Flags::NONE, 0, 1 << 16);
         }
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
-        cache.front.stores.share = 0;
+        cache.world.front.stores.share = 0;
         complete_all(&mut cache);
-        assert_eq!((cache.front.stores.held, cache.front.zeroings_waiting), (1, 1));
+        assert_eq!((cache.world.front.stores.held, cache.world.front.zeroings_waiting), (1, 1));
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));
         complete_all(&mut cache);
         assert!(cache.is_idle());
-        assert_eq!(cache.front.zeroings_waiting, 0);
+        assert_eq!(cache.world.front.zeroings_waiting, 0);
     }
 }

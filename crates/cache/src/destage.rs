@@ -6,12 +6,13 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
-use crate::cache::{Cache, State};
+use crate::cache::Cache;
 use crate::cleaner::Purpose;
 use crate::front::INTERNAL;
 use crate::notice::Notice;
 use crate::pump::FAILURES_MAX;
 use crate::shard::Shard;
+use crate::world::State;
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +57,8 @@ impl Cache {
     /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
     /// [`IoError::Shutdown`]) where requests are.
     pub fn destage(&mut self) {
-        if self.state != State::Ready {
-            self.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
+        if self.world.state != State::Ready {
+            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
             return;
         }
         match self.destaging {
@@ -76,7 +77,7 @@ impl Cache {
         self.cleaner.forgive();
         self.forgive_stores();
         self.flush_all();
-        self.destaging = Some(Destage::new(self.front.volumes.len()));
+        self.destaging = Some(Destage::new(self.world.front.volumes.len()));
     }
 
     /// A dirty record was superseded by one in another region, which holds its dirty granules, too. A
@@ -85,26 +86,26 @@ impl Cache {
         let Some(destage) = &mut self.destaging else { return };
         if !self.cleaner.is_owed(from)
             || self.cleaner.is_wanted_clean(to)
-            || self.front.sabotage.is(Bug::DestageLosesSight)
+            || self.world.front.sabotage.is(Bug::DestageLosesSight)
         {
             return;
         }
         self.cleaner.push(to, Purpose::Destage);
-        self.stats.destages_followed += 1;
+        self.world.stats.destages_followed += 1;
         destage.followed += 1;
         // It has been through all regions as they were when it began, and through as many as there
         // are: who goes on writing would have it go round for ever.
-        let regions = self.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        let regions = self.world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         if destage.followed > regions && !destage.holds {
             destage.holds = true;
-            self.stats.destages_held += 1;
+            self.world.stats.destages_held += 1;
         }
     }
 
     /// A stop is near: from now on what cannot be destaged is not waited for, and destages that were
     /// asked for end early, with an error: the stop does what is left of them, or leaves it on flash.
     pub fn prepare_stop(&mut self) {
-        self.hurry = true;
+        self.world.hurry = true;
         self.cut_destage();
         self.consider_giving_up();
         self.consider_suspending();
@@ -123,10 +124,10 @@ impl Cache {
     /// flash (or, without flash, to the backing stores), and with `destage` everything to the
     /// backing stores. [`Notice::Stopped`] follows.
     pub fn stop(&mut self, destage: bool) {
-        if matches!(self.state, State::Ready | State::New) {
-            self.state = State::Draining;
-            self.shards.iter_mut().for_each(Shard::stop_lines);
-            (self.stop_destages, self.hurry) = (destage, true);
+        if matches!(self.world.state, State::Ready | State::New) {
+            self.world.state = State::Draining;
+            self.world.shards.iter_mut().for_each(Shard::stop_lines);
+            (self.stop_destages, self.world.hurry) = (destage, true);
             self.cut_destage();
             self.consider_giving_up();
         }
@@ -135,26 +136,26 @@ impl Cache {
 
     /// Dirty blocks of all volumes.
     pub fn dirty_blocks(&self) -> u64 {
-        self.front.dirty_blocks
+        self.world.front.dirty_blocks
     }
 
     /// Whether what a log that has failed holds can still be destaged.
     fn is_salvaged(&self) -> bool {
-        self.log.as_ref().is_some_and(Log::is_salvaged)
+        self.world.log.as_ref().is_some_and(Log::is_salvaged)
     }
 
     fn flush_all(&mut self) {
-        for volume in 0..self.front.volumes.len() {
+        for volume in 0..self.world.front.volumes.len() {
             let v = Volume(volume as u32);
-            let flush = self.front.admit(INTERNAL, v, Op::Flush, Flags::NONE, 0, 0);
+            let flush = self.world.front.admit(INTERNAL, v, Op::Flush, Flags::NONE, 0, 0);
             self.begin_flush(flush.expect("a flush of an attached volume"));
         }
     }
 
     pub(crate) fn clean_all(&mut self) {
-        let regions = self.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        let regions = self.world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         for region in 0..regions {
-            let dirty = self.shards.iter().any(|s| s.region_is_dirty(region));
+            let dirty = self.world.shards.iter().any(|s| s.region_is_dirty(region));
             if dirty && !self.cleaner.is_wanted_clean(region) {
                 self.cleaner.push(region, Purpose::Destage);
             }
@@ -165,10 +166,10 @@ impl Cache {
         if !self.may_stop() {
             return false;
         }
-        let flushed: Vec<Outcome> = if self.front.internal_done.is_empty() {
+        let flushed: Vec<Outcome> = if self.world.front.internal_done.is_empty() {
             Vec::new()
         } else {
-            self.front.internal_done.drain(..).collect()
+            self.world.front.internal_done.drain(..).collect()
         };
         let mut any = !flushed.is_empty();
         if let Some(destage) = &mut self.destaging {
@@ -179,12 +180,12 @@ impl Cache {
         }
         match self.destaging {
             Some(Destage { flushes_left: 0, cleaning: false, .. })
-                if self.state != State::Flushing =>
+                if self.world.state != State::Flushing =>
             {
                 // All flushed: now the regions.
-                let owed = self.front.volumes.iter().any(|v| v.owed > 0);
-                let lost = self.log_lost && !self.is_salvaged() && owed;
-                let cut = self.hurry && self.state != State::Destaging;
+                let owed = self.world.front.volumes.iter().any(|v| v.owed > 0);
+                let lost = self.world.log_lost && !self.is_salvaged() && owed;
+                let cut = self.world.hurry && self.world.state != State::Destaging;
                 if !lost && !cut {
                     self.clean_all();
                 }
@@ -201,8 +202,9 @@ impl Cache {
             }
             Some(Destage { cleaning: true, result, holds, .. }) => {
                 // (Without its log nothing can be destaged, however often it is tried.)
-                let given_up =
-                    self.cleaner.failures >= FAILURES_MAX && self.log_lost && !self.is_salvaged();
+                let given_up = self.cleaner.failures >= FAILURES_MAX
+                    && self.world.log_lost
+                    && !self.is_salvaged();
                 // (A region that is to be used again and cannot be is no part of it.)
                 if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
                     self.cleaner.forget_destages();
@@ -213,7 +215,7 @@ impl Cache {
                         Ok(()) if unreadable => Err(IoError::Corrupt),
                         result => result,
                     };
-                    if self.state == State::Destaging {
+                    if self.world.state == State::Destaging {
                         self.stop_result = result;
                     } else {
                         self.end_destage(result, holds);
@@ -234,7 +236,7 @@ impl Cache {
             self.release_held();
         }
         if core::mem::take(&mut self.destage_wanted) {
-            self.notices.push(Notice::Destaged(result));
+            self.world.notices.push(Notice::Destaged(result));
         }
         if core::mem::take(&mut self.destage_again) {
             self.destage_wanted = true;
@@ -245,16 +247,16 @@ impl Cache {
     }
 
     fn push_stop_state(&mut self) -> bool {
-        match self.state {
+        match self.world.state {
             State::Draining
-                if self.front.requests.in_use() == 0
+                if self.world.front.requests.in_use() == 0
                     && self.destaging.is_none()
-                    && !self.shards.iter().any(Shard::is_fetching_lines) =>
+                    && !self.world.shards.iter().any(Shard::is_fetching_lines) =>
             {
-                self.state = State::Flushing;
+                self.world.state = State::Flushing;
                 self.cleaner.forgive();
                 self.forgive_stores();
-                self.destaging = Some(Destage::new(self.front.volumes.len()));
+                self.destaging = Some(Destage::new(self.world.front.volumes.len()));
                 self.flush_all();
                 true
             }
@@ -263,7 +265,7 @@ impl Cache {
                     return false;
                 };
                 self.stop_result = result;
-                self.state = State::Destaging;
+                self.world.state = State::Destaging;
                 if !self.stop_destages {
                     self.destaging = None;
                 }
@@ -272,13 +274,14 @@ impl Cache {
             State::Destaging if self.destaging.is_none() => {
                 // A store that may have lost writes: records that agree with what it lost must
                 // not be trusted at the next start, so the log is left as after a crash.
-                let lost = self.front.sync_failures > 0;
+                let lost = self.world.front.sync_failures > 0;
                 // (What a log that has failed holds is void already.)
                 let past = self.all_go_past();
-                match &mut self.log {
+                match &mut self.world.log {
                     Some(log) if !lost && !past => {
-                        self.state = State::Closing;
-                        let clean = self.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
+                        self.world.state = State::Closing;
+                        let clean =
+                            self.world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
                         if self.stop_destages && self.stop_result.is_ok() && clean {
                             // The stores are the whole truth: no record may be destaged again
                             // at the next start. The stop goes on when that is durable.
@@ -287,7 +290,7 @@ impl Cache {
                             log.stop();
                         }
                     }
-                    _ => self.state = State::Ending,
+                    _ => self.world.state = State::Ending,
                 }
                 true
             }
@@ -296,8 +299,8 @@ impl Cache {
                 if !self.cut_cleaning() {
                     return false;
                 }
-                self.state = State::Stopped;
-                self.notices.push(Notice::Stopped(self.stop_result));
+                self.world.state = State::Stopped;
+                self.world.notices.push(Notice::Stopped(self.stop_result));
                 true
             }
             _ => false,
@@ -327,11 +330,11 @@ mod tests {
         switch.stage = Stage::Holding;
         let (id, flags) = (RequestId(1), Flags::NONE);
         cache.handle_request(Nanos(1), id, Volume(0), Op::Write, flags, 0, 4096);
-        assert_eq!(cache.front.held_count, 1);
+        assert_eq!(cache.world.front.held_count, 1);
         cache.end_destage(Ok(()), true);
-        assert_eq!(cache.front.held_count, 1, "the change lets it go");
+        assert_eq!(cache.world.front.held_count, 1, "the change lets it go");
         cache.switch = None;
         cache.end_destage(Ok(()), true);
-        assert_eq!(cache.front.held_count, 0, "nothing holds it any more");
+        assert_eq!(cache.world.front.held_count, 0, "nothing holds it any more");
     }
 }

@@ -38,6 +38,7 @@ mod streams;
 mod time;
 mod volume;
 mod waiters;
+mod world;
 
 pub use ahead::Sought;
 pub use allocation::{Held, Holdings};

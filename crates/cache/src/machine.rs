@@ -9,7 +9,7 @@ impl Machine for Cache {
         Cache::poll_effect(self, segments)
     }
     fn handle_completion(&mut self, token: Token, result: Outcome) {
-        Cache::handle_completion(self, self.now, token, result);
+        Cache::handle_completion(self, self.world.now, token, result);
     }
     fn handle_checksum(&mut self, token: Token, value: u32) {
         Cache::handle_checksum(self, token, value);

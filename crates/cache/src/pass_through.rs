@@ -19,10 +19,11 @@
 use forebay_block::{Nanos, Op};
 use forebay_effect::{IoError, Outcome};
 
-use crate::cache::{Cache, State, around};
+use crate::cache::Cache;
 use crate::destage::Destage;
 use crate::front::{INTERNAL, Stage as RequestStage};
 use crate::shard::{Shard, ShardContext};
+use crate::world::{State, around};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
@@ -84,7 +85,7 @@ impl Cache {
 
     /// Whether all volumes do.
     pub(crate) fn all_go_past(&self) -> bool {
-        (0..self.front.volumes.len()).all(|v| self.goes_past(v))
+        (0..self.world.front.volumes.len()).all(|v| self.goes_past(v))
     }
 
     /// Whether flushes, and writes of blocks with a record, wait until volumes go past flash.
@@ -95,27 +96,27 @@ impl Cache {
 
     /// The log has failed: no record goes to flash until the next start.
     pub(crate) fn lose_log(&mut self) {
-        self.log_lost = true;
+        self.world.log_lost = true;
         if let Some(destage) = &mut self.destaging {
             destage.fail(IoError::Device);
         }
         self.cleaner.forget();
-        for shard in &mut self.shards {
+        for shard in &mut self.world.shards {
             shard.log_gave_up();
             shard.set_jam(false, false);
         }
         self.abandon_switch();
-        if self.state == State::Ready && !self.hurry {
+        if self.world.state == State::Ready && !self.world.hurry {
             self.pass.stage = Stage::Settling;
             self.set_holding(true);
-            let limit = self.config.give_up_after;
-            self.pass.until = (limit != Nanos(0)).then(|| self.now.saturating_add(limit));
+            let limit = self.world.config.give_up_after;
+            self.pass.until = (limit != Nanos(0)).then(|| self.world.now.saturating_add(limit));
         }
     }
 
     fn set_holding(&mut self, holding: bool) {
         self.pass.holding = holding;
-        self.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
+        self.world.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
     }
 
     /// Whether a turn of [`Cache::push_pass_through`] may find anything to do.
@@ -129,7 +130,7 @@ impl Cache {
         if stage == Stage::Idle {
             return false;
         }
-        if self.state != State::Ready || self.hurry {
+        if self.world.state != State::Ready || self.world.hurry {
             // A stop does not wait for it.
             (self.pass.stage, self.pass.retry_at) = (Stage::Idle, None);
             self.let_go();
@@ -140,8 +141,8 @@ impl Cache {
                 let busy = self.destaging.is_some()
                     || self.sealing.is_some()
                     || self.cleaner.active.is_some()
-                    || self.shards.iter().any(Shard::is_logging);
-                let Some(log) = self.log.as_mut().filter(|_| !busy) else { return false };
+                    || self.world.shards.iter().any(Shard::is_logging);
+                let Some(log) = self.world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {
                     self.begin_last_destage();
                 } else {
@@ -183,7 +184,7 @@ impl Cache {
             return;
         }
         let clean = self.without_dirty_records();
-        let Some(log) = self.log.as_mut().filter(|_| clean != 0) else {
+        let Some(log) = self.world.log.as_mut().filter(|_| clean != 0) else {
             return self.pass_through_failed();
         };
         self.pass.stage = Stage::Voiding(clean);
@@ -202,8 +203,8 @@ impl Cache {
     /// Volumes (bits) that have no dirty records, and do not go past flash yet.
     fn without_dirty_records(&self) -> u64 {
         let mut clean = 0;
-        for (v, volume) in self.front.volumes.iter().enumerate() {
-            let whole = volume.owed == 0 && !self.front.has_failed(v);
+        for (v, volume) in self.world.front.volumes.iter().enumerate() {
+            let whole = volume.owed == 0 && !self.world.front.has_failed(v);
             clean |= u64::from(whole && !self.goes_past(v)) << v;
         }
         clean
@@ -231,16 +232,16 @@ impl Cache {
     /// What flash holds of these volumes (bits) will never count.
     fn go_past(&mut self, volumes: u64) {
         self.pass.past |= volumes;
-        self.stats.passed_through += u64::from(volumes.count_ones());
+        self.world.stats.passed_through += u64::from(volumes.count_ones());
         let (past, all) = (self.pass.past, self.all_go_past());
-        self.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
+        self.world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
         self.pass.stage = Stage::Dropping { shard: 0, entry: 0 };
         self.let_go();
     }
 
     /// One turn of forgetting records.
     fn drop_void(&mut self, shard: usize, entry: u32) -> bool {
-        if shard == self.shards.len() {
+        if shard == self.world.shards.len() {
             self.pass.stage = Stage::Idle;
             if !self.all_go_past() {
                 self.retry_later();
@@ -250,7 +251,7 @@ impl Cache {
             }
             return true;
         }
-        let next = self.shards[shard].drop_void(&mut around!(self), entry, ENTRIES);
+        let next = self.world.shards[shard].drop_void(&mut around!(self.world), entry, ENTRIES);
         self.pass.stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
             None => Stage::Dropping { shard: shard + 1, entry: 0 },
@@ -267,7 +268,7 @@ impl Cache {
     fn retry_later(&mut self) {
         let pause = PAUSE_FIRST.0 << self.pass.failures.min(6);
         self.pass.failures += 1;
-        self.pass.retry_at = Some(self.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
+        self.pass.retry_at = Some(self.world.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
     }
 
     /// Requests that waited go on, or fail if they still cannot.
@@ -277,8 +278,8 @@ impl Cache {
             return;
         }
         self.set_holding(false);
-        for n in 0..self.shards.len() {
-            self.shards[n].release_parked(&mut around!(self));
+        for n in 0..self.world.shards.len() {
+            self.world.shards[n].release_parked(&mut around!(self.world));
         }
         if !self.is_held(Op::Write) {
             self.release_held();
@@ -298,12 +299,12 @@ impl Cache {
 
     /// The time has come, or may have.
     pub(crate) fn pass_through_timed(&mut self) {
-        if self.pass.until.is_some_and(|at| at <= self.now) {
+        if self.pass.until.is_some_and(|at| at <= self.world.now) {
             self.let_go();
         }
-        if self.pass.retry_at.is_some_and(|at| at <= self.now) {
+        if self.pass.retry_at.is_some_and(|at| at <= self.world.now) {
             self.pass.retry_at = None;
-            if self.state == State::Ready && self.pass.stage == Stage::Idle {
+            if self.world.state == State::Ready && self.pass.stage == Stage::Idle {
                 self.pass.stage = Stage::Settling;
             }
         }
@@ -311,19 +312,19 @@ impl Cache {
 
     /// Whether a request that the log could not make durable waits, instead of failing.
     pub(crate) fn may_repeat(&self, request: u32) -> bool {
-        self.pass.holding && self.front.requests[request].id != INTERNAL
+        self.pass.holding && self.world.front.requests[request].id != INTERNAL
     }
 
     /// The request waits until volumes go past flash, if they may; then it repeats its last stage.
     pub(crate) fn repeat_last_stage(&mut self, request: u32) {
-        let r = &mut self.front.requests[request];
+        let r = &mut self.world.front.requests[request];
         (r.again, r.stage) = (false, RequestStage::Pieces);
         let op = r.op;
-        self.stats.waits_void += 1;
+        self.world.stats.waits_void += 1;
         match op {
             _ if self.pass.holding => self.hold(request),
             Op::Flush => self.begin_flush(request),
-            _ => self.front.run(request),
+            _ => self.world.front.run(request),
         }
     }
 }

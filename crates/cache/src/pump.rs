@@ -4,12 +4,13 @@
 use forebay_effect::IoError;
 use forebay_flash::{Event, Log};
 
-use crate::cache::{Cache, State, around};
+use crate::cache::Cache;
 use crate::cleaner::Phase;
 use crate::notice::Notice;
 use crate::pass_through::SALVAGE;
 use crate::shard::{Shard, ShardContext};
 use crate::volume::SyncWaiter;
+use crate::world::{State, around};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
 pub(crate) const CLEANER: u64 = u64::MAX;
@@ -24,8 +25,8 @@ impl Cache {
     /// Whether a turn of [`Cache::pump`] would find anything to do.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
-        let front = &self.front;
-        self.log.as_ref().is_some_and(Log::has_events)
+        let front = &self.world.front;
+        self.world.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
             || self.owes_pass_through()
             || self.owes_settling()
@@ -38,27 +39,27 @@ impl Cache {
             || self.switch.is_some()
             || self.sealing.is_some()
             || self.may_stop()
-            || self.shards.iter().any(Shard::may_serve)
+            || self.world.shards.iter().any(Shard::may_serve)
     }
 
     /// Whether the log has failed, and the shards have not been told.
     #[inline]
     fn has_lost_log(&self) -> bool {
-        !self.log_lost && self.log.as_ref().is_some_and(|log| log.error().is_some())
+        !self.world.log_lost && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Whether something is being cleaned, or should be.
     #[inline]
     fn owes_cleaning(&self) -> bool {
-        !self.cleaner.is_idle() || self.shards.iter().any(Shard::owes_cleaning)
+        !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::owes_cleaning)
     }
 
     /// Whether a destage or a stop is under way.
     #[inline]
     pub(crate) fn may_stop(&self) -> bool {
-        !matches!(self.state, State::New | State::Starting | State::Ready)
+        !matches!(self.world.state, State::New | State::Starting | State::Ready)
             || self.destaging.is_some()
-            || !self.front.internal_done.is_empty()
+            || !self.world.front.internal_done.is_empty()
     }
 
     /// One turn of everything that is owed; true when something was done.
@@ -69,13 +70,13 @@ impl Cache {
             self.lose_log();
         }
         any |= self.hear_log();
-        while let Some(request) = Self::pop(&mut self.front, |f| &mut f.finished) {
+        while let Some(request) = Self::pop(&mut self.world.front, |f| &mut f.finished) {
             self.finish(request);
             any = true;
         }
-        for n in 0..self.shards.len() {
-            if self.shards[n].may_serve() {
-                any |= self.shards[n].serve_starved(&mut around!(self));
+        for n in 0..self.world.shards.len() {
+            if self.world.shards[n].may_serve() {
+                any |= self.world.shards[n].serve_starved(&mut around!(self.world));
             }
         }
         if self.may_resume() {
@@ -84,7 +85,7 @@ impl Cache {
         if self.flushing != 0 {
             any |= self.push_flushes();
         }
-        if !self.front.synced.is_empty() {
+        if !self.world.front.synced.is_empty() {
             self.hear_syncs();
             any = true;
         }
@@ -105,27 +106,28 @@ impl Cache {
 
     fn hear_log(&mut self) -> bool {
         let mut any = false;
-        while let Some(event) = self.log.as_mut().and_then(|l| l.poll_event()) {
+        while let Some(event) = self.world.log.as_mut().and_then(|l| l.poll_event()) {
             any = true;
             self.look_ahead();
             self.hear(event);
         }
         self.settle_recovered();
-        self.front.issue_syncs(&mut self.effects);
+        self.world.front.issue_syncs(&mut self.world.effects);
         any
     }
 
     /// Starts loading what the events to come will look at. A batch brings many at once, of
     /// blocks that nobody has looked at for a while.
     fn look_ahead(&self) {
-        let Some(log) = &self.log else { return };
+        let Some(log) = &self.world.log else { return };
         for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
             match log.upcoming_event(n) {
                 Some(&Event::Appended { ticket, .. }) => {
-                    self.shards[(ticket >> 32) as usize].prefetch_transfer(ticket as u32, near);
+                    self.world.shards[(ticket >> 32) as usize]
+                        .prefetch_transfer(ticket as u32, near);
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
-                    let shard = &self.shards[ticket as usize];
+                    let shard = &self.world.shards[ticket as usize];
                     match near {
                         true => _ = shard.prefetch_entry(key),
                         false => shard.prefetch(key),
@@ -141,30 +143,37 @@ impl Cache {
         match event {
             Event::Appended { ticket, position, checksum } => {
                 let (n, t) = shard_of(ticket);
-                let moved = self.shards[n].appended(&mut around!(self), t, position, checksum);
+                let moved =
+                    self.world.shards[n].appended(&mut around!(self.world), t, position, checksum);
                 if let Some((from, to)) = moved {
                     self.follow(from, to);
                 }
             }
             Event::AppendFailed { ticket, error } => {
                 let (n, t) = shard_of(ticket);
-                self.shards[n].append_failed(&mut around!(self), t, error);
+                self.world.shards[n].append_failed(&mut around!(self.world), t, error);
             }
             Event::AppendRefused { ticket } => {
                 let (n, t) = shard_of(ticket);
-                self.shards[n].append_refused(&mut around!(self), t);
+                self.world.shards[n].append_refused(&mut around!(self.world), t);
             }
             Event::Active { ticket, result } => {
                 let (n, t) = shard_of(ticket);
-                self.shards[n].activated(&mut around!(self), t, result);
+                self.world.shards[n].activated(&mut around!(self.world), t, result);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
-                self.shards[ticket as usize].moved(key, position, (from, region), result.is_ok());
+                self.world.shards[ticket as usize].moved(
+                    key,
+                    position,
+                    (from, region),
+                    result.is_ok(),
+                );
             }
             Event::Unmapped { key, position } => {
-                let n = self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()));
-                self.shards[n].unmapped(&mut around!(self), key, position);
+                let n = self
+                    .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
+                self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
             Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
             Event::Synced { ticket: START, result } => self.disowned(result),
@@ -173,47 +182,48 @@ impl Cache {
             Event::Synced { ticket, result } => {
                 let request = ticket as u32;
                 let again = result.is_err() && self.may_repeat(request);
-                self.front.requests[request].again |= again;
-                self.front.pieces_done(request, 1, if again { Ok(()) } else { result });
+                self.world.front.requests[request].again |= again;
+                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
             Event::Reclaim { region } => self.reclaim(region),
             Event::Passing { volume, result } => self.passing(volume, result),
             Event::RegionFreed { region } => {
-                for n in 0..self.shards.len() {
-                    self.shards[n].region_freed(&mut around!(self), region);
+                for n in 0..self.world.shards.len() {
+                    self.world.shards[n].region_freed(&mut around!(self.world), region);
                 }
             }
             Event::Retire { extent, first } => {
-                self.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
+                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
             Event::Recovered(r) => self.recovered(&r),
             Event::RecoveredTombstone { key } => self.recovered_tombstone(key),
             Event::Ready(report) => {
-                if self.state == State::Starting {
+                if self.world.state == State::Starting {
                     self.begin_serving(report);
                 }
             }
             Event::Failed(error) => {
-                self.state = State::Failed;
-                self.notices.push(Notice::Failed(error));
+                self.world.state = State::Failed;
+                self.world.notices.push(Notice::Failed(error));
             }
             Event::CleanMarked { ticket, result } => {
                 if self.switch_marked(ticket, result) || self.seal_marked(ticket, result) {
                     return;
                 }
                 self.stop_result = self.stop_result.and(result);
-                self.log.as_mut().expect("the log said so").stop();
+                self.world.log.as_mut().expect("the log said so").stop();
             }
             Event::Bound { result, .. } => self.seal_noted(result),
             Event::Stopped { result } => {
-                (self.state, self.stop_result) = (State::Ending, self.stop_result.and(result));
+                (self.world.state, self.stop_result) =
+                    (State::Ending, self.stop_result.and(result));
             }
             other => unreachable!("nobody asked the log for {other:?}"),
         }
     }
 
     fn hear_syncs(&mut self) {
-        while let Some((_, waiter, result)) = self.front.synced.pop() {
+        while let Some((_, waiter, result)) = self.world.front.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => {
                     if let Some(active) = &mut self.cleaner.active
@@ -223,10 +233,12 @@ impl Cache {
                     }
                 }
                 SyncWaiter::Retire(extent) => {
-                    let log = self.log.as_mut().expect("only a log retires extents");
+                    let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
                         // (A sync proves nothing once one before it has failed.)
-                        Ok(()) if self.front.sync_failures == 0 => log.extent_released(extent),
+                        Ok(()) if self.world.front.sync_failures == 0 => {
+                            log.extent_released(extent)
+                        }
                         // The mark must stay, and who waits for its place must not wait for ever.
                         _ => self.give_up(),
                     }
@@ -242,13 +254,13 @@ impl Cache {
     /// when this has gone on for too long.
     pub(crate) fn consider_giving_up(&mut self) {
         let (failures, unreadable) = (self.cleaner.failures, self.cleaner.unreadable);
-        if self.log_lost {
+        if self.world.log_lost {
             return;
         }
         if failures.max(unreadable) < FAILURES_MAX || !self.somebody_waits() {
             return;
         }
-        let stopping = self.hurry || self.state != State::Ready;
+        let stopping = self.world.hurry || self.world.state != State::Ready;
         // What can still be destaged first.
         let pinned = unreadable >= FAILURES_MAX && !self.cleaner.is_destaging();
         if pinned || (failures >= FAILURES_MAX && stopping) {
@@ -260,9 +272,9 @@ impl Cache {
 
     /// Nothing goes to flash any more; whoever waits for that is told.
     pub(crate) fn give_up(&mut self) {
-        let Some(log) = &mut self.log else { return };
+        let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);
-        if !self.log_lost {
+        if !self.world.log_lost {
             self.lose_log();
         }
     }

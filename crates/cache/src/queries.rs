@@ -4,37 +4,38 @@ use forebay_block::Volume;
 use forebay_effect::IoError;
 use forebay_flash::{Log, LogStats};
 
-use crate::cache::{Cache, State};
+use crate::cache::Cache;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
+use crate::world::State;
 
 impl Cache {
     /// Whether another request can be taken now.
     pub fn has_room(&self) -> bool {
-        self.front.requests.in_use() < self.config.requests_max as usize
+        self.world.front.requests.in_use() < self.world.config.requests_max as usize
     }
 
     /// Whether another request of this volume should be taken now: of several volumes none may have more
     /// than three quarters of the places, so that others find some while it waits for its store.
     pub fn has_room_for(&self, volume: Volume) -> bool {
-        let places = self.config.requests_max;
-        let volumes = &self.front.volumes;
+        let places = self.world.config.requests_max;
+        let volumes = &self.world.front.volumes;
         let taken = volumes.get(volume.0 as usize).map_or(0, |v| v.requests);
         self.has_room() && (volumes.len() < 2 || taken < (places - places / 4).max(1))
     }
 
     /// Whether requests are served.
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.world.state == State::Ready
     }
 
     /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still
     /// stand in an open batch.)
     pub fn is_idle(&self) -> bool {
-        self.front.requests.in_use() == 0
-            && self.shards.iter().all(Shard::is_idle)
+        self.world.front.requests.in_use() == 0
+            && self.world.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
             && self.switch.is_none()
             && self.sealing.is_none()
@@ -42,91 +43,95 @@ impl Cache {
 
     /// What the parameters were.
     pub fn config(&self) -> &CacheConfig {
-        &self.config
+        &self.world.config
     }
 
     /// Counters of the cache.
     pub fn stats(&self) -> &CacheStats {
-        &self.stats
+        &self.world.stats
     }
 
     /// Counters of a volume.
     pub fn volume_stats(&self, volume: Volume) -> Option<&VolumeStats> {
-        self.front.volumes.get(volume.0 as usize).map(|v| &v.stats)
+        self.world.front.volumes.get(volume.0 as usize).map(|v| &v.stats)
     }
 
     /// Number of volumes.
     pub fn volume_count(&self) -> usize {
-        self.front.volumes.len()
+        self.world.front.volumes.len()
     }
 
     /// How the last write, or the last read, of a volume's backing store failed, if it did, or
     /// any sync.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
         let at = volume.0 as usize;
-        let [read, write] = self.front.volumes.get(at)?.failing;
-        let failed = self.front.has_failed(at).then_some(IoError::Device);
+        let [read, write] = self.world.front.volumes.get(at)?.failing;
+        let failed = self.world.front.has_failed(at).then_some(IoError::Device);
         write.or(read).or(failed)
     }
 
     /// How the last operation that failed on a volume's backing store did;
     /// [`VolumeStats::backing_errors`] counts them.
     pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
-        self.front.volumes.get(volume.0 as usize)?.last_failure
+        self.world.front.volumes.get(volume.0 as usize)?.last_failure
     }
 
     /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
     /// reclaim has met, without those that were written again since. Reads of what only the record
     /// holds fail; everything else of such a block, and all other blocks, are whole.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
-        let all = self.shards.iter().flat_map(Shard::unreadable);
+        let all = self.world.shards.iter().flat_map(Shard::unreadable);
         all.map(|key| (Volume(key.volume().into()), key.block().0))
     }
 
     /// Whether nothing goes to flash any more, until the next start: it has failed, or a backing
     /// store has failed for too long.
     pub fn has_given_up(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.error().is_some())
+        self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Blocks with data in memory that neither flash nor, without flash, a backing store has.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.shards.iter().map(Shard::dirty_in_memory).sum()
+        self.world.shards.iter().map(Shard::dirty_in_memory).sum()
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
     /// power cut. In the layout slots, flash has room for that many blocks less.
     pub fn dirty_copies(&self) -> u64 {
-        self.shards.iter().map(Shard::dirty_copies).sum()
+        self.world.shards.iter().map(Shard::dirty_copies).sum()
     }
 
     /// Counters of the log.
     pub fn log_stats(&self) -> Option<&LogStats> {
-        self.log.as_ref().map(Log::stats)
+        self.world.log.as_ref().map(Log::stats)
     }
 
     /// What is under way, in words: for a bug report.
     pub fn describe(&self) -> String {
-        let mut s =
-            format!("{:?}, cleaner {:?}, log {:?}", self.state, self.cleaner, self.log_stats());
-        for i in 0..self.front.requests.capacity() as u32 {
-            if let Some(r) = self.front.requests.get(i) {
+        let mut s = format!(
+            "{:?}, cleaner {:?}, log {:?}",
+            self.world.state,
+            self.cleaner,
+            self.log_stats()
+        );
+        for i in 0..self.world.front.requests.capacity() as u32 {
+            if let Some(r) = self.world.front.requests.get(i) {
                 s += &format!("\n{r:?}");
             }
         }
-        let Front { running, blocked, finished, .. } = &self.front;
+        let Front { running, blocked, finished, .. } = &self.world.front;
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
         s += &format!(
             "\n{:?}, destage {:?}, switch {:?}",
-            self.front.stores, self.destaging, self.switch
+            self.world.front.stores, self.destaging, self.switch
         );
-        for v in &self.front.volumes {
+        for v in &self.world.front.volumes {
             s += &format!("\n{v:?}");
         }
-        for shard in &self.shards {
+        for shard in &self.world.shards {
             s += &shard.describe();
         }
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.world.log {
             s += &log.describe();
         }
         s
@@ -134,17 +139,17 @@ impl Cache {
 
     /// Blocks that memory holds by the accounting of its replacement policy.
     pub fn resident_blocks(&self) -> u32 {
-        self.shards.iter().map(Shard::resident).sum()
+        self.world.shards.iter().map(Shard::resident).sum()
     }
 
     /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
     /// there: at most one for each block of each request.
     pub fn accesses_told(&self) -> u64 {
-        self.shards.iter().map(Shard::told).sum()
+        self.world.shards.iter().map(Shard::told).sum()
     }
 
     /// Bytes of metadata held in memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::memory_bytes).sum()
+        self.world.shards.iter().map(Shard::memory_bytes).sum()
     }
 }

@@ -12,10 +12,11 @@
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Log, Sealed};
 
-use crate::cache::{Cache, State, around};
+use crate::cache::Cache;
 use crate::notice::Notice;
 use crate::shard::{Shard, ShardContext};
 use crate::volume::Past;
+use crate::world::{State, around};
 
 /// The name of a seal towards the log.
 pub(crate) const SEAL: u64 = u64::MAX - 3;
@@ -49,20 +50,20 @@ impl Cache {
     /// [`IoError::Invalid`]. The caller keeps all requests back until the notice, and until a seal of
     /// zeroes has taken the place of one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
-        let takes = match self.state {
+        let takes = match self.world.state {
             State::Ready => self.is_quiet() && self.dirty_blocks() == 0,
             State::Stopped => self.sealing.is_none(),
             _ => false,
         };
         if !takes {
-            return self.notices.push(Notice::Sealed(Err(IoError::Invalid)));
+            return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
         let mut stage = Stage::Settling;
         let past = self.all_go_past();
-        match &mut self.log {
+        match &mut self.world.log {
             // A start finds nothing that counts, and needs no note.
             Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },
-            Some(log) if self.state == State::Stopped => {
+            Some(log) if self.world.state == State::Stopped => {
                 stage = Stage::Noting;
                 log.seal(&volumes, SEAL);
             }
@@ -77,7 +78,7 @@ impl Cache {
     /// Whether no request, destage, change of policy or seal is in progress. Appends to flash may
     /// still be.
     pub fn is_quiet(&self) -> bool {
-        self.front.requests.in_use() == 0
+        self.world.front.requests.in_use() == 0
             && self.destaging.is_none()
             && self.switch.is_none()
             && self.sealing.is_none()
@@ -87,8 +88,8 @@ impl Cache {
     /// What goes on in the background is over: the log may be told.
     fn begin_marking(&mut self) {
         let Some(sealing) = &mut self.sealing else { return };
-        match &mut self.log {
-            Some(log) if self.state == State::Ready => {
+        match &mut self.world.log {
+            Some(log) if self.world.state == State::Ready => {
                 sealing.stage = Stage::Marking;
                 log.clean_before_now(SEAL);
             }
@@ -99,7 +100,7 @@ impl Cache {
     /// The log has made its clean mark; true if it was for a seal.
     pub(crate) fn seal_marked(&mut self, ticket: u64, result: Outcome) -> bool {
         let Some(sealing) = self.sealing.as_mut().filter(|_| ticket == SEAL) else { return false };
-        match (result, &mut self.log) {
+        match (result, &mut self.world.log) {
             (Ok(()), Some(log)) => {
                 sealing.stage = Stage::Noting;
                 log.seal(&sealing.volumes, SEAL);
@@ -117,7 +118,7 @@ impl Cache {
                 sealing.stage = Stage::Dropping { shard: 0, entry: 0 };
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
-                    if let Some(of) = self.front.volumes.get_mut(usize::from(sealed.index)) {
+                    if let Some(of) = self.world.front.volumes.get_mut(usize::from(sealed.index)) {
                         of.past = Past::Open;
                     }
                 }
@@ -128,22 +129,22 @@ impl Cache {
 
     fn end_seal(&mut self, result: Outcome) {
         self.sealing = None;
-        self.notices.push(Notice::Sealed(result));
+        self.world.notices.push(Notice::Sealed(result));
     }
 
     /// One turn of a seal.
     pub(crate) fn push_seal(&mut self) -> bool {
         let Some(Sealing { volumes, stage }) = &self.sealing else { return false };
-        let idle = self.cleaner.is_idle() && self.shards.iter().all(Shard::is_idle);
+        let idle = self.cleaner.is_idle() && self.world.shards.iter().all(Shard::is_idle);
         let (shard, entry) = match *stage {
             Stage::Dropping { shard, entry } => (shard, entry),
-            Stage::Settling if idle || self.log_lost => {
+            Stage::Settling if idle || self.world.log_lost => {
                 self.begin_marking();
                 return true;
             }
             Stage::Settling => {
                 // Nothing else would close the batch that some wait for.
-                self.log.iter_mut().for_each(Log::close_batch);
+                self.world.log.iter_mut().for_each(Log::close_batch);
                 return false;
             }
             Stage::Marking | Stage::Noting => return false,
@@ -152,7 +153,7 @@ impl Cache {
         for volume in volumes.iter().filter(|v| v.distrust) {
             dropped |= 1_u64 << volume.index.min(63);
         }
-        if self.state != State::Ready || dropped == 0 || shard == self.shards.len() {
+        if self.world.state != State::Ready || dropped == 0 || shard == self.world.shards.len() {
             // (What has stopped looks nothing up any more.)
             self.end_seal(Ok(()));
             return true;
@@ -160,7 +161,8 @@ impl Cache {
         if !idle {
             return false;
         }
-        let next = self.shards[shard].drop_clean(&mut around!(self), dropped, entry, ENTRIES);
+        let next =
+            self.world.shards[shard].drop_clean(&mut around!(self.world), dropped, entry, ENTRIES);
         let stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
             None => Stage::Dropping { shard: shard + 1, entry: 0 },

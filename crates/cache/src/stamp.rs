@@ -16,11 +16,12 @@ use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Layout, Log, Stamp};
 
-use crate::cache::{Cache, State};
+use crate::cache::Cache;
 use crate::cleaner::{Phase, Purpose};
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::volume::Past;
+use crate::world::State;
 
 /// What is known of the stamps.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +66,8 @@ impl Stamps {
 impl Cache {
     /// The store of this volume keeps a stamp. Call it before the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.state == State::New, "stamps are kept from the start on");
-        let count = self.front.volumes.len();
+        assert!(self.world.state == State::New, "stamps are kept from the start on");
+        let count = self.world.front.volumes.len();
         assert!((volume.0 as usize) < count, "stamps of a volume that is not attached");
         self.stamps.kept |= 1 << volume.0;
         self.stamps.newest.resize(count, Stamp::default());
@@ -75,7 +76,7 @@ impl Cache {
 
     /// What a stamp would say now. All of the stores is durable there, if they are `whole`.
     pub fn stamp_now(&self, whole: bool) -> Stamp {
-        let stamp = self.log.as_ref().map(Log::stamp).unwrap_or_default();
+        let stamp = self.world.log.as_ref().map(Log::stamp).unwrap_or_default();
         Stamp { complete: if whole { stamp.seen } else { stamp.complete }, ..stamp }
     }
 
@@ -88,7 +89,7 @@ impl Cache {
         let mut volumes = 0;
         for v in self.stamps.volumes(self.stamps.kept) {
             let changed = newest[v].seen < seen
-                || written[v] != self.front.volumes[v].direct_done()
+                || written[v] != self.world.front.volumes[v].direct_done()
                 || taken_over >> v & 1 == 1;
             volumes |= u64::from(changed) << v;
         }
@@ -128,7 +129,7 @@ impl Cache {
             self.stamps.newest[v] = round.stamp;
             self.stamps.written[v] = round.written[v];
             done |= 1 << v;
-            let of = &mut self.front.volumes[v];
+            let of = &mut self.world.front.volumes[v];
             let logged = of.past == Past::Open
                 && round.settled[v].is_some()
                 && of.direct_settled() == round.settled[v];
@@ -142,7 +143,7 @@ impl Cache {
         if round.release {
             self.released(done);
         }
-        if let Some(log) = self.log.as_mut().filter(|_| self.state != State::Stopped) {
+        if let Some(log) = self.world.log.as_mut().filter(|_| self.world.state != State::Stopped) {
             log.note_stamps(&noted);
         }
         self.push_stamps();
@@ -152,8 +153,8 @@ impl Cache {
 
     /// A start: what may go past the log, as that says.
     pub(crate) fn begin_passing(&mut self) {
-        for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
-            let volume = self.front.volumes.get_mut(usize::from(binding.index));
+        for binding in self.world.log.as_ref().map_or(&[][..], Log::bindings) {
+            let volume = self.world.front.volumes.get_mut(usize::from(binding.index));
             if let Some(volume) = volume.filter(|_| binding.logged != 0) {
                 volume.past = Past::Closed;
             }
@@ -163,8 +164,8 @@ impl Cache {
     /// The log has noted that something may go to the volume's store past it; or cannot.
     pub(crate) fn passing(&mut self, volume: u16, result: Outcome) {
         let past = if result.is_ok() { Past::Open } else { Past::Closed };
-        self.front.volumes[usize::from(volume)].past = past;
-        self.shards.iter_mut().for_each(Shard::call_starved);
+        self.world.front.volumes[usize::from(volume)].past = past;
+        self.world.shards.iter_mut().for_each(Shard::call_starved);
     }
 
     /// The log wants to use a region again. While stores are being completed it must not: what is
@@ -194,14 +195,14 @@ impl Cache {
         for v in volumes.map(usize::from).filter(|&v| kept >> v & 1 == 1) {
             self.stamps.taken_over &= !(1 << v);
             self.stamps.newest[v] = stamp;
-            self.stamps.written[v] = self.front.volumes[v].direct_done();
+            self.stamps.written[v] = self.world.front.volumes[v].direct_done();
         }
     }
 
     /// Begins a round for these volumes (bits): all dirty records of batches up to `complete` are on
     /// their stores. False if that is not possible now.
     fn order_stamps(&mut self, volumes: u64, complete: u64, release: bool) -> bool {
-        let runs = match self.state {
+        let runs = match self.world.state {
             // Records that are being disowned may need room.
             State::Starting => self.opened.is_some(),
             State::New | State::Stopped | State::Failed => false,
@@ -213,13 +214,13 @@ impl Cache {
         }
         let mut stamp = self.stamp_now(false);
         stamp.complete = stamp.complete.max(complete);
-        let written = self.front.volumes.iter().map(|v| v.direct_done()).collect();
+        let written = self.world.front.volumes.iter().map(|v| v.direct_done()).collect();
         // Under other policies the next write would go past the log, and in the layout slots payloads do
         // not stay.
-        let logs = self.config.write_policy.write_back
-            && self.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
+        let logs = self.world.config.write_policy.write_back
+            && self.world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
         let completing = self.stamps.completing;
-        let settled = self.front.volumes.iter().enumerate();
+        let settled = self.world.front.volumes.iter().enumerate();
         let settled =
             settled.map(|(v, of)| of.direct_settled().filter(|_| logs && completing >> v & 1 == 0));
         let settled = settled.collect();
@@ -228,8 +229,8 @@ impl Cache {
         self.stamps.taken_over &= !volumes;
         self.stamps.round = Some(Round { volumes, taken_over, stamp, release, written, settled });
         let stamps = self.stamps.volumes(volumes).map(|v| (Volume(v as u32), stamp)).collect();
-        self.notices.push(Notice::Stamp { stamps, release });
-        self.stats.stamps += u64::from(volumes.count_ones());
+        self.world.notices.push(Notice::Stamp { stamps, release });
+        self.world.stats.stamps += u64::from(volumes.count_ones());
         true
     }
 
@@ -238,7 +239,7 @@ impl Cache {
         let Some(active) = &self.cleaner.active else { return 0 };
         match active.phase {
             Phase::Stamping => {
-                let chosen = self.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
+                let chosen = self.world.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
                 let unseen = |v: &usize| self.stamps.newest[*v].seen < active.newest;
                 let chosen = chosen & self.stamps.kept & !(active.skipped | active.failed);
                 let unseen = self.stamps.volumes(chosen).filter(unseen);
@@ -246,7 +247,7 @@ impl Cache {
             }
             // (Who uses another store does not wait for one that fails.)
             Phase::Releasing => {
-                self.stamps.taken_over & self.stamps.kept & !self.front.stores.failing
+                self.stamps.taken_over & self.stamps.kept & !self.world.front.stores.failing
             }
             _ => 0,
         }
@@ -279,7 +280,7 @@ impl Cache {
         }
         let wanted = wanted & !failed;
         if wanted != 0 {
-            let log = self.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
+            let log = self.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
             let complete = log.map_or(0, |log| log.newest_batch(active.region));
             return self.order_stamps(wanted, complete, false);
         }

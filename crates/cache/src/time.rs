@@ -10,21 +10,21 @@ impl Cache {
     /// It is `now`, or later.
     #[inline]
     pub(crate) fn pass_time(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        if self.now >= self.interval_ends {
+        self.world.now = self.world.now.max(now);
+        if self.world.now >= self.interval_ends {
             self.end_interval();
         }
     }
 
     /// The cache starts.
     pub(crate) fn start_intervals(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.start_intervals(self.now));
-        self.interval_ends = self.shards[0].interval_ends();
+        self.world.shards.iter_mut().for_each(|shard| shard.start_intervals(self.world.now));
+        self.interval_ends = self.world.shards[0].interval_ends();
     }
 
     #[cold]
     fn end_interval(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.end_interval(self.now));
-        self.interval_ends = self.shards[0].interval_ends();
+        self.world.shards.iter_mut().for_each(|shard| shard.end_interval(self.world.now));
+        self.interval_ends = self.world.shards[0].interval_ends();
     }
 }

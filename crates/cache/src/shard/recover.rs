@@ -96,9 +96,10 @@ impl Recovery {
 mod tests {
     use forebay_flash::{BlockKey, Position};
 
-    use crate::cache::{Cache, around};
+    use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use crate::shard::ShardContext;
+    use crate::world::around;
     use forebay_flash::{Geometry, Record};
 
     /// A cache over flash whose index holds four blocks.
@@ -130,35 +131,36 @@ mod tests {
 
     /// Recovery gives a clean record of a block, at a page of the log.
     fn find(cache: &mut Cache, block: u64, page: u32) {
-        let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
+        let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(0, block), Position(first + page));
-        cache.shards[0].recovered(&mut around!(cache), key, position, 0, (1, 0));
+        cache.world.shards[0].recovered(&mut around!(cache.world), key, position, 0, (1, 0));
     }
 
     /// Recovery ends; the page of the block's record.
     fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
-        let homeless = cache.shards[0].place_spilled(&mut around!(cache), &mut left);
+        let homeless = cache.world.shards[0].place_spilled(&mut around!(cache.world), &mut left);
         assert_eq!((homeless, left), (0, Vec::new()));
-        let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
-        let shard = &cache.shards[0];
+        let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
+        let shard = &cache.world.shards[0];
         let id = shard.tiers.blocks.find(BlockKey::new(0, block))?;
         shard.tiers.blocks[id].position().map(|position| position.0 - first)
     }
 
     fn forget(cache: &mut Cache, block: u64) {
-        cache.shards[0].recovered_tombstone(&mut around!(cache), BlockKey::new(0, block));
+        cache.world.shards[0]
+            .recovered_tombstone(&mut around!(cache.world), BlockKey::new(0, block));
     }
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
         let find = |cache: &mut Cache, page, (valid, dirty)| {
-            let first = cache.log.as_ref().expect("a log").geometry().first_region_page();
+            let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(0, 3), Position(first + page));
             let (checksum, sequence, adds) = (0, u64::from(page), true);
             cache.recovered(&Record { key, position, valid, dirty, checksum, sequence, adds });
         };
-        let owed = |cache: &Cache| cache.shards[0].recovered_dirty(BlockKey::new(0, 3));
+        let owed = |cache: &Cache| cache.world.shards[0].recovered_dirty(BlockKey::new(0, 3));
         // The masks of the newest record, and what is owed for it, if it has all.
         for (newest, all) in [
             ((3, 0), Some(1)),
@@ -184,7 +186,7 @@ mod tests {
     fn a_record_that_was_put_aside_takes_a_place_that_comes_free() {
         let mut cache = small();
         (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
-        assert_eq!(cache.stats.recovered_spilled, 1);
+        assert_eq!(cache.world.stats.recovered_spilled, 1);
         forget(&mut cache, 0);
         assert_eq!(settle(&mut cache, 4), Some(5));
     }

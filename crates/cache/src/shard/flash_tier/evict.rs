@@ -247,10 +247,11 @@ impl FlashTier {
 
 #[cfg(test)]
 mod tests {
-    use crate::cache::{Cache, around};
+    use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use crate::shard::ShardContext;
     use crate::shard::tiers::Tiers;
+    use crate::world::around;
     use forebay_flash::Geometry;
     use forebay_flash::{BlockKey, Position};
     use forebay_replacement::{Kind, Parameters};
@@ -283,15 +284,15 @@ mod tests {
     fn an_entry_that_is_gone_leaves_nothing_in_the_order_of_the_cells() {
         let (mut cache, first) = in_slots(Parameters::new(Kind::Arc));
         let key = BlockKey::new(0, 3);
-        let shard = &mut cache.shards[0];
-        shard.recovered(&mut around!(cache), key, first, 0, (1, 0));
+        let shard = &mut cache.world.shards[0];
+        shard.recovered(&mut around!(cache.world), key, first, 0, (1, 0));
         let tiers = &mut shard.tiers;
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement.as_ref().expect("slots").ordered();
         assert_eq!(ordered(tiers), 1);
         // It comes to memory, which it leaves without a record.
         tiers.flash.set_aside(&tiers.blocks, id);
-        tiers.flash.set_record(&mut tiers.blocks, &mut around!(cache), id, None);
+        tiers.flash.set_record(&mut tiers.blocks, &mut around!(cache.world), id, None);
         assert_eq!(ordered(tiers), 1, "it may come back");
         tiers.forget_if_empty(id);
         assert_eq!((tiers.blocks.find(key), ordered(tiers)), (None, 0));
@@ -303,13 +304,13 @@ mod tests {
         // one comes late, and must not count for this: it is not durable yet that this is gone.
         let (mut cache, older) = in_slots(Parameters::default());
         let (key, newer) = (BlockKey::new(0, 3), Position(older.0 + 1));
-        let shard = &mut cache.shards[0];
-        shard.recovered(&mut around!(cache), key, newer, 0, (1, 0));
+        let shard = &mut cache.world.shards[0];
+        shard.recovered(&mut around!(cache.world), key, newer, 0, (1, 0));
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
         shard.tiers.flash.replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
-        shard.unmapped(&mut around!(cache), key, older);
+        shard.unmapped(&mut around!(cache.world), key, older);
         assert_eq!(shard.tiers.blocks[id].position(), Some(newer));
-        shard.unmapped(&mut around!(cache), key, newer);
+        shard.unmapped(&mut around!(cache.world), key, newer);
         assert_eq!(shard.tiers.blocks.find(key), None);
     }
 }
