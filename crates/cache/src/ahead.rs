@@ -20,14 +20,14 @@ impl Cache {
     /// [`Cache::prefetch_entry`] half-way.
     #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
-        let (shard, key) = self.place_of(volume, offset);
+        let (shard, key) = self.world.place_of(volume, offset);
         self.world.shards[shard].prefetch(key);
     }
 
     /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
     #[inline]
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
-        let (shard, key) = self.place_of(volume, offset);
+        let (shard, key) = self.world.place_of(volume, offset);
         let entry = self.world.shards[shard].prefetch_entry(key);
         Sought { shard: shard as u32, entry, key }
     }

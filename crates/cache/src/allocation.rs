@@ -74,7 +74,7 @@ impl Cache {
             if at >= end {
                 break;
             }
-            let (shard, key) = self.place_of(volume, at);
+            let (shard, key) = self.world.place_of(volume, at);
             let (held, shift) = match self.world.shards[shard].has_nothing_near(key) {
                 true => (Held::Nothing, extent),
                 false => (self.world.shards[shard].held(key), block),

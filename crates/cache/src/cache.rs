@@ -46,24 +46,22 @@
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
-    Effect, EffectQueue, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
-    Token,
+    Effect, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
 };
-use forebay_flash::{BlockKey, Log, Options, RecoveryReport, Start};
+use forebay_flash::{BlockKey, Log, RecoveryReport, Start};
 use forebay_replacement::AdmissionKind;
 
 use crate::cleaner::Cleaner;
 use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
 use crate::control::Switch;
 use crate::destage::Destage;
-use crate::front::{Front, INTERNAL};
+use crate::front::INTERNAL;
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::place::Relation;
 use crate::seal::Sealing;
-use crate::shard::{Shard, ShardContext};
 use crate::stamp::Stamps;
-use crate::stats::CacheStats;
+use crate::stores::Stores;
 use crate::world::{State, World, around};
 
 /// Most volumes of one cache.
@@ -73,10 +71,8 @@ pub const VOLUMES_MAX: usize = 64;
 pub struct Cache {
     pub(crate) world: World,
     pub(crate) cleaner: Cleaner,
-    /// When an interval of hit ratios ends, for policies that have them.
-    pub(crate) interval_ends: Nanos,
-    /// Volumes with a flush under way (bits).
-    pub(crate) flushing: u64,
+    /// Stores that fail.
+    pub(crate) stores: Stores,
     /// A destage of everything under way.
     pub(crate) destaging: Option<Destage>,
     /// Whether a [`Notice::Destaged`] is wanted at its end, and whether another destage is to follow.
@@ -127,19 +123,11 @@ impl Cache {
         let always = |f: &FlashConfig| f.admission.kind() == AdmissionKind::Always;
         let whole = !config.relation.has_lines() || config.flash.as_ref().is_some_and(always);
         assert!(whole, "a line enters flash as a whole");
-        let shards = (0..config.shards).map(|n| Shard::new(&config, n)).collect();
-        let log = config.flash.as_ref().map(|f| {
-            let mut options = Options { frames: config.frames(), ..Options::default() };
-            options.reserve_regions = f.regions_reserved;
-            options.recovery_chunk_pages = f.recovery_chunk_pages;
-            Log::new(f.geometry, options)
-        });
         let geometry = config.flash.as_ref().map(|f| f.geometry);
         let moves = geometry.is_some_and(|g| g.slots != 0);
         Cache {
             cleaner: Cleaner::new(geometry.map_or(0, |g| g.regions), moves),
-            interval_ends: Nanos(u64::MAX),
-            flushing: 0,
+            stores: Stores::default(),
             destaging: None,
             destage_wanted: false,
             destage_again: false,
@@ -155,19 +143,7 @@ impl Cache {
             opened: None,
             stop_destages: false,
             stop_result: Ok(()),
-            world: World {
-                front: Front::new(&config),
-                shards,
-                log,
-                log_lost: false,
-                effects: EffectQueue::default(),
-                stats: CacheStats::default(),
-                notices: Vec::new(),
-                now: Nanos(0),
-                state: State::New,
-                hurry: false,
-                config,
-            },
+            world: World::new(config),
         }
     }
 
@@ -191,6 +167,7 @@ impl Cache {
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
+        self.stores.attach();
         self.world.front.attach(volume)
     }
 
@@ -212,8 +189,8 @@ impl Cache {
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.world.state == State::New, "started twice");
         self.world.now = now;
-        self.start_intervals();
-        self.divide_flash();
+        self.world.start_intervals();
+        self.world.divide_flash();
         match &mut self.world.log {
             None => {
                 self.serve(None);
@@ -250,9 +227,9 @@ impl Cache {
     ) {
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.pass_time(now);
+        self.world.pass_time(now);
         if op == Op::Read
-            && let Some((frame, at)) = self.read_hit(volume, offset, length)
+            && let Some((frame, at)) = self.world.read_hit(volume, offset, length)
         {
             let from = Place::Frame { frame, offset: at };
             let to = Place::Request { request: id, offset: 0 };
@@ -270,9 +247,9 @@ impl Cache {
                 self.world.front.requests[request].error = self.suspended(volume);
                 self.world.front.reply(request, &mut self.world.effects);
             }
-            Ok(request) if self.is_held(op) => self.hold(request),
-            Ok(request) if op == Op::Flush => self.begin_flush(request),
-            Ok(request) => self.advance(request),
+            Ok(request) if self.world.is_held(op) => self.world.hold(request),
+            Ok(request) if op == Op::Flush => self.world.begin_flush(request),
+            Ok(request) => self.world.advance(&mut self.stores, request),
         }
     }
 
@@ -292,40 +269,13 @@ impl Cache {
         length: u64,
     ) -> Option<(Frame, u32)> {
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.pass_time(now);
-        self.read_hit(volume, offset, length)
-    }
-
-    fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
-        if self.world.state != State::Ready {
-            return None;
-        }
-        let size = self.world.config.block_size;
-        let start = size.within(offset);
-        let v = self.world.front.volumes.get_mut(volume.0 as usize)?;
-        let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
-        if !fits || v.size < length || offset > v.size - length {
-            return None;
-        }
-        let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
-        let n = shard_of(
-            self.world.shards.len(),
-            self.world.config.extent_shift,
-            volume.0 as u16,
-            offset,
-        );
-        let frame = self.world.shards[n].read_hit(key, start as u32, length as u32)?;
-        v.stats.reads += 1;
-        v.stats.read_bytes += length;
-        v.stats.read_hits.tier1 += 1;
-        // (A hit is answered either way; the stream goes on behind it.)
-        v.is_streaming(Op::Read, (offset, length), self.world.front.bypass);
-        Some((frame, start as u32))
+        self.world.pass_time(now);
+        self.world.read_hit(volume, offset, length)
     }
 
     /// A device effect has ended.
     pub fn handle_completion(&mut self, now: Nanos, token: Token, result: Outcome) {
-        self.pass_time(now);
+        self.world.pass_time(now);
         match token.owner {
             Owner::Shard(n) => {
                 let mut around = around!(self.world);
@@ -365,25 +315,33 @@ impl Cache {
 
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
-        self.pass_time(now);
+        self.world.pass_time(now);
         if self.cleaner.retry_at.is_some_and(|at| at <= self.world.now) {
             self.cleaner.retry_at = None;
         }
-        self.pass_stores_timeout();
+        self.stores.pass_timeout(&mut self.world, &mut self.cleaner, self.destaging.is_some());
         self.pass_through_timed();
+        self.pump();
+    }
+
+    /// Has stores that fail tried again now, rather than when it is time.
+    pub fn retry_stores(&mut self) {
+        self.stores.retry(&mut self.world, &mut self.cleaner, self.destaging.is_some());
         self.pump();
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let due = [self.cleaner.retry_at, self.stores_timeout(), self.pass_through_timeout()];
+        let due =
+            [self.cleaner.retry_at, self.stores.timeout(&self.world), self.pass_through_timeout()];
         due.into_iter().flatten().min()
     }
 
     /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
     /// then to go on without a flash tier that has failed.
     pub fn next_step(&self) -> Option<Nanos> {
-        let due = [self.cleaner.retry_at, self.stores_timeout(), self.pass_through_limit()];
+        let due =
+            [self.cleaner.retry_at, self.stores.timeout(&self.world), self.pass_through_limit()];
         due.into_iter().flatten().min()
     }
 
@@ -435,28 +393,4 @@ impl Cache {
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
     }
-
-    /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
-    pub(crate) fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
-        let block = (offset >> self.world.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
-        let volume = volume.0 as u16;
-        (self.shard_of(volume, offset), BlockKey::new(volume, block))
-    }
-
-    // ---- requests ----
-
-    pub(crate) fn shard_of(&self, volume: u16, offset: u64) -> usize {
-        shard_of(self.world.shards.len(), self.world.config.extent_shift, volume, offset)
-    }
-}
-
-/// Which of `n` shards a byte of a volume belongs to.
-#[inline]
-fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
-    if n == 1 {
-        return 0;
-    }
-    let x = (offset >> extent_shift) ^ (u64::from(volume) << 48);
-    let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    ((u128::from(hash) * n as u128) >> 64) as usize
 }

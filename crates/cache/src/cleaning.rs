@@ -8,7 +8,7 @@ use forebay_flash::{Geometry, Layout, LogStats};
 use crate::cache::Cache;
 use crate::cleaner::{Cleaning, Phase, Purpose};
 use crate::pump::{CLEANER, FAILURES_MAX};
-use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, ShardContext, Target};
+use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, Target};
 use crate::volume::SyncWaiter;
 use crate::world::{State, around};
 
@@ -109,13 +109,17 @@ impl Cache {
         if owes && !self.cleaner.is_evicting() {
             self.cleaner.push(0, Purpose::Evict);
         }
-        let wanted = self.somebody_waits();
+        let wanted = self.world.somebody_waits();
         if may && self.cleaner.begin(self.world.front.sync_failures, wanted).is_some() {
             if !self.begin_moving() {
                 let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
                 let dirty = self.dirty_blocks() > 0;
                 let purpose = self.cleaner.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
-                let skipped = self.stores_to_skip(purpose);
+                let skipped = self.stores.to_skip(
+                    &self.world,
+                    purpose,
+                    self.destaging.is_some_and(|d| d.is_cleaning()),
+                );
                 if let Some(active) = &mut self.cleaner.active {
                     active.skipped = skipped;
                 }
@@ -203,7 +207,7 @@ impl Cache {
             }
         }
         if done {
-            self.note_carried();
+            self.stores.note_carried(&self.world);
             self.begin_release();
         }
         done
@@ -270,7 +274,7 @@ impl Cache {
         if let Some(log) = &mut self.world.log {
             log.region_released(done.region);
         }
-        self.consider_suspending();
+        self.stores.consider_suspending(&mut self.world);
     }
 
     /// Whether what cleaning has left of the region is to be carried on. What could not be read is
@@ -288,7 +292,7 @@ impl Cache {
                 None => return false,
             }
         }
-        let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.somebody_waits();
+        let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.world.somebody_waits();
         let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
         few && log.may_carry(sum.pages)
     }
@@ -306,7 +310,12 @@ impl Cache {
             None => Ok(()),
         };
         let failed = active.failed | unsynced;
-        self.note_stores(active.volumes, failed, written.err().unwrap_or(IoError::Device));
+        self.stores.note_cleaned(
+            &mut self.world,
+            active.volumes,
+            failed,
+            written.err().unwrap_or(IoError::Device),
+        );
         if !self.may_clean() {
             // It was cut short, and the stop did not need it.
             self.cleaner.active = None;
@@ -331,15 +340,16 @@ impl Cache {
             destage.fail(self.cleaner.error);
         }
         // Who is known to fail now holds nobody up.
-        let known = failed & !self.world.front.stores.failing == 0;
-        let carried = if self.may_carry_failing() { failed | active.skipped } else { 0 };
+        let known = failed & !self.stores.failing() == 0;
+        let carried =
+            if self.stores.may_carry_failing(&self.world) { failed | active.skipped } else { 0 };
         if left && (written.is_ok() || known && carried != 0) && self.may_carry(region, carried) {
-            if carried != 0 && !self.somebody_waits() {
+            if carried != 0 && !self.world.somebody_waits() {
                 return self.cleaner.park();
             }
             let Some(active) = &mut self.cleaner.active else { return };
             active.phase = Phase::Carrying;
-            self.world.front.stores.stuck = 0;
+            self.stores.note_reclaimed(true);
             self.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
             return;
         }
@@ -351,7 +361,7 @@ impl Cache {
             (false, _) => written,
         };
         if reclaims && result.is_ok() {
-            self.world.front.stores.stuck = 0;
+            self.stores.note_reclaimed(true);
             return self.begin_reinserting(region);
         }
         let tentative = self.destaging.is_none() && failed != 0 && known;
@@ -363,7 +373,9 @@ impl Cache {
         self.world.stats.destage_retries += u64::from(result.is_err());
         let done = self.cleaner.end(result, self.world.now, tentative);
         if let Err(error) = result {
-            self.world.front.stores.stuck += u32::from(done.purpose == Purpose::Reclaim);
+            if done.purpose == Purpose::Reclaim {
+                self.stores.note_reclaimed(false);
+            }
             if let Some(destage) = &mut self.destaging
                 && done.purpose == Purpose::Destage
                 && self.cleaner.is_given_up(done.region)
@@ -372,7 +384,7 @@ impl Cache {
             }
         }
         self.consider_giving_up();
-        self.consider_suspending();
+        self.stores.consider_suspending(&mut self.world);
     }
 
     /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
@@ -424,8 +436,8 @@ impl Cache {
         } else {
             self.cleaner.end(Ok(()), self.world.now, false);
             log.region_released(active.region);
-            self.world.front.stores.stuck = 0;
-            self.consider_suspending();
+            self.stores.note_reclaimed(true);
+            self.stores.consider_suspending(&mut self.world);
             if self.cleaner.is_wanted_clean(active.region) {
                 // What was wanted clean has moved meanwhile.
                 self.clean_all();

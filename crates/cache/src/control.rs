@@ -20,9 +20,7 @@ use crate::cache::Cache;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::shard::Shard;
-use crate::slab::Fifo;
 use crate::world::State;
-use forebay_block::Op;
 
 /// The name of the switch towards the log.
 const SWITCH: u64 = u64::MAX - 1;
@@ -120,6 +118,7 @@ impl Cache {
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         self.adopt(WritePolicy::WRITE_BACK, acknowledge);
         self.switch = Some(Switch { to, stage: Stage::Holding, at_start: true, again: 0 });
+        self.world.holds.switch = true;
     }
 
     fn adopt(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
@@ -129,21 +128,6 @@ impl Cache {
         for shard in &mut self.world.shards {
             shard.set_policy(policy, acknowledge);
         }
-    }
-
-    /// Whether a request that arrives now has to wait for the end of a change, or of a destage.
-    pub(crate) fn is_held(&self, op: Op) -> bool {
-        let switch = self.switch.is_some_and(|s| s.stage >= Stage::Holding);
-        op != Op::Read && (switch || self.destaging.is_some_and(|d| d.holds))
-            || op == Op::Flush && self.holds_for_void()
-    }
-
-    /// Keeps a request until the change, or the destage, is over.
-    pub(crate) fn hold(&mut self, request: u32) {
-        let mut held = self.world.front.held;
-        self.world.front.requests.push_back(&mut held, request);
-        self.world.front.held = held;
-        self.world.front.held_count += 1;
     }
 
     /// One turn of a change.
@@ -177,6 +161,7 @@ impl Cache {
             Stage::Settling => switch.stage = Stage::Holding,
             Stage::Destaging | Stage::Last | Stage::Marking => return false,
         }
+        self.world.holds.switch = switch.stage >= Stage::Holding;
         self.switch = Some(switch);
         true
     }
@@ -184,7 +169,7 @@ impl Cache {
     /// Whether a request is under way that may make something dirty, or a flush.
     fn is_modified(&self) -> bool {
         let front = &self.world.front;
-        let waiting = front.held_count + front.stores.held + front.zeroings_waiting;
+        let waiting = front.held_count + front.shares.held + front.zeroings_waiting;
         front.modifying > waiting || front.volumes.iter().any(|v| v.pieces > 0)
     }
 
@@ -196,6 +181,7 @@ impl Cache {
                 // Whether it went well will be seen by the last one.
                 switch.stage = Stage::Holding;
                 self.switch = Some(switch);
+                self.world.holds.switch = true;
             }
             Stage::Last => {
                 let dirty =
@@ -244,6 +230,7 @@ impl Cache {
     /// The change is over, well or not.
     fn end_switch(&mut self, result: Outcome) {
         let switch = self.switch.take().expect("a change is under way");
+        self.world.holds.switch = false;
         if result.is_ok() {
             self.adopt(switch.to.0, switch.to.1);
         }
@@ -255,21 +242,7 @@ impl Cache {
         if !switch.at_start {
             self.world.notices.push(Notice::PolicySet(result));
         }
-        self.release_held();
-    }
-
-    /// Requests that were kept go on.
-    pub(crate) fn release_held(&mut self) {
-        let mut held = core::mem::replace(&mut self.world.front.held, Fifo::EMPTY);
-        self.world.front.held_count = 0;
-        while let Some(request) = self.world.front.requests.pop_front(&mut held) {
-            if self.world.front.requests[request].op == Op::Flush {
-                self.begin_flush(request);
-            } else {
-                // (Pieces of it may be under way.)
-                self.world.front.go_on(request);
-            }
-        }
+        self.world.release_held();
     }
 }
 
@@ -278,7 +251,7 @@ mod tests {
     use super::*;
     use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
-    use forebay_block::{Flags, Nanos, Volume};
+    use forebay_block::{Flags, Nanos, Op, Volume};
     use forebay_effect::RequestId;
 
     fn complete_all(cache: &mut Cache) {
@@ -300,9 +273,9 @@ mod tests {
             cache.handle_request(Nanos(1), id, Volume(0), Op::Trim, Flags::NONE, 0, 1 << 16);
         }
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
-        cache.world.front.stores.share = 0;
+        cache.world.front.shares.share = 0;
         complete_all(&mut cache);
-        assert_eq!((cache.world.front.stores.held, cache.world.front.zeroings_waiting), (1, 1));
+        assert_eq!((cache.world.front.shares.held, cache.world.front.zeroings_waiting), (1, 1));
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));

@@ -24,14 +24,12 @@ pub(crate) struct Destage {
     result: Outcome,
     /// Regions that were added because what was dirty had moved there.
     followed: u32,
-    /// Requests that modify wait for the end.
-    pub holds: bool,
 }
 
 impl Destage {
     fn new(volumes: usize) -> Destage {
         let flushes_left = volumes as u32;
-        Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0, holds: false }
+        Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0 }
     }
 
     /// Of what is dirty on flash only.
@@ -75,7 +73,7 @@ impl Cache {
     /// Begins to destage everything; none must be under way.
     pub(crate) fn begin_destage(&mut self) {
         self.cleaner.forgive();
-        self.forgive_stores();
+        self.stores.forgive();
         self.flush_all();
         self.destaging = Some(Destage::new(self.world.front.volumes.len()));
     }
@@ -96,8 +94,8 @@ impl Cache {
         // It has been through all regions as they were when it began, and through as many as there
         // are: who goes on writing would have it go round for ever.
         let regions = self.world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
-        if destage.followed > regions && !destage.holds {
-            destage.holds = true;
+        if destage.followed > regions && !self.world.holds.destage {
+            self.world.holds.destage = true;
             self.world.stats.destages_held += 1;
         }
     }
@@ -108,7 +106,7 @@ impl Cache {
         self.world.hurry = true;
         self.cut_destage();
         self.consider_giving_up();
-        self.consider_suspending();
+        self.stores.consider_suspending(&mut self.world);
         self.pump();
     }
 
@@ -148,7 +146,7 @@ impl Cache {
         for volume in 0..self.world.front.volumes.len() {
             let v = Volume(volume as u32);
             let flush = self.world.front.admit(INTERNAL, v, Op::Flush, Flags::NONE, 0, 0);
-            self.begin_flush(flush.expect("a flush of an attached volume"));
+            self.world.begin_flush(flush.expect("a flush of an attached volume"));
         }
     }
 
@@ -200,7 +198,7 @@ impl Cache {
                 }
                 any = true;
             }
-            Some(Destage { cleaning: true, result, holds, .. }) => {
+            Some(Destage { cleaning: true, result, .. }) => {
                 // (Without its log nothing can be destaged, however often it is tried.)
                 let given_up = self.cleaner.failures >= FAILURES_MAX
                     && self.world.log_lost
@@ -209,6 +207,7 @@ impl Cache {
                 if !self.cleaner.is_destaging() && self.cleaner.active.is_none() || given_up {
                     self.cleaner.forget_destages();
                     self.destaging = None;
+                    let held = core::mem::take(&mut self.world.holds.destage);
                     let unreadable = self.unreadable().next().is_some();
                     let result = match result {
                         Ok(()) if given_up => Err(self.cleaner.error),
@@ -218,7 +217,7 @@ impl Cache {
                     if self.world.state == State::Destaging {
                         self.stop_result = result;
                     } else {
-                        self.end_destage(result, holds);
+                        self.end_destage(result, held);
                     }
                     any = true;
                 }
@@ -232,8 +231,8 @@ impl Cache {
     fn end_destage(&mut self, result: Outcome, held: bool) {
         self.switch_destaged(result);
         self.pass_through_destaged();
-        if held && !self.is_held(Op::Write) {
-            self.release_held();
+        if held && !self.world.is_held(Op::Write) {
+            self.world.release_held();
         }
         if core::mem::take(&mut self.destage_wanted) {
             self.world.notices.push(Notice::Destaged(result));
@@ -255,7 +254,7 @@ impl Cache {
             {
                 self.world.state = State::Flushing;
                 self.cleaner.forgive();
-                self.forgive_stores();
+                self.stores.forgive();
                 self.destaging = Some(Destage::new(self.world.front.volumes.len()));
                 self.flush_all();
                 true
@@ -268,6 +267,7 @@ impl Cache {
                 self.world.state = State::Destaging;
                 if !self.stop_destages {
                     self.destaging = None;
+                    self.world.holds.destage = false;
                 }
                 true
             }
@@ -276,7 +276,7 @@ impl Cache {
                 // not be trusted at the next start, so the log is left as after a crash.
                 let lost = self.world.front.sync_failures > 0;
                 // (What a log that has failed holds is void already.)
-                let past = self.all_go_past();
+                let past = self.world.all_go_past();
                 match &mut self.world.log {
                     Some(log) if !lost && !past => {
                         self.world.state = State::Closing;
@@ -328,12 +328,14 @@ mod tests {
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         let switch = cache.switch.as_mut().expect("its destage waits for a sync");
         switch.stage = Stage::Holding;
+        cache.world.holds.switch = true;
         let (id, flags) = (RequestId(1), Flags::NONE);
         cache.handle_request(Nanos(1), id, Volume(0), Op::Write, flags, 0, 4096);
         assert_eq!(cache.world.front.held_count, 1);
         cache.end_destage(Ok(()), true);
         assert_eq!(cache.world.front.held_count, 1, "the change lets it go");
         cache.switch = None;
+        cache.world.holds.switch = false;
         cache.end_destage(Ok(()), true);
         assert_eq!(cache.world.front.held_count, 0, "nothing holds it any more");
     }

@@ -1,24 +1,29 @@
-//! Flushes: the dirty blocks of a volume go to where they are durable, round by round. Requests that come
+//! The last stage of a request that promises durability: a flush, then syncs.
+//!
+//! A flush brings the dirty blocks of a volume to where they are durable, round by round. Requests that come
 //! while a round is under way join the next one.
 
-use crate::cache::Cache;
-use crate::front::Stage;
-use crate::shard::{FlushState, ShardContext};
-use crate::world::around;
+use forebay_block::{Flags, Op};
+use forebay_flash::sabotage::Bug;
+
+use crate::front::{INTERNAL, Stage};
+use crate::shard::FlushState;
+use crate::volume::SyncWaiter;
+use crate::world::{World, around};
 
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
 
-impl Cache {
+impl World {
     /// A flush request: it joins the next round of its volume.
-    pub(crate) fn begin_flush(&mut self, request: u32) {
-        let r = &mut self.world.front.requests[request];
+    pub fn begin_flush(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
         r.stage = Stage::Flushing;
         let volume = r.volume;
-        if !self.world.config.write_policy.write_back {
+        if !self.config.write_policy.write_back {
             return self.make_durable(request);
         }
-        let flushing = &mut self.world.front.volumes[usize::from(volume)].flushing;
+        let flushing = &mut self.front.volumes[usize::from(volume)].flushing;
         flushing.next.push(request);
         if flushing.active.is_empty() {
             self.begin_flush_round(volume);
@@ -27,27 +32,26 @@ impl Cache {
 
     fn begin_flush_round(&mut self, volume: u16) {
         let v = usize::from(volume);
-        let flushing = &mut self.world.front.volumes[v].flushing;
+        let flushing = &mut self.front.volumes[v].flushing;
         core::mem::swap(&mut flushing.active, &mut flushing.next);
-        (flushing.shards_left, flushing.failed) = (self.world.shards.len() as u32, false);
-        for shard in &mut self.world.shards {
+        (flushing.shards_left, flushing.failed) = (self.shards.len() as u32, false);
+        for shard in &mut self.shards {
             shard.flush_begin(v);
         }
-        self.flushing |= 1 << volume;
+        self.front.flushing |= 1 << volume;
         self.push_flushes();
     }
 
-    pub(crate) fn push_flushes(&mut self) -> bool {
+    pub fn push_flushes(&mut self) -> bool {
         let mut any = false;
-        let mut volumes = self.flushing;
+        let mut volumes = self.front.flushing;
         while volumes != 0 {
             let volume = volumes.trailing_zeros() as u16;
             volumes &= volumes - 1;
             let v = usize::from(volume);
-            for n in 0..self.world.shards.len() {
-                let state =
-                    self.world.shards[n].flush_step(&mut around!(self.world), v, FLUSH_BLOCKS);
-                let flushing = &mut self.world.front.volumes[v].flushing;
+            for n in 0..self.shards.len() {
+                let state = self.shards[n].flush_step(&mut around!(self), v, FLUSH_BLOCKS);
+                let flushing = &mut self.front.volumes[v].flushing;
                 match state {
                     FlushState::Done { failed } => {
                         flushing.shards_left -= 1;
@@ -58,7 +62,7 @@ impl Cache {
                     FlushState::Idle | FlushState::Waiting => {}
                 }
             }
-            if self.world.front.volumes[v].flushing.shards_left == 0 {
+            if self.front.volumes[v].flushing.shards_left == 0 {
                 self.end_flush_round(volume);
                 any = true;
             }
@@ -68,28 +72,81 @@ impl Cache {
 
     fn end_flush_round(&mut self, volume: u16) {
         let v = usize::from(volume);
-        self.flushing &= !(1 << volume);
-        let flushing = &mut self.world.front.volumes[v].flushing;
+        self.front.flushing &= !(1 << volume);
+        let flushing = &mut self.front.volumes[v].flushing;
         let failed = flushing.failed;
         let mut active = core::mem::take(&mut flushing.active);
         for request in active.drain(..) {
             if failed {
-                let r = &mut self.world.front.requests[request];
+                let r = &mut self.front.requests[request];
                 r.error.get_or_insert(forebay_effect::IoError::Device);
                 if self.may_repeat(request) {
-                    self.world.front.requests[request].error = None;
+                    self.front.requests[request].error = None;
                     self.repeat_last_stage(request);
                 } else {
-                    self.world.front.reply(request, &mut self.world.effects);
+                    self.front.reply(request, &mut self.effects);
                 }
             } else {
                 self.make_durable(request);
             }
         }
-        let flushing = &mut self.world.front.volumes[v].flushing;
+        let flushing = &mut self.front.volumes[v].flushing;
         flushing.active = active;
         if !flushing.next.is_empty() {
             self.begin_flush_round(volume);
+        }
+    }
+
+    /// All pieces, or all syncs, of a request are back.
+    pub fn finish(&mut self, request: u32) {
+        let r = &self.front.requests[request];
+        let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
+        if r.stage == Stage::Pieces && durable && r.error.is_none() {
+            return self.make_durable(request);
+        }
+        if r.again && r.error.is_none() {
+            return self.repeat_last_stage(request);
+        }
+        self.front.reply(request, &mut self.effects);
+    }
+
+    /// The last stage of a request that promises durability.
+    pub fn make_durable(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        r.stage = Stage::Syncing;
+        let volume = r.volume;
+        let v = usize::from(volume);
+        // Of a log that has failed nothing is needed where all is on the store.
+        let without = self.goes_past(v) || self.log_lost && !self.front.volumes[v].is_dirty();
+        let logs = self.config.write_policy.write_back && !without;
+        if let Some(log) = self.log.as_mut().filter(|_| logs) {
+            self.front.requests[request].outstanding += 1;
+            log.sync(u64::from(request));
+        }
+        if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
+            self.front.requests[request].outstanding += 1;
+            self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
+        }
+        if self.front.requests[request].outstanding == 0 {
+            self.front.reply(request, &mut self.effects);
+        }
+    }
+
+    /// Whether a request that the log could not make durable waits, instead of failing.
+    pub fn may_repeat(&self, request: u32) -> bool {
+        self.holds.void && self.front.requests[request].id != INTERNAL
+    }
+
+    /// The request waits until volumes go past flash, if they may; then it repeats its last stage.
+    pub fn repeat_last_stage(&mut self, request: u32) {
+        let r = &mut self.front.requests[request];
+        (r.again, r.stage) = (false, Stage::Pieces);
+        let op = r.op;
+        self.stats.waits_void += 1;
+        match op {
+            _ if self.holds.void => self.hold(request),
+            Op::Flush => self.begin_flush(request),
+            _ => self.front.run(request),
         }
     }
 }

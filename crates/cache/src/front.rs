@@ -14,7 +14,7 @@ use crate::cache::VOLUMES_MAX;
 use crate::config::{Bypass, CacheConfig, VolumeConfig};
 use crate::load::{Loads, Source};
 use crate::slab::{Fifo, Linked, NONE, Slab};
-use crate::stores::Stores;
+use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 
 /// The name of requests that the cache makes of itself (the flush of a clean stop).
@@ -68,7 +68,9 @@ impl Linked for RequestState {
 pub(crate) struct Front {
     pub requests: Slab<RequestState>,
     pub volumes: Vec<VolumeState>,
-    pub stores: Stores,
+    pub shares: Shares,
+    /// Volumes with a flush under way (bits).
+    pub flushing: u64,
     /// Requests that can hand out further blocks.
     pub running: Fifo,
     /// By shard: requests for whose next block the shard had no place.
@@ -132,7 +134,8 @@ impl Front {
             // The cache's own flushes, one a volume, always find a place.
             requests: Slab::new(config.requests_max + VOLUMES_MAX as u32),
             volumes: Vec::new(),
-            stores: Stores::new(),
+            shares: Shares::new(),
+            flushing: 0,
             running: Fifo::EMPTY,
             blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
             blocked_count: 0,
@@ -268,6 +271,22 @@ impl Front {
         let mut running = self.running;
         self.requests.push_back(&mut running, request);
         self.running = running;
+    }
+
+    /// Takes the request whose step is next.
+    pub fn pop_running(&mut self) -> Option<u32> {
+        let mut running = self.running;
+        let request = self.requests.pop_front(&mut running);
+        self.running = running;
+        request
+    }
+
+    /// Takes the next request whose pieces are all back.
+    pub fn pop_finished(&mut self) -> Option<u32> {
+        let mut finished = self.finished;
+        let request = self.requests.pop_front(&mut finished);
+        self.finished = finished;
+        request
     }
 
     /// A shard had no place for the request's next piece.

@@ -35,7 +35,6 @@ mod start;
 mod stats;
 mod stores;
 mod streams;
-mod time;
 mod volume;
 mod waiters;
 mod world;

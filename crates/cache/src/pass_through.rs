@@ -21,8 +21,7 @@ use forebay_effect::{IoError, Outcome};
 
 use crate::cache::Cache;
 use crate::destage::Destage;
-use crate::front::{INTERNAL, Stage as RequestStage};
-use crate::shard::{Shard, ShardContext};
+use crate::shard::Shard;
 use crate::world::{State, around};
 
 /// The name of the sync, and of the mark, towards the log.
@@ -61,10 +60,6 @@ enum Stage {
 #[derive(Debug, Default)]
 pub(crate) struct PassThrough {
     stage: Stage,
-    /// Volumes (bits) that go past flash until the next start.
-    past: u64,
-    /// Flushes, and writes of blocks with a record, wait.
-    holding: bool,
     /// When those that wait fail; when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
@@ -72,28 +67,6 @@ pub(crate) struct PassThrough {
 }
 
 impl Cache {
-    /// Whether the volume goes past the flash tier, which has failed, until the next start: it is
-    /// cached in memory only, and written through.
-    pub fn passes_through(&self, volume: forebay_block::Volume) -> bool {
-        self.goes_past(volume.0 as usize)
-    }
-
-    #[inline]
-    pub(crate) fn goes_past(&self, volume: usize) -> bool {
-        self.pass.past >> volume.min(63) & 1 == 1
-    }
-
-    /// Whether all volumes do.
-    pub(crate) fn all_go_past(&self) -> bool {
-        (0..self.world.front.volumes.len()).all(|v| self.goes_past(v))
-    }
-
-    /// Whether flushes, and writes of blocks with a record, wait until volumes go past flash.
-    #[inline]
-    pub(crate) fn holds_for_void(&self) -> bool {
-        self.pass.holding
-    }
-
     /// The log has failed: no record goes to flash until the next start.
     pub(crate) fn lose_log(&mut self) {
         self.world.log_lost = true;
@@ -115,7 +88,7 @@ impl Cache {
     }
 
     fn set_holding(&mut self, holding: bool) {
-        self.pass.holding = holding;
+        self.world.holds.void = holding;
         self.world.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
     }
 
@@ -173,7 +146,7 @@ impl Cache {
         self.cleaner.forget();
         self.cleaner.forgive();
         self.cleaner.retry_at = None;
-        self.forgive_stores();
+        self.stores.forgive();
         self.pass.stage = Stage::Destaging;
         self.destaging = Some(Destage::of_flash());
     }
@@ -205,7 +178,7 @@ impl Cache {
         let mut clean = 0;
         for (v, volume) in self.world.front.volumes.iter().enumerate() {
             let whole = volume.owed == 0 && !self.world.front.has_failed(v);
-            clean |= u64::from(whole && !self.goes_past(v)) << v;
+            clean |= u64::from(whole && !self.world.goes_past(v)) << v;
         }
         clean
     }
@@ -231,9 +204,9 @@ impl Cache {
 
     /// What flash holds of these volumes (bits) will never count.
     fn go_past(&mut self, volumes: u64) {
-        self.pass.past |= volumes;
+        self.world.past |= volumes;
         self.world.stats.passed_through += u64::from(volumes.count_ones());
-        let (past, all) = (self.pass.past, self.all_go_past());
+        let (past, all) = (self.world.past, self.world.all_go_past());
         self.world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
         self.pass.stage = Stage::Dropping { shard: 0, entry: 0 };
         self.let_go();
@@ -243,7 +216,7 @@ impl Cache {
     fn drop_void(&mut self, shard: usize, entry: u32) -> bool {
         if shard == self.world.shards.len() {
             self.pass.stage = Stage::Idle;
-            if !self.all_go_past() {
+            if !self.world.all_go_past() {
                 self.retry_later();
             } else if self.destaging.is_none() {
                 // What was dirty in memory need not stay there.
@@ -274,15 +247,15 @@ impl Cache {
     /// Requests that waited go on, or fail if they still cannot.
     fn let_go(&mut self) {
         self.pass.until = None;
-        if !self.pass.holding {
+        if !self.world.holds.void {
             return;
         }
         self.set_holding(false);
         for n in 0..self.world.shards.len() {
             self.world.shards[n].release_parked(&mut around!(self.world));
         }
-        if !self.is_held(Op::Write) {
-            self.release_held();
+        if !self.world.is_held(Op::Write) {
+            self.world.release_held();
         }
     }
 
@@ -307,24 +280,6 @@ impl Cache {
             if self.world.state == State::Ready && self.pass.stage == Stage::Idle {
                 self.pass.stage = Stage::Settling;
             }
-        }
-    }
-
-    /// Whether a request that the log could not make durable waits, instead of failing.
-    pub(crate) fn may_repeat(&self, request: u32) -> bool {
-        self.pass.holding && self.world.front.requests[request].id != INTERNAL
-    }
-
-    /// The request waits until volumes go past flash, if they may; then it repeats its last stage.
-    pub(crate) fn repeat_last_stage(&mut self, request: u32) {
-        let r = &mut self.world.front.requests[request];
-        (r.again, r.stage) = (false, RequestStage::Pieces);
-        let op = r.op;
-        self.world.stats.waits_void += 1;
-        match op {
-            _ if self.pass.holding => self.hold(request),
-            Op::Flush => self.begin_flush(request),
-            _ => self.world.front.run(request),
         }
     }
 }

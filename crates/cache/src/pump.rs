@@ -8,9 +8,9 @@ use crate::cache::Cache;
 use crate::cleaner::Phase;
 use crate::notice::Notice;
 use crate::pass_through::SALVAGE;
-use crate::shard::{Shard, ShardContext};
+use crate::shard::Shard;
 use crate::volume::SyncWaiter;
-use crate::world::{State, around};
+use crate::world::{State, Turn, around};
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
 pub(crate) const CLEANER: u64 = u64::MAX;
@@ -31,11 +31,11 @@ impl Cache {
             || self.owes_pass_through()
             || self.owes_settling()
             || !front.finished.is_empty()
-            || self.may_resume()
-            || self.flushing != 0
+            || self.world.may_resume()
+            || self.world.front.flushing != 0
             || !front.synced.is_empty()
             || self.owes_cleaning()
-            || self.owes_stores()
+            || self.stores.owes(&self.world, self.may_stop())
             || self.switch.is_some()
             || self.sealing.is_some()
             || self.may_stop()
@@ -70,8 +70,8 @@ impl Cache {
             self.lose_log();
         }
         any |= self.hear_log();
-        while let Some(request) = Self::pop(&mut self.world.front, |f| &mut f.finished) {
-            self.finish(request);
+        while let Some(request) = self.world.front.pop_finished() {
+            self.world.finish(request);
             any = true;
         }
         for n in 0..self.world.shards.len() {
@@ -79,11 +79,11 @@ impl Cache {
                 any |= self.world.shards[n].serve_starved(&mut around!(self.world));
             }
         }
-        if self.may_resume() {
-            any |= self.resume();
+        if self.world.may_resume() {
+            any |= self.world.resume(&mut self.stores);
         }
-        if self.flushing != 0 {
-            any |= self.push_flushes();
+        if self.world.front.flushing != 0 {
+            any |= self.world.push_flushes();
         }
         if !self.world.front.synced.is_empty() {
             self.hear_syncs();
@@ -92,8 +92,14 @@ impl Cache {
         if self.owes_cleaning() {
             any |= self.push_cleaner();
         }
-        if self.owes_stores() {
-            any |= self.push_stores();
+        if self.stores.owes(&self.world, self.may_stop()) {
+            any |= match self.stores.push(&mut self.world, &mut self.cleaner) {
+                Turn::GiveUp => {
+                    self.give_up();
+                    true
+                }
+                turn => turn == Turn::Something,
+            };
         }
         any |= self.push_switch();
         any |= self.push_pass_through();
@@ -172,6 +178,7 @@ impl Cache {
             }
             Event::Unmapped { key, position } => {
                 let n = self
+                    .world
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
                 self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
@@ -181,7 +188,7 @@ impl Cache {
             Event::Voided { result, .. } => self.voided(result),
             Event::Synced { ticket, result } => {
                 let request = ticket as u32;
-                let again = result.is_err() && self.may_repeat(request);
+                let again = result.is_err() && self.world.may_repeat(request);
                 self.world.front.requests[request].again |= again;
                 self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
@@ -257,7 +264,7 @@ impl Cache {
         if self.world.log_lost {
             return;
         }
-        if failures.max(unreadable) < FAILURES_MAX || !self.somebody_waits() {
+        if failures.max(unreadable) < FAILURES_MAX || !self.world.somebody_waits() {
             return;
         }
         let stopping = self.world.hurry || self.world.state != State::Ready;

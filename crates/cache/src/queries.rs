@@ -84,6 +84,32 @@ impl Cache {
         all.map(|key| (Volume(key.volume().into()), key.block().0))
     }
 
+    /// Whether the volume's store has failed so often in a row that others do not wait for it.
+    pub fn is_known_to_fail(&self, volume: Volume) -> bool {
+        self.stores.is_known_to_fail(volume)
+    }
+
+    /// Whether the volume is suspended, and how its store fails.
+    pub fn suspended(&self, volume: Volume) -> Option<IoError> {
+        self.stores.suspended(volume)
+    }
+
+    /// Whether flash has had no room for so long, since stores fail, that requests which need some fail.
+    pub fn is_jammed(&self) -> bool {
+        self.stores.is_jammed() && !self.world.log_lost
+    }
+
+    /// Blocks that each volume may have dirty on flash; `None` if there is one volume only, or no flash.
+    pub fn dirty_share(&self) -> Option<u64> {
+        Some(self.world.front.shares.share).filter(|&share| share != u64::MAX)
+    }
+
+    /// Whether the volume goes past the flash tier, which has failed, until the next start: it is
+    /// cached in memory only, and written through.
+    pub fn passes_through(&self, volume: Volume) -> bool {
+        self.world.goes_past(volume.0 as usize)
+    }
+
     /// Whether nothing goes to flash any more, until the next start: it has failed, or a backing
     /// store has failed for too long.
     pub fn has_given_up(&self) -> bool {
@@ -123,7 +149,9 @@ impl Cache {
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
         s += &format!(
             "\n{:?}, destage {:?}, switch {:?}",
-            self.world.front.stores, self.destaging, self.switch
+            (&self.stores, &self.world.front.shares),
+            self.destaging,
+            self.switch
         );
         for v in &self.world.front.volumes {
             s += &format!("\n{v:?}");

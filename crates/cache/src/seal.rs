@@ -14,7 +14,7 @@ use forebay_flash::{Log, Sealed};
 
 use crate::cache::Cache;
 use crate::notice::Notice;
-use crate::shard::{Shard, ShardContext};
+use crate::shard::Shard;
 use crate::volume::Past;
 use crate::world::{State, around};
 
@@ -59,7 +59,7 @@ impl Cache {
             return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
         let mut stage = Stage::Settling;
-        let past = self.all_go_past();
+        let past = self.world.all_go_past();
         match &mut self.world.log {
             // A start finds nothing that counts, and needs no note.
             Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },

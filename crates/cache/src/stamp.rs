@@ -246,9 +246,7 @@ impl Cache {
                 unseen.fold(0, |all, v| all | 1 << v)
             }
             // (Who uses another store does not wait for one that fails.)
-            Phase::Releasing => {
-                self.stamps.taken_over & self.stamps.kept & !self.world.front.stores.failing
-            }
+            Phase::Releasing => self.stamps.taken_over & self.stamps.kept & !self.stores.failing(),
             _ => 0,
         }
     }
@@ -267,7 +265,7 @@ impl Cache {
         let wanted = self.stamps_wanted();
         let failed = wanted & core::mem::take(&mut self.stamps.failed);
         if failed != 0 && releases {
-            self.note_stores(0, failed, IoError::Device);
+            self.stores.note_cleaned(&mut self.world, 0, failed, IoError::Device);
             self.leave_region(Err(IoError::Device), false);
             return true;
         }

@@ -6,7 +6,6 @@ use forebay_flash::{BlockKey, Log, LogError, Older, Record, Recovering, Recovery
 use crate::cache::Cache;
 use crate::notice::Notice;
 use crate::pump::START;
-use crate::shard::ShardContext;
 use crate::volume::SyncWaiter;
 use crate::world::{State, around};
 
@@ -33,7 +32,7 @@ impl Cache {
     pub(crate) fn recovered(&mut self, r: &Record) {
         let known = usize::from(r.key.volume()) < self.world.front.volumes.len();
         let offset = self.world.config.block_size.offset_of(r.key.block());
-        let n = self.shard_of(r.key.volume(), offset);
+        let n = self.world.shard_of(r.key.volume(), offset);
         if known && r.dirty != 0 && self.world.state != State::Failed {
             let volume = r.key.volume();
             let size = self.world.front.volumes[usize::from(volume)].size;
@@ -65,7 +64,8 @@ impl Cache {
     /// Every older record of the block is void: if a store that lacks one is to be completed, what took
     /// its place is nowhere.
     pub(crate) fn recovered_tombstone(&mut self, key: BlockKey) {
-        let n = self.shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
+        let n =
+            self.world.shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
         let missing = self.world.shards[n].recovered_dirty(key) != 0;
         self.incomplete |= u64::from(missing) << key.volume();
         self.world.shards[n].recovered_tombstone(&mut around!(self.world), key);

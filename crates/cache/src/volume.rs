@@ -10,7 +10,6 @@ use forebay_flash::ExtentId;
 use crate::config::{Bypass, VolumeConfig};
 use crate::slab::Fifo;
 use crate::stats::VolumeStats;
-use crate::stores::StoreHealth;
 use crate::streams::Streams;
 
 /// Who waits for a sync of a backing store.
@@ -77,9 +76,7 @@ pub(crate) struct VolumeState {
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
-    /// What destages have seen of the backing store, and requests that wait for the volume's share of
-    /// flash.
-    pub health: StoreHealth,
+    /// Requests that wait for the volume's share of flash.
     pub held: Fifo,
     /// Trims and zeroings of more than a step that hand out blocks, and those that wait since they overlap
     /// with one of them.
@@ -137,7 +134,6 @@ impl VolumeState {
                 ..Flushing::default()
             },
             stats: VolumeStats::default(),
-            health: StoreHealth::GOOD,
             held: Fifo::EMPTY,
             zeroings: Vec::with_capacity(requests_max),
             zeroings_waiting: Fifo::EMPTY,

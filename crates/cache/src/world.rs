@@ -3,9 +3,9 @@
 //! A procedure (a cleaning, a destage, a change of policy, ...) has a type with private state. It is
 //! given the world for the length of a call.
 
-use forebay_block::Nanos;
-use forebay_effect::EffectQueue;
-use forebay_flash::Log;
+use forebay_block::{Nanos, Op, Volume};
+use forebay_effect::{EffectQueue, Frame};
+use forebay_flash::{BlockKey, Log, Options};
 
 use crate::config::CacheConfig;
 use crate::front::Front;
@@ -48,12 +48,45 @@ pub(crate) struct World {
     pub state: State,
     /// A stop is near: what cannot be destaged is not waited for.
     pub hurry: bool,
+    /// Volumes (bits) that go past flash until the next start.
+    pub past: u64,
+    pub holds: Holds,
+    /// When an interval of hit ratios ends, for policies that have them. (It ends with the first call after
+    /// that; nothing waits for it, so it needs no timeout.)
+    interval_ends: Nanos,
+}
+
+/// Which procedures keep requests back.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Holds {
+    /// Requests that modify, and flushes, wait until a change of policy is over.
+    pub switch: bool,
+    /// They wait until a destage is over.
+    pub destage: bool,
+    /// Flushes, and writes of blocks with a record, wait until volumes go past flash.
+    pub void: bool,
+}
+
+/// What a turn of a procedure came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Turn {
+    Nothing,
+    Something,
+    /// Nothing can go to flash any more: the log is to be latched, and everybody is to hear of it.
+    GiveUp,
+}
+
+impl From<bool> for Turn {
+    fn from(any: bool) -> Turn {
+        if any { Turn::Something } else { Turn::Nothing }
+    }
 }
 
 /// Splits a world into what shards see of it and the shards.
 macro_rules! around {
     ($world:expr) => {
-        ShardContext {
+        $crate::shard::ShardContext {
             front: &mut $world.front,
             log: $world.log.as_mut(),
             effects: &mut $world.effects,
@@ -63,3 +96,142 @@ macro_rules! around {
     };
 }
 pub(crate) use around;
+
+impl World {
+    /// That of a cache without volumes, not started.
+    pub fn new(config: CacheConfig) -> World {
+        World {
+            front: Front::new(&config),
+            shards: (0..config.shards).map(|n| Shard::new(&config, n)).collect(),
+            log: config.flash.as_ref().map(|f| {
+                let mut options = Options { frames: config.frames(), ..Options::default() };
+                options.reserve_regions = f.regions_reserved;
+                options.recovery_chunk_pages = f.recovery_chunk_pages;
+                Log::new(f.geometry, options)
+            }),
+            log_lost: false,
+            effects: EffectQueue::default(),
+            stats: CacheStats::default(),
+            notices: Vec::new(),
+            now: Nanos(0),
+            state: State::New,
+            hurry: false,
+            past: 0,
+            holds: Holds::default(),
+            interval_ends: Nanos(u64::MAX),
+            config,
+        }
+    }
+
+    /// It is `now`, or later.
+    #[inline]
+    pub fn pass_time(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        if self.now >= self.interval_ends {
+            self.end_interval();
+        }
+    }
+
+    /// The cache starts.
+    pub fn start_intervals(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.start_intervals(self.now));
+        self.interval_ends = self.shards[0].interval_ends();
+    }
+
+    #[cold]
+    fn end_interval(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.end_interval(self.now));
+        self.interval_ends = self.shards[0].interval_ends();
+    }
+    /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
+    pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
+        let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
+        let volume = volume.0 as u16;
+        (self.shard_of(volume, offset), BlockKey::new(volume, block))
+    }
+
+    pub fn shard_of(&self, volume: u16, offset: u64) -> usize {
+        shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
+    }
+    /// A read of one block that is in memory: the frame and the byte in it where its data begin. `None`,
+    /// with nothing done, if it is anything else.
+    #[inline]
+    pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
+        if self.state != State::Ready {
+            return None;
+        }
+        let size = self.config.block_size;
+        let start = size.within(offset);
+        let v = self.front.volumes.get_mut(volume.0 as usize)?;
+        let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
+        if !fits || v.size < length || offset > v.size - length {
+            return None;
+        }
+        let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
+        let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
+        let frame = self.shards[n].read_hit(key, start as u32, length as u32)?;
+        v.stats.reads += 1;
+        v.stats.read_bytes += length;
+        v.stats.read_hits.tier1 += 1;
+        // (A hit is answered either way; the stream goes on behind it.)
+        v.is_streaming(Op::Read, (offset, length), self.front.bypass);
+        Some((frame, start as u32))
+    }
+
+    /// Whether a request that arrives now has to wait for the end of a procedure.
+    #[inline]
+    pub fn is_held(&self, op: Op) -> bool {
+        let Holds { switch, destage, void } = self.holds;
+        op != Op::Read && (switch || destage) || op == Op::Flush && void
+    }
+
+    /// Whether the volume goes past the flash tier, which has failed, until the next start.
+    #[inline]
+    pub fn goes_past(&self, volume: usize) -> bool {
+        self.past >> volume.min(63) & 1 == 1
+    }
+
+    /// Whether all volumes do.
+    pub fn all_go_past(&self) -> bool {
+        (0..self.front.volumes.len()).all(|v| self.goes_past(v))
+    }
+
+    /// All volumes are attached: each has its share of what flash can hold.
+    pub fn divide_flash(&mut self) {
+        if self.front.volumes.len() < 2 {
+            return;
+        }
+        let Some(blocks) = self.dirty_blocks_max() else { return };
+        self.front.shares.share = (blocks / 2).max(1);
+    }
+
+    /// Blocks that can be dirty on flash at once, while those of others come and go.
+    pub fn dirty_blocks_max(&self) -> Option<u64> {
+        let flash = self.config.flash.as_ref()?;
+        if flash.geometry.slots != 0 {
+            return Some(flash.blocks.into());
+        }
+        // Without the region being filled, and what is kept for carrying.
+        let regions = u64::from(flash.geometry.regions - 1 - flash.geometry.regions_kept());
+        let batch = self.shards.iter().map(|shard| shard.carry_batch(&flash.geometry)).min()?;
+        let blocks = regions * flash.geometry.region_blocks(batch as u32);
+        Some(blocks.min(flash.entries_max.into()))
+    }
+
+    /// Whether anybody waits for room on flash.
+    pub fn somebody_waits(&self) -> bool {
+        self.log.as_ref().is_some_and(Log::is_out_of_room)
+            || self.shards.iter().any(Shard::waits_for_an_entry)
+    }
+}
+
+/// Which of `n` shards a byte of a volume belongs to.
+#[inline]
+fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
+    if n == 1 {
+        return 0;
+    }
+    let x = (offset >> extent_shift) ^ (u64::from(volume) << 48);
+    let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    ((u128::from(hash) * n as u128) >> 64) as usize
+}

@@ -278,7 +278,7 @@ impl FlashTier {
         let owed = &mut context.front.volumes[volume].owed;
         *owed = if comes { *owed + 1 } else { *owed - 1 };
         let owed = *owed;
-        context.front.stores.note_dirty(volume, owed);
+        context.front.shares.note_dirty(volume, owed);
     }
 
     // ---- admission ----

@@ -98,7 +98,6 @@ mod tests {
 
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
-    use crate::shard::ShardContext;
     use crate::world::around;
     use forebay_flash::{Geometry, Record};
 

@@ -249,7 +249,6 @@ impl FlashTier {
 mod tests {
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
-    use crate::shard::ShardContext;
     use crate::shard::tiers::Tiers;
     use crate::world::around;
     use forebay_flash::Geometry;
