@@ -31,8 +31,7 @@
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
-use crate::cache::Cache;
-use crate::world::State;
+use crate::world::{State, World};
 
 /// What the cache holds of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -56,37 +55,33 @@ pub struct Holdings {
 /// Blocks, or extents of which nothing is cached, that are looked at for one answer.
 pub const LOOKUPS_MAX: u32 = 512;
 
-impl Cache {
-    /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as
-    /// it can say in one call.
-    pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
+impl Holdings {
+    /// What there is of `length` bytes from `offset` on, or of as many of them as one call may look at.
+    pub(crate) fn look_up(world: &World, volume: Volume, offset: u64, length: u64) -> Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
-        if self.world.state != State::Ready {
+        if world.state != State::Ready {
             // Neither the index nor the store is the truth.
             holdings.push(Held::Data, end);
             return holdings;
         }
-        let (block, extent) =
-            (self.world.config.block_size.shift(), self.world.config.extent_shift);
+        let (block, extent) = (world.config.block_size.shift(), world.config.extent_shift);
         let mut at = offset;
         for _ in 0..LOOKUPS_MAX {
             if at >= end {
                 break;
             }
-            let (shard, key) = self.world.place_of(volume, at);
-            let (held, shift) = match self.world.shards[shard].has_nothing_near(key) {
+            let (shard, key) = world.place_of(volume, at);
+            let (held, shift) = match world.shards[shard].has_nothing_near(key) {
                 true => (Held::Nothing, extent),
-                false => (self.world.shards[shard].held(key), block),
+                false => (world.shards[shard].held(key), block),
             };
             at = (((at >> shift) + 1) << shift).min(end);
             holdings.push(held, at);
         }
         holdings
     }
-}
 
-impl Holdings {
     fn push(&mut self, held: Held, end: u64) {
         match self.runs.last_mut() {
             Some((last, until)) if *last == held => *until = end,

@@ -48,20 +48,21 @@ use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
     Effect, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
 };
-use forebay_flash::{BlockKey, Log, RecoveryReport, Start};
-use forebay_replacement::AdmissionKind;
+use forebay_flash::{Log, Sealed, Start as LogStart};
 
-use crate::cleaner::Cleaner;
-use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
-use crate::control::Switch;
-use crate::destage::Destage;
+use crate::cleaner::{Cleaner, Purpose};
+use crate::config::{CacheConfig, VolumeConfig};
+use crate::destage::Destages;
 use crate::front::INTERNAL;
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
-use crate::place::Relation;
-use crate::seal::Sealing;
+use crate::policy::{Acknowledge, WritePolicy};
+use crate::seal::Seal;
 use crate::stamp::Stamps;
+use crate::start::Start;
+use crate::stop::Stop;
 use crate::stores::Stores;
+use crate::switch::Switch;
 use crate::world::{State, World, around};
 
 /// Most volumes of one cache.
@@ -71,34 +72,14 @@ pub const VOLUMES_MAX: usize = 64;
 pub struct Cache {
     pub(crate) world: World,
     pub(crate) cleaner: Cleaner,
-    /// Stores that fail.
     pub(crate) stores: Stores,
-    /// A destage of everything under way.
-    pub(crate) destaging: Option<Destage>,
-    /// Whether a [`Notice::Destaged`] is wanted at its end, and whether another destage is to follow.
-    pub(crate) destage_wanted: bool,
-    pub(crate) destage_again: bool,
-    /// A change of policy.
-    pub(crate) switch: Option<Switch>,
-    /// A seal under way.
-    pub(crate) sealing: Option<Sealing>,
-    /// What becomes of volumes when the log has failed.
-    pub(crate) pass: PassThrough,
-    /// The stamps of stores.
     pub(crate) stamps: Stamps,
-    /// Why the policy of the start does not hold.
-    pub(crate) unsettled: Option<IoError>,
-    /// At a start: whether all records have a place; blocks whose clean records have no place in the index, and, while they are being
-    /// disowned, what recovery found.
-    pub(crate) settled: bool,
-    pub(crate) disowned: Vec<BlockKey>,
-    /// At a start: volumes whose backing stores others have written.
-    pub(crate) changed: Vec<u16>,
-    /// At a start: volumes whose stores lack what no record that counts has (bits).
-    pub(crate) incomplete: u64,
-    pub(crate) opened: Option<Box<RecoveryReport>>,
-    pub(crate) stop_destages: bool,
-    pub(crate) stop_result: Outcome,
+    pub(crate) destages: Destages,
+    pub(crate) switch: Switch,
+    pub(crate) seal: Seal,
+    pub(crate) pass: PassThrough,
+    pub(crate) start: Start,
+    pub(crate) stop: Stop,
 }
 
 impl Cache {
@@ -109,40 +90,19 @@ impl Cache {
     /// shard or more than 64, requests that cannot take a step, a relation of the tiers that does not go with
     /// the write policy or the admission policy).
     pub fn new(config: CacheConfig) -> Self {
-        assert!(config.shards >= 1 && config.shards <= 64, "1 to 64 shards");
-        let steps = 1..=config.request_blocks_max;
-        assert!(steps.contains(&config.step_blocks), "a step is 1 to `request_blocks_max` blocks");
-        let extents = config.block_size.shift()..=63;
-        assert!(extents.contains(&config.extent_shift), "an extent is a block at least");
-        let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        assert!(!slots || config.shards == 1, "the layout slots has one shard");
-        let fits = config.relation.check(config.write_policy, config.acknowledge);
-        assert!(fits.is_ok(), "{}: {fits:?}", config.relation);
-        let alone = config.relation == Relation::Exclusive;
-        assert!(alone || config.flash.is_some(), "{} needs flash", config.relation);
-        let always = |f: &FlashConfig| f.admission.kind() == AdmissionKind::Always;
-        let whole = !config.relation.has_lines() || config.flash.as_ref().is_some_and(always);
-        assert!(whole, "a line enters flash as a whole");
+        config.check();
         let geometry = config.flash.as_ref().map(|f| f.geometry);
         let moves = geometry.is_some_and(|g| g.slots != 0);
         Cache {
             cleaner: Cleaner::new(geometry.map_or(0, |g| g.regions), moves),
             stores: Stores::default(),
-            destaging: None,
-            destage_wanted: false,
-            destage_again: false,
-            switch: None,
-            sealing: None,
-            pass: PassThrough::default(),
             stamps: Stamps::default(),
-            changed: Vec::new(),
-            unsettled: None,
-            settled: false,
-            disowned: Vec::new(),
-            incomplete: 0,
-            opened: None,
-            stop_destages: false,
-            stop_result: Ok(()),
+            destages: Destages::default(),
+            switch: Switch::default(),
+            seal: Seal::default(),
+            pass: PassThrough::default(),
+            start: Start::default(),
+            stop: Stop::new(),
             world: World::new(config),
         }
     }
@@ -198,10 +158,10 @@ impl Cache {
             Some(log) => {
                 self.world.state = State::Starting;
                 log.start(match open {
-                    Open::Format { uuid, bindings } => Start::Format { uuid, bindings },
+                    Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
-                        self.changed.clone_from(&changed);
-                        Start::Recover { changed, sealed, stores }
+                        self.start.begin(changed.clone());
+                        LogStart::Recover { changed, sealed, stores }
                     }
                 });
                 self.pump();
@@ -316,32 +276,23 @@ impl Cache {
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.world.pass_time(now);
-        if self.cleaner.retry_at.is_some_and(|at| at <= self.world.now) {
-            self.cleaner.retry_at = None;
-        }
-        self.stores.pass_timeout(&mut self.world, &mut self.cleaner, self.destaging.is_some());
-        self.pass_through_timed();
-        self.pump();
-    }
-
-    /// Has stores that fail tried again now, rather than when it is time.
-    pub fn retry_stores(&mut self) {
-        self.stores.retry(&mut self.world, &mut self.cleaner, self.destaging.is_some());
+        self.cleaner.pass_timeout(self.world.now);
+        let destage = self.destages.is_under_way();
+        self.stores.pass_timeout(&mut self.world, &mut self.cleaner, destage);
+        self.pass.pass_timeout(&mut self.world);
         self.pump();
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let due =
-            [self.cleaner.retry_at, self.stores.timeout(&self.world), self.pass_through_timeout()];
+        let due = [self.cleaner.timeout(), self.stores.timeout(&self.world), self.pass.timeout()];
         due.into_iter().flatten().min()
     }
 
     /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
     /// then to go on without a flash tier that has failed.
     pub fn next_step(&self) -> Option<Nanos> {
-        let due =
-            [self.cleaner.retry_at, self.stores.timeout(&self.world), self.pass_through_limit()];
+        let due = [self.cleaner.timeout(), self.stores.timeout(&self.world), self.pass.limit()];
         due.into_iter().flatten().min()
     }
 
@@ -392,5 +343,138 @@ impl Cache {
     /// The same, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
+    }
+
+    // ---- what operators and engines ask for ----
+
+    /// Brings what is dirty now to the backing stores: [`Notice::Destaged`] follows, one for all
+    /// calls before the destage that serves them began. Requests go on meanwhile; what they dirty is
+    /// not waited for. Only if clients write faster than the stores take it, so that the destage
+    /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
+    /// [`IoError::Shutdown`]) where requests are.
+    pub fn destage(&mut self) {
+        if self.world.state != State::Ready {
+            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
+            return;
+        }
+        self.destages.ask(&mut self.world, &mut self.cleaner, &mut self.stores);
+        self.pump();
+    }
+
+    /// A stop is near: from now on what cannot be destaged is not waited for, and destages that were
+    /// asked for end early, with an error: the stop does what is left of them, or leaves it on flash.
+    pub fn prepare_stop(&mut self) {
+        self.world.hurry = true;
+        self.destages.cut(&mut self.cleaner);
+        self.consider_giving_up();
+        self.stores.consider_suspending(&mut self.world);
+        self.pump();
+    }
+
+    /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
+    /// flash (or, without flash, to the backing stores), and with `destage` everything to the
+    /// backing stores. [`Notice::Stopped`] follows.
+    pub fn stop(&mut self, destage: bool) {
+        if self.stop.begin(&mut self.world, destage) {
+            self.destages.cut(&mut self.cleaner);
+            self.consider_giving_up();
+        }
+        self.pump();
+    }
+
+    /// Changes the write policy, and when writes under write-back are answered:
+    /// [`Notice::PolicySet`] follows. Requests that modify wait at the end of it, while the last
+    /// dirty blocks go to the backing stores; reads go on. Refused (with
+    /// [`IoError::Invalid`]) while another change or a stop is under way, when the flash tier has
+    /// failed, or when the policy does not go with the relation of the tiers.
+    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
+        self.switch.ask(&mut self.world, (policy, acknowledge));
+        self.pump();
+    }
+
+    /// Uses this many blocks of DRAM from now on, at most as many as the cache was built with.
+    /// With fewer, blocks leave as others come.
+    ///
+    /// # Panics
+    /// With no block for some shard, or more than at the start.
+    pub fn set_dram_blocks(&mut self, blocks: u32) {
+        let most = self.world.config.dram_blocks;
+        assert!(blocks <= most, "more DRAM than the cache was built with");
+        let shards = u32::from(self.world.config.shards);
+        assert!(blocks >= shards, "each shard needs at least one DRAM block");
+        for shard in &mut self.world.shards {
+            shard.set_dram_blocks(blocks, shards);
+        }
+    }
+
+    /// Has the flash tier note, durably, what the backing stores of these volumes look like, or that
+    /// everything cached of them ceases to count: [`Notice::Sealed`] follows. For a quiet cache, of
+    /// which nothing is dirty, or one that has stopped well; refused otherwise, with
+    /// [`IoError::Invalid`]. The caller keeps all requests back until the notice, and until a seal of
+    /// zeroes has taken the place of one that describes a store. A start forgets seals.
+    pub fn seal(&mut self, volumes: Vec<Sealed>) {
+        let takes = match self.world.state {
+            State::Ready => self.is_quiet() && self.dirty_blocks() == 0,
+            State::Stopped => !self.seal.is_under_way(),
+            _ => false,
+        };
+        if !takes {
+            return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
+        }
+        let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index);
+        let stamped: Vec<u16> = stamped.collect();
+        self.seal.begin(&mut self.world, volumes);
+        // The headers that go with it are written.
+        self.stamps.sealed(&self.world, stamped);
+        self.pump();
+    }
+
+    /// Has stores that fail tried again now, rather than when it is time.
+    pub fn retry_stores(&mut self) {
+        let destage = self.destages.is_under_way();
+        self.stores.retry(&mut self.world, &mut self.cleaner, destage);
+        self.pump();
+    }
+
+    /// The store of this volume keeps a stamp. Call it before the start.
+    pub fn keep_stamps(&mut self, volume: Volume) {
+        assert!(self.world.state == State::New, "stamps are kept from the start on");
+        self.stamps.keep(volume, self.world.front.volumes.len());
+    }
+
+    /// Asks for stamps of the stores that have changed since their last, or whose log has:
+    /// [`Notice::Stamp`] follows if there are any. To be called now and then, but not between a
+    /// [`Cache::seal`] that describes the stores and the one that withdraws it.
+    pub fn stamp(&mut self) {
+        self.stamps.refresh(&mut self.world);
+    }
+
+    /// The headers have been written, or not: the stamps that are durable, and their numbers, which
+    /// only grow for each store.
+    ///
+    /// # Panics
+    /// If none were ordered.
+    pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
+        let stamped = self.stamps.written(&mut self.world, numbers);
+        if let Some(released) = stamped.released {
+            self.pass.released(&mut self.world, released);
+        }
+        let state = self.world.state;
+        if let Some(log) = self.world.log.as_mut().filter(|_| state != State::Stopped) {
+            log.note_stamps(&stamped.noted);
+        }
+        self.clean(Cleaner::push_stamps);
+        self.stamps.take_failed(u64::MAX);
+        self.pump();
+    }
+
+    /// The stores that recovery found to be older copies (`RecoveryReport::completing`) have what they
+    /// lacked: a [`Cache::destage`] since the start went well, and they have new stamps. To be called
+    /// before any request.
+    pub fn completed(&mut self) {
+        for region in self.stamps.completed() {
+            self.cleaner.push(region, Purpose::Reclaim);
+        }
+        self.pump();
     }
 }

@@ -286,6 +286,20 @@ impl Cleaner {
             }
         }
     }
+    /// What failed is tried again without a pause.
+    pub fn retry_now(&mut self) {
+        self.retry_at = None;
+    }
+    /// When what failed is tried again.
+    pub fn timeout(&self) -> Option<Nanos> {
+        self.retry_at
+    }
+    /// The time has come, or may have.
+    pub fn pass_timeout(&mut self, now: Nanos) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+        }
+    }
     /// Whether the region is not tried again in this destage.
     pub fn is_given_up(&self, region: u32) -> bool {
         self.tries[region as usize] >= FAILURES_MAX

@@ -2,30 +2,17 @@
 //! destaged and synced; or its mappings are moved, or what is left of it is carried on.
 
 use forebay_effect::{IoError, Outcome};
+use forebay_flash::Layout;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{Geometry, Layout, LogStats};
 
-use crate::cache::Cache;
-use crate::cleaner::{Cleaning, Phase, Purpose};
+use crate::cleaner::{Cleaner, Cleaning, Phase, Purpose};
+use crate::destage::Destages;
 use crate::pump::{CLEANER, FAILURES_MAX};
-use crate::shard::{CarryState, JobState, MoveState, Owed, Shard, Target};
+use crate::shard::{JobState, Shard, Target};
+use crate::stamp::Stamps;
+use crate::stores::Stores;
 use crate::volume::SyncWaiter;
-use crate::world::{State, around};
-
-/// Most unreadable records of a region that are given up for lost, for want of room.
-const LOST_MAX: u64 = 16;
-
-/// Most bytes that are inserted again for each hundred that come to flash for the first time.
-const REINSERTED_PERCENT: u64 = 40;
-
-/// Pages of a region that may be inserted again: half of it, so that each region that is reclaimed makes room,
-/// and no more than keeps flash from being worn out by what it has already.
-fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
-    let first = log.payload_bytes - log.carried_bytes;
-    let left = (first / 100 * REINSERTED_PERCENT).saturating_sub(log.carried_bytes);
-    let pages = left / u64::from(geometry.page_size);
-    u64::from((geometry.usable_pages() - 1) / 2).min(pages) as u32
-}
+use crate::world::{State, Turn, World, around};
 
 /// What a cleaning is about.
 fn target(active: &Cleaning) -> Target {
@@ -35,59 +22,75 @@ fn target(active: &Cleaning) -> Target {
     }
 }
 
-impl Cache {
+/// What a cleaning needs of its surroundings during one call.
+pub(crate) struct Surroundings<'a> {
+    pub world: &'a mut World,
+    pub stores: &'a mut Stores,
+    pub stamps: &'a mut Stamps,
+    pub destages: &'a mut Destages,
+}
+
+impl Cleaner {
     /// The records of the region to clean are durable (or will not be).
-    pub(crate) fn begin_writing(&mut self, result: Outcome) {
-        let Some(active) = &mut self.cleaner.active else { return };
+    pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
+        let Some(active) = &mut self.active else { return Turn::Nothing };
         if result.is_err() {
-            self.cleaner.end(result, self.world.now, false);
-            self.abandon_chosen();
-            return self.consider_giving_up();
+            self.end(result, s.world.now, false);
+            abandon_chosen(s.world);
+            return self.consider_giving_up(s.world);
         }
         active.phase = Phase::Stamping;
-        self.push_stamps();
+        self.push_stamps(s)
     }
 
-    /// What was chosen will not be cleaned.
-    pub(crate) fn abandon_chosen(&mut self) {
-        for n in 0..self.world.shards.len() {
-            self.world.shards[n].clean_abandon(&mut around!(self.world));
+    /// After several failures in a row, when somebody waits for room on flash: the log is to be latched
+    /// if a dirty record that cannot be read pins its region for good, if a stop has to end, or
+    /// when this has gone on for too long.
+    pub fn consider_giving_up(&mut self, world: &World) -> Turn {
+        let (failures, unreadable) = (self.failures, self.unreadable);
+        if world.log_lost {
+            return Turn::Nothing;
         }
+        if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits() {
+            return Turn::Nothing;
+        }
+        let stopping = world.hurry || world.state != State::Ready;
+        // What can still be destaged first.
+        let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
+        if pinned || (failures >= FAILURES_MAX && stopping) {
+            self.retry_at = None;
+            return Turn::GiveUp;
+        }
+        Turn::Nothing
     }
 
     /// What was chosen goes to the stores.
-    pub(crate) fn write_chosen(&mut self) {
-        let Some(active) = &mut self.cleaner.active else { return };
+    fn write_chosen(&mut self, world: &mut World) {
+        let Some(active) = &mut self.active else { return };
         active.phase = Phase::Writing;
         let skipped = active.skipped | active.failed;
-        for shard in &mut self.world.shards {
+        for shard in &mut world.shards {
             shard.clean_begin(skipped);
         }
     }
 
-    /// Whether a further region may be cleaned: not once the log has stopped.
-    fn may_clean(&self) -> bool {
-        !matches!(self.world.state, State::Ending | State::Stopped | State::Failed)
-            || self.world.front.sabotage.is(Bug::CleansAfterStop)
-    }
-
     /// The log has stopped: nothing more is cleaned, and what is under way ends early. Whether nothing of it
     /// can write to a store any more.
-    pub(crate) fn cut_cleaning(&mut self) -> bool {
-        if self.world.front.sabotage.is(Bug::CleansAfterStop) {
+    pub fn cut(&mut self, world: &mut World) -> bool {
+        if world.front.sabotage.is(Bug::CleansAfterStop) {
             return true;
         }
-        self.cleaner.forget();
-        self.cleaner.retry_at = None;
-        let Some(active) = self.cleaner.active else { return true };
+        self.forget();
+        self.retry_at = None;
+        let Some(active) = self.active else { return true };
         match active.phase {
             Phase::Logging | Phase::Stamping => {
-                self.cleaner.active = None;
-                self.abandon_chosen();
+                self.active = None;
+                abandon_chosen(world);
             }
-            Phase::Releasing => self.cleaner.active = None,
+            Phase::Releasing => self.active = None,
             Phase::Writing => {
-                self.world.shards.iter_mut().for_each(Shard::clean_cut);
+                world.shards.iter_mut().for_each(Shard::clean_cut);
                 return false;
             }
             Phase::Syncing { .. } => return false,
@@ -97,52 +100,48 @@ impl Cache {
         true
     }
 
-    pub(crate) fn push_cleaner(&mut self) -> bool {
+    /// One turn.
+    pub fn push_on(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut any = false;
-        let works = self.world.log.as_ref().is_some_and(|log| log.error().is_none());
-        if works && self.world.shards.iter().any(Shard::is_exhausted) {
-            self.give_up();
-            return true;
+        let works = s.world.log.as_ref().is_some_and(|log| log.error().is_none());
+        if works && s.world.shards.iter().any(Shard::is_exhausted) {
+            return Turn::GiveUp;
         }
-        let may = self.may_clean();
-        let owes = may && works && self.world.shards.iter().any(|s| s.owes_cleaning());
-        if owes && !self.cleaner.is_evicting() {
-            self.cleaner.push(0, Purpose::Evict);
+        let may = may_clean(s.world);
+        let owes = may && works && s.world.shards.iter().any(|s| s.owes_cleaning());
+        if owes && !self.is_evicting() {
+            self.push(0, Purpose::Evict);
         }
-        let wanted = self.world.somebody_waits();
-        if may && self.cleaner.begin(self.world.front.sync_failures, wanted).is_some() {
-            if !self.begin_moving() {
-                let target = target(self.cleaner.active.as_ref().expect("it has just begun"));
-                let dirty = self.dirty_blocks() > 0;
-                let purpose = self.cleaner.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
-                let skipped = self.stores.to_skip(
-                    &self.world,
-                    purpose,
-                    self.destaging.is_some_and(|d| d.is_cleaning()),
-                );
-                if let Some(active) = &mut self.cleaner.active {
+        let wanted = s.world.somebody_waits();
+        if may && self.begin(s.world.front.sync_failures, wanted).is_some() {
+            if !self.begin_moving(s.world) {
+                let target = target(self.active.as_ref().expect("it has just begun"));
+                let dirty = s.world.front.dirty_blocks > 0;
+                let purpose = self.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
+                let skipped = s.stores.to_skip(s.world, purpose, s.destages.is_cleaning());
+                if let Some(active) = &mut self.active {
                     active.skipped = skipped;
                 }
-                for shard in &mut self.world.shards {
+                for shard in &mut s.world.shards {
                     shard.clean_choose(target, dirty, skipped);
                 }
-                let log = self.world.log.as_mut().expect("only a log has regions");
-                if let Some(active) = &mut self.cleaner.active {
+                let log = s.world.log.as_mut().expect("only a log has regions");
+                if let Some(active) = &mut self.active {
                     active.newest = log.newest_batch(active.region);
                 }
                 log.sync_written(CLEANER);
             }
             any = true;
         }
-        any |= self.push_moves();
-        let Some(mut active) = self.cleaner.active else { return any };
+        any |= self.push_moves(s);
+        let Some(mut active) = self.active else { return Turn::from(any) };
         if active.phase == Phase::Writing {
-            for n in 0..self.world.shards.len() {
+            for n in 0..s.world.shards.len() {
                 if active.written >> n & 1 == 1 {
                     continue;
                 }
-                let state = self.world.shards[n].clean_step(&mut around!(self.world));
-                self.world.shards[n].close_runs(&mut around!(self.world));
+                let state = s.world.shards[n].clean_step(&mut around!(s.world));
+                s.world.shards[n].close_runs(&mut around!(s.world));
                 let JobState::Written { volumes, error, unreadable, failed } = state else {
                     continue;
                 };
@@ -152,19 +151,19 @@ impl Cache {
                 active.unreadable |= unreadable;
                 active.written |= 1 << n;
             }
-            self.cleaner.active = Some(active);
-            if active.written.count_ones() as usize != self.world.shards.len() {
-                return any;
+            self.active = Some(active);
+            if active.written.count_ones() as usize != s.world.shards.len() {
+                return Turn::from(any);
             }
-            if self.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+            if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
                 active.volumes = 0;
             }
             let left = active.volumes.count_ones();
             active.phase = Phase::Syncing { left };
-            self.cleaner.active = Some(active);
-            for volume in 0..self.world.front.volumes.len() as u16 {
+            self.active = Some(active);
+            for volume in 0..s.world.front.volumes.len() as u16 {
                 if active.volumes >> volume & 1 == 1 {
-                    self.world.front.sync(volume, SyncWaiter::Cleaner, &mut self.world.effects);
+                    s.world.front.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
                 }
             }
             any = true;
@@ -172,154 +171,90 @@ impl Cache {
         match active.phase {
             Phase::Syncing { left: 0 } => {
                 // Data written before a failed sync may be gone though a later one succeeded.
-                let failed = self.world.front.failed_since(active.sync_failures);
-                for n in 0..self.world.shards.len() {
-                    self.world.shards[n].clean_end(&mut around!(self.world), failed);
+                let failed = s.world.front.failed_since(active.sync_failures);
+                for n in 0..s.world.shards.len() {
+                    s.world.shards[n].clean_end(&mut around!(s.world), failed);
                 }
-                self.stamps.taken_over |= active.volumes & !failed;
-                self.end_cleaning(failed & active.volumes);
-                true
+                s.stamps.note_taken_over(active.volumes & !failed);
+                self.end_writing(s, failed & active.volumes).or(true)
             }
-            Phase::Carrying => self.push_carry() | any,
-            Phase::Reinserting => self.push_reinsertions() | any,
-            Phase::Stamping | Phase::Releasing => self.push_stamps() | any,
-            _ => any,
+            Phase::Carrying => self.push_carry(s).or(any),
+            Phase::Reinserting => self.push_reinsertions(s).or(any),
+            Phase::Stamping | Phase::Releasing => self.push_stamps(s).or(any),
+            _ => Turn::from(any),
         }
     }
 
-    /// Carries on what is left of the region to reclaim; true when that is over.
-    fn push_carry(&mut self) -> bool {
-        let mut done = true;
-        for n in 0..self.world.shards.len() {
-            match self.world.shards[n].carry_step(&mut around!(self.world)) {
-                CarryState::Done => {}
-                CarryState::Busy => done = false,
-                CarryState::Unreadable => {
-                    // It is one of those that cannot be read: as after any attempt.
-                    self.cleaner.end(Err(IoError::Corrupt), self.world.now, false);
-                    self.consider_giving_up();
-                    return true;
-                }
-                CarryState::Failed => {
-                    self.cleaner.active = None;
-                    return true;
-                }
+    /// The volumes (bits) that are to have a stamp before the cleaning goes on.
+    fn stamps_wanted(&self, s: &Surroundings<'_>) -> u64 {
+        let Some(active) = &self.active else { return 0 };
+        match active.phase {
+            Phase::Stamping => {
+                let chosen = s.world.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
+                s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
+            // (Who uses another store does not wait for one that fails.)
+            Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
+            _ => 0,
         }
-        if done {
-            self.stores.note_carried(&self.world);
-            self.begin_release();
-        }
-        done
     }
 
-    /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
-    fn begin_reinserting(&mut self, region: u32) {
-        let log = self.world.log.as_ref().expect("only a log has regions");
-        // (Who waits for an entry of the index waits for what the region holds.)
-        let short = self.world.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log
-            || self.world.hurry
-            || self.world.state != State::Ready
-            || short
+    /// A cleaning that waits for stamps goes on, or has them ordered.
+    pub fn push_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let Some(active) = self.active else { return Turn::Nothing };
+        let releases = match active.phase {
+            Phase::Stamping => false,
+            Phase::Releasing => true,
+            _ => return Turn::Nothing,
+        };
+        if s.stamps.is_under_way() {
+            return Turn::Nothing;
+        }
+        let wanted = self.stamps_wanted(s);
+        let failed = s.stamps.take_failed(wanted);
+        if failed != 0 && releases {
+            s.stores.note_cleaned(s.world, 0, failed, IoError::Device);
+            return self.leave_region(s, Err(IoError::Device), false);
+        }
+        if failed != 0
+            && let Some(active) = &mut self.active
         {
-            return self.begin_release();
+            // As if writes to them had failed: the others go on.
+            active.failed |= failed;
+            active.error = Some(IoError::Device);
         }
-        let geometry = *log.geometry();
-        let most = may_reinsert(log.stats(), &geometry);
-        let (mut left, mut shards) = (most, self.world.shards.len() as u32);
-        for shard in &mut self.world.shards {
-            let share = (region, left / shards);
-            left -= shard.reinsert_begin(&geometry, share, self.world.front.sabotage);
-            shards -= 1;
+        let wanted = wanted & !failed;
+        if wanted != 0 {
+            let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
+            let complete = log.map_or(0, |log| log.newest_batch(active.region));
+            return Turn::from(s.stamps.order(s.world, wanted, complete, false));
         }
-        if left == most {
-            return self.begin_release();
+        match releases {
+            true => self.release_region(s),
+            false => self.write_chosen(s.world),
         }
-        if let Some(active) = &mut self.cleaner.active {
-            active.phase = Phase::Reinserting;
-        }
-    }
-
-    /// Pushes that on; true when it is over.
-    fn push_reinsertions(&mut self) -> bool {
-        let mut done = true;
-        for n in 0..self.world.shards.len() {
-            match self.world.shards[n].reinsert_step(&mut around!(self.world)) {
-                CarryState::Failed => {
-                    self.cleaner.active = None;
-                    return true;
-                }
-                state => done &= state == CarryState::Done,
-            }
-        }
-        if done {
-            self.begin_release();
-        }
-        done
-    }
-
-    /// Nothing is owed of the region any more. It is given back when the stores' stamps say so, too.
-    fn begin_release(&mut self) {
-        if let Some(active) = &mut self.cleaner.active {
-            active.phase = Phase::Releasing;
-        }
-        self.push_stamps();
-    }
-
-    /// The stamps say so.
-    pub(crate) fn release_region(&mut self) {
-        let done = self.cleaner.end(Ok(()), self.world.now, false);
-        self.consider_giving_up();
-        if let Some(log) = &mut self.world.log {
-            log.region_released(done.region);
-        }
-        self.stores.consider_suspending(&mut self.world);
-    }
-
-    /// Whether what cleaning has left of the region is to be carried on. What could not be read is
-    /// given up for lost only if room is needed, several attempts have failed, and it is little: much
-    /// is rather a device that may come back.
-    fn may_carry(&self, region: u32, carried: u64) -> bool {
-        let Some(log) = &self.world.log else { return false };
-        let mut sum = Owed::default();
-        for shard in &self.world.shards {
-            match shard.carry_needs(region, carried, log.geometry()) {
-                Some(owed) => {
-                    sum.lost += owed.lost;
-                    sum.pages += owed.pages;
-                }
-                None => return false,
-            }
-        }
-        let hopeless = self.cleaner.unreadable + 1 >= FAILURES_MAX && self.world.somebody_waits();
-        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
-        few && log.may_carry(sum.pages)
-    }
-
-    fn holds_unreadable(&self, region: u32) -> bool {
-        self.world.shards.iter().any(|shard| shard.region_is_unreadable(region))
+        Turn::Something
     }
 
     /// What could be destaged is clean now, but for the volumes (bits) whose sync failed.
-    fn end_cleaning(&mut self, unsynced: u64) {
-        let active = self.cleaner.active.expect("a cleaning is ending");
+    fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: u64) -> Turn {
+        let active = self.active.expect("a cleaning is ending");
         let written = match active.error {
             Some(error) => Err(error),
             None if unsynced != 0 => Err(IoError::Device),
             None => Ok(()),
         };
         let failed = active.failed | unsynced;
-        self.stores.note_cleaned(
-            &mut self.world,
+        s.stores.note_cleaned(
+            s.world,
             active.volumes,
             failed,
             written.err().unwrap_or(IoError::Device),
         );
-        if !self.may_clean() {
+        if !may_clean(s.world) {
             // It was cut short, and the stop did not need it.
-            self.cleaner.active = None;
-            return;
+            self.active = None;
+            return Turn::Something;
         }
         // Trying again would not help what cannot be read. But a region that holds it cannot be
         // used again, and that the log must hear of.
@@ -327,122 +262,104 @@ impl Cache {
         let region = active.region;
         let owes = active.purpose != Purpose::Evict
             && (active.unreadable
-                || self.world.shards.iter().any(|shard| shard.region_is_dirty(region)));
+                || s.world.shards.iter().any(|shard| shard.region_is_dirty(region)));
         if owes && active.purpose == Purpose::Destage {
-            self.cleaner.note_unread(region);
+            self.note_unread(region);
         }
         let left = owes && reclaims;
         if owes
             && active.skipped != 0
             && active.purpose == Purpose::Destage
-            && let Some(destage) = self.destaging.as_mut().filter(|d| d.is_cleaning())
+            && s.destages.is_cleaning()
         {
-            destage.fail(self.cleaner.error);
+            s.destages.fail(self.error);
         }
         // Who is known to fail now holds nobody up.
-        let known = failed & !self.stores.failing() == 0;
-        let carried =
-            if self.stores.may_carry_failing(&self.world) { failed | active.skipped } else { 0 };
-        if left && (written.is_ok() || known && carried != 0) && self.may_carry(region, carried) {
-            if carried != 0 && !self.world.somebody_waits() {
-                return self.cleaner.park();
+        let known = failed & !s.stores.failing() == 0;
+        let carried = if s.stores.may_carry_failing(s.world) { failed | active.skipped } else { 0 };
+        if left
+            && (written.is_ok() || known && carried != 0)
+            && self.may_carry(s.world, region, carried)
+        {
+            if carried != 0 && !s.world.somebody_waits() {
+                self.park();
+                return Turn::Something;
             }
-            let Some(active) = &mut self.cleaner.active else { return };
-            active.phase = Phase::Carrying;
-            self.stores.note_reclaimed(true);
-            self.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
-            return;
+            if let Some(active) = &mut self.active {
+                active.phase = Phase::Carrying;
+            }
+            s.stores.note_reclaimed(true);
+            s.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
+            return Turn::Something;
         }
         // What was not tried can have no better end than what was.
-        let untried = left && active.skipped != 0 && !self.holds_unreadable(region);
+        let untried = left && active.skipped != 0 && !holds_unreadable(s.world, region);
         let result = match (left, untried) {
-            (true, true) => written.and(Err(self.cleaner.error)),
+            (true, true) => written.and(Err(self.error)),
             (true, false) => written.and(Err(IoError::Corrupt)),
             (false, _) => written,
         };
         if reclaims && result.is_ok() {
-            self.stores.note_reclaimed(true);
-            return self.begin_reinserting(region);
+            s.stores.note_reclaimed(true);
+            return self.begin_reinserting(s, region);
         }
-        let tentative = self.destaging.is_none() && failed != 0 && known;
-        self.leave_region(result, tentative);
+        let tentative = !s.destages.is_under_way() && failed != 0 && known;
+        self.leave_region(s, result, tentative)
     }
 
     /// The region under way is not clean, or need not be given back.
-    pub(crate) fn leave_region(&mut self, result: Outcome, tentative: bool) {
-        self.world.stats.destage_retries += u64::from(result.is_err());
-        let done = self.cleaner.end(result, self.world.now, tentative);
+    fn leave_region(&mut self, s: &mut Surroundings<'_>, result: Outcome, tentative: bool) -> Turn {
+        s.world.stats.destage_retries += u64::from(result.is_err());
+        let done = self.end(result, s.world.now, tentative);
         if let Err(error) = result {
             if done.purpose == Purpose::Reclaim {
-                self.stores.note_reclaimed(false);
+                s.stores.note_reclaimed(false);
             }
-            if let Some(destage) = &mut self.destaging
-                && done.purpose == Purpose::Destage
-                && self.cleaner.is_given_up(done.region)
-            {
-                destage.fail(error);
+            if done.purpose == Purpose::Destage && self.is_given_up(done.region) {
+                s.destages.fail(error);
             }
         }
-        self.consider_giving_up();
-        self.stores.consider_suspending(&mut self.world);
+        if self.consider_giving_up(s.world) == Turn::GiveUp {
+            return Turn::GiveUp;
+        }
+        s.stores.consider_suspending(s.world);
+        Turn::Something
     }
 
-    /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
-    /// is cleaned, and what it holds is dropped.
-    fn begin_moving(&mut self) -> bool {
-        let Some(active) = &mut self.cleaner.active else { return false };
-        let log = self.world.log.as_mut().expect("only a log has regions");
-        if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
-            return false;
+    /// Everything that is dirty is wanted clean.
+    pub fn push_all_dirty(&mut self, world: &World) {
+        let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
+        for region in 0..regions {
+            let dirty = world.shards.iter().any(|s| s.region_is_dirty(region));
+            if dirty && !self.is_wanted_clean(region) {
+                self.push(region, Purpose::Destage);
+            }
         }
-        let region = active.region;
-        let count = self.world.shards.iter().map(|s| s.region_entries(region)).sum();
-        if !log.moves_fit(count) {
-            self.world.stats.regions_dropped += 1;
-            return false;
-        }
-        active.phase = Phase::Moving;
-        for n in 0..self.world.shards.len() {
-            self.world.shards[n].move_begin(&mut around!(self.world), region);
-        }
-        self.world.log.as_mut().expect("it has just been asked").close_notes();
-        true
     }
 
-    fn push_moves(&mut self) -> bool {
-        let Some(mut active) = self.cleaner.active.filter(|a| a.phase == Phase::Moving) else {
-            return false;
-        };
-        let (mut done, mut more) = (true, false);
-        for n in 0..self.world.shards.len() {
-            match self.world.shards[n].move_step(&mut around!(self.world)) {
-                MoveState::Busy => done = false,
-                MoveState::More => (done, more) = (false, true),
-                MoveState::Done => {}
-                MoveState::Failed => active.error = Some(IoError::Device),
-            }
+    /// One of the stores that were written is synced.
+    pub fn synced(&mut self) {
+        if let Some(active) = &mut self.active
+            && let Phase::Syncing { left } = &mut active.phase
+        {
+            *left -= 1;
         }
-        self.cleaner.active = Some(active);
-        let log = self.world.log.as_mut().expect("only a log has regions");
-        if more {
-            log.close_notes();
-        }
-        if !done {
-            return more;
-        }
-        if active.error.is_some() {
-            // The log takes no more: it has failed, or it is being stopped.
-            self.cleaner.active = None;
-        } else {
-            self.cleaner.end(Ok(()), self.world.now, false);
-            log.region_released(active.region);
-            self.stores.note_reclaimed(true);
-            self.stores.consider_suspending(&mut self.world);
-            if self.cleaner.is_wanted_clean(active.region) {
-                // What was wanted clean has moved meanwhile.
-                self.clean_all();
-            }
-        }
-        true
     }
+}
+
+/// What was chosen will not be cleaned.
+fn abandon_chosen(world: &mut World) {
+    for n in 0..world.shards.len() {
+        world.shards[n].clean_abandon(&mut around!(world));
+    }
+}
+
+/// Whether a further region may be cleaned: not once the log has stopped.
+fn may_clean(world: &World) -> bool {
+    !matches!(world.state, State::Ending | State::Stopped | State::Failed)
+        || world.front.sabotage.is(Bug::CleansAfterStop)
+}
+
+fn holds_unreadable(world: &World, region: u32) -> bool {
+    world.shards.iter().any(|shard| shard.region_is_unreadable(region))
 }

@@ -2,7 +2,7 @@
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{AdmissionParameters, Kind, Parameters};
+use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, Parameters};
 
 use crate::place::Relation;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
@@ -176,6 +176,27 @@ impl VolumeConfig {
 }
 
 impl CacheConfig {
+    /// Refuses what is impossible.
+    ///
+    /// # Panics
+    /// See [`Cache::new`](crate::Cache::new).
+    pub(crate) fn check(&self) {
+        assert!(self.shards >= 1 && self.shards <= 64, "1 to 64 shards");
+        let steps = 1..=self.request_blocks_max;
+        assert!(steps.contains(&self.step_blocks), "a step is 1 to `request_blocks_max` blocks");
+        let extents = self.block_size.shift()..=63;
+        assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
+        let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        assert!(!slots || self.shards == 1, "the layout slots has one shard");
+        let fits = self.relation.check(self.write_policy, self.acknowledge);
+        assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
+        let alone = self.relation == Relation::Exclusive;
+        assert!(alone || self.flash.is_some(), "{} needs flash", self.relation);
+        let always = |f: &FlashConfig| f.admission.kind() == AdmissionKind::Always;
+        let whole = !self.relation.has_lines() || self.flash.as_ref().is_some_and(always);
+        assert!(whole, "a line enters flash as a whole");
+    }
+
     /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.
     pub const EXTENT_SHIFT: u32 = 20;
     /// Usual [`transfers_spare`](Self::transfers_spare).

@@ -4,13 +4,11 @@
 //! decides everything and does nothing: no I/O, no clock, no threads, no bytes. The same code
 //! runs in the server, in the simulator, and against the adversary.
 
-mod ahead;
 mod allocation;
 pub mod cache;
 mod cleaner;
 mod cleaning;
 mod config;
-mod control;
 mod destage;
 mod entry;
 mod flash_replacement;
@@ -26,6 +24,7 @@ mod place;
 mod policy;
 mod pump;
 mod queries;
+mod reclaim;
 mod requests;
 mod seal;
 mod shard;
@@ -33,13 +32,14 @@ mod slab;
 mod stamp;
 mod start;
 mod stats;
+mod stop;
 mod stores;
 mod streams;
+mod switch;
 mod volume;
 mod waiters;
 mod world;
 
-pub use ahead::Sought;
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, VOLUMES_MAX};
 pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
@@ -50,4 +50,5 @@ pub use forebay_replacement::{
 pub use notice::{Notice, Open};
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
+pub use queries::Sought;
 pub use stats::{CacheStats, Hits, VolumeStats};

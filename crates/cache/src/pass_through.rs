@@ -17,12 +17,14 @@
 //! headers, or fail), it is tried again later.
 
 use forebay_block::{Nanos, Op};
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::Outcome;
 
-use crate::cache::Cache;
-use crate::destage::Destage;
+use crate::cleaner::Cleaner;
+use crate::destage::Destages;
 use crate::shard::Shard;
-use crate::world::{State, around};
+use crate::stamp::Stamps;
+use crate::stores::Stores;
+use crate::world::{State, World, around};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
@@ -56,6 +58,14 @@ enum Stage {
     },
 }
 
+/// The procedures that it orders about.
+pub(crate) struct Others<'a> {
+    pub cleaner: &'a mut Cleaner,
+    pub stores: &'a mut Stores,
+    pub stamps: &'a mut Stamps,
+    pub destages: &'a mut Destages,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PassThrough {
@@ -66,220 +76,215 @@ pub(crate) struct PassThrough {
     failures: u32,
 }
 
-impl Cache {
+impl PassThrough {
     /// The log has failed: no record goes to flash until the next start.
-    pub(crate) fn lose_log(&mut self) {
-        self.world.log_lost = true;
-        if let Some(destage) = &mut self.destaging {
-            destage.fail(IoError::Device);
-        }
-        self.cleaner.forget();
-        for shard in &mut self.world.shards {
-            shard.log_gave_up();
-            shard.set_jam(false, false);
-        }
-        self.abandon_switch();
-        if self.world.state == State::Ready && !self.world.hurry {
-            self.pass.stage = Stage::Settling;
-            self.set_holding(true);
-            let limit = self.world.config.give_up_after;
-            self.pass.until = (limit != Nanos(0)).then(|| self.world.now.saturating_add(limit));
+    pub fn begin(&mut self, world: &mut World) {
+        if world.state == State::Ready && !world.hurry {
+            self.stage = Stage::Settling;
+            set_holding(world, true);
+            let limit = world.config.give_up_after;
+            self.until = (limit != Nanos(0)).then(|| world.now.saturating_add(limit));
         }
     }
 
-    fn set_holding(&mut self, holding: bool) {
-        self.world.holds.void = holding;
-        self.world.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
-    }
-
-    /// Whether a turn of [`Cache::push_pass_through`] may find anything to do.
+    /// Whether a turn of [`PassThrough::push`] may find anything to do.
     #[inline]
-    pub(crate) fn owes_pass_through(&self) -> bool {
-        self.pass.stage != Stage::Idle
+    pub fn owes(&self) -> bool {
+        self.stage != Stage::Idle
     }
 
-    pub(crate) fn push_pass_through(&mut self) -> bool {
-        let stage = self.pass.stage;
+    /// One turn; `seals`: a seal is under way.
+    pub fn push(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
+        let stage = self.stage;
         if stage == Stage::Idle {
             return false;
         }
-        if self.world.state != State::Ready || self.world.hurry {
+        if world.state != State::Ready || world.hurry {
             // A stop does not wait for it.
-            (self.pass.stage, self.pass.retry_at) = (Stage::Idle, None);
-            self.let_go();
+            (self.stage, self.retry_at) = (Stage::Idle, None);
+            self.let_go(world);
             return true;
         }
         match stage {
             Stage::Settling => {
-                let busy = self.destaging.is_some()
-                    || self.sealing.is_some()
-                    || self.cleaner.active.is_some()
-                    || self.world.shards.iter().any(Shard::is_logging);
-                let Some(log) = self.world.log.as_mut().filter(|_| !busy) else { return false };
+                let busy = others.destages.is_under_way()
+                    || seals
+                    || others.cleaner.active.is_some()
+                    || world.shards.iter().any(Shard::is_logging);
+                let Some(log) = world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {
-                    self.begin_last_destage();
+                    self.begin_last_destage(others);
                 } else {
-                    self.pass.stage = Stage::Salvaging;
+                    self.stage = Stage::Salvaging;
                     log.salvage(SALVAGE);
                 }
                 true
             }
-            Stage::Releasing => self.order_release(),
-            Stage::Dropping { shard, entry } => self.drop_void(shard, entry),
+            Stage::Releasing => self.order_release(world, others.stamps),
+            Stage::Dropping { shard, entry } => self.drop_void(world, others, shard, entry),
             _ => false,
         }
     }
 
     /// The records that the log has taken are durable, or nobody can say.
-    pub(crate) fn salvaged(&mut self, result: Outcome) {
-        if self.pass.stage != Stage::Salvaging {
+    pub fn salvaged(&mut self, result: Outcome) {
+        if self.stage != Stage::Salvaging {
             return;
         }
         match result {
             // (Somebody may have asked for a destage meanwhile: that ends first.)
-            Ok(()) => self.pass.stage = Stage::Settling,
-            Err(_) => self.pass.stage = Stage::Releasing,
+            Ok(()) => self.stage = Stage::Settling,
+            Err(_) => self.stage = Stage::Releasing,
         }
     }
 
-    fn begin_last_destage(&mut self) {
-        self.cleaner.forget();
-        self.cleaner.forgive();
-        self.cleaner.retry_at = None;
-        self.stores.forgive();
-        self.pass.stage = Stage::Destaging;
-        self.destaging = Some(Destage::of_flash());
+    fn begin_last_destage(&mut self, others: Others<'_>) {
+        others.cleaner.forget();
+        others.cleaner.retry_now();
+        self.stage = Stage::Destaging;
+        others.destages.begin_of_flash(others.cleaner, others.stores);
     }
 
     /// All dirty records that could be destaged have been.
-    pub(crate) fn pass_through_destaged(&mut self) {
-        if self.pass.stage != Stage::Destaging {
+    pub fn destaged(&mut self, world: &mut World) {
+        if self.stage != Stage::Destaging {
             return;
         }
-        let clean = self.without_dirty_records();
-        let Some(log) = self.world.log.as_mut().filter(|_| clean != 0) else {
-            return self.pass_through_failed();
+        let clean = without_dirty_records(world);
+        let Some(log) = world.log.as_mut().filter(|_| clean != 0) else {
+            return self.fail(world);
         };
-        self.pass.stage = Stage::Voiding(clean);
+        self.stage = Stage::Voiding(clean);
         log.void((0..64).filter(|v| clean >> v & 1 == 1), SALVAGE);
     }
 
     /// Their records are durably void, or could not be declared so.
-    pub(crate) fn voided(&mut self, result: Outcome) {
-        let Stage::Voiding(volumes) = self.pass.stage else { return };
+    pub fn voided(&mut self, world: &mut World, result: Outcome) {
+        let Stage::Voiding(volumes) = self.stage else { return };
         match result {
-            Ok(()) => self.go_past(volumes),
-            Err(_) => self.pass.stage = Stage::Releasing,
+            Ok(()) => self.go_past(world, volumes),
+            Err(_) => self.stage = Stage::Releasing,
         }
-    }
-
-    /// Volumes (bits) that have no dirty records, and do not go past flash yet.
-    fn without_dirty_records(&self) -> u64 {
-        let mut clean = 0;
-        for (v, volume) in self.world.front.volumes.iter().enumerate() {
-            let whole = volume.owed == 0 && !self.world.front.has_failed(v);
-            clean |= u64::from(whole && !self.world.goes_past(v)) << v;
-        }
-        clean
     }
 
     /// What the log cannot say, the headers of stores can.
-    fn order_release(&mut self) -> bool {
-        match self.release_stores(self.without_dirty_records()) {
+    fn order_release(&mut self, world: &mut World, stamps: &mut Stamps) -> bool {
+        match stamps.release(world, without_dirty_records(world)) {
             None => return false,
-            Some(0) => self.pass_through_failed(),
-            Some(volumes) => self.pass.stage = Stage::Released(volumes),
+            Some(0) => self.fail(world),
+            Some(volumes) => self.stage = Stage::Released(volumes),
         }
         true
     }
 
     /// The headers of these stores (bits) say so, durably.
-    pub(crate) fn released(&mut self, done: u64) {
-        let Stage::Released(volumes) = self.pass.stage else { return };
+    pub fn released(&mut self, world: &mut World, done: u64) {
+        let Stage::Released(volumes) = self.stage else { return };
         match volumes & done {
-            0 => self.pass_through_failed(),
-            released => self.go_past(released),
+            0 => self.fail(world),
+            released => self.go_past(world, released),
         }
     }
 
     /// What flash holds of these volumes (bits) will never count.
-    fn go_past(&mut self, volumes: u64) {
-        self.world.past |= volumes;
-        self.world.stats.passed_through += u64::from(volumes.count_ones());
-        let (past, all) = (self.world.past, self.world.all_go_past());
-        self.world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
-        self.pass.stage = Stage::Dropping { shard: 0, entry: 0 };
-        self.let_go();
+    fn go_past(&mut self, world: &mut World, volumes: u64) {
+        world.past |= volumes;
+        world.stats.passed_through += u64::from(volumes.count_ones());
+        let (past, all) = (world.past, world.all_go_past());
+        world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
+        self.stage = Stage::Dropping { shard: 0, entry: 0 };
+        self.let_go(world);
     }
 
     /// One turn of forgetting records.
-    fn drop_void(&mut self, shard: usize, entry: u32) -> bool {
-        if shard == self.world.shards.len() {
-            self.pass.stage = Stage::Idle;
-            if !self.world.all_go_past() {
-                self.retry_later();
-            } else if self.destaging.is_none() {
+    fn drop_void(
+        &mut self,
+        world: &mut World,
+        others: Others<'_>,
+        shard: usize,
+        entry: u32,
+    ) -> bool {
+        if shard == world.shards.len() {
+            self.stage = Stage::Idle;
+            if !world.all_go_past() {
+                self.retry_later(world);
+            } else if !others.destages.is_under_way() {
                 // What was dirty in memory need not stay there.
-                self.begin_destage();
+                others.destages.begin(world, others.cleaner, others.stores);
             }
             return true;
         }
-        let next = self.world.shards[shard].drop_void(&mut around!(self.world), entry, ENTRIES);
-        self.pass.stage = match next {
+        let next = world.shards[shard].drop_void(&mut around!(world), entry, ENTRIES);
+        self.stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
             None => Stage::Dropping { shard: shard + 1, entry: 0 },
         };
         true
     }
 
-    fn pass_through_failed(&mut self) {
-        self.pass.stage = Stage::Idle;
-        self.let_go();
-        self.retry_later();
+    fn fail(&mut self, world: &mut World) {
+        self.stage = Stage::Idle;
+        self.let_go(world);
+        self.retry_later(world);
     }
 
-    fn retry_later(&mut self) {
-        let pause = PAUSE_FIRST.0 << self.pass.failures.min(6);
-        self.pass.failures += 1;
-        self.pass.retry_at = Some(self.world.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
+    fn retry_later(&mut self, world: &World) {
+        let pause = PAUSE_FIRST.0 << self.failures.min(6);
+        self.failures += 1;
+        self.retry_at = Some(world.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
     }
 
     /// Requests that waited go on, or fail if they still cannot.
-    fn let_go(&mut self) {
-        self.pass.until = None;
-        if !self.world.holds.void {
+    fn let_go(&mut self, world: &mut World) {
+        self.until = None;
+        if !world.holds.void {
             return;
         }
-        self.set_holding(false);
-        for n in 0..self.world.shards.len() {
-            self.world.shards[n].release_parked(&mut around!(self.world));
+        set_holding(world, false);
+        for n in 0..world.shards.len() {
+            world.shards[n].release_parked(&mut around!(world));
         }
-        if !self.world.is_held(Op::Write) {
-            self.world.release_held();
+        if !world.is_held(Op::Write) {
+            world.release_held();
         }
     }
 
     /// When the cache has to be called for this: a wait is over, or an attempt is due.
-    pub(crate) fn pass_through_timeout(&self) -> Option<Nanos> {
-        let due = [self.pass.until, self.pass.retry_at];
+    pub fn timeout(&self) -> Option<Nanos> {
+        let due = [self.until, self.retry_at];
         due.into_iter().flatten().min()
     }
 
     /// When requests that wait fail.
-    pub(crate) fn pass_through_limit(&self) -> Option<Nanos> {
-        self.pass.until
+    pub fn limit(&self) -> Option<Nanos> {
+        self.until
     }
 
     /// The time has come, or may have.
-    pub(crate) fn pass_through_timed(&mut self) {
-        if self.pass.until.is_some_and(|at| at <= self.world.now) {
-            self.let_go();
+    pub fn pass_timeout(&mut self, world: &mut World) {
+        if self.until.is_some_and(|at| at <= world.now) {
+            self.let_go(world);
         }
-        if self.pass.retry_at.is_some_and(|at| at <= self.world.now) {
-            self.pass.retry_at = None;
-            if self.world.state == State::Ready && self.pass.stage == Stage::Idle {
-                self.pass.stage = Stage::Settling;
+        if self.retry_at.is_some_and(|at| at <= world.now) {
+            self.retry_at = None;
+            if world.state == State::Ready && self.stage == Stage::Idle {
+                self.stage = Stage::Settling;
             }
         }
     }
+}
+
+/// Volumes (bits) that have no dirty records, and do not go past flash yet.
+fn without_dirty_records(world: &World) -> u64 {
+    let mut clean = 0;
+    for (v, volume) in world.front.volumes.iter().enumerate() {
+        let whole = volume.owed == 0 && !world.front.has_failed(v);
+        clean |= u64::from(whole && !world.goes_past(v)) << v;
+    }
+    clean
+}
+
+fn set_holding(world: &mut World, holding: bool) {
+    world.holds.void = holding;
+    world.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
 }

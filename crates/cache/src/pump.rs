@@ -1,13 +1,16 @@
 //! What the cache does of its own accord between calls: hears the log, ends requests, pushes
 //! flushes and cleaning on; `start` and `destage` do the same for starts, destages and stops. Each turn is bounded.
 
+use forebay_block::Op;
 use forebay_effect::IoError;
-use forebay_flash::{Event, Log};
+use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
-use crate::cleaner::Phase;
+use crate::cleaner::{Cleaner, Purpose};
+use crate::cleaning::Surroundings;
+use crate::destage::Destaged;
 use crate::notice::Notice;
-use crate::pass_through::SALVAGE;
+use crate::pass_through::{Others, SALVAGE};
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::world::{State, Turn, around};
@@ -28,16 +31,16 @@ impl Cache {
         let front = &self.world.front;
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
-            || self.owes_pass_through()
-            || self.owes_settling()
+            || self.pass.owes()
+            || self.start.owes_settling(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
             || self.world.front.flushing != 0
             || !front.synced.is_empty()
             || self.owes_cleaning()
             || self.stores.owes(&self.world, self.may_stop())
-            || self.switch.is_some()
-            || self.sealing.is_some()
+            || self.switch.is_under_way()
+            || self.seal.is_under_way()
             || self.may_stop()
             || self.world.shards.iter().any(Shard::may_serve)
     }
@@ -57,8 +60,8 @@ impl Cache {
     /// Whether a destage or a stop is under way.
     #[inline]
     pub(crate) fn may_stop(&self) -> bool {
-        !matches!(self.world.state, State::New | State::Starting | State::Ready)
-            || self.destaging.is_some()
+        !matches!(self.world.state, State::New | State::Starting | State::Disowning | State::Ready)
+            || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 
@@ -90,22 +93,89 @@ impl Cache {
             any = true;
         }
         if self.owes_cleaning() {
-            any |= self.push_cleaner();
+            any |= self.clean(Cleaner::push_on);
         }
         if self.stores.owes(&self.world, self.may_stop()) {
-            any |= match self.stores.push(&mut self.world, &mut self.cleaner) {
-                Turn::GiveUp => {
-                    self.give_up();
-                    true
-                }
-                turn => turn == Turn::Something,
-            };
+            let turn = self.stores.push(&mut self.world, &mut self.cleaner);
+            any |= self.take(turn);
         }
-        any |= self.push_switch();
-        any |= self.push_pass_through();
-        any |= self.push_seal();
-        any |= self.push_stop();
+        // (What a store lacks must not be called clean.)
+        if !self.stamps.is_completing() {
+            let Cache { world, cleaner, stores, destages, .. } = self;
+            any |= self.switch.push(world, cleaner, stores, destages);
+        }
+        if self.pass.owes() {
+            let Cache { world, cleaner, stores, stamps, destages, .. } = self;
+            let others = Others { cleaner, stores, stamps, destages };
+            any |= self.pass.push(world, others, self.seal.is_under_way());
+        }
+        any |= self.seal.push(&mut self.world, !self.cleaner.is_idle());
+        if self.may_stop() {
+            any |= self.push_destage();
+            let Cache { world, cleaner, stores, destages, .. } = self;
+            any |= self.stop.push(world, cleaner, stores, destages);
+        }
         any
+    }
+
+    /// Has the cleaner take a step; whether it came to anything.
+    pub(crate) fn clean(
+        &mut self,
+        step: impl FnOnce(&mut Cleaner, &mut Surroundings<'_>) -> Turn,
+    ) -> bool {
+        let Cache { world, stores, stamps, destages, .. } = self;
+        let turn = step(&mut self.cleaner, &mut Surroundings { world, stores, stamps, destages });
+        self.take(turn)
+    }
+
+    /// Does what a turn asks for; whether it came to anything.
+    fn take(&mut self, turn: Turn) -> bool {
+        if turn == Turn::GiveUp {
+            self.give_up();
+        }
+        turn != Turn::Nothing
+    }
+
+    /// One turn of a destage, and what follows from its end.
+    fn push_destage(&mut self) -> bool {
+        let (any, ended) = self.destages.push(&mut self.world, &mut self.cleaner);
+        match ended {
+            Some(destaged) if self.world.state == State::Destaging => {
+                self.stop.destaged(destaged.result);
+            }
+            Some(destaged) => self.end_destage(destaged),
+            None => {}
+        }
+        any
+    }
+
+    /// A destage that is no part of a stop is over.
+    fn end_destage(&mut self, Destaged { result, held }: Destaged) {
+        let world = &mut self.world;
+        self.switch.destaged(world, result);
+        self.pass.destaged(world);
+        if held && !world.is_held(Op::Write) {
+            world.release_held();
+        }
+        if self.destages.take_wanted() {
+            world.notices.push(Notice::Destaged(result));
+        }
+        self.destages.begin_again(world, &mut self.cleaner, &mut self.stores);
+    }
+
+    /// Requests are welcome from now on.
+    pub(crate) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
+        let world = &mut self.world;
+        world.state = State::Ready;
+        world.begin_passing();
+        self.switch.settle(world);
+        for n in 0..world.shards.len() {
+            world.shards[n].flash_ready(&mut around!(world));
+        }
+        world.notices.push(Notice::Ready(report));
+        for volume in 0..world.front.volumes.len() as u16 {
+            world.front.sync(volume, SyncWaiter::Start, &mut world.effects);
+        }
     }
 
     // ---- the log ----
@@ -117,7 +187,7 @@ impl Cache {
             self.look_ahead();
             self.hear(event);
         }
-        self.settle_recovered();
+        self.start.settle(&mut self.world, &mut self.stamps);
         self.world.front.issue_syncs(&mut self.world.effects);
         any
     }
@@ -152,7 +222,7 @@ impl Cache {
                 let moved =
                     self.world.shards[n].appended(&mut around!(self.world), t, position, checksum);
                 if let Some((from, to)) = moved {
-                    self.follow(from, to);
+                    self.destages.follow(&mut self.world, &mut self.cleaner, (from, to));
                 }
             }
             Event::AppendFailed { ticket, error } => {
@@ -182,18 +252,28 @@ impl Cache {
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
                 self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
-            Event::Synced { ticket: CLEANER, result } => self.begin_writing(result),
-            Event::Synced { ticket: START, result } => self.disowned(result),
-            Event::Synced { ticket: SALVAGE, result } => self.salvaged(result),
-            Event::Voided { result, .. } => self.voided(result),
+            Event::Synced { ticket: CLEANER, result } => {
+                _ = self.clean(|cleaner, s| cleaner.logged(s, result))
+            }
+            Event::Synced { ticket: START, result } => {
+                if let Some(report) = self.start.disowned(&mut self.world, result) {
+                    self.serve(Some(report));
+                }
+            }
+            Event::Synced { ticket: SALVAGE, result } => self.pass.salvaged(result),
+            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
             Event::Synced { ticket, result } => {
                 let request = ticket as u32;
                 let again = result.is_err() && self.world.may_repeat(request);
                 self.world.front.requests[request].again |= again;
                 self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
-            Event::Reclaim { region } => self.reclaim(region),
-            Event::Passing { volume, result } => self.passing(volume, result),
+            Event::Reclaim { region } => {
+                if self.stamps.may_reclaim(region) {
+                    self.cleaner.push(region, Purpose::Reclaim);
+                }
+            }
+            Event::Passing { volume, result } => self.world.passing(volume, result),
             Event::RegionFreed { region } => {
                 for n in 0..self.world.shards.len() {
                     self.world.shards[n].region_freed(&mut around!(self.world), region);
@@ -202,11 +282,15 @@ impl Cache {
             Event::Retire { extent, first } => {
                 self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
-            Event::Recovered(r) => self.recovered(&r),
-            Event::RecoveredTombstone { key } => self.recovered_tombstone(key),
+            Event::Recovered(r) => self.start.recovered(&mut self.world, &r),
+            Event::RecoveredTombstone { key } => {
+                self.start.recovered_tombstone(&mut self.world, key)
+            }
             Event::Ready(report) => {
-                if self.world.state == State::Starting {
-                    self.begin_serving(report);
+                if self.world.state == State::Starting
+                    && let Some(report) = self.start.opened(&mut self.world, report)
+                {
+                    self.serve(Some(report));
                 }
             }
             Event::Failed(error) => {
@@ -214,17 +298,15 @@ impl Cache {
                 self.world.notices.push(Notice::Failed(error));
             }
             Event::CleanMarked { ticket, result } => {
-                if self.switch_marked(ticket, result) || self.seal_marked(ticket, result) {
-                    return;
+                let world = &mut self.world;
+                if !self.switch.marked(world, ticket, result)
+                    && !self.seal.marked(world, ticket, result)
+                {
+                    self.stop.marked(world, result);
                 }
-                self.stop_result = self.stop_result.and(result);
-                self.world.log.as_mut().expect("the log said so").stop();
             }
-            Event::Bound { result, .. } => self.seal_noted(result),
-            Event::Stopped { result } => {
-                (self.world.state, self.stop_result) =
-                    (State::Ending, self.stop_result.and(result));
-            }
+            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
+            Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
             other => unreachable!("nobody asked the log for {other:?}"),
         }
     }
@@ -232,13 +314,7 @@ impl Cache {
     fn hear_syncs(&mut self) {
         while let Some((_, waiter, result)) = self.world.front.synced.pop() {
             match waiter {
-                SyncWaiter::Cleaner => {
-                    if let Some(active) = &mut self.cleaner.active
-                        && let Phase::Syncing { left } = &mut active.phase
-                    {
-                        *left -= 1;
-                    }
-                }
+                SyncWaiter::Cleaner => self.cleaner.synced(),
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
@@ -256,25 +332,10 @@ impl Cache {
         }
     }
 
-    /// After several failures in a row, when somebody waits for room on flash: the log is latched
-    /// if a dirty record that cannot be read pins its region for good, if a stop has to end, or
-    /// when this has gone on for too long.
+    /// Gives up if cleaning is in vain.
     pub(crate) fn consider_giving_up(&mut self) {
-        let (failures, unreadable) = (self.cleaner.failures, self.cleaner.unreadable);
-        if self.world.log_lost {
-            return;
-        }
-        if failures.max(unreadable) < FAILURES_MAX || !self.world.somebody_waits() {
-            return;
-        }
-        let stopping = self.world.hurry || self.world.state != State::Ready;
-        // What can still be destaged first.
-        let pinned = unreadable >= FAILURES_MAX && !self.cleaner.is_destaging();
-        if pinned || (failures >= FAILURES_MAX && stopping) {
-            self.give_up();
-            self.cleaner.retry_at = None;
-            self.cleaner.forget();
-        }
+        let turn = self.cleaner.consider_giving_up(&self.world);
+        self.take(turn);
     }
 
     /// Nothing goes to flash any more; whoever waits for that is told.
@@ -284,5 +345,50 @@ impl Cache {
         if !self.world.log_lost {
             self.lose_log();
         }
+    }
+
+    /// The log has failed: no record goes to flash until the next start. All hear of it.
+    fn lose_log(&mut self) {
+        let world = &mut self.world;
+        world.log_lost = true;
+        self.destages.fail(IoError::Device);
+        self.cleaner.forget();
+        for shard in &mut world.shards {
+            shard.log_gave_up();
+            shard.set_jam(false, false);
+        }
+        self.switch.abandon(world);
+        self.pass.begin(world);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Open;
+    use crate::config::{CacheConfig, VolumeConfig};
+    use crate::policy::{Acknowledge, WritePolicy};
+    use forebay_block::{Flags, Nanos, Volume};
+    use forebay_effect::RequestId;
+
+    #[test]
+    fn the_end_of_a_destage_lets_no_request_go_that_a_change_of_policy_holds() {
+        // A change holds what modifies from a stage on; the destage before that may have held some,
+        // too.
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        assert!(!cache.world.holds.switch, "its destage waits for a sync");
+        cache.world.holds.destage = true;
+        let (id, flags) = (RequestId(1), Flags::NONE);
+        cache.handle_request(Nanos(1), id, Volume(0), Op::Write, flags, 0, 4096);
+        assert_eq!(cache.world.front.held_count, 1);
+        cache.world.holds.destage = false;
+        cache.end_destage(Destaged { result: Ok(()), held: true });
+        assert_eq!(cache.world.front.held_count, 1, "the change lets it go");
+        cache.world.holds.switch = false;
+        cache.end_destage(Destaged { result: Ok(()), held: true });
+        assert_eq!(cache.world.front.held_count, 0, "nothing holds it any more");
     }
 }

@@ -1,15 +1,24 @@
-//! Queries from outside: counters, failures, and what is under way.
+//! Queries from outside: counters, failures, and what is under way; and hints, which decide nothing.
 
 use forebay_block::Volume;
 use forebay_effect::IoError;
-use forebay_flash::{Log, LogStats};
+use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
 
+use crate::allocation::Holdings;
 use crate::cache::Cache;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
 use crate::world::State;
+
+/// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    shard: u32,
+    entry: Option<u32>,
+    key: BlockKey,
+}
 
 impl Cache {
     /// Whether another request can be taken now.
@@ -37,8 +46,8 @@ impl Cache {
         self.world.front.requests.in_use() == 0
             && self.world.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
-            && self.switch.is_none()
-            && self.sealing.is_none()
+            && !self.switch.is_under_way()
+            && !self.seal.is_under_way()
     }
 
     /// What the parameters were.
@@ -150,7 +159,7 @@ impl Cache {
         s += &format!(
             "\n{:?}, destage {:?}, switch {:?}",
             (&self.stores, &self.world.front.shares),
-            self.destaging,
+            self.destages,
             self.switch
         );
         for v in &self.world.front.volumes {
@@ -179,5 +188,91 @@ impl Cache {
     /// Bytes of metadata held in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.world.shards.iter().map(Shard::memory_bytes).sum()
+    }
+
+    /// Whether no request, destage, change of policy or seal is in progress. Appends to flash may
+    /// still be.
+    pub fn is_quiet(&self) -> bool {
+        self.world.front.requests.in_use() == 0
+            && !self.destages.is_under_way()
+            && !self.switch.is_under_way()
+            && !self.seal.is_under_way()
+            && !self.is_stamping()
+    }
+
+    /// Dirty blocks of all volumes.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.world.front.dirty_blocks
+    }
+
+    /// Why the policy that the cache was built with does not hold: what was dirty at the start
+    /// could not be destaged. The cache goes on under write-back until
+    /// [`set_policy`](Cache::set_policy) succeeds.
+    pub fn unsettled(&self) -> Option<IoError> {
+        self.switch.unsettled()
+    }
+
+    /// Blocks of DRAM in use: those of the start, or of the last
+    /// [`set_dram_blocks`](Cache::set_dram_blocks).
+    pub fn dram_blocks(&self) -> u32 {
+        self.world.shards.iter().map(Shard::dram_blocks).sum()
+    }
+
+    /// How far the start is, while what flash holds is read.
+    pub fn recovering(&self) -> Option<Recovering> {
+        self.world.log.as_ref()?.recovering()
+    }
+
+    /// What a stamp would say now. All of the stores is durable there, if they are `whole`.
+    pub fn stamp_now(&self, whole: bool) -> Stamp {
+        self.world.stamp_now(whole)
+    }
+
+    /// Whether stores have taken something over that no stamp says.
+    pub fn owes_stamps(&self) -> bool {
+        self.stamps.owed() != 0
+    }
+
+    /// Whether stamps are on their way to the headers.
+    pub fn is_stamping(&self) -> bool {
+        self.stamps.is_under_way()
+    }
+
+    /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as
+    /// it can say in one call.
+    pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
+        Holdings::look_up(&self.world, volume, offset, length)
+    }
+
+    // ---- hints: what requests to come will look at is loaded before they are handed in ----
+
+    /// Starts loading into the processor's cache what a request for this byte of a volume will
+    /// look at first. Best called for a dozen requests before they are handed in, and
+    /// [`Cache::prefetch_entry`] half-way.
+    #[inline]
+    pub fn prefetch(&self, volume: Volume, offset: u64) {
+        let (shard, key) = self.world.place_of(volume, offset);
+        self.world.shards[shard].prefetch(key);
+    }
+
+    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
+    #[inline]
+    pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
+        let (shard, key) = self.world.place_of(volume, offset);
+        let entry = self.world.shards[shard].prefetch_entry(key);
+        Sought { shard: shard as u32, entry, key }
+    }
+
+    /// Starts loading what the replacement policy will look at, or with `near` what that leads to. Best
+    /// after [`Cache::prefetch_entry`], twice.
+    #[inline]
+    pub fn prefetch_policy(&self, sought: Sought, near: bool) {
+        self.world.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
+    }
+
+    /// The next request is for the block that was sought: it is looked for there first.
+    #[inline]
+    pub fn expect(&self, sought: Sought) {
+        self.world.shards[sought.shard as usize].expect(sought.entry);
     }
 }

@@ -334,7 +334,7 @@ impl Stores {
 
     /// Tries stores that fail now, rather than when it is time.
     pub fn retry(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        cleaner.retry_at = None;
+        cleaner.retry_now();
         self.probe_at = Nanos(0);
         self.probe(world, cleaner, destage);
     }

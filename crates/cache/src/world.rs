@@ -4,20 +4,23 @@
 //! given the world for the length of a call.
 
 use forebay_block::{Nanos, Op, Volume};
-use forebay_effect::{EffectQueue, Frame};
-use forebay_flash::{BlockKey, Log, Options};
+use forebay_effect::{EffectQueue, Frame, Outcome};
+use forebay_flash::{BlockKey, Log, Options, Stamp};
 
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::stats::CacheStats;
+use crate::volume::Past;
 
 /// How far the cache is between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     New,
     Starting,
+    /// The log is open; records that have no place are being disowned.
+    Disowning,
     Ready,
     /// Waiting for requests in flight.
     Draining,
@@ -75,6 +78,13 @@ pub(crate) enum Turn {
     Something,
     /// Nothing can go to flash any more: the log is to be latched, and everybody is to hear of it.
     GiveUp,
+}
+
+impl Turn {
+    /// That, or something if `any`.
+    pub fn or(self, any: bool) -> Turn {
+        if self == Turn::Nothing { Turn::from(any) } else { self }
+    }
 }
 
 impl From<bool> for Turn {
@@ -176,6 +186,34 @@ impl World {
         // (A hit is answered either way; the stream goes on behind it.)
         v.is_streaming(Op::Read, (offset, length), self.front.bypass);
         Some((frame, start as u32))
+    }
+
+    /// What a stamp would say now. All of the stores is durable there, if they are `whole`.
+    pub fn stamp_now(&self, whole: bool) -> Stamp {
+        let stamp = self.log.as_ref().map(Log::stamp).unwrap_or_default();
+        Stamp { complete: if whole { stamp.seen } else { stamp.complete }, ..stamp }
+    }
+
+    /// A start: what may go past the log, as that says.
+    pub fn begin_passing(&mut self) {
+        for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
+            let volume = self.front.volumes.get_mut(usize::from(binding.index));
+            if let Some(volume) = volume.filter(|_| binding.logged != 0) {
+                volume.past = Past::Closed;
+            }
+        }
+    }
+
+    /// The log has noted that something may go to the volume's store past it; or cannot.
+    pub fn passing(&mut self, volume: u16, result: Outcome) {
+        let past = if result.is_ok() { Past::Open } else { Past::Closed };
+        self.front.volumes[usize::from(volume)].past = past;
+        self.shards.iter_mut().for_each(Shard::call_starved);
+    }
+
+    /// Blocks whose newest data cannot be read from flash.
+    pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
+        self.shards.iter().flat_map(Shard::unreadable)
     }
 
     /// Whether a request that arrives now has to wait for the end of a procedure.

@@ -157,7 +157,10 @@ mod tests {
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(0, 3), Position(first + page));
             let (checksum, sequence, adds) = (0, u64::from(page), true);
-            cache.recovered(&Record { key, position, valid, dirty, checksum, sequence, adds });
+            cache.start.recovered(
+                &mut cache.world,
+                &Record { key, position, valid, dirty, checksum, sequence, adds },
+            );
         };
         let owed = |cache: &Cache| cache.world.shards[0].recovered_dirty(BlockKey::new(0, 3));
         // The masks of the newest record, and what is owed for it, if it has all.
@@ -171,13 +174,13 @@ mod tests {
             let mut cache = small();
             find(&mut cache, 1, (1, 1));
             find(&mut cache, 2, newest);
-            assert_eq!((cache.incomplete == 0).then(|| owed(&cache)), all, "{newest:?}");
+            assert_eq!((cache.start.incomplete() == 0).then(|| owed(&cache)), all, "{newest:?}");
         }
         for (dirty, voids) in [(0, false), (1, true)] {
             let mut cache = small();
             find(&mut cache, 1, (1, dirty));
-            cache.recovered_tombstone(BlockKey::new(0, 3));
-            assert_eq!(cache.incomplete != 0, voids);
+            cache.start.recovered_tombstone(&mut cache.world, BlockKey::new(0, 3));
+            assert_eq!(cache.start.incomplete() != 0, voids);
         }
     }
 

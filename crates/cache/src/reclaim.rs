@@ -1,0 +1,194 @@
+//! A region that the log wants to use again, once what was to be destaged of it is: its mappings move, or what is
+//! left of it is carried on, what is worth keeping is inserted again, and it is given back.
+
+use forebay_effect::IoError;
+use forebay_flash::{Geometry, Layout, LogStats};
+
+use crate::cleaner::{Cleaner, Phase, Purpose};
+use crate::cleaning::Surroundings;
+use crate::pump::FAILURES_MAX;
+use crate::shard::{CarryState, MoveState, Owed, Shard};
+use crate::world::{State, Turn, World, around};
+
+/// Most unreadable records of a region that are given up for lost, for want of room.
+const LOST_MAX: u64 = 16;
+
+/// Most bytes that are inserted again for each hundred that come to flash for the first time.
+const REINSERTED_PERCENT: u64 = 40;
+
+/// Pages of a region that may be inserted again: half of it, so that each region that is reclaimed makes room,
+/// and no more than keeps flash from being worn out by what it has already.
+fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
+    let first = log.payload_bytes - log.carried_bytes;
+    let left = (first / 100 * REINSERTED_PERCENT).saturating_sub(log.carried_bytes);
+    let pages = left / u64::from(geometry.page_size);
+    u64::from((geometry.usable_pages() - 1) / 2).min(pages) as u32
+}
+
+impl Cleaner {
+    /// Carries on what is left of the region to reclaim.
+    pub fn push_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let mut done = true;
+        for n in 0..s.world.shards.len() {
+            match s.world.shards[n].carry_step(&mut around!(s.world)) {
+                CarryState::Done => {}
+                CarryState::Busy => done = false,
+                CarryState::Unreadable => {
+                    // It is one of those that cannot be read: as after any attempt.
+                    self.end(Err(IoError::Corrupt), s.world.now, false);
+                    return self.consider_giving_up(s.world).or(true);
+                }
+                CarryState::Failed => {
+                    self.active = None;
+                    return Turn::Something;
+                }
+            }
+        }
+        if !done {
+            return Turn::Nothing;
+        }
+        s.stores.note_carried(s.world);
+        self.begin_release(s).or(true)
+    }
+
+    /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
+    pub fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+        let log = s.world.log.as_ref().expect("only a log has regions");
+        // (Who waits for an entry of the index waits for what the region holds.)
+        let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
+        if log.layout() != Layout::Log || s.world.hurry || s.world.state != State::Ready || short {
+            return self.begin_release(s);
+        }
+        let geometry = *log.geometry();
+        let most = may_reinsert(log.stats(), &geometry);
+        let (mut left, mut shards) = (most, s.world.shards.len() as u32);
+        for shard in &mut s.world.shards {
+            let share = (region, left / shards);
+            left -= shard.reinsert_begin(&geometry, share, s.world.front.sabotage);
+            shards -= 1;
+        }
+        if left == most {
+            return self.begin_release(s);
+        }
+        if let Some(active) = &mut self.active {
+            active.phase = Phase::Reinserting;
+        }
+        Turn::Something
+    }
+
+    /// Pushes that on.
+    pub fn push_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let mut done = true;
+        for n in 0..s.world.shards.len() {
+            match s.world.shards[n].reinsert_step(&mut around!(s.world)) {
+                CarryState::Failed => {
+                    self.active = None;
+                    return Turn::Something;
+                }
+                state => done &= state == CarryState::Done,
+            }
+        }
+        match done {
+            true => self.begin_release(s).or(true),
+            false => Turn::Nothing,
+        }
+    }
+
+    /// Nothing is owed of the region any more. It is given back when the stores' stamps say so, too.
+    fn begin_release(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        if let Some(active) = &mut self.active {
+            active.phase = Phase::Releasing;
+        }
+        self.push_stamps(s)
+    }
+
+    /// The stamps say so.
+    pub fn release_region(&mut self, s: &mut Surroundings<'_>) {
+        // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
+        let done = self.end(Ok(()), s.world.now, false);
+        debug_assert!(done.purpose == Purpose::Reclaim, "a region is given back that serves");
+        if let Some(log) = &mut s.world.log {
+            log.region_released(done.region);
+        }
+        s.stores.consider_suspending(s.world);
+    }
+
+    /// Whether what cleaning has left of the region is to be carried on. What could not be read is
+    /// given up for lost only if room is needed, several attempts have failed, and it is little: much
+    /// is rather a device that may come back.
+    pub fn may_carry(&self, world: &World, region: u32, carried: u64) -> bool {
+        let Some(log) = &world.log else { return false };
+        let mut sum = Owed::default();
+        for shard in &world.shards {
+            match shard.carry_needs(region, carried, log.geometry()) {
+                Some(owed) => {
+                    sum.lost += owed.lost;
+                    sum.pages += owed.pages;
+                }
+                None => return false,
+            }
+        }
+        let hopeless = self.unreadable + 1 >= FAILURES_MAX && world.somebody_waits();
+        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
+        few && log.may_carry(sum.pages)
+    }
+
+    /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
+    /// is cleaned, and what it holds is dropped.
+    pub fn begin_moving(&mut self, world: &mut World) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        let log = world.log.as_mut().expect("only a log has regions");
+        if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
+            return false;
+        }
+        let region = active.region;
+        let count = world.shards.iter().map(|s| s.region_entries(region)).sum();
+        if !log.moves_fit(count) {
+            world.stats.regions_dropped += 1;
+            return false;
+        }
+        active.phase = Phase::Moving;
+        for n in 0..world.shards.len() {
+            world.shards[n].move_begin(&mut around!(world), region);
+        }
+        world.log.as_mut().expect("it has just been asked").close_notes();
+        true
+    }
+
+    pub fn push_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
+        let Some(mut active) = self.active.filter(|a| a.phase == Phase::Moving) else {
+            return false;
+        };
+        let (mut done, mut more) = (true, false);
+        for n in 0..s.world.shards.len() {
+            match s.world.shards[n].move_step(&mut around!(s.world)) {
+                MoveState::Busy => done = false,
+                MoveState::More => (done, more) = (false, true),
+                MoveState::Done => {}
+                MoveState::Failed => active.error = Some(IoError::Device),
+            }
+        }
+        self.active = Some(active);
+        let log = s.world.log.as_mut().expect("only a log has regions");
+        if more {
+            log.close_notes();
+        }
+        if !done {
+            return more;
+        }
+        if active.error.is_some() {
+            // The log takes no more: it has failed, or it is being stopped.
+            self.active = None;
+        } else {
+            self.end(Ok(()), s.world.now, false);
+            log.region_released(active.region);
+            s.stores.note_reclaimed(true);
+            s.stores.consider_suspending(s.world);
+            if self.is_wanted_clean(active.region) {
+                // What was wanted clean has moved meanwhile.
+                self.push_all_dirty(s.world);
+            }
+        }
+        true
+    }
+}

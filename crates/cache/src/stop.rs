@@ -1,0 +1,119 @@
+//! A stop: requests in flight end, what is dirty in DRAM goes to flash, and, if that is wished, from there to the
+//! backing stores; then the log writes its clean mark, and nothing is cleaned any more.
+
+use forebay_effect::Outcome;
+
+use crate::cleaner::Cleaner;
+use crate::destage::Destages;
+use crate::notice::Notice;
+use crate::shard::Shard;
+use crate::stores::Stores;
+use crate::world::{State, World};
+
+/// See the module. How far it is, [`State`] says.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    /// Whether everything goes to the backing stores.
+    destages: bool,
+    result: Outcome,
+}
+
+impl Stop {
+    pub fn new() -> Stop {
+        Stop { destages: false, result: Ok(()) }
+    }
+
+    /// It begins, unless it is under way or nothing runs; whether it does.
+    pub fn begin(&mut self, world: &mut World, destages: bool) -> bool {
+        let begins = matches!(world.state, State::Ready | State::New);
+        if begins {
+            world.state = State::Draining;
+            world.shards.iter_mut().for_each(Shard::stop_lines);
+            (self.destages, world.hurry) = (destages, true);
+        }
+        begins
+    }
+
+    /// Its destage is over.
+    pub fn destaged(&mut self, result: Outcome) {
+        self.result = result;
+    }
+
+    /// The log has made its clean mark, and stops.
+    pub fn marked(&mut self, world: &mut World, result: Outcome) {
+        self.result = self.result.and(result);
+        world.log.as_mut().expect("the log said so").stop();
+    }
+
+    /// The log has stopped.
+    pub fn log_stopped(&mut self, world: &mut World, result: Outcome) {
+        (world.state, self.result) = (State::Ending, self.result.and(result));
+    }
+
+    /// One turn.
+    pub fn push(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+        stores: &mut Stores,
+        destages: &mut Destages,
+    ) -> bool {
+        match world.state {
+            State::Draining
+                if world.front.requests.in_use() == 0
+                    && !destages.is_under_way()
+                    && !world.shards.iter().any(Shard::is_fetching_lines) =>
+            {
+                world.state = State::Flushing;
+                destages.begin(world, cleaner, stores);
+                true
+            }
+            State::Flushing => {
+                let Some(result) = destages.flushed() else { return false };
+                self.result = result;
+                world.state = State::Destaging;
+                if !self.destages {
+                    destages.forget(world);
+                }
+                true
+            }
+            State::Destaging if !destages.is_under_way() => {
+                self.close(world);
+                true
+            }
+            State::Ending => {
+                // Nothing is written to a store after the stop: it is noted then how they are left.
+                if !cleaner.cut(world) {
+                    return false;
+                }
+                world.state = State::Stopped;
+                world.notices.push(Notice::Stopped(self.result));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What could be destaged has been: the log stops.
+    fn close(&mut self, world: &mut World) {
+        // A store that may have lost writes: records that agree with what it lost must
+        // not be trusted at the next start, so the log is left as after a crash.
+        let lost = world.front.sync_failures > 0;
+        // (What a log that has failed holds is void already.)
+        let past = world.all_go_past();
+        match &mut world.log {
+            Some(log) if !lost && !past => {
+                world.state = State::Closing;
+                let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
+                if self.destages && self.result.is_ok() && clean {
+                    // The stores are the whole truth: no record may be destaged again
+                    // at the next start. The stop goes on when that is durable.
+                    log.clean_before_now(0);
+                } else {
+                    log.stop();
+                }
+            }
+            _ => world.state = State::Ending,
+        }
+    }
+}

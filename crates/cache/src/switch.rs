@@ -1,0 +1,267 @@
+//! A change of the write policy of a cache that serves.
+//!
+//! It changes when nothing is dirty and nothing that modifies is under way, so that
+//! no path of one policy ever meets a state that only another can produce:
+//!
+//! 1. what is dirty is destaged, while requests go on;
+//! 2. requests that modify, and flushes, are held; those under way end; reads go on;
+//! 3. the rest is destaged, which also syncs what was written directly;
+//! 4. the log durably declares all records clean: a restart must not destage one of them over
+//!    what the new policy writes directly;
+//! 5. the new policy holds, and held requests go on under it.
+//!
+//! A start under a policy that does not write back, on a log that holds dirty records, begins
+//! with step 2 under write-back. When a step fails, the old policy stays, and held requests go on;
+//! after a start nobody waits for word of that, so it is kept: [`Switch::unsettled`].
+
+use forebay_effect::{IoError, Outcome};
+
+use crate::cleaner::Cleaner;
+use crate::destage::Destages;
+use crate::notice::Notice;
+use crate::policy::{Acknowledge, WritePolicy};
+use crate::shard::Shard;
+use crate::stores::Stores;
+use crate::world::{State, World};
+
+/// The name of the switch towards the log.
+const SWITCH: u64 = u64::MAX - 1;
+
+/// A change of policy.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    to: (WritePolicy, Acknowledge),
+    stage: Stage,
+    /// At a start: what recovery found is dirty, nobody has asked.
+    at_start: bool,
+    /// Destages that ended with something dirty left.
+    again: u32,
+}
+
+/// What is appended while it is being destaged may be called dirty once more; that many times.
+const AGAIN_MAX: u32 = 4;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+enum Stage {
+    /// To destage, while requests go on.
+    First,
+    /// That destage is under way.
+    Destaging,
+    /// Requests are held; those under way end.
+    Holding,
+    /// The last destage is under way.
+    Last,
+    /// A record that is called dirty is being appended: then the last destage comes again.
+    Settling,
+    /// The log makes its clean mark.
+    Marking,
+}
+
+/// The change under way, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Switch {
+    change: Option<Change>,
+    /// Why the policy of the start does not hold.
+    unsettled: Option<IoError>,
+}
+
+impl Switch {
+    pub fn is_under_way(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Why the policy of the start does not hold: what was dirty could not be destaged.
+    pub fn unsettled(&self) -> Option<IoError> {
+        self.unsettled
+    }
+
+    /// Somebody asks for a change. It begins, or is refused.
+    pub fn ask(&mut self, world: &mut World, to: (WritePolicy, Acknowledge)) {
+        let fits = world.config.relation.check(to.0, to.1);
+        if world.state != State::Ready || self.is_under_way() || world.log_lost || fits.is_err() {
+            return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
+        }
+        self.set(world, Change { to, stage: Stage::First, at_start: false, again: 0 });
+    }
+
+    /// At the start: whether the policy wanted can hold at once. If recovery found dirty records
+    /// it may not.
+    pub fn settle(&mut self, world: &mut World) {
+        let to = (world.config.write_policy, world.config.acknowledge);
+        let dirty = world.front.dirty_blocks > 0;
+        if to.0.write_back || !dirty {
+            return;
+        }
+        // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
+        let fits = world.config.relation.check(WritePolicy::WRITE_BACK, to.1).is_ok();
+        let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
+        adopt(world, WritePolicy::WRITE_BACK, acknowledge);
+        self.set(world, Change { to, stage: Stage::Holding, at_start: true, again: 0 });
+    }
+
+    fn set(&mut self, world: &mut World, change: Change) {
+        world.holds.switch = change.stage >= Stage::Holding;
+        self.change = Some(change);
+    }
+
+    /// One turn.
+    pub fn push(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+        stores: &mut Stores,
+        destages: &mut Destages,
+    ) -> bool {
+        let Some(mut change) = self.change else { return false };
+        if world.state != State::Ready {
+            // A stop: what is held ends under the old policy.
+            self.end(world, Err(IoError::Shutdown));
+            return true;
+        }
+        match change.stage {
+            Stage::First | Stage::Holding if destages.is_under_way() => return false,
+            Stage::First => {
+                change.stage = Stage::Destaging;
+                destages.begin(world, cleaner, stores);
+            }
+            Stage::Holding if is_modified(world) => return false,
+            Stage::Holding => {
+                change.stage = Stage::Last;
+                destages.begin(world, cleaner, stores);
+            }
+            Stage::Settling if world.shards.iter().any(Shard::appends_dirty) => {
+                let Some(log) = &mut world.log else { return false };
+                log.close_batch();
+                return false;
+            }
+            Stage::Settling => change.stage = Stage::Holding,
+            Stage::Destaging | Stage::Last | Stage::Marking => return false,
+        }
+        self.set(world, change);
+        true
+    }
+
+    /// A destage has ended, perhaps one of a change.
+    pub fn destaged(&mut self, world: &mut World, result: Outcome) {
+        let Some(mut change) = self.change else { return };
+        match change.stage {
+            Stage::Destaging => {
+                // Whether it went well will be seen by the last one.
+                change.stage = Stage::Holding;
+                self.set(world, change);
+            }
+            Stage::Last => {
+                let appends = world.shards.iter().any(Shard::appends_dirty);
+                let dirty = world.front.dirty_blocks > 0 || appends;
+                match (result, &mut world.log) {
+                    (Err(e), _) => self.end(world, Err(e)),
+                    // A sync proves nothing once one before it has failed.
+                    _ if world.front.sync_failures > 0 || change.again == AGAIN_MAX => {
+                        self.end(world, Err(IoError::Device));
+                    }
+                    _ if dirty => {
+                        (change.stage, change.again) = (Stage::Settling, change.again + 1);
+                        self.set(world, change);
+                    }
+                    (Ok(()), None) => self.end(world, Ok(())),
+                    (Ok(()), Some(log)) => {
+                        log.clean_before_now(SWITCH);
+                        change.stage = Stage::Marking;
+                        self.set(world, change);
+                    }
+                }
+            }
+            Stage::First | Stage::Holding | Stage::Settling | Stage::Marking => {}
+        }
+    }
+
+    /// The log has made its clean mark; true if it was for a change.
+    pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
+        if ticket == SWITCH && self.is_under_way() {
+            self.end(world, result);
+        }
+        ticket == SWITCH
+    }
+
+    /// The log has failed: no change can be made.
+    pub fn abandon(&mut self, world: &mut World) {
+        if self.is_under_way() {
+            self.end(world, Err(IoError::Device));
+        }
+    }
+
+    /// The change is over, well or not.
+    fn end(&mut self, world: &mut World, result: Outcome) {
+        let change = self.change.take().expect("a change is under way");
+        world.holds.switch = false;
+        match result {
+            Ok(()) => {
+                adopt(world, change.to.0, change.to.1);
+                self.unsettled = None;
+            }
+            Err(error) if change.at_start => self.unsettled = Some(error),
+            Err(_) => {}
+        }
+        if !change.at_start {
+            world.notices.push(Notice::PolicySet(result));
+        }
+        world.release_held();
+    }
+}
+
+fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
+    let fits = world.config.relation.check(policy, acknowledge);
+    assert!(fits.is_ok(), "{}: {fits:?}", world.config.relation);
+    (world.config.write_policy, world.config.acknowledge) = (policy, acknowledge);
+    for shard in &mut world.shards {
+        shard.set_policy(policy, acknowledge);
+    }
+}
+
+/// Whether a request is under way that may make something dirty, or a flush.
+fn is_modified(world: &World) -> bool {
+    let front = &world.front;
+    let waiting = front.held_count + front.shares.held + front.zeroings_waiting;
+    front.modifying > waiting || front.volumes.iter().any(|v| v.pieces > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Open;
+    use crate::cache::Cache;
+    use crate::config::{CacheConfig, VolumeConfig};
+    use forebay_block::{Flags, Nanos, Op, Volume};
+    use forebay_effect::RequestId;
+
+    fn complete_all(cache: &mut Cache) {
+        let mut segments = Vec::new();
+        while let Some(effect) = cache.poll_effect(&mut segments) {
+            if let Some(token) = effect.token() {
+                cache.handle_completion(Nanos(1), token, Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_policy_does_not_wait_for_a_trim_behind_one_that_is_held() {
+        let mut cache = Cache::new(CacheConfig { step_blocks: 2, ..CacheConfig::dram_only(4) });
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        assert!(matches!(cache.poll_notice(), Some(Notice::Ready(_))));
+        for id in [RequestId(1), RequestId(2)] {
+            cache.handle_request(Nanos(1), id, Volume(0), Op::Trim, Flags::NONE, 0, 1 << 16);
+        }
+        // The first is stopped half-way, by its volume's share; the second has the same blocks.
+        cache.world.front.shares.share = 0;
+        complete_all(&mut cache);
+        assert_eq!((cache.world.front.shares.held, cache.world.front.zeroings_waiting), (1, 1));
+        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        complete_all(&mut cache);
+        assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));
+        complete_all(&mut cache);
+        assert!(cache.is_idle());
+        assert_eq!(cache.world.front.zeroings_waiting, 0);
+    }
+}
