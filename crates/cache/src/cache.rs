@@ -37,12 +37,18 @@
 //!
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
 //! frames and the state of each block; a block belongs to the shard its extent hashes to.
-//! The *log* has everything on flash. None of them calls another but through here or through
-//! `ShardContext` (in `shard`).
+//! The *log* has everything on flash. None of them calls another but through the *world* (`world.rs`), which
+//! has them all, or through `ShardContext` (in `shard`). *Procedures*, such as a cleaning, a destage or a
+//! change of policy, have what they are about, and are given the world for the length of a call.
 //!
 //! # What is deliberately absent
 //!
 //! Clocks, threads, locks, files, sockets, randomness, bytes of data.
+
+mod pump;
+mod queries;
+
+pub use queries::Sought;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_effect::{
@@ -71,15 +77,15 @@ pub const VOLUMES_MAX: usize = 64;
 /// The cache. See the module's documentation, which is its contract.
 pub struct Cache {
     pub(crate) world: World,
-    pub(crate) cleaner: Cleaner,
-    pub(crate) stores: Stores,
-    pub(crate) stamps: Stamps,
-    pub(crate) destages: Destages,
-    pub(crate) switch: Switch,
-    pub(crate) seal: Seal,
-    pub(crate) pass: PassThrough,
-    pub(crate) start: Start,
-    pub(crate) stop: Stop,
+    cleaner: Cleaner,
+    stores: Stores,
+    stamps: Stamps,
+    destages: Destages,
+    switch: Switch,
+    seal: Seal,
+    pass: PassThrough,
+    start: Start,
+    stop: Stop,
 }
 
 impl Cache {

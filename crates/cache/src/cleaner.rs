@@ -7,11 +7,19 @@
 //! and blocks that give way on flash are cleaned in rounds of their own, in the order of
 //! replacement.
 
+mod cleaning;
+mod reclaim;
+
+pub(crate) use cleaning::Surroundings;
+
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
-use crate::pump::FAILURES_MAX;
+/// The cleaner's name towards the log; requests are named by their small numbers.
+pub(crate) const CLEANER: u64 = u64::MAX;
+/// Failed attempts at cleaning in a row after which a stop gives up.
+pub(crate) const FAILURES_MAX: u32 = 3;
 
 /// Why a region is cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +34,7 @@ pub(crate) enum Purpose {
 
 /// Where the region being cleaned stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+enum Phase {
     /// The region's records are being made durable: a version must not reach the backing store
     /// while a power cut could still bring back an older record that is called clean.
     Logging,
@@ -47,24 +55,24 @@ pub(crate) enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cleaning {
-    pub region: u32,
-    pub purpose: Purpose,
-    pub phase: Phase,
+struct Cleaning {
+    region: u32,
+    purpose: Purpose,
+    phase: Phase,
     /// By shard (bits): has written its part.
-    pub written: u64,
+    written: u64,
     /// How the last write that failed did.
-    pub error: Option<IoError>,
+    error: Option<IoError>,
     /// A dirty record could not be read from flash.
-    pub unreadable: bool,
-    pub volumes: u64,
+    unreadable: bool,
+    volumes: u64,
     /// Volumes (bits) to which a write failed, and those that were not tried.
-    pub failed: u64,
-    pub skipped: u64,
+    failed: u64,
+    skipped: u64,
     /// The newest batch that may hold a record that was chosen.
-    pub newest: u64,
+    newest: u64,
     /// The front's count of failed syncs when the region was begun.
-    pub sync_failures: u64,
+    sync_failures: u64,
 }
 
 /// First pause after a failure; it doubles up to the last.
@@ -84,13 +92,13 @@ pub(crate) struct Cleaner {
     moves: bool,
     /// A region was reclaimed last: then it is the turn of blocks that give way.
     moved_last: bool,
-    pub active: Option<Cleaning>,
+    active: Option<Cleaning>,
     /// Failures in a row, and how the last.
-    pub failures: u32,
-    pub error: IoError,
+    failures: u32,
+    error: IoError,
     /// Attempts in a row to reclaim a region that holds what cannot be read.
-    pub unreadable: u32,
-    pub retry_at: Option<Nanos>,
+    unreadable: u32,
+    retry_at: Option<Nanos>,
     /// What is to be reclaimed cannot be destaged, and nobody needs it so far.
     parked: bool,
     /// The last attempt to reclaim failed: then it is the turn of something else.
@@ -135,7 +143,7 @@ impl Cleaner {
         self.active.is_none() && self.queue.is_empty()
     }
     /// Whether a round for blocks that give way is under way or waits.
-    pub fn is_evicting(&self) -> bool {
+    fn is_evicting(&self) -> bool {
         self.active.is_some_and(|a| a.purpose == Purpose::Evict)
             || self.queue.iter().any(|q| q.1 == Purpose::Evict)
     }
@@ -144,7 +152,7 @@ impl Cleaner {
         self.wanted[region as usize]
     }
     /// The destage could not read all of the region.
-    pub fn note_unread(&mut self, region: u32) {
+    fn note_unread(&mut self, region: u32) {
         self.unread[region as usize] = true;
     }
     /// Records have moved from one region to another; those that could not be read may be among them.
@@ -178,13 +186,13 @@ impl Cleaner {
         self.wanted.fill(false);
     }
     /// The region under way is not reclaimed before somebody waits for room.
-    pub fn park(&mut self) {
+    fn park(&mut self) {
         let parked = self.active.take().expect("a region is being cleaned");
         self.queue.push_front((parked.region, parked.purpose));
         self.parked = true;
     }
     /// The next region to clean, if one may be begun now; `wanted`: somebody waits for room.
-    pub fn begin(&mut self, sync_failures: u64, wanted: bool) -> Option<u32> {
+    fn begin(&mut self, sync_failures: u64, wanted: bool) -> Option<u32> {
         if self.active.is_some() || self.retry_at.is_some() {
             return None;
         }
@@ -230,7 +238,7 @@ impl Cleaner {
     }
     /// The region under way ended; a failed one is tried again, after a pause, or when all others
     /// have had their turn; not if it was `tentative`: nobody has asked for what failed.
-    pub fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
+    fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
         let again = (done.region, done.purpose);
         match result {
@@ -286,6 +294,20 @@ impl Cleaner {
             }
         }
     }
+    /// Whether a region is being cleaned; whether it is this one.
+    pub fn is_active(&self) -> bool {
+        self.active.is_some()
+    }
+    pub fn is_cleaning(&self, region: u32) -> bool {
+        self.active.is_some_and(|active| active.region == region)
+    }
+    /// How the last attempt that failed did; and whether so many in a row have that a stop gives up.
+    pub fn error(&self) -> IoError {
+        self.error
+    }
+    pub fn fails(&self) -> bool {
+        self.failures >= FAILURES_MAX
+    }
     /// What failed is tried again without a pause.
     pub fn retry_now(&mut self) {
         self.retry_at = None;
@@ -301,7 +323,7 @@ impl Cleaner {
         }
     }
     /// Whether the region is not tried again in this destage.
-    pub fn is_given_up(&self, region: u32) -> bool {
+    fn is_given_up(&self, region: u32) -> bool {
         self.tries[region as usize] >= FAILURES_MAX
     }
     /// A destage is asked for: what failed before it does not count.

@@ -8,7 +8,6 @@ use forebay_flash::sabotage::Bug;
 
 use crate::cleaner::{Cleaner, Purpose};
 use crate::front::INTERNAL;
-use crate::pump::FAILURES_MAX;
 use crate::stores::Stores;
 use crate::world::{State, World};
 
@@ -153,16 +152,16 @@ impl Destages {
             return (true, None);
         }
         // (Without its log nothing can be destaged, however often it is tried.)
-        let given_up = cleaner.failures >= FAILURES_MAX && world.log_lost && !is_salvaged(world);
+        let given_up = cleaner.fails() && world.log_lost && !is_salvaged(world);
         // (A region that is to be used again and cannot be is no part of it.)
-        let cleaned = !cleaner.is_destaging() && cleaner.active.is_none();
+        let cleaned = !cleaner.is_destaging() && !cleaner.is_active();
         if !destage.cleaning || !cleaned && !given_up {
             return (any, None);
         }
         cleaner.forget_destages();
         let unreadable = world.unreadable().next().is_some();
         let result = match destage.result {
-            Ok(()) if given_up => Err(cleaner.error),
+            Ok(()) if given_up => Err(cleaner.error()),
             Ok(()) if unreadable => Err(IoError::Corrupt),
             result => result,
         };

@@ -7,7 +7,6 @@
 mod allocation;
 pub mod cache;
 mod cleaner;
-mod cleaning;
 mod config;
 mod destage;
 mod entry;
@@ -22,9 +21,6 @@ mod notice;
 mod pass_through;
 mod place;
 mod policy;
-mod pump;
-mod queries;
-mod reclaim;
 mod requests;
 mod seal;
 mod shard;
@@ -41,7 +37,7 @@ mod waiters;
 mod world;
 
 pub use allocation::{Held, Holdings};
-pub use cache::{Cache, VOLUMES_MAX};
+pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
@@ -50,5 +46,4 @@ pub use forebay_replacement::{
 pub use notice::{Notice, Open};
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
-pub use queries::Sought;
 pub use stats::{CacheStats, Hits, VolumeStats};

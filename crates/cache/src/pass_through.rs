@@ -109,7 +109,7 @@ impl PassThrough {
             Stage::Settling => {
                 let busy = others.destages.is_under_way()
                     || seals
-                    || others.cleaner.active.is_some()
+                    || others.cleaner.is_active()
                     || world.shards.iter().any(Shard::is_logging);
                 let Some(log) = world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {

@@ -4,9 +4,11 @@ use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
-use crate::pump::START;
 use crate::stamp::Stamps;
 use crate::world::{State, World, around};
+
+/// The start's name towards the log.
+pub(crate) const START: u64 = u64::MAX - 2;
 
 /// See the module.
 #[derive(Debug, Default)]

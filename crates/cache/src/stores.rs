@@ -18,8 +18,7 @@
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 
-use crate::cleaner::{Cleaner, Purpose};
-use crate::pump::FAILURES_MAX;
+use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose};
 use crate::volume::VolumeState;
 use crate::world::{State, Turn, World, around};
 
@@ -365,8 +364,7 @@ fn clean_oldest(world: &World, cleaner: &mut Cleaner, but: u64) -> bool {
     let Some(log) = world.log.as_ref().filter(|log| log.error().is_none()) else { return false };
     let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
     let Some(region) = log.regions_in_use().find(dirty) else { return false };
-    let active = cleaner.active.is_some_and(|active| active.region == region);
-    if active || cleaner.is_wanted_clean(region) {
+    if cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region) {
         return false;
     }
     cleaner.push(region, Purpose::Destage);

@@ -11,6 +11,7 @@ pub mod links;
 pub mod promises;
 pub mod text;
 pub mod tree;
+pub mod walls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

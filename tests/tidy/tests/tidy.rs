@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_tidy::{Violation, arrows, bans, licences, links, promises, text, tree};
+use forebay_tidy::{Violation, arrows, bans, licences, links, promises, text, tree, walls};
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
 fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
@@ -30,6 +30,11 @@ fn none(mut violations: Vec<Violation>) {
 fn no_file_is_too_long() {
     let texts = texts(text::applies);
     none(texts.iter().flat_map(|(path, text)| text::check_length(path, text)).collect());
+}
+
+#[test]
+fn the_heart_has_short_files_and_types_in_few_of_them() {
+    none(walls::check(&texts(walls::applies)));
 }
 
 #[test]

@@ -98,6 +98,7 @@ mod tests {
 
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::start::Start;
     use crate::world::around;
     use forebay_flash::{Geometry, Record};
 
@@ -153,11 +154,11 @@ mod tests {
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
-        let find = |cache: &mut Cache, page, (valid, dirty)| {
+        let find = |start: &mut Start, cache: &mut Cache, page, (valid, dirty)| {
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(0, 3), Position(first + page));
             let (checksum, sequence, adds) = (0, u64::from(page), true);
-            cache.start.recovered(
+            start.recovered(
                 &mut cache.world,
                 &Record { key, position, valid, dirty, checksum, sequence, adds },
             );
@@ -171,16 +172,16 @@ mod tests {
             ((2, 2), None),
             ((2, 0), None),
         ] {
-            let mut cache = small();
-            find(&mut cache, 1, (1, 1));
-            find(&mut cache, 2, newest);
-            assert_eq!((cache.start.incomplete() == 0).then(|| owed(&cache)), all, "{newest:?}");
+            let (mut start, mut cache) = (Start::default(), small());
+            find(&mut start, &mut cache, 1, (1, 1));
+            find(&mut start, &mut cache, 2, newest);
+            assert_eq!((start.incomplete() == 0).then(|| owed(&cache)), all, "{newest:?}");
         }
         for (dirty, voids) in [(0, false), (1, true)] {
-            let mut cache = small();
-            find(&mut cache, 1, (1, dirty));
-            cache.start.recovered_tombstone(&mut cache.world, BlockKey::new(0, 3));
-            assert_eq!(cache.start.incomplete() != 0, voids);
+            let (mut start, mut cache) = (Start::default(), small());
+            find(&mut start, &mut cache, 1, (1, dirty));
+            start.recovered_tombstone(&mut cache.world, BlockKey::new(0, 3));
+            assert_eq!(start.incomplete() != 0, voids);
         }
     }
 

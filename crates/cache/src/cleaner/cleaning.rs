@@ -5,9 +5,8 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::Layout;
 use forebay_flash::sabotage::Bug;
 
-use crate::cleaner::{Cleaner, Cleaning, Phase, Purpose};
+use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
-use crate::pump::{CLEANER, FAILURES_MAX};
 use crate::shard::{JobState, Shard, Target};
 use crate::stamp::Stamps;
 use crate::stores::Stores;

@@ -1,33 +1,28 @@
-//! What the cache does of its own accord between calls: hears the log, ends requests, pushes
-//! flushes and cleaning on; `start` and `destage` do the same for starts, destages and stops. Each turn is bounded.
+//! What the cache does of its own accord between calls: it hears the log and syncs, ends requests, and gives each
+//! procedure a turn. Each turn is bounded. What procedures have to do with one another is here: what one
+//! of them gives back as its outcome, another one is told.
 
 use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
-use crate::cleaner::{Cleaner, Purpose};
-use crate::cleaning::Surroundings;
+use crate::cleaner::{CLEANER, Cleaner, Purpose, Surroundings};
 use crate::destage::Destaged;
 use crate::notice::Notice;
 use crate::pass_through::{Others, SALVAGE};
 use crate::shard::Shard;
+use crate::start::START;
 use crate::volume::SyncWaiter;
 use crate::world::{State, Turn, around};
 
-/// The cleaner's name towards the log; requests are named by their small numbers.
-pub(crate) const CLEANER: u64 = u64::MAX;
-/// The start's.
-pub(crate) const START: u64 = u64::MAX - 2;
-/// Failed attempts at cleaning in a row after which a stop gives up.
-pub(crate) const FAILURES_MAX: u32 = 3;
 /// Events of the log that are looked up ahead of the one at hand.
 const EVENTS_AHEAD: usize = 8;
 
 impl Cache {
     /// Whether a turn of [`Cache::pump`] would find anything to do.
     #[inline]
-    pub(crate) fn owes(&self) -> bool {
+    pub(super) fn owes(&self) -> bool {
         let front = &self.world.front;
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
@@ -59,14 +54,14 @@ impl Cache {
 
     /// Whether a destage or a stop is under way.
     #[inline]
-    pub(crate) fn may_stop(&self) -> bool {
+    pub(super) fn may_stop(&self) -> bool {
         !matches!(self.world.state, State::New | State::Starting | State::Disowning | State::Ready)
             || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 
     /// One turn of everything that is owed; true when something was done.
-    pub(crate) fn pump(&mut self) -> bool {
+    pub(super) fn pump(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
             // (Before what was on its way to the log hears of it: that may wait now.)
@@ -119,7 +114,7 @@ impl Cache {
     }
 
     /// Has the cleaner take a step; whether it came to anything.
-    pub(crate) fn clean(
+    pub(super) fn clean(
         &mut self,
         step: impl FnOnce(&mut Cleaner, &mut Surroundings<'_>) -> Turn,
     ) -> bool {
@@ -164,7 +159,7 @@ impl Cache {
     }
 
     /// Requests are welcome from now on.
-    pub(crate) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
+    pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
         world.state = State::Ready;
         world.begin_passing();
@@ -333,13 +328,13 @@ impl Cache {
     }
 
     /// Gives up if cleaning is in vain.
-    pub(crate) fn consider_giving_up(&mut self) {
+    pub(super) fn consider_giving_up(&mut self) {
         let turn = self.cleaner.consider_giving_up(&self.world);
         self.take(turn);
     }
 
     /// Nothing goes to flash any more; whoever waits for that is told.
-    pub(crate) fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);
         if !self.world.log_lost {

@@ -4,9 +4,7 @@
 use forebay_effect::IoError;
 use forebay_flash::{Geometry, Layout, LogStats};
 
-use crate::cleaner::{Cleaner, Phase, Purpose};
-use crate::cleaning::Surroundings;
-use crate::pump::FAILURES_MAX;
+use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::{CarryState, MoveState, Owed, Shard};
 use crate::world::{State, Turn, World, around};
 
@@ -27,7 +25,7 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 
 impl Cleaner {
     /// Carries on what is left of the region to reclaim.
-    pub fn push_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn push_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             match s.world.shards[n].carry_step(&mut around!(s.world)) {
@@ -52,7 +50,7 @@ impl Cleaner {
     }
 
     /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
-    pub fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
@@ -77,7 +75,7 @@ impl Cleaner {
     }
 
     /// Pushes that on.
-    pub fn push_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn push_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             match s.world.shards[n].reinsert_step(&mut around!(s.world)) {
@@ -103,7 +101,7 @@ impl Cleaner {
     }
 
     /// The stamps say so.
-    pub fn release_region(&mut self, s: &mut Surroundings<'_>) {
+    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
         // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
         let done = self.end(Ok(()), s.world.now, false);
         debug_assert!(done.purpose == Purpose::Reclaim, "a region is given back that serves");
@@ -116,7 +114,7 @@ impl Cleaner {
     /// Whether what cleaning has left of the region is to be carried on. What could not be read is
     /// given up for lost only if room is needed, several attempts have failed, and it is little: much
     /// is rather a device that may come back.
-    pub fn may_carry(&self, world: &World, region: u32, carried: u64) -> bool {
+    pub(super) fn may_carry(&self, world: &World, region: u32, carried: u64) -> bool {
         let Some(log) = &world.log else { return false };
         let mut sum = Owed::default();
         for shard in &world.shards {
@@ -135,7 +133,7 @@ impl Cleaner {
 
     /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
     /// is cleaned, and what it holds is dropped.
-    pub fn begin_moving(&mut self, world: &mut World) -> bool {
+    pub(super) fn begin_moving(&mut self, world: &mut World) -> bool {
         let Some(active) = &mut self.active else { return false };
         let log = world.log.as_mut().expect("only a log has regions");
         if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
@@ -155,7 +153,7 @@ impl Cleaner {
         true
     }
 
-    pub fn push_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
+    pub(super) fn push_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
         let Some(mut active) = self.active.filter(|a| a.phase == Phase::Moving) else {
             return false;
         };
