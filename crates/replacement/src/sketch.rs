@@ -2,9 +2,10 @@
 //! (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission policy*, ACM
 //! Transactions on Storage 2017), halved after every `sample` uses.
 //!
-//! Counters lie in blocks of a cache line, 8 words, as in Caffeine: a key's hash chooses the block, and in
-//! each of its four rows of 32 counters one counter. A use adds one to the four, up to 15; the
-//! estimate is the least of them. 8 to 16 bytes for each key it is made for, at least 8 KiB.
+//! Counters lie in blocks of a cache line, as in Caffeine: four rows of 32. There are an eighth as many blocks as keys
+//! that it is made for, rounded up to a power of two, 128 at least: 8 to 16 bytes a key. The lowest bits of
+//! a key's hash ([`mix`](crate::hash::mix)) choose the block; in row `r`, counted from 0, the counter is number
+//! `(hash >> (32 + 8 r)) % 32`. A use adds one to the four, up to 15; the estimate is the least of them.
 //!
 //! Halving all counters in one call would be too long a call. Each block knows the last halving it
 //! took part in, and catches up when it is looked at; with every use one block more catches up, so
@@ -12,13 +13,31 @@
 
 use crate::links::prefetch;
 
-const BLOCK_WORDS: usize = 8;
-const COUNT_MAX: u64 = 15;
+/// Counters of a block, two a byte, and the keys that it is made for.
+const BLOCK_BYTES: usize = 64;
+const BLOCK_KEYS: usize = 8;
+const ROWS: usize = 4;
+const ROW_BYTES: usize = BLOCK_BYTES / ROWS;
+const COUNT_MAX: u8 = 15;
+/// Blocks that catch up at a time.
+const SWEPT: u64 = 8;
 
 /// A cache line of counters, and not parts of two.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Block([u64; BLOCK_WORDS]);
+struct Block([u8; BLOCK_BYTES]);
+
+/// A byte with one more use in its lower counter; and from 256 on, in its upper one.
+const ONE_MORE: [u8; 512] = {
+    let mut table = [0; 512];
+    let mut at = 0;
+    while at < table.len() {
+        let (byte, shift) = (at as u8, if at < 256 { 0 } else { 4 });
+        table[at] = byte + (((byte >> shift & COUNT_MAX < COUNT_MAX) as u8) << shift);
+        at += 1;
+    }
+    table
+};
 
 /// See the module.
 #[derive(Debug)]
@@ -28,21 +47,29 @@ pub(crate) struct Sketch {
     /// The halvings that each block took part in, their low bits.
     halved: Box<[u8]>,
     halvings: u8,
-    sweep: usize,
+    /// Uses since the beginning.
     uses: u64,
+    /// The uses after which there is something to do but to count.
+    pauses_at: u64,
+    /// The uses after which counts were halved last.
+    halved_at: u64,
     sample: u64,
 }
 
 impl Sketch {
+    /// Bits of a hash that matter: the lowest.
+    pub const HASH_BITS: u32 = 61;
+
     /// A sketch for `keys` keys, which halves its counts after `sample` uses.
     pub fn new(keys: u32, sample: u64) -> Sketch {
-        let blocks = (keys as usize).next_power_of_two().max(1024) / BLOCK_WORDS;
+        let blocks = (keys as usize).next_power_of_two().max(1024) / BLOCK_KEYS;
         let mut sketch = Sketch {
-            blocks: vec![Block([0; BLOCK_WORDS]); blocks].into(),
+            blocks: vec![Block([0; BLOCK_BYTES]); blocks].into(),
             halved: vec![0; blocks].into(),
             halvings: 0,
-            sweep: 0,
             uses: 0,
+            pauses_at: 0,
+            halved_at: 0,
             sample: 0,
         };
         sketch.set_sample(sample);
@@ -64,33 +91,69 @@ impl Sketch {
     /// blocks; so that none falls far behind, halvings are no closer than a 64th of that.
     fn set_sample(&mut self, sample: u64) {
         self.sample = sample.max(self.blocks.len() as u64 / 64).max(1);
+        self.set_pause();
     }
 
-    /// Counts a use of the key with this hash.
+    /// The next pause is for a halving, or for blocks to catch up.
+    fn set_pause(&mut self) {
+        let halves_at = self.halved_at.saturating_add(self.sample);
+        self.pauses_at = (self.uses / SWEPT + 1).saturating_mul(SWEPT).min(halves_at);
+    }
+
+    /// Counts a use of the key with this hash. (What is rare is done in calls that end this one, so that it saves no
+    /// registers for them.)
+    #[inline]
     pub fn add(&mut self, hash: u64) {
         let block = self.block(hash);
-        self.catch_up(block);
-        let Block(words) = &mut self.blocks[block];
-        for (word, shift) in places(hash) {
-            let word = &mut words[word];
-            *word += u64::from((*word >> shift) & COUNT_MAX < COUNT_MAX) << shift;
+        if self.halved[block] != self.halvings {
+            return self.add_behind(block, hash);
         }
-        self.catch_up(self.sweep);
-        self.sweep = (self.sweep + 1) & (self.blocks.len() - 1);
+        self.count(block, hash);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_behind(&mut self, block: usize, hash: u64) {
+        self.halve(block);
+        self.count(block, hash);
+    }
+
+    #[inline]
+    fn count(&mut self, block: usize, hash: u64) {
+        let Block(bytes) = &mut self.blocks[block];
+        for (byte, upper) in places(hash) {
+            let byte = &mut bytes[byte];
+            *byte = ONE_MORE[usize::from(*byte) + if upper { 256 } else { 0 }];
+        }
         self.uses += 1;
-        if self.uses >= self.sample {
-            self.uses = 0;
+        if self.uses >= self.pauses_at {
+            self.pause();
+        }
+    }
+
+    /// The blocks catch up whose turn it is, as many as there were uses since the last ones did; then counts are
+    /// halved, if it is time.
+    #[inline(never)]
+    fn pause(&mut self) {
+        if self.uses.is_multiple_of(SWEPT) {
+            let first = self.block(self.uses - SWEPT);
+            (first..first + SWEPT as usize).for_each(|block| self.catch_up(block));
+        }
+        if self.uses - self.halved_at >= self.sample {
+            self.halved_at = self.uses;
             self.halvings = self.halvings.wrapping_add(1);
         }
+        self.set_pause();
     }
 
     /// How often the key was used, up to 15; never less than what is left of its uses.
+    #[inline]
     pub fn estimate(&self, hash: u64) -> u8 {
         let block = self.block(hash);
         let behind = self.halvings.wrapping_sub(self.halved[block]).min(4);
-        let Block(words) = &self.blocks[block];
-        let count = |(word, shift): (usize, u32)| (words[word] >> shift) & COUNT_MAX;
-        (places(hash).map(count).min().expect("four rows") >> behind) as u8
+        let Block(bytes) = &self.blocks[block];
+        let count = |(byte, upper)| bytes[byte] >> if upper { 4 } else { 0 } & COUNT_MAX;
+        places(hash).map(count).min().expect("four rows") >> behind
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -120,18 +183,18 @@ impl Sketch {
         let behind = self.halvings.wrapping_sub(self.halved[block]);
         self.halved[block] = self.halvings;
         for _ in 0..behind.min(4) {
-            self.blocks[block].0.iter_mut().for_each(|w| *w = (*w >> 1) & 0x7777_7777_7777_7777);
+            self.blocks[block].0.iter_mut().for_each(|byte| *byte = (*byte >> 1) & 0x77);
         }
     }
 }
 
-/// The word and the shift of the key's counter in each row: two words a row, 16 counters a word.
-/// The upper half of the hash says which; the lower half has chosen the block.
+/// The byte of the key's counter in each row, and whether it is the upper half. Five bits of the upper half of the
+/// hash say which counter, others for each row; the lower half has chosen the block.
 #[inline]
-fn places(hash: u64) -> impl Iterator<Item = (usize, u32)> {
-    (0..4).map(move |row| {
-        let own = (hash >> (32 + 8 * row)) as u32;
-        (2 * row + (own & 1) as usize, 4 * ((own >> 1) & 15))
+fn places(hash: u64) -> impl Iterator<Item = (usize, bool)> {
+    (0..ROWS).map(move |row| {
+        let own = (hash >> (32 + 8 * row)) as usize;
+        (ROW_BYTES * row + own % ROW_BYTES, own & ROW_BYTES != 0)
     })
 }
 

@@ -9,7 +9,7 @@ mod common;
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{Random, VOLUME_BYTES, request};
+use common::{Random, VOLUME_BYTES, request, twenty_sizes};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_config::Config;
 use forebay_simulate::{
@@ -203,10 +203,11 @@ fn recorded(path: &Path, count: usize) -> Vec<Request> {
 
 #[test]
 fn the_cache_hits_as_the_paper_says_on_random_requests() {
-    for (seed, capacity, chunk_kib, interval_ms) in
-        [(1, 100, 1024, 1000), (2, 700, 0, 3000), (3, 700, 900, 500), (4, 2000, 20480, 7000)]
-    {
-        compare(&random(30_000, seed), "random", capacity, chunk_kib, interval_ms);
+    let chunks = [(1024, 1000), (0, 3000), (900, 500), (20480, 4000)];
+    for (n, capacity) in twenty_sizes(64.0, 2000.0).enumerate() {
+        let (chunk_kib, interval_ms) = chunks[n % 4];
+        let requests = random(10_000, n as u64);
+        compare(&requests, "random", capacity as usize, chunk_kib, interval_ms);
     }
 }
 
@@ -223,9 +224,10 @@ fn and_on_recorded_ones() {
             println!("skipped: there is no {}", path.display());
             continue;
         }
-        let requests = recorded(&path, 40_000);
-        for (capacity, chunk_kib) in [(500, 1024), (1500, 0)] {
-            compare(&requests, &path.display().to_string(), capacity, chunk_kib, interval_ms);
+        let requests = recorded(&path, 10_000);
+        for (n, capacity) in twenty_sizes(64.0, 2000.0).enumerate() {
+            let what = path.display().to_string();
+            compare(&requests, &what, capacity as usize, [1024, 0][n % 2], interval_ms);
         }
     }
 }

@@ -62,6 +62,11 @@ pub(super) struct SubQueues {
     queue_of: Box<[u8]>,
     /// With this length, the borders (bits) that have a block more ahead than with one block less.
     rising: (u32, u128),
+    /// From this length on no sub-queue is empty, or becomes so in one call.
+    long: u32,
+    /// A block has been evicted, and the borders are still where they were with it: the last sub-queue lacks one. Only
+    /// while the queue is long. The block that comes in then often moves them back, so that none has to move.
+    lacks_one: bool,
     steps: u64,
 }
 
@@ -74,6 +79,8 @@ impl SubQueues {
             lens: vec![0; k as usize].into(),
             queue_of: vec![0; nodes as usize].into(),
             rising: (0, 0),
+            long: 3 * k,
+            lacks_one: false,
             steps: 0,
         }
     }
@@ -88,16 +95,32 @@ impl SubQueues {
 
     pub fn touch(&mut self, node: u32) {
         let queue = self.queue(node);
-        self.take(node, queue);
-        self.put_first(0, node);
-        // Each sub-queue up to the one that lost it has one too many in turn.
-        (1..=queue).for_each(|border| self.hand_back(border));
+        if self.len() < self.long {
+            self.take(node, queue);
+            self.put_first(0, node);
+            (1..=queue).for_each(|border| self.hand_back(border));
+            return;
+        }
+        if self.firsts[queue] == node {
+            if queue == 0 {
+                return;
+            }
+            self.firsts[queue] = self.links.behind(node).expect("the queue has another");
+        }
+        self.links.move_to_front(&mut self.list, node);
+        self.firsts[0] = node;
+        if queue > 0 {
+            self.queue_of[node as usize] = 0;
+            // Each sub-queue up to the one that lost it has one too many in turn.
+            self.shift_back(1, queue + 1);
+        }
     }
 
     pub fn insert(&mut self, node: u32, position: Percent) {
         let k = self.firsts.len();
         let below = (usize::from(position.get()) * k + 50) / 100;
         match k - below {
+            queue if queue < k && self.lacks_one => self.insert_for_evicted(node, queue),
             queue if queue < k => {
                 self.put_first(queue, node);
                 self.balance_grown(queue);
@@ -106,19 +129,52 @@ impl SubQueues {
         }
     }
 
+    /// In the place of one that was evicted: sub-queues ahead stay as they are, those behind hand a block back.
+    fn insert_for_evicted(&mut self, node: u32, queue: usize) {
+        let k = self.firsts.len();
+        let first = self.firsts[queue];
+        // (The place follows from the length without the evicted block, in which this border is one further ahead.)
+        let rises = self.rising(self.len() + 1) >> queue & 1 != 0;
+        let behind = if rises { self.links.ahead(first) } else { Some(first) };
+        match behind.and_then(|behind| self.links.ahead(behind)) {
+            Some(ahead) => self.links.insert_behind(&mut self.list, ahead, node),
+            None => self.links.push_front(&mut self.list, node),
+        }
+        if rises {
+            self.queue_of[node as usize] = queue as u8 - 1;
+            self.shift_back(queue, k);
+        } else {
+            self.queue_of[node as usize] = queue as u8;
+            self.firsts[queue] = node;
+            self.shift_back(queue + 1, k);
+        }
+        self.lens[k - 1] += 1;
+        self.lacks_one = false;
+    }
+
     pub fn evict(&mut self) -> Option<u32> {
         let node = self.list.back()?;
-        self.remove(node);
+        if self.len() <= self.long {
+            self.remove(node);
+            return Some(node);
+        }
+        self.balance();
+        self.links.remove(&mut self.list, node);
+        self.lens[self.firsts.len() - 1] -= 1;
+        self.lacks_one = true;
         Some(node)
     }
 
     pub fn restore(&mut self, node: u32) {
         self.put_last(node);
-        self.balance_grown(self.firsts.len() - 1);
+        if !core::mem::take(&mut self.lacks_one) {
+            self.balance_grown(self.firsts.len() - 1);
+        }
     }
 
     pub fn remove(&mut self, node: u32) {
         if self.links.is_linked(node) {
+            self.balance();
             let queue = self.queue(node);
             self.take(node, queue);
             self.balance_shrunk(queue);
@@ -185,6 +241,25 @@ impl SubQueues {
     // A block that came or went has moved the borders behind it by one block, and the length has moved those
     // that rise. Each of the others of both is moved back, or on: those that hand back from the protected end, so
     // that a sub-queue has received what it hands back, and those that lack a block from the other end.
+
+    /// Moves borders to where they belong if they are not there because a block was evicted.
+    fn balance(&mut self) {
+        if core::mem::take(&mut self.lacks_one) {
+            self.balance_shrunk(self.firsts.len() - 1);
+        }
+    }
+
+    /// Moves borders from one up to before another by one block towards the front, in a long queue. (The lengths
+    /// between them stay: each sub-queue receives what it hands back.)
+    fn shift_back(&mut self, from: usize, to: usize) {
+        for (border, first) in (from..to).zip(&mut self.firsts[from..to]) {
+            *first = self.links.ahead(*first).expect("the queue ahead has a block");
+            self.queue_of[*first as usize] = border as u8;
+            // (The next one to be handed back is found by its neighbour.)
+            self.links.prefetch(*first, false);
+        }
+        self.steps += (to - from) as u64;
+    }
 
     /// Moves borders to where they belong after a block has come into a sub-queue.
     fn balance_grown(&mut self, queue: usize) {
@@ -321,8 +396,9 @@ impl<Rule> Policy for Positioned<Rule> {
         size_of::<Self>() as u64 + self.queue.memory_bytes()
     }
 
+    /// Those of an eviction are taken by the next call, if that does not save them.
     fn steps_max(parameters: &Parameters) -> u64 {
-        parameters.value(&SUB_QUEUES).into()
+        2 * u64::from(parameters.value(&SUB_QUEUES))
     }
 
     fn steps(&self) -> u64 {

@@ -5,13 +5,11 @@
 //! more often, by a sketch of recent uses, hits and misses, of all keys; else the candidate gives way.
 //!
 //! As in the paper and in Caffeine: a window of 1 %, 80 % of the main cache protected, counts up to
-//! 15, halved every 10 times the capacity uses. Caffeine also adapts the window, and lets a
-//! loser in at random; both are left out. libCacheSim's `wtinylfu` has another sketch (no ageing by
+//! 15, halved every 10 times the capacity uses. Of equal counts the candidate gives way. Caffeine also adapts the window, and
+//! lets a loser in at random; the paper also has a doorkeeper, a filter of keys used once. All three are left out. libCacheSim's `wtinylfu` has another sketch (no ageing by
 //! sample, a minimal increment), so that its counts differ.
 //!
 //! Does badly on bursts of new blocks that are used again soon: the window is small.
-
-use std::cell::Cell;
 
 use super::s3_fifo::percent_of;
 use crate::hash::mix;
@@ -49,45 +47,50 @@ const SAMPLE: Parameter = Parameter {
 const IN_WINDOW: u8 = 0;
 const ON_PROBATION: u8 = 1;
 const IS_PROTECTED: u8 = 2;
-
-/// Who gives way, and the candidate that replaces it in the main cache if it was in there.
-type Choice = (u32, Option<u32>);
+/// Where the number is: above the bits of a hash that the sketch looks at.
+const LIST_SHIFT: u32 = 62;
+const _: () = assert!(Sketch::HASH_BITS <= LIST_SHIFT);
+const LIST_MASK: u64 = 3 << LIST_SHIFT;
 
 /// See the module.
 #[derive(Debug)]
 pub struct WTinyLfu {
     links: Links,
     lists: [List; 3],
-    /// The list of each node, or that from which it was evicted.
-    list_of: Box<[u8]>,
+    /// The hash of each node's key, and in its two highest bits the list of the node, or that from which it was evicted.
     hashes: Box<[u64]>,
     sketch: Sketch,
-    /// What [`WTinyLfu::choose`] said last, until something happens.
-    chosen: Cell<Option<Choice>>,
     capacity: u32,
+    window_max: u32,
+    protected_max: u32,
     window_percent: u32,
     protected_percent: u32,
     sample_capacities: u32,
 }
 
 impl WTinyLfu {
-    fn window_max(&self) -> u32 {
-        percent_of(self.capacity, self.window_percent).max(1)
+    fn share_out(&mut self) {
+        self.window_max = percent_of(self.capacity, self.window_percent).max(1);
+        let main_max = self.capacity.saturating_sub(self.window_max);
+        self.protected_max = percent_of(main_max, self.protected_percent);
     }
 
     fn list_len(&self, list: u8) -> u32 {
         self.lists[usize::from(list)].len()
     }
 
+    fn list_of(&self, node: u32) -> u8 {
+        (self.hashes[node as usize] >> LIST_SHIFT) as u8
+    }
+
     fn put(&mut self, list: u8, node: u32) {
-        self.chosen.set(None);
-        self.list_of[node as usize] = list;
+        let hash = &mut self.hashes[node as usize];
+        *hash = *hash & !LIST_MASK | u64::from(list) << LIST_SHIFT;
         self.links.push_front(&mut self.lists[usize::from(list)], node);
     }
 
     fn take(&mut self, node: u32) {
-        self.chosen.set(None);
-        let list = usize::from(self.list_of[node as usize]);
+        let list = usize::from(self.list_of(node));
         self.links.remove(&mut self.lists[list], node);
     }
 
@@ -101,28 +104,10 @@ impl WTinyLfu {
         self.sketch.estimate(self.hashes[node as usize])
     }
 
-    /// `None` if nothing is resident. Asked several times between two things that happen.
-    fn choose(&self) -> Option<Choice> {
-        let chosen = self.chosen.get().or_else(|| self.compare());
-        self.chosen.set(chosen);
-        chosen
-    }
-
-    fn compare(&self) -> Option<Choice> {
-        // The window is about to receive a block.
-        let overflows = self.list_len(IN_WINDOW) >= self.window_max();
-        let candidate = self.lists[usize::from(IN_WINDOW)].back();
-        match (candidate.filter(|_| overflows), self.main_back()) {
-            (Some(candidate), Some(victim)) => {
-                if self.estimate(candidate) > self.estimate(victim) {
-                    Some((victim, Some(candidate)))
-                } else {
-                    Some((candidate, None))
-                }
-            }
-            (_, Some(victim)) => Some((victim, None)),
-            (_, None) => candidate.map(|candidate| (candidate, None)),
-        }
+    /// The block of the window that would leave it for one that comes in.
+    fn candidate(&self) -> Option<u32> {
+        let overflows = self.list_len(IN_WINDOW) >= self.window_max;
+        self.lists[usize::from(IN_WINDOW)].back().filter(|_| overflows)
     }
 }
 
@@ -138,32 +123,33 @@ impl Documented for WTinyLfu {
 impl Policy for WTinyLfu {
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
         let sample_capacities = parameters.value(&SAMPLE);
-        WTinyLfu {
+        let mut policy = WTinyLfu {
             links: Links::new(nodes),
             lists: [List::EMPTY; 3],
-            list_of: vec![IN_WINDOW; nodes as usize].into(),
             hashes: vec![0; nodes as usize].into(),
-            chosen: Cell::new(None),
             sketch: Sketch::new(capacity, u64::from(sample_capacities) * u64::from(capacity)),
             capacity,
+            window_max: 0,
+            protected_max: 0,
             window_percent: parameters.value(&WINDOW),
             protected_percent: parameters.value(&PROTECTED),
             sample_capacities,
-        }
+        };
+        policy.share_out();
+        policy
     }
 
     fn on_access(&mut self, node: u32) {
-        self.chosen.set(None);
-        self.sketch.add(self.hashes[node as usize]);
-        let list = self.list_of[node as usize];
+        let hash = self.hashes[node as usize];
+        self.sketch.add(hash);
+        let list = (hash >> LIST_SHIFT) as u8;
         if list != ON_PROBATION {
             self.links.move_to_front(&mut self.lists[usize::from(list)], node);
             return;
         }
         self.take(node);
         self.put(IS_PROTECTED, node);
-        let main_max = self.capacity.saturating_sub(self.window_max());
-        if self.list_len(IS_PROTECTED) > percent_of(main_max, self.protected_percent) {
+        if self.list_len(IS_PROTECTED) > self.protected_max {
             let back = self.lists[usize::from(IS_PROTECTED)].back().expect("one was put in");
             self.take(back);
             self.put(ON_PROBATION, back);
@@ -171,11 +157,12 @@ impl Policy for WTinyLfu {
     }
 
     fn insert(&mut self, node: u32, key: u64, _hint: Hint) {
-        self.hashes[node as usize] = mix(key);
-        self.sketch.add(self.hashes[node as usize]);
+        let hash = mix(key);
+        self.sketch.add(hash);
+        self.hashes[node as usize] = hash;
         self.put(IN_WINDOW, node);
         // While the main cache has room, what leaves the window enters it.
-        if self.list_len(IN_WINDOW) > self.window_max() {
+        if self.list_len(IN_WINDOW) > self.window_max {
             let candidate = self.lists[usize::from(IN_WINDOW)].back().expect("one was put in");
             self.take(candidate);
             self.put(ON_PROBATION, candidate);
@@ -183,19 +170,23 @@ impl Policy for WTinyLfu {
     }
 
     fn evict(&mut self, _incoming: Option<u64>) -> Option<u32> {
-        let (victim, candidate) = self.choose()?;
-        self.take(victim);
-        if let Some(candidate) = candidate {
+        let (candidate, victim) = (self.candidate(), self.main_back());
+        if let (Some(candidate), Some(victim)) = (candidate, victim)
+            && self.estimate(candidate) > self.estimate(victim)
+        {
+            self.take(victim);
             self.take(candidate);
             self.put(ON_PROBATION, candidate);
+            return Some(victim);
         }
+        let victim = candidate.or(victim).or(self.lists[usize::from(IN_WINDOW)].back())?;
+        self.take(victim);
         Some(victim)
     }
 
     /// The place that it had. A candidate that took it stays in the main cache as well.
     fn restore(&mut self, node: u32) {
-        self.chosen.set(None);
-        let list = usize::from(self.list_of[node as usize]);
+        let list = usize::from(self.list_of(node));
         self.links.push_back(&mut self.lists[list], node);
     }
 
@@ -206,8 +197,8 @@ impl Policy for WTinyLfu {
     }
 
     fn set_capacity(&mut self, capacity: u32) {
-        self.chosen.set(None);
         self.capacity = capacity;
+        self.share_out();
         self.sketch.resize(capacity, u64::from(self.sample_capacities) * u64::from(capacity));
     }
 
@@ -217,7 +208,6 @@ impl Policy for WTinyLfu {
             self.sketch.prefetch(*hash);
         } else {
             prefetch(hash);
-            prefetch(&self.list_of[node as usize]);
         }
         self.links.prefetch(node, near);
     }
@@ -228,19 +218,20 @@ impl Policy for WTinyLfu {
         }
     }
 
-    /// The next one, then those on probation, which the next candidates are compared with.
+    /// The candidate, then those on probation, with which the next candidates are compared; as if the first of them won
+    /// each comparison.
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
-        let (first, _) = self.choose()?;
-        let Some(after) = after else { return Some(first) };
-        let next = if after == first && self.list_of[first as usize] == IN_WINDOW {
-            self.main_back()
-        } else {
-            self.links.ahead(after).or_else(|| {
-                let protected = self.lists[usize::from(IS_PROTECTED)].back();
-                protected.filter(|_| self.list_of[after as usize] == ON_PROBATION)
-            })
+        let candidate = self.candidate();
+        let Some(after) = after else {
+            return candidate.or(self.main_back()).or(self.lists[usize::from(IN_WINDOW)].back());
         };
-        next.filter(|&next| next != first)
+        match self.list_of(after) {
+            IN_WINDOW => self.main_back().filter(|_| candidate == Some(after)),
+            list => self.links.ahead(after).or_else(|| {
+                let protected = self.lists[usize::from(IS_PROTECTED)].back();
+                protected.filter(|_| list == ON_PROBATION)
+            }),
+        }
     }
 
     fn len(&self) -> u32 {
@@ -248,7 +239,7 @@ impl Policy for WTinyLfu {
     }
 
     fn metadata_bytes(&self) -> u64 {
-        let own = size_of::<Self>() + size_of_val(&*self.list_of) + size_of_val(&*self.hashes);
+        let own = size_of::<Self>() + size_of_val(&*self.hashes);
         own as u64 + self.links.memory_bytes() + self.sketch.memory_bytes()
     }
 }

@@ -1,8 +1,7 @@
 //! Policies that count uses: LFU and W-TinyLFU.
 
-use std::collections::HashMap;
-
-use super::{Oracle, find, percent, take};
+use super::{Oracle, percent, take};
+use crate::common::Numbers;
 
 /// Blocks with their counts, those that give way first in front.
 pub struct Lfu {
@@ -44,39 +43,94 @@ impl Oracle for Lfu {
     }
 }
 
-/// W-TinyLFU with exact counts in the place of a sketch. The first of a vector is the least
-/// recently used.
-#[derive(Default)]
+/// A count-min sketch as the module documentation of the crate's `sketch.rs` defines it: four rows of counters up to
+/// 15, in groups of 32; a use adds one to a key's counter in each row, and after every `sample` uses all
+/// counters are halved, at once.
+struct Sketch {
+    rows: [Vec<u8>; 4],
+    uses: u64,
+    sample: u64,
+}
+
+impl Sketch {
+    fn new(capacity: usize, sample_capacities: usize) -> Sketch {
+        // Eight keys a group, of which there are a power of two.
+        let groups = (capacity.max(1024) as f64).log2().ceil().exp2() as usize / 8;
+        let sample = ((sample_capacities * capacity) as u64).max(groups as u64 / 64);
+        Sketch { rows: [(); 4].map(|()| vec![0; 32 * groups]), uses: 0, sample }
+    }
+
+    /// Where a key's counter is in a row: the low bits of its hash say in which group, five of the
+    /// upper half at which place of it, others for each row.
+    fn place(&self, row: usize, key: u64) -> usize {
+        let hash = Numbers(key).next();
+        let group = hash % (self.rows[row].len() as u64 / 32);
+        (32 * group + (hash >> (32 + 8 * row)) % 32) as usize
+    }
+
+    fn add(&mut self, key: u64) {
+        for row in 0..4 {
+            let place = self.place(row, key);
+            let count = &mut self.rows[row][place];
+            *count = (*count + 1).min(15);
+        }
+        self.uses += 1;
+        if self.uses >= self.sample {
+            self.uses = 0;
+            self.rows.iter_mut().flatten().for_each(|count| *count /= 2);
+        }
+    }
+
+    fn estimate(&self, key: u64) -> u8 {
+        (0..4).map(|row| self.rows[row][self.place(row, key)]).min().expect("four rows")
+    }
+
+    /// One that has to be larger forgets its counts.
+    fn resize(&mut self, capacity: usize, sample_capacities: usize) {
+        let other = Sketch::new(capacity, sample_capacities);
+        if other.rows[0].len() > self.rows[0].len() {
+            *self = other;
+        } else {
+            self.sample = other.sample.max(self.rows[0].len() as u64 / 32 / 64);
+        }
+    }
+}
+
+/// W-TinyLFU. The first of a vector is the least recently used.
 pub struct WTinyLfu {
-    pub window: Vec<u64>,
-    pub probation: Vec<u64>,
-    pub protected: Vec<u64>,
-    pub counts: HashMap<u64, u32>,
-    pub uses: usize,
-    pub capacity: usize,
-    pub window_percent: usize,
-    pub protected_percent: usize,
-    pub sample: usize,
+    window: Vec<u64>,
+    probation: Vec<u64>,
+    protected: Vec<u64>,
+    sketch: Sketch,
+    capacity: usize,
+    window_percent: usize,
+    protected_percent: usize,
+    sample_capacities: usize,
 }
 
 impl WTinyLfu {
+    pub fn new(
+        capacity: usize,
+        window_percent: usize,
+        protected_percent: usize,
+        sample_capacities: usize,
+    ) -> WTinyLfu {
+        WTinyLfu {
+            window: Vec::new(),
+            probation: Vec::new(),
+            protected: Vec::new(),
+            sketch: Sketch::new(capacity, sample_capacities),
+            capacity,
+            window_percent,
+            protected_percent,
+            sample_capacities,
+        }
+    }
     fn window_max(&self) -> usize {
         percent(self.capacity, self.window_percent).max(1)
     }
     fn len(&self) -> usize {
         self.window.len() + self.probation.len() + self.protected.len()
-    }
-    fn count(&self, key: u64) -> u32 {
-        self.counts.get(&key).copied().unwrap_or(0)
-    }
-    fn used(&mut self, key: u64) {
-        let count = self.counts.entry(key).or_default();
-        *count = (*count + 1).min(15);
-        self.uses += 1;
-        if self.uses >= (self.sample * self.capacity).max(2) {
-            self.uses = 0;
-            self.counts.values_mut().for_each(|count| *count /= 2);
-        }
     }
     fn evict(&mut self) {
         let overflows = self.window.len() >= self.window_max();
@@ -87,39 +141,41 @@ impl WTinyLfu {
         };
         if overflows && !self.window.is_empty() {
             let candidate = self.window.remove(0);
-            if self.count(candidate) <= self.count(victim) {
+            if self.sketch.estimate(candidate) <= self.sketch.estimate(victim) {
                 return;
             }
             self.probation.push(candidate);
         }
-        take(&mut self.probation, victim);
-        take(&mut self.protected, victim);
+        let _ = take(&mut self.probation, victim) || take(&mut self.protected, victim);
     }
 }
 
 impl Oracle for WTinyLfu {
     fn access(&mut self, key: u64, _position: u8) -> bool {
-        let hit = find(&self.resident(), key).is_some();
-        if !hit && self.len() >= self.capacity {
-            self.evict();
-        }
-        self.used(key);
-        if take(&mut self.window, key) || !hit {
+        let main = self.capacity.saturating_sub(self.window_max());
+        if take(&mut self.window, key) {
             self.window.push(key);
-            if !hit && self.window.len() > self.window_max() {
+        } else if take(&mut self.protected, key) {
+            self.protected.push(key);
+        } else if take(&mut self.probation, key) {
+            self.protected.push(key);
+            if self.protected.len() > percent(main, self.protected_percent) {
+                let back = self.protected.remove(0);
+                self.probation.push(back);
+            }
+        } else {
+            if self.len() >= self.capacity {
+                self.evict();
+            }
+            self.sketch.add(key);
+            self.window.push(key);
+            if self.window.len() > self.window_max() {
                 let candidate = self.window.remove(0);
                 self.probation.push(candidate);
             }
-            return hit;
+            return false;
         }
-        let was_on_probation = take(&mut self.probation, key);
-        take(&mut self.protected, key);
-        self.protected.push(key);
-        let main = self.capacity.saturating_sub(self.window_max());
-        if was_on_probation && self.protected.len() > percent(main, self.protected_percent) {
-            let back = self.protected.remove(0);
-            self.probation.push(back);
-        }
+        self.sketch.add(key);
         true
     }
     fn remove(&mut self, key: u64) {
@@ -129,6 +185,7 @@ impl Oracle for WTinyLfu {
     }
     fn resize(&mut self, capacity: usize) {
         self.capacity = capacity;
+        self.sketch.resize(capacity, self.sample_capacities);
         while self.len() > capacity {
             self.evict();
         }

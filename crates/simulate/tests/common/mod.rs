@@ -48,6 +48,12 @@ pub struct Latencies {
 pub const LATENCIES: Latencies =
     Latencies { r1: 100, w1: 300, r2: 20_000, w2: 50_000, rs: 4_000_000, ws: 7_000_000 };
 
+/// Twenty sizes from `smallest` to `largest`, by equal factors.
+pub fn twenty_sizes(smallest: f64, largest: f64) -> impl Iterator<Item = u32> {
+    let step = (largest / smallest).ln() / 19.0;
+    (0..20).map(move |i| (smallest * (step * f64::from(i)).exp()).round() as u32)
+}
+
 pub fn request(op: Op, block: u64, blocks: u64) -> Request {
     Request {
         time: Nanos(0),
