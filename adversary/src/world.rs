@@ -229,7 +229,24 @@ impl World {
         if self.cache.accesses_told() > self.accesses {
             return Some("the replacement policy was told of more accesses than there were");
         }
-        self.placed_wrongly().or(self.watch.as_ref()?.breach.as_deref())
+        let wrong = self.evicted_endlessly().or_else(|| self.placed_wrongly());
+        wrong.or(self.watch.as_ref()?.breach.as_deref())
+    }
+
+    /// An eviction for which a policy went further than it may: the hand of CLOCK, SIEVE and S3-FIFO over as many
+    /// blocks as its parameter says, others a few steps.
+    fn evicted_endlessly(&self) -> Option<&str> {
+        const OTHERS_MAX: u64 = 256;
+        let took = self.cache.eviction_steps_most();
+        if took == [0; 2] {
+            return None;
+        }
+        let config = self.cache.config();
+        let cells = config.flash.as_ref().map(|flash| flash.cells).unwrap_or_default();
+        let bounds = [config.replacement, cells]
+            .map(|policy| policy.get("hand_steps_max").map_or(OTHERS_MAX, u64::from));
+        let endless = took.iter().zip(bounds).any(|(&took, bound)| took > bound);
+        endless.then_some("an eviction took more steps than its policy may")
     }
 
     /// What is where the relation of the tiers has nothing.

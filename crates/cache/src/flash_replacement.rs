@@ -64,6 +64,8 @@ pub(crate) struct FlashReplacement {
     leaving: List,
     /// A block that leaves is dirty.
     pub destage_wanted: bool,
+    /// The most steps that the policy has taken in one eviction.
+    eviction_steps_most: u64,
 }
 
 impl FlashReplacement {
@@ -81,6 +83,7 @@ impl FlashReplacement {
             pinned: List::EMPTY,
             leaving: List::EMPTY,
             destage_wanted: false,
+            eviction_steps_most: 0,
         }
     }
 
@@ -108,6 +111,11 @@ impl FlashReplacement {
         let held =
             self.flash_only + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
         held.saturating_sub(self.blocks)
+    }
+
+    /// The most steps that the policy has taken in one eviction.
+    pub fn eviction_steps_most(&self) -> u64 {
+        self.eviction_steps_most
     }
 
     /// Dirty records of blocks in memory.
@@ -218,7 +226,9 @@ impl FlashReplacement {
     /// What the policy names of what is on flash alone.
     fn evict_flash_only(&mut self) -> Option<EntryId> {
         while self.flash_only > 0 {
+            let before = self.policy.steps();
             let victim = self.policy.evict(None).expect("there are blocks on flash");
+            self.eviction_steps_most = self.eviction_steps_most.max(self.policy.steps() - before);
             self.set(victim, ORDERED, false);
             if self.residence(victim) == Residence::FlashOnly {
                 self.set(victim, NAMED, true);

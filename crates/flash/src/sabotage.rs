@@ -63,6 +63,8 @@ pub enum Bug {
     DestageLosesSight,
     /// Cache: the replacement policy is told twice of an access that finds a block.
     PolicyToldTwice,
+    /// Cache: the hand of a replacement policy is not bounded.
+    HandDoesNotEnd,
     /// Cache: a cell is used again between the choice of its record for cleaning and the cleaning.
     ChosenCellsUsedAgain,
     /// Cache: a record is inserted again behind a newer one of its block that is being written.
@@ -77,7 +79,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 33] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -105,6 +107,7 @@ impl Bug {
         Bug::EntryWaiterForgotten,
         Bug::DestageLosesSight,
         Bug::PolicyToldTwice,
+        Bug::HandDoesNotEnd,
         Bug::ChosenCellsUsedAgain,
         Bug::ReinsertedOverNewer,
         Bug::TransitAnsweredEarly,

@@ -185,6 +185,13 @@ impl Cache {
         self.world.shards.iter().map(Shard::told).sum()
     }
 
+    /// The most steps that the replacement policies have taken in one eviction: that of memory, and that of
+    /// flash in the layout slots. [`Policy::steps_max`](forebay_replacement::Policy::steps_max) bounds each.
+    pub fn eviction_steps_most(&self) -> [u64; 2] {
+        let larger = |a: [u64; 2], b: [u64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
+        self.world.shards.iter().map(Shard::eviction_steps_most).fold([0; 2], larger)
+    }
+
     /// Bytes of metadata held in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.world.shards.iter().map(Shard::memory_bytes).sum()

@@ -27,6 +27,8 @@ pub(super) struct Dram {
     capacity: u32,
     /// Accesses that the policy has been told of.
     told: u64,
+    /// The most steps that the policy has taken in one eviction.
+    eviction_steps_most: u64,
     /// Which blocks may enter flash, if not all.
     admission: Option<Admission>,
     /// Where blocks that come in begin, for policies in which that follows from hit ratios and priorities.
@@ -45,6 +47,7 @@ impl Dram {
             refused: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
             told: 0,
+            eviction_steps_most: 0,
             positions: Positions::new(&config.replacement, capacity),
             block_shift: config.block_size.shift(),
         }
@@ -84,6 +87,11 @@ impl Dram {
     /// Accesses that the policy has been told of.
     pub fn told(&self) -> u64 {
         self.told
+    }
+
+    /// The most steps that the policy has taken in one eviction.
+    pub fn eviction_steps_most(&self) -> u64 {
+        self.eviction_steps_most
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -259,10 +267,24 @@ impl Dram {
 
     // ---- victims ----
 
-    /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more.
+    /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more. `endless`: a hand
+    /// does not stop where it must, but goes on while it passes blocks.
     #[inline]
-    pub fn evict(&mut self, incoming: Option<BlockKey>) -> u32 {
-        self.replacement.evict(incoming.map(|key| key.0)).expect("not empty")
+    pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
+        let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));
+        let mut victim = self.replacement.evict(incoming).expect("not empty");
+        let mut stopped = before;
+        for _ in 0..if endless { self.replacement.len() } else { 0 } {
+            if mem::replace(&mut stopped, self.replacement.steps()) == self.replacement.steps() {
+                break;
+            }
+            let next = self.replacement.evict(incoming).expect("another");
+            self.replacement.restore(victim);
+            victim = next;
+        }
+        let steps = self.replacement.steps() - before;
+        self.eviction_steps_most = self.eviction_steps_most.max(steps);
+        victim
     }
 
     /// Who would probably give way next, or after another one.

@@ -148,6 +148,11 @@ impl Shard {
         self.tiers.dram.told()
     }
 
+    /// The most steps of one eviction, by the replacement policies of memory and of flash.
+    pub fn eviction_steps_most(&self) -> [u64; 2] {
+        [self.tiers.dram.eviction_steps_most(), self.tiers.flash.eviction_steps_most()]
+    }
+
     pub fn memory_bytes(&self) -> u64 {
         self.tiers.blocks.memory_bytes()
             + self.tiers.dram.memory_bytes()

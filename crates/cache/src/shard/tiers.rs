@@ -386,7 +386,8 @@ impl Tiers {
     }
 
     fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
-        let local = self.dram.evict(incoming);
+        let endless = context.front.sabotage.is(Bug::HandDoesNotEnd);
+        let local = self.dram.evict(incoming, endless);
         let id = self.blocks.owner(local);
         self.prefetch_victims();
         self.blocks[id].set(LEAVING);

@@ -68,6 +68,11 @@ impl FlashTier {
         self.replacement.as_ref().is_some_and(|flash| flash.is_next_copy(id))
     }
 
+    /// The most steps that the policy has taken in one eviction; 0 in other layouts.
+    pub fn eviction_steps_most(&self) -> u64 {
+        self.replacement.as_ref().map_or(0, FlashReplacement::eviction_steps_most)
+    }
+
     /// Whether the block's record is being forgotten on flash.
     #[inline]
     pub fn is_unmapping(&self, id: EntryId) -> bool {
