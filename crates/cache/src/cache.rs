@@ -28,7 +28,7 @@
 //!   the last one written, and never an older one than was read before.
 //! - Under write-through a write's data is on the backing store (durable after a sync of it);
 //!   under write-back it is in the log, or in DRAM with
-//!   [`Acknowledge::Dram`](crate::Acknowledge::Dram).
+//!   [`Acknowledge::Dram`].
 //! - FUA: the data is durable. FLUSH: so is every write answered before the flush arrived, on
 //!   whatever connection.
 //! - An error: the block reads as old or new, and then stays so; dirty data is kept.

@@ -139,6 +139,7 @@ impl Cleaner {
             Purpose::Evict => self.queue.push_back((region, purpose)),
         }
     }
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.active.is_none() && self.queue.is_empty()
     }

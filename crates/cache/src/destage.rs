@@ -53,6 +53,7 @@ pub(crate) struct Destages {
 }
 
 impl Destages {
+    #[inline]
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }

@@ -48,6 +48,7 @@ enum Stage {
 }
 
 impl Seal {
+    #[inline]
     pub fn is_under_way(&self) -> bool {
         self.sealing.is_some()
     }

@@ -79,6 +79,7 @@ impl Start {
     }
 
     /// Whether recovery has given all records, and they have not been settled.
+    #[inline]
     pub fn owes_settling(&self, world: &World) -> bool {
         let starting = world.state == State::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)

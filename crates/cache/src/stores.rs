@@ -121,11 +121,11 @@ impl Stores {
 
     /// Whether a turn of [`Stores::push`] may find anything to do; `stops`: a destage or a stop is under way.
     #[inline]
-    pub fn owes(&self, world: &World, stops: bool) -> bool {
+    pub fn owes(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
         shares.held > 0
             || shares.crowded & !self.failing != 0
-            || self.failing != 0 && (world.hurry || stops)
+            || self.failing != 0 && (world.hurry || stops())
     }
 
     /// One turn: who waits for a share goes on, and the crowded are destaged.

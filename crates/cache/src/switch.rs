@@ -67,6 +67,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
+    #[inline]
     pub fn is_under_way(&self) -> bool {
         self.change.is_some()
     }

@@ -33,7 +33,7 @@ impl Cache {
             || self.world.front.flushing != 0
             || !front.synced.is_empty()
             || self.owes_cleaning()
-            || self.stores.owes(&self.world, self.may_stop())
+            || self.stores.owes(&self.world, || self.may_stop())
             || self.switch.is_under_way()
             || self.seal.is_under_way()
             || self.may_stop()
@@ -90,7 +90,7 @@ impl Cache {
         if self.owes_cleaning() {
             any |= self.clean(Cleaner::push_on);
         }
-        if self.stores.owes(&self.world, self.may_stop()) {
+        if self.stores.owes(&self.world, || self.may_stop()) {
             let turn = self.stores.push(&mut self.world, &mut self.cleaner);
             any |= self.take(turn);
         }
