@@ -45,7 +45,7 @@
 //!
 //! Clocks, threads, locks, files, sockets, randomness, bytes of data.
 
-mod pump;
+mod dispatch;
 mod queries;
 
 pub use queries::Sought;
@@ -170,7 +170,7 @@ impl Cache {
                         LogStart::Recover { changed, sealed, stores }
                     }
                 });
-                self.pump();
+                self.take_turn();
             }
         }
     }
@@ -259,8 +259,8 @@ impl Cache {
                 self.world.front.handle_sync(token.index as u16, result, &mut self.world.effects);
             }
         }
-        if self.owes() {
-            self.pump();
+        if self.has_work() {
+            self.take_turn();
         }
     }
 
@@ -286,7 +286,7 @@ impl Cache {
         let destage = self.destages.is_under_way();
         self.stores.pass_timeout(&mut self.world, &mut self.cleaner, destage);
         self.pass.pass_timeout(&mut self.world);
-        self.pump();
+        self.take_turn();
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
@@ -328,11 +328,11 @@ impl Cache {
             {
                 return true;
             }
-            if settled || !self.owes() {
+            if settled || !self.has_work() {
                 return false;
             }
             // A turn that ends nothing may have started something.
-            settled = !self.pump();
+            settled = !self.take_turn();
         }
     }
 
@@ -364,7 +364,7 @@ impl Cache {
             return;
         }
         self.destages.ask(&mut self.world, &mut self.cleaner, &mut self.stores);
-        self.pump();
+        self.take_turn();
     }
 
     /// A stop is near: from now on what cannot be destaged is not waited for, and destages that were
@@ -374,7 +374,7 @@ impl Cache {
         self.destages.cut(&mut self.cleaner);
         self.consider_giving_up();
         self.stores.consider_suspending(&mut self.world);
-        self.pump();
+        self.take_turn();
     }
 
     /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
@@ -385,7 +385,7 @@ impl Cache {
             self.destages.cut(&mut self.cleaner);
             self.consider_giving_up();
         }
-        self.pump();
+        self.take_turn();
     }
 
     /// Changes the write policy, and when writes under write-back are answered:
@@ -395,7 +395,7 @@ impl Cache {
     /// failed, or when the policy does not go with the relation of the tiers.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
         self.switch.ask(&mut self.world, (policy, acknowledge));
-        self.pump();
+        self.take_turn();
     }
 
     /// Uses this many blocks of DRAM from now on, at most as many as the cache was built with.
@@ -432,14 +432,14 @@ impl Cache {
         self.seal.begin(&mut self.world, volumes);
         // The headers that go with it are written.
         self.stamps.sealed(&self.world, stamped);
-        self.pump();
+        self.take_turn();
     }
 
     /// Has stores that fail tried again now, rather than when it is time.
     pub fn retry_stores(&mut self) {
         let destage = self.destages.is_under_way();
         self.stores.retry(&mut self.world, &mut self.cleaner, destage);
-        self.pump();
+        self.take_turn();
     }
 
     /// The store of this volume keeps a stamp. Call it before the start.
@@ -469,9 +469,9 @@ impl Cache {
         if let Some(log) = self.world.log.as_mut().filter(|_| state != State::Stopped) {
             log.note_stamps(&stamped.noted);
         }
-        self.clean(Cleaner::push_stamps);
+        self.clean(Cleaner::step_stamps);
         self.stamps.take_failed(u64::MAX);
-        self.pump();
+        self.take_turn();
     }
 
     /// The stores that recovery found to be older copies (`RecoveryReport::completing`) have what they
@@ -481,6 +481,6 @@ impl Cache {
         for region in self.stamps.completed() {
             self.cleaner.push(region, Purpose::Reclaim);
         }
-        self.pump();
+        self.take_turn();
     }
 }

@@ -126,7 +126,11 @@ impl Destages {
     }
 
     /// One turn: whether anything was done, and how the destage ended, if it did.
-    pub fn push(&mut self, world: &mut World, cleaner: &mut Cleaner) -> (bool, Option<Destaged>) {
+    pub fn take_turn(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+    ) -> (bool, Option<Destaged>) {
         let any = !world.front.internal_done.is_empty();
         for outcome in world.front.internal_done.drain(..) {
             if let Some(destage) = &mut self.under_way {

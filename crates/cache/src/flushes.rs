@@ -39,10 +39,10 @@ impl World {
             shard.flush_begin(v);
         }
         self.front.flushing |= 1 << volume;
-        self.push_flushes();
+        self.step_flushes();
     }
 
-    pub fn push_flushes(&mut self) -> bool {
+    pub fn step_flushes(&mut self) -> bool {
         let mut any = false;
         let mut volumes = self.front.flushing;
         while volumes != 0 {

@@ -87,14 +87,14 @@ impl PassThrough {
         }
     }
 
-    /// Whether a turn of [`PassThrough::push`] may find anything to do.
+    /// Whether a turn of [`PassThrough::take_turn`] may find anything to do.
     #[inline]
-    pub fn owes(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.stage != Stage::Idle
     }
 
     /// One turn; `seals`: a seal is under way.
-    pub fn push(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
+    pub fn take_turn(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
         let stage = self.stage;
         if stage == Stage::Idle {
             return false;

@@ -105,7 +105,7 @@ impl Seal {
     }
 
     /// One turn; `cleans`: something is being cleaned, or is to be.
-    pub fn push(&mut self, world: &mut World, cleans: bool) -> bool {
+    pub fn take_turn(&mut self, world: &mut World, cleans: bool) -> bool {
         let Some(Sealing { volumes, stage }) = &mut self.sealing else { return false };
         let idle = !cleans && world.shards.iter().all(Shard::is_idle);
         let (shard, entry) = match *stage {

@@ -80,7 +80,7 @@ impl Start {
 
     /// Whether recovery has given all records, and they have not been settled.
     #[inline]
-    pub fn owes_settling(&self, world: &World) -> bool {
+    pub fn must_settle(&self, world: &World) -> bool {
         let starting = world.state == State::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
@@ -88,7 +88,7 @@ impl Start {
     /// Once recovery has given all records, and before the log has written anything: each must have
     /// a place in the index, or be disowned.
     pub fn settle(&mut self, world: &mut World, stamps: &mut Stamps) {
-        if !self.owes_settling(world) {
+        if !self.must_settle(world) {
             return;
         }
         self.settled = true;

@@ -51,7 +51,7 @@ impl Stop {
     }
 
     /// One turn.
-    pub fn push(
+    pub fn take_turn(
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,

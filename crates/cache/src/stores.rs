@@ -119,9 +119,9 @@ impl Stores {
         self.hopeless
     }
 
-    /// Whether a turn of [`Stores::push`] may find anything to do; `stops`: a destage or a stop is under way.
+    /// Whether a turn of [`Stores::take_turn`] may find anything to do; `stops`: a destage or a stop is under way.
     #[inline]
-    pub fn owes(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
+    pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
         shares.held > 0
             || shares.crowded & !self.failing != 0
@@ -129,7 +129,7 @@ impl Stores {
     }
 
     /// One turn: who waits for a share goes on, and the crowded are destaged.
-    pub fn push(&mut self, world: &mut World, cleaner: &mut Cleaner) -> Turn {
+    pub fn take_turn(&mut self, world: &mut World, cleaner: &mut Cleaner) -> Turn {
         let mut any = false;
         let volumes = if world.front.shares.held > 0 { world.front.volumes.len() } else { 0 };
         for volume in 0..volumes {

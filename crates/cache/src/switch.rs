@@ -107,7 +107,7 @@ impl Switch {
     }
 
     /// One turn.
-    pub fn push(
+    pub fn take_turn(
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,

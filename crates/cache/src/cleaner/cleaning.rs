@@ -39,7 +39,7 @@ impl Cleaner {
             return self.consider_giving_up(s.world);
         }
         active.phase = Phase::Stamping;
-        self.push_stamps(s)
+        self.step_stamps(s)
     }
 
     /// After several failures in a row, when somebody waits for room on flash: the log is to be latched
@@ -100,14 +100,14 @@ impl Cleaner {
     }
 
     /// One turn.
-    pub fn push_on(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub fn take_turn(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut any = false;
         let works = s.world.log.as_ref().is_some_and(|log| log.error().is_none());
         if works && s.world.shards.iter().any(Shard::is_exhausted) {
             return Turn::GiveUp;
         }
         let may = may_clean(s.world);
-        let owes = may && works && s.world.shards.iter().any(|s| s.owes_cleaning());
+        let owes = may && works && s.world.shards.iter().any(|s| s.wants_destage());
         if owes && !self.is_evicting() {
             self.push(0, Purpose::Evict);
         }
@@ -132,7 +132,7 @@ impl Cleaner {
             }
             any = true;
         }
-        any |= self.push_moves(s);
+        any |= self.step_moves(s);
         let Some(mut active) = self.active else { return Turn::from(any) };
         if active.phase == Phase::Writing {
             for n in 0..s.world.shards.len() {
@@ -177,9 +177,9 @@ impl Cleaner {
                 s.stamps.note_taken_over(active.volumes & !failed);
                 self.end_writing(s, failed & active.volumes).or(true)
             }
-            Phase::Carrying => self.push_carry(s).or(any),
-            Phase::Reinserting => self.push_reinsertions(s).or(any),
-            Phase::Stamping | Phase::Releasing => self.push_stamps(s).or(any),
+            Phase::Carrying => self.step_carry(s).or(any),
+            Phase::Reinserting => self.step_reinsertions(s).or(any),
+            Phase::Stamping | Phase::Releasing => self.step_stamps(s).or(any),
             _ => Turn::from(any),
         }
     }
@@ -199,7 +199,7 @@ impl Cleaner {
     }
 
     /// A cleaning that waits for stamps goes on, or has them ordered.
-    pub fn push_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let releases = match active.phase {
             Phase::Stamping => false,

@@ -25,7 +25,7 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 
 impl Cleaner {
     /// Carries on what is left of the region to reclaim.
-    pub(super) fn push_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             match s.world.shards[n].carry_step(&mut around!(s.world)) {
@@ -75,7 +75,7 @@ impl Cleaner {
     }
 
     /// Pushes that on.
-    pub(super) fn push_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             match s.world.shards[n].reinsert_step(&mut around!(s.world)) {
@@ -97,7 +97,7 @@ impl Cleaner {
         if let Some(active) = &mut self.active {
             active.phase = Phase::Releasing;
         }
-        self.push_stamps(s)
+        self.step_stamps(s)
     }
 
     /// The stamps say so.
@@ -153,7 +153,7 @@ impl Cleaner {
         true
     }
 
-    pub(super) fn push_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
+    pub(super) fn step_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
         let Some(mut active) = self.active.filter(|a| a.phase == Phase::Moving) else {
             return false;
         };

@@ -214,7 +214,7 @@ impl Shard {
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
-    pub fn owes_cleaning(&self) -> bool {
+    pub fn wants_destage(&self) -> bool {
         self.tiers.flash.wants_destage()
     }
 

@@ -20,20 +20,20 @@ use crate::world::{State, Turn, around};
 const EVENTS_AHEAD: usize = 8;
 
 impl Cache {
-    /// Whether a turn of [`Cache::pump`] would find anything to do.
+    /// Whether a turn of [`Cache::take_turn`] would find anything to do.
     #[inline]
-    pub(super) fn owes(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         let front = &self.world.front;
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.has_lost_log()
-            || self.pass.owes()
-            || self.start.owes_settling(&self.world)
+            || self.pass.has_work()
+            || self.start.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
             || self.world.front.flushing != 0
             || !front.synced.is_empty()
-            || self.owes_cleaning()
-            || self.stores.owes(&self.world, || self.may_stop())
+            || self.has_cleaning()
+            || self.stores.has_work(&self.world, || self.may_stop())
             || self.switch.is_under_way()
             || self.seal.is_under_way()
             || self.may_stop()
@@ -48,8 +48,8 @@ impl Cache {
 
     /// Whether something is being cleaned, or should be.
     #[inline]
-    fn owes_cleaning(&self) -> bool {
-        !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::owes_cleaning)
+    fn has_cleaning(&self) -> bool {
+        !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::wants_destage)
     }
 
     /// Whether a destage or a stop is under way.
@@ -61,13 +61,13 @@ impl Cache {
     }
 
     /// One turn of everything that is owed; true when something was done.
-    pub(super) fn pump(&mut self) -> bool {
+    pub(super) fn take_turn(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
             // (Before what was on its way to the log hears of it: that may wait now.)
             self.lose_log();
         }
-        any |= self.hear_log();
+        any |= self.handle_events();
         while let Some(request) = self.world.front.pop_finished() {
             self.world.finish(request);
             any = true;
@@ -81,34 +81,34 @@ impl Cache {
             any |= self.world.resume(&mut self.stores);
         }
         if self.world.front.flushing != 0 {
-            any |= self.world.push_flushes();
+            any |= self.world.step_flushes();
         }
         if !self.world.front.synced.is_empty() {
-            self.hear_syncs();
+            self.handle_syncs();
             any = true;
         }
-        if self.owes_cleaning() {
-            any |= self.clean(Cleaner::push_on);
+        if self.has_cleaning() {
+            any |= self.clean(Cleaner::take_turn);
         }
-        if self.stores.owes(&self.world, || self.may_stop()) {
-            let turn = self.stores.push(&mut self.world, &mut self.cleaner);
-            any |= self.take(turn);
+        if self.stores.has_work(&self.world, || self.may_stop()) {
+            let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner);
+            any |= self.act_on(turn);
         }
         // (What a store lacks must not be called clean.)
         if !self.stamps.is_completing() {
             let Cache { world, cleaner, stores, destages, .. } = self;
-            any |= self.switch.push(world, cleaner, stores, destages);
+            any |= self.switch.take_turn(world, cleaner, stores, destages);
         }
-        if self.pass.owes() {
+        if self.pass.has_work() {
             let Cache { world, cleaner, stores, stamps, destages, .. } = self;
             let others = Others { cleaner, stores, stamps, destages };
-            any |= self.pass.push(world, others, self.seal.is_under_way());
+            any |= self.pass.take_turn(world, others, self.seal.is_under_way());
         }
-        any |= self.seal.push(&mut self.world, !self.cleaner.is_idle());
+        any |= self.seal.take_turn(&mut self.world, !self.cleaner.is_idle());
         if self.may_stop() {
-            any |= self.push_destage();
+            any |= self.step_destage();
             let Cache { world, cleaner, stores, destages, .. } = self;
-            any |= self.stop.push(world, cleaner, stores, destages);
+            any |= self.stop.take_turn(world, cleaner, stores, destages);
         }
         any
     }
@@ -120,11 +120,11 @@ impl Cache {
     ) -> bool {
         let Cache { world, stores, stamps, destages, .. } = self;
         let turn = step(&mut self.cleaner, &mut Surroundings { world, stores, stamps, destages });
-        self.take(turn)
+        self.act_on(turn)
     }
 
     /// Does what a turn asks for; whether it came to anything.
-    fn take(&mut self, turn: Turn) -> bool {
+    fn act_on(&mut self, turn: Turn) -> bool {
         if turn == Turn::GiveUp {
             self.give_up();
         }
@@ -132,8 +132,8 @@ impl Cache {
     }
 
     /// One turn of a destage, and what follows from its end.
-    fn push_destage(&mut self) -> bool {
-        let (any, ended) = self.destages.push(&mut self.world, &mut self.cleaner);
+    fn step_destage(&mut self) -> bool {
+        let (any, ended) = self.destages.take_turn(&mut self.world, &mut self.cleaner);
         match ended {
             Some(destaged) if self.world.state == State::Destaging => {
                 self.stop.destaged(destaged.result);
@@ -175,12 +175,12 @@ impl Cache {
 
     // ---- the log ----
 
-    fn hear_log(&mut self) -> bool {
+    fn handle_events(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.world.log.as_mut().and_then(|l| l.poll_event()) {
             any = true;
             self.look_ahead();
-            self.hear(event);
+            self.handle_event(event);
         }
         self.start.settle(&mut self.world, &mut self.stamps);
         self.world.front.issue_syncs(&mut self.world.effects);
@@ -209,7 +209,7 @@ impl Cache {
         }
     }
 
-    fn hear(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
         match event {
             Event::Appended { ticket, position, checksum } => {
@@ -306,7 +306,7 @@ impl Cache {
         }
     }
 
-    fn hear_syncs(&mut self) {
+    fn handle_syncs(&mut self) {
         while let Some((_, waiter, result)) = self.world.front.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => self.cleaner.synced(),
@@ -330,7 +330,7 @@ impl Cache {
     /// Gives up if cleaning is in vain.
     pub(super) fn consider_giving_up(&mut self) {
         let turn = self.cleaner.consider_giving_up(&self.world);
-        self.take(turn);
+        self.act_on(turn);
     }
 
     /// Nothing goes to flash any more; whoever waits for that is told.
