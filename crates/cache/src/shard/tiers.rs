@@ -206,7 +206,7 @@ impl Tiers {
         let transit = bypassed || self.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
             if !transit {
-                self.stay(context, id, frame, piece);
+                self.keep_passing(context, id, frame, piece);
             }
             return true;
         }
@@ -276,7 +276,7 @@ impl Tiers {
     }
 
     /// A block that only passes through memory stays there after all, for `piece`.
-    fn stay(
+    fn keep_passing(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -310,7 +310,7 @@ impl Tiers {
         frame: Frame,
         piece: &mut Piece,
     ) {
-        self.stay(context, id, frame, piece);
+        self.keep_passing(context, id, frame, piece);
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
