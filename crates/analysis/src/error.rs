@@ -40,6 +40,9 @@ pub enum AnalysisError {
     /// A simulation failed.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
+    /// There is no such cache to simulate; nothing was.
+    #[error(transparent)]
+    NotSimulated(SimulateError),
     /// No backing store is named, and the catalogue combines none with tiers.
     #[error(
         "no backing store was asked for: which device is there already, for a cache to stand in \

@@ -4,7 +4,8 @@
 //! tier 1 or add tier 2), [`study`](plan::study) (which shape of cache wins),
 //! [`partition`] (how a cache is divided), [`consolidate`] (do workloads fit together),
 //! [`curve`] (what a cache of each size misses), [`miniature`] (the same of any configuration, by
-//! simulation), [`sample`] (a smaller trace like the whole). A question is a struct of what is
+//! simulation), [`simulation`] (what a configured cache does with it), [`sample`] (a smaller trace
+//! like the whole). A question is a struct of what is
 //! asked, its answer a struct of data: nothing here reads a command line, prints, or handles
 //! signals. The caller passes an [`Observer`], which sees the progress and may stop the work; errors
 //! are [`AnalysisError`]s.
@@ -25,6 +26,7 @@ pub mod parallel;
 pub mod partition;
 pub mod plan;
 pub mod sample;
+pub mod simulation;
 mod traces;
 
 pub use columns::{Columns, Values};

@@ -48,6 +48,8 @@ pub enum Note {
         /// The share of the blocks that is looked at.
         rate: f64,
     },
+    /// No request of a simulation has a time, so all arrived at once.
+    WithoutTimes,
     /// There is no miniature of a flash tier.
     FlashTooSmall {
         /// Its size.

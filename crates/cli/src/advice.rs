@@ -120,6 +120,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
             CliError::usage(format_args!("a cache of {}{flash}: {error}", Size(*memory_bytes)))
         }
+        E::NotSimulated(error) => CliError::usage(error).kept("nothing was simulated"),
         E::NothingToSample => CliError::failed(what).kept(NOT_MADE),
         E::SampleOfSample { .. } => {
             CliError::failed(what).kept(NOT_MADE).next("choose another --seed")

@@ -49,9 +49,7 @@ impl TraceArgs {
 
     /// The names of the files, for people.
     pub fn names(&self) -> String {
-        let files: Vec<String> =
-            self.traces.iter().map(|path| path.display().to_string()).collect();
-        files.join(", ")
+        self.source().names()
     }
 
     /// Refuses standard input for work that reads its traces more than once.
@@ -82,6 +80,18 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
             .kept("nothing was opened or written")
             .next("docs/configuration.md lists every key")
     })
+}
+
+/// Refuses `--policy` with a name in it twice.
+pub fn check_unique<T: PartialEq + std::fmt::Display>(policies: &[T]) -> Result<(), CliError> {
+    let twice = |&(at, policy): &(usize, &T)| policies[..at].contains(policy);
+    match policies.iter().enumerate().find(twice) {
+        None => Ok(()),
+        Some((_, policy)) => {
+            let error = CliError::usage(format_args!("--policy names {policy} twice"));
+            Err(error.next("name each policy once"))
+        }
+    }
 }
 
 /// Reads a block size such as `4KiB`; for clap's `value_parser`.

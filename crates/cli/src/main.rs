@@ -1,36 +1,7 @@
-//! The `forebay` command line: reads arguments, calls the library that does the work, prints.
-//!
-//! Exit status 0 = done; 1 = the work failed; 2 = bad usage or configuration. Results go to
-//! standard output (or `-o FILE`), progress and messages to standard error.
-
-mod advice;
-mod args;
-mod commands;
-mod context;
-mod error;
-mod format;
-#[cfg(test)]
-mod fuzz;
-mod messages;
-mod notes;
-mod notify;
-mod output;
-mod progress;
-mod reading;
-mod rows;
+//! The `forebay` command.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = commands::parse();
-    let ctx = context::Context::new(cli.quiet);
-    let code = match commands::run(cli.command, &ctx) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error.report();
-            error.exit_code()
-        }
-    };
-    messages::finish();
-    code
+    forebay_cli::main()
 }

@@ -1,6 +1,6 @@
 //! Lines on standard error.
 //!
-//! A server must not wait for whoever reads them: with [`in_background`] a thread writes them, and
+//! A server must not wait for the reader of its messages: with [`in_background`] a thread writes them, and
 //! what finds no room is counted and given up.
 
 use std::fmt::Display;
@@ -28,7 +28,7 @@ enum Line {
     Mark(SyncSender<()>),
 }
 
-/// Writes a line; that it cannot be written is nobody's concern.
+/// Writes a line; if it cannot be written, it is lost.
 pub fn say(line: impl Display) {
     let Some(background) = BACKGROUND.get() else { return write(&line.to_string()) };
     if background.lines.try_send(Line::Text(line.to_string())).is_err() {

@@ -4,7 +4,7 @@ use forebay_analysis::Note;
 use forebay_analysis::miniature::BLOCKS_MIN;
 use forebay_config::Size;
 
-use crate::format::{count, percent};
+use forebay_render::format::{count, percent};
 
 /// A note as the user reads it.
 pub fn words(note: &Note) -> String {
@@ -37,6 +37,9 @@ pub fn words(note: &Note) -> String {
         Note::FlashTooSmall { flash_bytes, reason } => {
             format!("{} of flash is too small in miniature: {reason}", Size(*flash_bytes))
         }
+        Note::WithoutTimes => "the trace has no times, so all its requests arrived at once; \
+                               --queue-depth 1 or --untimed asks for them one after another"
+            .to_owned(),
         other => format!("{other:?}"),
     }
 }

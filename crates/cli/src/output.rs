@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use forebay_analysis::Columns;
+use forebay_render::Shown;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -31,6 +33,21 @@ impl OutputArgs {
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
         let output = self.output.iter().filter(|path| path.as_os_str() != "-");
         check_files(output.chain(&self.parquet).chain(&self.html), read)
+    }
+
+    /// Gives an answer in every form that was asked for.
+    pub fn give(&self, answer: &impl Shown) -> Result<(), CliError> {
+        if let Some(path) = &self.parquet {
+            write_parquet(path, &answer.rows())?;
+        }
+        if let Some(path) = &self.html {
+            answer.page().write_html(path)?;
+        }
+        if self.json {
+            self.emit(&answer.document(), |_| Ok(()))
+        } else {
+            self.emit(&(), |out| answer.text(out))
+        }
     }
 
     /// Emits `document`: as JSON if asked for, else as the text `human` writes.
@@ -119,6 +136,12 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Writes `rows` to `path`, which appears complete or not at all.
+pub fn write_parquet(path: &Path, rows: &Columns) -> Result<(), CliError> {
+    let bytes = forebay_render::parquet(rows);
+    write_file(path, &bytes.map_err(|error| CliError::file("cannot encode", path, error))?)
+}
+
 /// Whether two paths lead to one regular file.
 pub fn same_file(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -134,7 +157,7 @@ pub fn directory_of(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// A file beside `path`, to take its place.
+/// A file next to `path`, to take its place.
 fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let directory = directory_of(path);
     let mut builder = tempfile::Builder::new();

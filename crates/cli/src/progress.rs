@@ -11,7 +11,7 @@ use forebay_analysis::{Meter, Unit};
 use forebay_config::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::format::{count, duration};
+use forebay_render::format::{count, duration};
 
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::Violation;
 
 /// Every crate and how high it stands; one may depend on lower ones only.
-const LEVELS: [(&str, u32); 23] = [
+const LEVELS: [(&str, u32); 24] = [
     ("forebay-block", 0),
     ("forebay-effect", 1),
     ("forebay-model", 1),
@@ -27,8 +27,9 @@ const LEVELS: [(&str, u32); 23] = [
     ("forebay-replay", 8),
     ("forebay-adversary", 8),
     ("forebay-analysis", 9),
-    ("forebay", 10),
-    ("forebay-python", 10),
+    ("forebay-render", 10),
+    ("forebay", 11),
+    ("forebay-python", 11),
 ];
 
 /// Crates that no other depends on: tools, benchmarks, tests. They may use everything.

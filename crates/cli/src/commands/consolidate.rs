@@ -1,19 +1,16 @@
 //! `forebay consolidate`: do workloads fit together in one cache?
 
-pub mod pictures;
-mod text;
-
 use clap::ValueEnum;
 use forebay_analysis::consolidate::{self as analysis, Answer, Group, Question};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
 use forebay_locality::PhaseOptions;
+use forebay_render::consolidate::Consolidation;
 
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use crate::rows::write_parquet;
 
 /// What a workload is.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,10 +39,10 @@ pub struct Args {
     /// Each volume is a workload: the same as --by volume
     #[arg(long, conflicts_with_all = ["by", "group"])]
     pub per_volume: bool,
-    /// These volumes are one workload; may be repeated. Volumes in no group are by themselves
+    /// These volumes are one workload; may be repeated. A volume in no group is a workload of its own
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// All files start together, though they tell their dates
+    /// All files start together, even if they have dates
     #[arg(long)]
     pub start_together: bool,
     /// Size of a block
@@ -145,15 +142,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     question.check()?;
     args.output.check(&args.traces.traces)?;
     let answer = question.ask(ctx)?;
-    let document = answer.document();
     notes(&answer).iter().for_each(|note| ctx.note(note));
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &answer.rows())?;
-    }
-    if let Some(path) = &args.output.html {
-        pictures::report(&document, args.traces.names()).write_html(path)?;
-    }
-    args.output.emit(&document, |out| text::print(&answer, &document, out))
+    args.output.give(&Consolidation::new(&answer, args.traces.names()))
 }
 
 /// What the user should know of the assumptions.

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent};
 use crate::output::write_stdout;
+use forebay_render::format::{count, percent};
 
 /// Arguments of `forebay ctl`.
 #[derive(clap::Args, Debug)]
@@ -69,7 +69,7 @@ pub enum Action {
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
-        /// Let requests go on by themselves after that long; 0s for never
+        /// Let requests go on after this time even without --resume; 0s for never
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
         /// Let requests go on
@@ -90,11 +90,11 @@ pub enum Action {
         /// Bring dirty data to the backing stores, whatever the configuration says
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
-        /// So, and give the stores away: what is cached of them does not count any more, and
-        /// others may write to them
+        /// Bring dirty data to the backing stores, then give them away: what is cached of them does not
+        /// count any more, and others may write to them
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
-        /// Only ask for it
+        /// Return at once, without waiting for the stop
         #[arg(long)]
         no_wait: bool,
     },

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::count;
 use crate::output::OutputArgs;
+use forebay_render::format::count;
 
 pub(super) const EXAMPLE: &str = "Example, with the server stopped:
   $ forebay flash info flash.img";

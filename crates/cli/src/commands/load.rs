@@ -2,6 +2,7 @@
 
 use forebay_analysis::{Meter, Observer, Unit};
 use forebay_config::TimeSpan;
+use forebay_render::run::Echo;
 use forebay_replay::{
     Feed, Hooks, Intervals, Length, Pace, Placement, PlacementOptions, Run, RunOptions, Workload,
     at_rate,
@@ -9,7 +10,6 @@ use forebay_replay::{
 use forebay_trace::{Spec, TraceError};
 
 use super::replay::answer::Answer;
-use super::replay::document::Echo;
 use super::replay::target::{Opened, TargetArgs};
 use crate::context::Context;
 use crate::error::CliError;
@@ -22,7 +22,7 @@ const HASHED_MAX: u64 = 1_000_000;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 SPEC is what `forebay trace synth` takes: a TOML file or a line such as zipf:blocks=64Ki,write=0.3. \
-Without --rate or --open-loop each of the --jobs keeps --queue-depth requests on their way, \
+Without --rate or --open-loop each of the --jobs keeps --queue-depth requests in flight, \
 whatever arrival SPEC says.
 
 Example:
@@ -33,13 +33,13 @@ pub struct Args {
     pub spec: String,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Open loop: so many requests per second, evenly, or at random where SPEC says so
+    /// Open loop: N requests per second, evenly, or at random where SPEC says so
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
     pub rate: Option<u64>,
     /// Open loop: at the times that SPEC says
     #[arg(long, conflicts_with_all = ["rate", "quiesce"], help_heading = "Pace")]
     pub open_loop: bool,
-    /// Requests on their way in each job, at most; 16 in a closed loop, 256 in an open one
+    /// Requests in flight in each job, at most; 16 in a closed loop, 256 in an open one
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
@@ -100,7 +100,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         as_fast_as_possible: !open_loop,
         queue_depth: depth,
         jobs: args.jobs,
-        ..Echo::of(&args.target)
+        ..args.target.echo()
     };
     let finished = {
         let progress = ctx.progress("sending", Unit::Count, workload.requests_total());

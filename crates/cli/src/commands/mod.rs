@@ -41,6 +41,7 @@ pub struct Cli {
     /// No progress and no notes, only errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }

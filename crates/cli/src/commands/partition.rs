@@ -1,22 +1,18 @@
 //! `forebay partition`: how a cache is divided among volumes.
 
-pub mod pictures;
-pub mod text;
-
 use clap::ValueEnum;
 use forebay_analysis::AnalysisError;
 use forebay_analysis::partition::{self as analysis, Devices};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
 use forebay_plan::partition::{AnnealOptions, Convergence, IopsGoal, Sizes};
+use forebay_render::partition::Division;
 
 use super::plan::Policy;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use crate::rows::write_parquet;
-use text::Shown;
 
 /// What the division is to be best at.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,14 +295,14 @@ impl Args {
         }
         let simulates = self.evaluating.evaluate == Evaluate::Simulate;
         let anneals = self.searching.search == Search::Anneal;
-        for (name, is_given, is_of_use, needs) in [
+        for (name, is_given, is_useful, needs) in [
             ("--rate", self.evaluating.rate.is_some(), simulates, "--evaluate simulate"),
             ("--tolerance", self.evaluating.tolerance.is_some(), simulates, "--evaluate simulate"),
             ("--rounds", self.evaluating.rounds.is_some(), simulates, "--evaluate simulate"),
             ("--steps", self.searching.steps.is_some(), anneals, "--search anneal"),
             ("--iops", self.iops.is_some(), self.goal == Goal::Iops, "--goal iops"),
         ] {
-            if is_given && !is_of_use {
+            if is_given && !is_useful {
                 return refuse(format!("{name} needs {needs}"));
             }
         }
@@ -342,15 +338,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         error => error.into(),
     })?;
     let answer = question.divide(&workload, ctx)?;
-    let shown = Shown { answer: &answer };
+    let shown = Division { answer: &answer };
     shown.warnings().iter().for_each(|what| ctx.note(what));
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &answer.rows())?;
-    }
-    if let Some(path) = &args.output.html {
-        shown.report().write_html(path)?;
-    }
-    args.output.emit(&answer.document(), |out| shown.print(out))
+    args.output.give(&shown)
 }
 
 /// Reads `VOLUME=TIME`.

@@ -1,10 +1,5 @@
 //! `forebay plan`: which tiers to buy.
 
-pub mod growth;
-mod pictures;
-pub mod study;
-mod text;
-
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -20,14 +15,12 @@ use forebay_plan::{
     Budget, Catalogue, Combination, CostModel, CydoniaOptions, Metadata, PlanError, PlanOptions,
     WritePolicy,
 };
+use forebay_render::plan::{Choices, Growths, Studies};
 
 use crate::args::{TraceArgs, block_size, load_config, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
-use crate::rows::write_parquet;
-use text::Shown;
-pub use text::{SINGLE, times};
 
 /// Points per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
@@ -100,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// So much of tier 1 is there already: says whether --budget is better spent on more of it or
+    /// This much of tier 1 is there already: says whether --budget is better spent on more of it or
     /// on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
@@ -141,7 +134,7 @@ pub struct Args {
     /// Allow replays to destroy what is on devices and files of --config that are there already
     #[arg(long, requires = "config", help_heading = "Replaying")]
     pub write: bool,
-    /// Requests on their way in a replay
+    /// Requests in flight in a replay
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
@@ -165,7 +158,7 @@ pub struct Args {
     /// drive writes per day without losing in another
     #[arg(long)]
     pub pareto: bool,
-    /// Study each trace by itself instead, under N budgets up to what all data in DRAM would cost:
+    /// Study each trace alone instead, under N budgets up to what all data in DRAM would cost:
     /// which shape of cache wins, what it gains, and how near Cydonia comes
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -218,14 +211,14 @@ impl Args {
         CydoniaOptions { evaluations_max, ..usual }
     }
 
-    /// Refuses what would be of no effect, before traces are read.
+    /// Refuses what would have no effect, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         let studies = self.study.is_some();
         let cydonia = self.method == Method::Cydonia;
         let finalists = self.evaluate != Evaluate::Analytic && !cydonia;
         let replays = self.evaluate == Evaluate::Replay;
         let runs = self.evaluate != Evaluate::Analytic;
-        for (name, is_given, is_of_use, needs) in [
+        for (name, is_given, is_useful, needs) in [
             // Not by `requires`: clap does not ask for what conflicts with --budget.
             ("--resume", self.resume.is_some(), studies, "--study"),
             (
@@ -243,7 +236,7 @@ impl Args {
             ("--config", self.config.is_some(), runs, "--evaluate simulate or replay"),
             ("--write", self.write, replays, "--evaluate replay"),
         ] {
-            if is_given && !is_of_use {
+            if is_given && !is_useful {
                 return Err(
                     CliError::usage(format_args!("{name} needs {needs}")).kept("nothing was read")
                 );
@@ -341,14 +334,7 @@ fn study(
     let answer = question.ask(ctx).map_err(|error| {
         not_two_tiers(error, "a study is of combinations of two tiers, and there are none")
     })?;
-    let document = answer.document();
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &answer.rows())?;
-    }
-    if let Some(path) = &args.output.html {
-        study::report(&document).write_html(path)?;
-    }
-    args.output.emit(&document, |out| study::print(&document, out))
+    args.output.give(&Studies::new(&answer))
 }
 
 fn grow(
@@ -364,13 +350,7 @@ fn grow(
                     has two tiers";
         not_two_tiers(error, what)
     })?;
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &answer.document.rows())?;
-    }
-    if let Some(path) = &args.output.html {
-        growth::report(&answer, args.traces.names()).write_html(path)?;
-    }
-    args.output.emit(&answer.document, |out| growth::print(&answer, out))
+    args.output.give(&Growths { answer: &answer, files: args.traces.names() })
 }
 
 fn not_two_tiers(error: AnalysisError, what: &str) -> CliError {
@@ -403,17 +383,10 @@ fn choose(
         ));
     }
     question.judge(&workload, &mut answer, ctx)?;
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &answer.rows())?;
-    }
-    let shown = Shown {
+    args.output.give(&Choices {
         answer: &answer,
         files: args.traces.names(),
         with_sweep: args.sweep.is_some(),
         with_pareto: args.pareto,
-    };
-    if let Some(path) = &args.output.html {
-        shown.report().write_html(path)?;
-    }
-    args.output.emit(&answer.document(args.pareto), |out| shown.print(out))
+    })
 }

@@ -1,25 +1,21 @@
 //! `forebay replay`: a trace against real devices.
 
 pub mod answer;
-pub mod document;
-pub mod pictures;
 pub mod target;
-pub mod text;
 
 use forebay_analysis::{Meter, Observer, Unit};
 use forebay_config::TimeSpan;
+use forebay_render::run::Echo;
 use forebay_replay::{
     Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
 };
 
 use self::answer::Answer;
-use self::document::Echo;
 use self::target::{Opened, TargetArgs};
 use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
-use crate::reading::{open_traces, read_traces};
 
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
@@ -42,11 +38,11 @@ pub struct Args {
     /// Each request as soon as the queue has room
     #[arg(long, conflicts_with = "quiesce", help_heading = "Pace")]
     pub as_fast_as_possible: bool,
-    /// Requests on their way; a full queue holds the next one back
+    /// Requests in flight; a full queue holds the next one back
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip times longer than T (0 if not given) in which nothing is on its way and nothing due
+    /// Skip times longer than T (0 if not given) in which nothing is in flight and nothing due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,
@@ -71,9 +67,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let why = "; a replay reads it twice, the first time to see whether it fits";
     args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();
-    let traces = read_traces(&args.traces, ctx, |request| {
+    let traces = args.traces.source().read(ctx, |request| {
         survey.add(request);
-        Ok(())
+        Ok::<_, CliError>(())
     })?;
     if survey.requests == 0 {
         return Err(CliError::failed("there is not one request to replay"));
@@ -109,13 +105,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         as_fast_as_possible,
         queue_depth: depth,
         jobs: 1,
-        ..Echo::of(&args.target)
+        ..args.target.echo()
     };
     let finished = {
         let progress = ctx.progress("replaying", Unit::Count, Some(survey.requests));
         let run = Run {
             clock: opened.clock,
-            feed: Feed::start(open_traces(&args.traces, ctx)?),
+            feed: Feed::start(args.traces.source().open(ctx)?),
             placement,
             options: options_of_run,
             hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },

@@ -1,21 +1,18 @@
 //! `forebay sample`: a smaller trace with the features and hit ratios of the whole (BlkSample).
 
-pub mod pictures;
-mod text;
-
 use std::path::PathBuf;
 
 use forebay_analysis::sample::{
     HIT_RATIO_AIM, PLAIN_BITS, Question, Reduce, SAMPLES_MAX, SEARCHED_BITS, SEARCHED_SEEDS,
     SEARCHED_TARGET,
 };
+use forebay_render::sample::Samples;
 use forebay_trace::{BITS_MAX, SampleSpec, Sampler};
 
 use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{check_files, write_stdout};
-use crate::rows::write_parquet;
+use crate::output::{OutputArgs, check_files};
 
 /// Arguments of `forebay sample`.
 #[derive(clap::Args, Debug)]
@@ -124,18 +121,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let question = args.question();
     check(&args, &question)?;
     let answer = question.ask(ctx)?;
-    if let Some(path) = &args.parquet {
-        write_parquet(path, &answer.rows())?;
-    }
-    let document = answer.document();
-    if let Some(path) = &args.html {
-        pictures::report(&document).write_html(path)?;
-    }
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&document)? + "\n",
-        false => text::text(&answer),
-    };
-    write_stdout(text.as_bytes())
+    // --output is the sample: what is said of it goes to standard output.
+    let output =
+        OutputArgs { json: args.json, output: None, parquet: args.parquet, html: args.html };
+    output.give(&Samples { answer: &answer })
 }
 
 fn check(args: &Args, question: &Question) -> Result<(), CliError> {

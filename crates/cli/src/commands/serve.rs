@@ -13,10 +13,10 @@ use forebay_trace::{SampleSpec, Sampler};
 use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::percent;
 use crate::messages;
 use crate::notify::Notify;
 use crate::output::write_stdout;
+use forebay_render::format::percent;
 
 /// How often a stop says how far it is.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub struct Args {
     /// data
     #[arg(long)]
     pub format: bool,
-    /// Give up dirty data that stands in the way
+    /// Discard dirty data that would prevent this start
     #[arg(long)]
     pub discard_dirty_data: bool,
     /// Drop what is clean on the flash tier, because the backing stores were used without Forebay;

@@ -1,32 +1,15 @@
 //! `forebay simulate`: the cache under virtual time.
 
-mod pictures;
-pub mod policies;
-mod show;
-
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use forebay_analysis::{Meter, Observer, Unit};
-use forebay_block::{Nanos, Request};
+use forebay_analysis::simulation::Question;
 use forebay_config::{ReplacementPolicy, TimeSpan};
-use forebay_results::{TraceHasher, TraceIdentity};
-use forebay_simulate::{
-    AssumeFlush, Defaults, Interval, Options, Pacing, Scenario, SimulateError, Simulation,
-    SimulationResult, TracedVolume,
-};
-use forebay_trace::Batch;
-use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
-use serde_json::Value;
+use forebay_render::simulation::{Compared, Simulated};
+use forebay_replacement::Kind;
+use forebay_simulate::{AssumeFlush, Defaults, Interval, Options, Pacing};
 
-use crate::args::{ConfigArgs, TraceArgs, load_config};
+use crate::args::{ConfigArgs, TraceArgs, check_unique, load_config};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
-use crate::reading::{open_traces, read_trace_batches};
-use crate::rows::write_parquet;
 
 /// Arguments of `forebay simulate`.
 #[derive(clap::Args, Debug)]
@@ -43,7 +26,7 @@ pub struct Args {
     /// Compare these replacement policies in the place of the configured one; `forebay policies` lists
     /// them. The trace's requests are kept in memory, 40 bytes each
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = policies::simulated)]
+          value_parser = simulated)]
     pub policies: Vec<ReplacementPolicy>,
     /// Flushes to add, which traces seldom have: after every N writes of a volume, or a TIME
     /// after its first unflushed write
@@ -106,166 +89,29 @@ impl Args {
 /// Simulates and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain([&args.config.config]))?;
-    let config = load_config(&args.config.config)?;
-    if !args.policies.is_empty() {
-        return policies::run(&args, &config, ctx);
-    }
-    let measured = measure(&args.traces, false, ctx)?;
-    let scenario = Scenario::new(&config, &measured.volumes, &args.defaults()).map_err(refused)?;
-    let mut simulation = Simulation::new(&scenario, &args.options()).map_err(refused)?;
-    simulation.stop_when(Arc::clone(ctx.stop_flag()));
-    let mut hasher = TraceHasher::new();
-    let mut times = Times::default();
-    let (started, cpu) = (Instant::now(), cpu_time());
-    let hashed = |request: Request| {
-        hasher.add(&request);
-        times.add(request.time);
-        request
+    let question = Question {
+        traces: args.traces.source(),
+        config: load_config(&args.config.config)?,
+        config_name: args.config.config.display().to_string(),
+        defaults: args.defaults(),
+        options: args.options(),
     };
-    match measured.requests {
-        Some(requests) => simulation.add_all(requests.into_iter().map(hashed))?,
-        None => {
-            let mut hashed = hashed;
-            read_trace_batches(&args.traces, ctx, |batch| {
-                Ok(simulation.add_all(batch.requests().map(&mut hashed))?)
-            })?;
-        }
+    if args.policies.is_empty() {
+        return args.output.give(&Simulated { answer: &question.ask(ctx)? });
     }
-    let result = simulation.finish()?;
-    times.tell(&args, ctx);
-    let answer = Answer {
-        cpu_s: (cpu_time() - cpu).as_secs_f64(),
-        wall_s: started.elapsed().as_secs_f64(),
-        config: args.config.config.display().to_string(),
-        trace: hasher.identity(names(&args.traces.traces)),
-        result,
-    };
-    if let Some(path) = &args.output.parquet {
-        write_parquet(path, &show::rows(&[("", &answer)]))?;
+    check_unique(&args.policies)?;
+    args.output.give(&Compared { comparison: &question.compare(&args.policies, ctx)? })
+}
+
+/// Reads the name of a policy.
+fn simulated(name: &str) -> Result<ReplacementPolicy, String> {
+    if name == "opt" {
+        return Err("`opt` knows the future, which a cache does not: `forebay mrc --policy opt` \
+                    tells what it would hit"
+            .to_owned());
     }
-    if let Some(path) = &args.output.html {
-        pictures::report(&answer).write_html(path)?;
-    }
-    args.output.emit(&document(&answer)?, |out| show::print(&answer, out))
-}
-
-fn refused(error: SimulateError) -> CliError {
-    CliError::usage(error).kept("nothing was simulated")
-}
-
-/// The answer as JSON: what takes no time has no times.
-fn document(answer: &Answer) -> Result<Value, CliError> {
-    let mut document = serde_json::to_value(answer)?;
-    if !show::is_timed(answer) {
-        let without_times = |part: &mut Value| {
-            for key in ["latency_us", "component_latency_us", "throughput"] {
-                if let Some(times) = part.get_mut(key) {
-                    *times = Value::Null;
-                }
-            }
-        };
-        without_times(&mut document);
-        let volumes = document.get_mut("volumes").and_then(Value::as_array_mut);
-        volumes.into_iter().flatten().for_each(without_times);
-    }
-    Ok(document)
-}
-
-/// The document.
-#[derive(Serialize)]
-struct Answer {
-    #[serde(flatten)]
-    result: SimulationResult,
-    /// The file.
-    config: String,
-    trace: TraceIdentity,
-    /// Seconds that the simulation took of a processor; reading has a thread of its own.
-    cpu_s: f64,
-    wall_s: f64,
-}
-
-/// Whether requests have times at all.
-#[derive(Default)]
-struct Times {
-    first: Option<Nanos>,
-    differ: bool,
-    requests: u64,
-}
-
-impl Times {
-    fn add(&mut self, time: Nanos) {
-        self.differ |= *self.first.get_or_insert(time) != time;
-        self.requests += 1;
-    }
-
-    /// Says what becomes of requests without times.
-    fn tell(&self, args: &Args, ctx: &Context) {
-        let is_none = self.requests > 1 && !self.differ;
-        if is_none && matches!(args.options().pacing, Pacing::OpenLoop { .. }) {
-            ctx.note(
-                "the trace has no times, so all its requests arrived at once; --queue-depth 1 or \
-                 --untimed asks for them one after another",
-            );
-        }
-    }
-}
-
-/// What has to be known of the traces before the simulation begins.
-struct Measured {
-    volumes: Vec<TracedVolume>,
-    /// The requests themselves, if they are wanted or can be read only once.
-    requests: Option<Vec<Request>>,
-}
-
-/// Finds the volumes and how large they have to be: told by the trace's metadata, or else by a
-/// first reading.
-fn measure(args: &TraceArgs, keeps: bool, ctx: &Context) -> Result<Measured, CliError> {
-    let mut reader = open_traces(args, ctx)?;
-    let keeps = keeps || args.source().on_stdin();
-    let mut ends: Vec<u64> = Vec::new();
-    let mut requests = Vec::new();
-    let sizes_known = |r: &dyn forebay_trace::TraceReader| {
-        let volumes = &r.metadata().volumes;
-        !volumes.is_empty() && volumes.iter().all(|v| v.bytes.is_some())
-    };
-    if keeps || !sizes_known(&*reader) {
-        let total = reader.progress().bytes_total;
-        let progress = ctx.progress("measuring", Unit::Bytes, total);
-        let mut batch = Batch::default();
-        while reader.read_batch(&mut batch)? > 0 {
-            ctx.check()?;
-            for request in batch.requests() {
-                let at = request.volume.0 as usize;
-                if ends.len() <= at {
-                    ends.resize(at + 1, 0);
-                }
-                ends[at] = ends[at].max(request.offset.saturating_add(request.length));
-                if keeps {
-                    requests.push(request);
-                }
-            }
-            progress.set(reader.progress().bytes_read);
-        }
-    }
-    let volumes = reader.metadata().volumes.iter().enumerate();
-    let volumes = volumes
-        .map(|(at, v)| TracedVolume {
-            name: v.name.clone(),
-            bytes: v.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
-        })
-        .collect();
-    Ok(Measured { volumes, requests: keeps.then_some(requests) })
-}
-
-/// Processor time of this thread.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-fn names(paths: &[PathBuf]) -> String {
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    names.join(", ")
+    name.parse::<Kind>().map_err(|error| error.to_string())?;
+    name.parse()
 }
 
 /// Reads `none`, a number of writes, or a time.

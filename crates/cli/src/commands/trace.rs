@@ -1,7 +1,7 @@
 //! `forebay trace`: look into traces, convert them, make synthetic ones.
 
 mod convert;
-pub mod info;
+mod info;
 mod synth;
 mod written;
 

@@ -107,7 +107,7 @@ pub struct Args {
     /// Blocks move into the cache only every T, instead of when they are accessed
     #[arg(long, value_name = "T")]
     pub migration_period: Option<TimeSpan>,
-    /// One more curve for each volume by itself
+    /// One more curve for each volume alone
     #[arg(long)]
     pub per_volume: bool,
     /// One curve for each of these replacement policies, by running them, and `opt`, the best that any

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Distance};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::reading::read_traces;
 
 /// The version of [`SliceFile`].
 const VERSION: u32 = 1;
@@ -58,9 +57,9 @@ pub fn measure(
     let mut slice = Slice::new(options.distance, slices, options.sampling)?;
     let mut measure = |_: usize, batch: SliceBatch| slice.measure(&batch);
     let mut without_data = 0;
-    let traces = read_traces(&args.traces, ctx, |request| {
+    let traces = args.traces.source().read(ctx, |request| {
         without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
-        Ok(slicer.add(request, &mut measure)?)
+        Ok::<_, CliError>(slicer.add(request, &mut measure)?)
     })?;
     slicer.finish(&mut measure)?;
     if without_data > 0 {

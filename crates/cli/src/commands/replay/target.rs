@@ -8,6 +8,7 @@ use forebay_device::Backend;
 use forebay_device::file::DirectIo;
 use forebay_engine::{EngineOptions, StopMode};
 use forebay_nbd::NbdUri;
+use forebay_render::run::Echo;
 use forebay_replay::{
     Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
     PlacementOptions, ReplayError, Survey, SystemClock, Target, TargetInfo, TargetVolume, Writes,
@@ -67,7 +68,7 @@ pub struct TargetArgs {
     /// data
     #[arg(long, requires = "config")]
     pub format_devices: bool,
-    /// Give up dirty data that stands in the way
+    /// Discard dirty data that would prevent this run
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
     /// At the end leave dirty data on flash, whatever flush.on_stop says
@@ -87,6 +88,18 @@ impl TargetArgs {
             parse(uri)?;
         }
         Ok(())
+    }
+
+    /// How it was asked for, as far as the target goes.
+    pub fn echo(&self) -> Echo {
+        Echo {
+            quiesce: self.quiesce,
+            reads_only: self.reads_only,
+            wrap: self.wrap,
+            concatenate: self.concatenate,
+            data_seed: self.data_seed,
+            ..Echo::default()
+        }
     }
 
     /// Whether the target may be written to, as the command line says.

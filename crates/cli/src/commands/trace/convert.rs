@@ -10,7 +10,6 @@ use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::check_files;
-use crate::reading::open_traces;
 
 /// Arguments of `forebay trace convert`.
 #[derive(clap::Args, Debug)]
@@ -38,14 +37,13 @@ pub struct Args {
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check_files([&args.output], &args.traces.traces)?;
-    let mut reader = open_traces(&args.traces, ctx)?;
+    let mut reader = args.traces.source().open(ctx)?;
     let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())
     })?;
     let mut metadata = reader.metadata().clone();
-    let names: Vec<_> = args.traces.traces.iter().map(|t| t.display().to_string()).collect();
-    let from = format!("{PROGRAM}: converted from {} ({})", names.join(", "), metadata.format);
+    let from = format!("{PROGRAM}: converted from {} ({})", args.traces.names(), metadata.format);
     metadata.provenance.push(from);
     let read_as = writer.read_as();
     let written = writer.finish(&metadata)?;

@@ -1,21 +1,15 @@
 //! `forebay trace info`.
 
-use std::io::Write;
-
-use forebay_analysis::{Columns, Unit};
+use forebay_analysis::Unit;
 use forebay_block::BlockSize;
-use forebay_config::{Size, TimeSpan};
-use forebay_report::{Axis, Figure, Lines, Report, Section, Table, Unit as Shown};
-use forebay_trace::{ByOp, Collector, TraceInfo};
+use forebay_render::trace::Info;
+use forebay_trace::Collector;
 
 use super::written::each_batch;
 use crate::args::{TraceArgs, block_size};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::{count, percent};
 use crate::output::OutputArgs;
-use crate::reading::open_traces;
-use crate::rows::write_parquet;
 
 /// Arguments of `forebay trace info`.
 #[derive(clap::Args, Debug)]
@@ -33,158 +27,15 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-/// Percentiles that features have.
-const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
-
 /// Counts and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
-    let mut reader = open_traces(&args.traces, ctx)?;
+    let mut reader = args.traces.source().open(ctx)?;
     let mut collector = Collector::new(args.block_size);
     each_batch(&mut reader, ctx, ("reading", Unit::Bytes), |batch, reader| {
         collector.add(batch, reader.metadata().hashes.as_ref());
         Ok(())
     })?;
     let info = collector.finish(&reader);
-    if let Some(path) = &args.output.parquet {
-        let features = &info.features.0;
-        let rows = Columns::default()
-            .texts("feature", features.iter().map(|(name, _)| name.as_str()))
-            .reals("value", features.iter().map(|(_, value)| *value));
-        write_parquet(path, &rows)?;
-    }
-    if let Some(path) = &args.output.html {
-        report(&args, &info).write_html(path)?;
-    }
-    args.output.emit(&info, |out| print(&info, out))
-}
-
-fn facts(info: &TraceInfo) -> Vec<(&'static str, String)> {
-    let blocks = |n: u64| Size(n * info.block_size).to_string();
-    let both = |b: ByOp<u64>, show: &dyn Fn(u64) -> String| {
-        format!("{} ({} read, {} written)", show(b.all), show(b.read), show(b.write))
-    };
-    let bytes = ByOp {
-        read: info.read_bytes,
-        write: info.write_bytes,
-        all: info.read_bytes + info.write_bytes,
-    };
-    let share = |n: u64| percent(n as f64 / info.requests.max(1) as f64);
-    let nanos = forebay_block::Nanos((info.duration_s * 1e3).round() as u64 * 1_000_000);
-    let sequential = info.features.get("seq_count").unwrap_or(0.0) as u64;
-    let mut facts = vec![
-        ("format", info.format.clone()),
-        ("requests", count(info.requests)),
-        ("reads", format!("{} ({})", count(info.reads), share(info.reads))),
-        ("writes", format!("{} ({})", count(info.writes), share(info.writes))),
-        ("duration", TimeSpan(nanos).to_string()),
-        ("moved", both(bytes, &|n| Size(n).to_string())),
-        ("footprint", both(info.footprint_blocks, &blocks)),
-        ("block size", Size(info.block_size).to_string()),
-        ("block accesses", count(info.block_accesses.all)),
-        ("misaligned", format!("{} ({})", count(info.misaligned.all), share(info.misaligned.all))),
-        ("sequential", format!("{} ({})", count(sequential), share(sequential))),
-        ("volumes", count(info.volumes)),
-    ];
-    for (name, n) in [("trims", info.trims), ("flushes", info.flushes), ("FUA", info.fua)] {
-        if n > 0 {
-            facts.push((name, count(n)));
-        }
-    }
-    if let Some(sample) = &info.sample {
-        let (rate, of) = (percent(sample.rate), count(sample.of_requests));
-        facts.push(("sample", format!("{rate} of the regions of {of} requests")));
-        facts.push(("features off by", format!("{} on average", percent(sample.mean_error))));
-    }
-    if let Some(contents) = &info.contents {
-        let shared = contents.blocks_at_end - contents.contents_at_end;
-        let share = |n: u64, of: u64| percent(n as f64 / of.max(1) as f64);
-        facts.push(("contents", both(contents.distinct, &blocks)));
-        facts.push(("written again", share(contents.rewritten, contents.accesses.write)));
-        facts.push((
-            "duplicates",
-            format!(
-                "{} ({} of the blocks known at the end)",
-                blocks(shared),
-                share(shared, contents.blocks_at_end)
-            ),
-        ));
-    }
-    facts
-}
-
-fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
-    for (name, value) in facts(info) {
-        writeln!(out, "{name:<16} {value}")?;
-    }
-    let rows = DISTRIBUTIONS.iter().flat_map(|d| OPS.iter().map(move |op| (d, op)));
-    let table = Table::of(rows).column("", |(d, (_, op))| format!("{} ({op})", d.title));
-    let percents = [("p1", 1), ("p25", 25), ("median", 50), ("p75", 75), ("p99", 99), ("max", 100)];
-    let table = percents.into_iter().fold(table, |table, (heading, p)| {
-        table.number(heading, |(d, (prefix, _))| {
-            let name = format!("{prefix}{}_p{p}", d.name);
-            d.unit.show(info.features.get(&name).unwrap_or(0.0))
-        })
-    });
-    writeln!(out, "\n{}", table.to_text().trim_end())?;
-    if info.volumes > 1 {
-        let size = |bytes: u64| Size(bytes).to_string();
-        let table = Table::of(&info.per_volume)
-            .column("volume", |v| v.volume.clone())
-            .number("requests", |v| count(v.requests))
-            .number("read", |v| size(v.bytes.read))
-            .number("written", |v| size(v.bytes.write))
-            .number("footprint", |v| size(v.footprint_blocks.all * info.block_size));
-        writeln!(out, "\n{}", table.to_text().trim_end())?;
-    }
-    Ok(())
-}
-
-const OPS: [(&str, &str); 2] = [("read_", "reads"), ("write_", "writes")];
-
-/// A distribution as it is shown.
-struct Shape {
-    name: &'static str,
-    title: &'static str,
-    unit: Shown,
-}
-
-const DISTRIBUTIONS: [Shape; 4] = [
-    Shape { name: "size", title: "request size", unit: Shown::Bytes },
-    Shape { name: "iat", title: "inter-arrival", unit: Shown::Micros },
-    Shape { name: "scan", title: "blocks of a scan", unit: Shown::Plain },
-    Shape { name: "jd", title: "jump distance", unit: Shown::Bytes },
-];
-
-fn report(args: &Args, info: &TraceInfo) -> Report {
-    let files: Vec<String> = args.traces.traces.iter().map(|p| p.display().to_string()).collect();
-    let section = section("All volumes", info);
-    Report::new("What is in the trace").subtitle(files.join(", ")).section(section)
-}
-
-/// What is in a trace, as a section of a page.
-pub fn section(title: impl Into<String>, info: &TraceInfo) -> Section {
-    let shapes = DISTRIBUTIONS.iter().filter(|d| d.name != "jd");
-    shapes.fold(Section::new(title).facts(facts(info)), |section, shape| {
-        section.figure(figure(shape, info))
-    })
-}
-
-/// The distribution as a cumulative curve through its percentiles.
-fn figure(shape: &Shape, info: &TraceInfo) -> Figure {
-    let mut lines = Lines::new(format!("Distribution of {}", shape.title))
-        .x(Axis::new(shape.title, shape.unit).log())
-        .y(Axis::new("share of requests not above", Shown::Fraction).from_zero());
-    for (prefix, op) in OPS {
-        let value = |p: u32| {
-            let value = info.features.get(&format!("{prefix}{}_p{p}", shape.name))?;
-            Some((value, f64::from(p) / 100.0))
-        };
-        let points: Vec<(f64, f64)> =
-            PERCENTS.into_iter().filter_map(value).filter(|(x, _)| *x > 0.0).collect();
-        if !points.is_empty() {
-            lines = lines.line(op, points.iter().map(|p| p.0), points.iter().map(|p| p.1));
-        }
-    }
-    lines.figure()
+    args.output.give(&Info { info: &info, files: args.traces.names() })
 }

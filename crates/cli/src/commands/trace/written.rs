@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::format::count;
 use crate::output::write_stdout;
+use forebay_render::format::count;
 
 /// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
 /// of requests.

@@ -1,0 +1,365 @@
+//! What does a configured cache do with a workload, under virtual time?
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_block::{Nanos, Request};
+use forebay_config::{Config, ReplacementPolicy};
+use forebay_results::{TraceHasher, TraceIdentity};
+use forebay_simulate::{
+    Defaults, Options, Pacing, Row, Scenario, Simulation, SimulationResult, TracedVolume,
+};
+use forebay_trace::{Batch, TraceReader};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::{AnalysisError, Columns, Meter, Note, Observer, Traces, Unit, parallel};
+
+/// Requests that a simulation gets at a time, where they are in memory.
+const CHUNK: usize = 1 << 14;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The workload.
+    pub traces: Traces,
+    /// The cache.
+    pub config: Config,
+    /// What the configuration is called: its file.
+    pub config_name: String,
+    /// The devices that the configuration does not name.
+    pub defaults: Defaults,
+    /// How requests arrive, among others.
+    pub options: Options,
+}
+
+/// What the cache did, and what the simulation took.
+#[derive(Serialize, Clone, Debug)]
+pub struct Answer {
+    /// What the cache did.
+    #[serde(flatten)]
+    pub result: SimulationResult,
+    /// What the configuration is called: its file.
+    pub config: String,
+    /// Which requests these were.
+    pub trace: TraceIdentity,
+    /// Seconds that the simulation took of a processor; reading has a thread of its own.
+    pub cpu_s: f64,
+    /// Seconds that passed.
+    pub wall_s: f64,
+}
+
+/// The same cache with one replacement policy after another.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What the configuration is called: its file.
+    pub config: String,
+    /// Which requests these were.
+    pub trace: TraceIdentity,
+    /// How requests arrived.
+    pub pacing: &'static str,
+    /// By policy, in the order asked for; never empty.
+    pub answers: Vec<(&'static str, Answer)>,
+}
+
+impl Question {
+    /// Simulates. The traces are read once if they tell how large volumes are, otherwise twice.
+    ///
+    /// # Errors
+    /// If the traces cannot be read, there is no such cache ([`AnalysisError::NotSimulated`]), a request
+    /// does not fit, or the observer stops it.
+    pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
+        let (volumes, requests) = measure(&self.traces, false, observer)?;
+        let mut simulation = self.simulation(&self.config, &volumes, observer)?;
+        let mut known = Known::default();
+        let (started, cpu) = (Instant::now(), cpu_time());
+        let hashed = |request: Request| {
+            known.add(&request);
+            request
+        };
+        match requests {
+            Some(requests) => simulation.add_all(requests.into_iter().map(hashed))?,
+            None => {
+                let mut hashed = hashed;
+                self.traces.read_batches(observer, |batch, _| {
+                    let requests = batch.requests().map(&mut hashed);
+                    Ok::<_, AnalysisError>(simulation.add_all(requests)?)
+                })?;
+            }
+        }
+        let result = simulation.finish()?;
+        self.tell_without_times(&known, observer);
+        Ok(Answer {
+            cpu_s: (cpu_time() - cpu).as_secs_f64(),
+            wall_s: started.elapsed().as_secs_f64(),
+            config: self.config_name.clone(),
+            trace: known.hasher.identity(self.traces.names()),
+            result,
+        })
+    }
+
+    /// Simulates with each of these policies in the place of the configured one, on all processors. The
+    /// requests are kept in memory.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn compare(
+        &self,
+        policies: &[ReplacementPolicy],
+        observer: &dyn Observer,
+    ) -> Result<Comparison, AnalysisError> {
+        let (volumes, requests) = measure(&self.traces, true, observer)?;
+        let requests = requests.unwrap_or_default();
+        let mut known = Known::default();
+        requests.iter().for_each(|request| known.add(request));
+        let trace = known.hasher.identity(self.traces.names());
+        let total = (policies.len() * requests.len()) as u64;
+        let meter = observer.begin("simulating", Unit::Count, Some(total));
+        let answers = parallel::map(policies, |&policy| {
+            let (meter, trace) = (&*meter, trace.clone());
+            let answer = self.with(policy, &volumes, &requests, trace, meter, observer)?;
+            Ok::<_, AnalysisError>((policy.name(), answer))
+        })?;
+        drop(meter);
+        self.tell_without_times(&known, observer);
+        let (config, pacing) = (self.config_name.clone(), self.options.pacing.name());
+        Ok(Comparison { config, trace, pacing, answers })
+    }
+
+    fn with(
+        &self,
+        policy: ReplacementPolicy,
+        volumes: &[TracedVolume],
+        requests: &[Request],
+        trace: TraceIdentity,
+        meter: &dyn Meter,
+        observer: &dyn Observer,
+    ) -> Result<Answer, AnalysisError> {
+        let mut config = self.config.clone();
+        if config.replacement.policy != policy {
+            // (The parameters are those of the configured policy.)
+            config.replacement.policy = policy;
+            config.replacement.parameters.clear();
+        }
+        let mut simulation = self.simulation(&config, volumes, observer)?;
+        let (started, cpu) = (Instant::now(), cpu_time());
+        for requests in requests.chunks(CHUNK) {
+            observer.check()?;
+            simulation.add_all(requests.iter().copied())?;
+            meter.inc(requests.len() as u64);
+        }
+        Ok(Answer {
+            result: simulation.finish()?,
+            config: self.config_name.clone(),
+            trace,
+            cpu_s: (cpu_time() - cpu).as_secs_f64(),
+            wall_s: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn simulation(
+        &self,
+        config: &Config,
+        volumes: &[TracedVolume],
+        observer: &dyn Observer,
+    ) -> Result<Simulation, AnalysisError> {
+        let scenario = Scenario::new(config, volumes, &self.defaults);
+        let scenario = scenario.map_err(AnalysisError::NotSimulated)?;
+        let simulation = Simulation::new(&scenario, &self.options);
+        let mut simulation = simulation.map_err(AnalysisError::NotSimulated)?;
+        simulation.stop_when(Arc::clone(observer.stop_flag()));
+        Ok(simulation)
+    }
+
+    /// Says what becomes of requests without times.
+    fn tell_without_times(&self, known: &Known, observer: &dyn Observer) {
+        let open = matches!(self.options.pacing, Pacing::OpenLoop { .. });
+        if open && known.requests > 1 && !known.times_differ {
+            observer.note(Note::WithoutTimes);
+        }
+    }
+}
+
+impl Answer {
+    /// Whether operations took time in it.
+    pub fn is_timed(&self) -> bool {
+        self.result.pacing != "untimed"
+    }
+
+    /// For programs: what takes no time has no times.
+    pub fn document(&self) -> Document<'_> {
+        Document { policy: None, answer: self }
+    }
+
+    /// A row for each interval.
+    pub fn rows(&self) -> Columns {
+        rows(&[("", self)])
+    }
+}
+
+impl Comparison {
+    /// For programs.
+    pub fn document(&self) -> ComparisonDocument<'_> {
+        let of = |(policy, answer)| Document { policy: Some(policy), answer };
+        let policies = self.answers.iter().map(|(policy, answer)| of((*policy, answer)));
+        ComparisonDocument {
+            config: &self.config,
+            trace: &self.trace,
+            policies: policies.collect(),
+        }
+    }
+
+    /// A row for each policy and interval.
+    pub fn rows(&self) -> Columns {
+        let answers: Vec<_> = self.answers.iter().map(|(policy, a)| (*policy, a)).collect();
+        rows(&answers)
+    }
+}
+
+/// The JSON document of a comparison.
+#[derive(Serialize)]
+pub struct ComparisonDocument<'a> {
+    config: &'a str,
+    trace: &'a TraceIdentity,
+    /// Each with its name, as the document of the policy alone.
+    policies: Vec<Document<'a>>,
+}
+
+/// The JSON document of an answer.
+pub struct Document<'a> {
+    policy: Option<&'static str>,
+    answer: &'a Answer,
+}
+
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut document = serde_json::to_value(self.answer).map_err(serde::ser::Error::custom)?;
+        if !self.answer.is_timed() {
+            let without_times = |part: &mut Value| {
+                for key in ["latency_us", "component_latency_us", "throughput"] {
+                    if let Some(times) = part.get_mut(key) {
+                        *times = Value::Null;
+                    }
+                }
+            };
+            without_times(&mut document);
+            let volumes = document.get_mut("volumes").and_then(Value::as_array_mut);
+            volumes.into_iter().flatten().for_each(without_times);
+        }
+        let Some(policy) = self.policy else { return document.serialize(to) };
+        let mut whole = serde_json::Map::from_iter([("policy".to_owned(), policy.into())]);
+        if let Value::Object(fields) = document {
+            whole.extend(fields);
+        }
+        whole.serialize(to)
+    }
+}
+
+/// The rows of one answer, or of several with the policy of each.
+fn rows(answers: &[(&str, &Answer)]) -> Columns {
+    let of_policies: Vec<(&str, &Row)> = answers
+        .iter()
+        .flat_map(|&(policy, answer)| answer.result.rows.iter().map(move |row| (policy, row)))
+        .collect();
+    let rows = || of_policies.iter().map(|&(_, row)| row);
+    type Count = fn(&Row) -> u64;
+    let counts: [(&'static str, Count); 13] = [
+        ("requests", |r| r.requests),
+        ("tier1_read_hits", |r| r.hits.tier1.read),
+        ("tier1_write_hits", |r| r.hits.tier1.write),
+        ("tier2_read_hits", |r| r.hits.tier2.read),
+        ("tier2_write_hits", |r| r.hits.tier2.write),
+        ("delayed_read_hits", |r| r.hits.delayed.read),
+        ("delayed_write_hits", |r| r.hits.delayed.write),
+        ("read_misses", |r| r.misses.read),
+        ("write_misses", |r| r.misses.write),
+        ("tier2_bytes_written", |r| r.tier2_bytes_written),
+        ("backing_read_bytes", |r| r.backing_read_bytes),
+        ("backing_write_bytes", |r| r.backing_write_bytes),
+        ("dirty_blocks", |r| r.dirty_blocks),
+    ];
+    let mut table = Columns::default();
+    if answers.iter().any(|(policy, _)| !policy.is_empty()) {
+        table = table.texts("policy", of_policies.iter().map(|&(policy, _)| policy));
+    }
+    table =
+        table.reals("start_s", rows().map(|r| r.start_s)).reals("end_s", rows().map(|r| r.end_s));
+    for (name, value) in counts {
+        table = table.integers(name, rows().map(value));
+    }
+    let timed = answers.iter().all(|(_, answer)| answer.is_timed());
+    let us = |of: fn(&Row) -> f64| rows().map(move |row| timed.then(|| of(row)));
+    table
+        .reals("flash_utilisation", rows().map(|r| r.flash_utilisation))
+        .optional_reals("latency_us_mean", us(|r| r.latency_us.mean))
+        .optional_reals("latency_us_p50", us(|r| r.latency_us.p50))
+        .optional_reals("latency_us_p99", us(|r| r.latency_us.p99))
+        .optional_reals("latency_us_max", us(|r| r.latency_us.max))
+}
+
+/// What is learnt of requests while they go by.
+#[derive(Default)]
+struct Known {
+    hasher: TraceHasher,
+    first: Option<Nanos>,
+    times_differ: bool,
+    requests: u64,
+}
+
+impl Known {
+    fn add(&mut self, request: &Request) {
+        self.hasher.add(request);
+        self.times_differ |= *self.first.get_or_insert(request.time) != request.time;
+        self.requests += 1;
+    }
+}
+
+/// Finds the volumes and how large they have to be, told by the trace's metadata, or else by a first
+/// reading; and the requests themselves, if they are wanted or can be read only once.
+fn measure(
+    traces: &Traces,
+    keeps: bool,
+    observer: &dyn Observer,
+) -> Result<(Vec<TracedVolume>, Option<Vec<Request>>), AnalysisError> {
+    let mut reader = traces.open(observer)?;
+    let keeps = keeps || traces.on_stdin();
+    let mut ends: Vec<u64> = Vec::new();
+    let mut requests = Vec::new();
+    let sizes_known = |reader: &dyn TraceReader| {
+        let volumes = &reader.metadata().volumes;
+        !volumes.is_empty() && volumes.iter().all(|v| v.bytes.is_some())
+    };
+    if keeps || !sizes_known(&*reader) {
+        let meter = observer.begin("measuring", Unit::Bytes, reader.progress().bytes_total);
+        let mut batch = Batch::default();
+        while reader.read_batch(&mut batch)? > 0 {
+            observer.check()?;
+            for request in batch.requests() {
+                let at = request.volume.0 as usize;
+                if ends.len() <= at {
+                    ends.resize(at + 1, 0);
+                }
+                ends[at] = ends[at].max(request.offset.saturating_add(request.length));
+                if keeps {
+                    requests.push(request);
+                }
+            }
+            meter.set(reader.progress().bytes_read);
+        }
+    }
+    let volumes = reader.metadata().volumes.iter().enumerate();
+    let volumes = volumes
+        .map(|(at, v)| TracedVolume {
+            name: v.name.clone(),
+            bytes: v.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
+        })
+        .collect();
+    Ok((volumes, keeps.then_some(requests)))
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,35 @@
+//! The `forebay` command line: reads arguments, calls the library that does the work, prints.
+//!
+//! Exit status 0 = done; 1 = the work failed; 2 = bad usage or configuration. Results go to
+//! standard output (or `-o FILE`), progress and messages to standard error.
+
+mod advice;
+mod args;
+mod commands;
+mod context;
+mod error;
+mod messages;
+mod notes;
+mod notify;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+pub use commands::{Cli, description, run};
+pub use context::Context;
+
+/// Does what the command line of this process says.
+pub fn main() -> ExitCode {
+    let cli = commands::parse();
+    let ctx = Context::new(cli.quiet);
+    let code = match run(cli.command, &ctx) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report();
+            error.exit_code()
+        }
+    };
+    messages::finish();
+    code
+}

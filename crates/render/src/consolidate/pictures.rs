@@ -1,0 +1,197 @@
+//! The answer in pictures: needs and wastage, who wastes whose, and phases against time.
+
+use forebay_analysis::consolidate::{Document, PhaseDocument, WorkloadDocument};
+use forebay_config::Size;
+use forebay_report::{Axis, Bars, Figure, HeatMap, Lines, Section, Shape, Table, Unit};
+
+use crate::Facts;
+use crate::format::{count, percent};
+
+/// Workloads whose phases are drawn; all are in the other formats.
+const DRAWN: usize = 24;
+
+/// The sections of a page.
+pub fn sections(document: &Document) -> Vec<Section> {
+    let mut first = Section::new("Do they fit?").facts(facts(document)).figure(needs(document));
+    if document.workloads.len() > 1 {
+        first = first.figure(miss_ratios(document)).figure(wastage(document));
+    }
+    first = first.table(workload_table(document));
+    let mut phases = Section::new("Phases").text(
+        "A workload does one thing for a while and then another. Each line is a phase, from \
+         its beginning to its end, at the size of cache that it needs; phases nested in it \
+         are lines of the next colour. A phase that needs only one block reuses nothing.",
+    );
+    for workload in document.workloads.iter().take(DRAWN) {
+        phases = phases.figure(timeline(document, workload));
+    }
+    if document.workloads.len() > DRAWN {
+        let more = document.workloads.len() - DRAWN;
+        phases = phases.text(format!("{more} workloads more are not drawn."));
+    }
+    vec![first, phases]
+}
+
+/// Facts in words, for text and page.
+pub fn facts(document: &Document) -> Facts {
+    let mut facts = vec![("cache", size(document, document.size_blocks))];
+    if document.workloads.len() > 1 {
+        let (own, wasted) =
+            (size(document, document.erss_blocks), size(document, document.wastage_blocks));
+        facts.push(("measured", verdict(document, document.simulated_isolation_blocks)));
+        facts.push(("predicted", verdict(document, document.needed_blocks)));
+        let off = document.isolation_error.map_or(String::new(), |error| {
+            let side = if error < 0.0 { "below" } else { "above" };
+            format!(", {} {side} what was measured", percent(error.abs()))
+        });
+        facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
+        facts.push(("merged trace needs", size(document, document.simulated_blocks)));
+    } else {
+        facts.push(("predicted", verdict(document, document.needed_blocks)));
+    }
+    let large = document.workloads.iter().filter(|w| !w.fits_alone).map(|w| w.name.as_str());
+    let large: Vec<&str> = large.collect();
+    if !large.is_empty() {
+        facts.push(("too large alone", large.join(", ")));
+    }
+    if let Some(period) = document.migration_period_s {
+        facts.push(("blocks move every", Unit::Seconds.show(period)));
+    }
+    facts.push(("block size", Size(document.block_size).to_string()));
+    facts
+}
+
+/// What it means that `needed` blocks are needed.
+fn verdict(document: &Document, needed: u64) -> String {
+    let (needs, verb) =
+        (size(document, needed), if document.workloads.len() > 1 { "they" } else { "it" });
+    let s = if document.workloads.len() > 1 { "" } else { "s" };
+    match document.size_blocks.checked_sub(needed) {
+        Some(spare) => format!("{verb} fit{s}: {needs} needed, {} to spare", size(document, spare)),
+        None => {
+            let missing = size(document, needed - document.size_blocks);
+            let negated = if document.workloads.len() > 1 { "do not fit" } else { "does not fit" };
+            format!("{verb} {negated}: {needs} needed, {missing} missing")
+        }
+    }
+}
+
+/// A number of blocks as people read sizes.
+fn size(document: &Document, blocks: u64) -> String {
+    Unit::Bytes.show(bytes(document, blocks))
+}
+
+fn bytes(document: &Document, blocks: u64) -> f64 {
+    blocks as f64 * document.block_size as f64
+}
+
+/// What one workload wastes of what another needs.
+fn pair(document: &Document, from: &WorkloadDocument, on: &WorkloadDocument) -> u64 {
+    let of = document.pairs.iter().find(|pair| pair.from == from.name && pair.on == on.name);
+    of.map_or(0, |pair| pair.wastage_blocks)
+}
+
+fn needs(document: &Document) -> Figure {
+    let names = document.workloads.iter().map(|w| w.name.clone());
+    let sums = ["all, predicted", "all, measured", "the cache"].map(String::from);
+    let own = document.workloads.iter().map(|w| w.erss_blocks);
+    let own = own.chain([document.erss_blocks, 0, 0]).map(|b| bytes(document, b));
+    let wasted = document.workloads.iter().map(|w| w.wastage_suffered_blocks);
+    let wasted = wasted.chain([document.wastage_blocks, 0, 0]).map(|b| bytes(document, b));
+    let others = vec![0.0; document.workloads.len() + 1].into_iter();
+    let measured = [document.simulated_isolation_blocks, document.size_blocks];
+    Bars::new("What each needs", names.chain(sums))
+        .axis(Axis::new("size", Unit::Bytes).from_zero())
+        .stacked()
+        .horizontal()
+        .series("by itself", own)
+        .series("wasted by the others", wasted)
+        .series("as a whole", others.chain(measured.map(|b| bytes(document, b))))
+        .figure()
+        .caption(
+            "Measured is the smallest shared cache in which each workload hits as often as \
+             alone in a cache of what it needs.",
+        )
+}
+
+fn miss_ratios(document: &Document) -> Figure {
+    let names = document.workloads.iter().map(|w| w.name.clone());
+    Bars::new("Misses in this cache, alone and shared", names)
+        .axis(Axis::new("miss ratio", Unit::Fraction).from_zero())
+        .horizontal()
+        .series("alone", document.workloads.iter().map(|w| w.miss_ratio_alone))
+        .series("shared", document.workloads.iter().map(|w| w.miss_ratio_shared))
+        .figure()
+}
+
+fn wastage(document: &Document) -> Figure {
+    let names = || document.workloads.iter().map(|w| w.name.clone());
+    let map = HeatMap::new("Who wastes whose cache", Unit::Bytes)
+        .columns("pushed out", names())
+        .rows("floods the cache", names());
+    let row = |(number, from): (usize, _)| {
+        document.workloads.iter().enumerate().map(move |(n, on)| match n == number {
+            true => f64::NAN,
+            false => bytes(document, pair(document, from, on)),
+        })
+    };
+    document.workloads.iter().enumerate().fold(map, |map, from| map.row(row(from))).figure()
+}
+
+fn workload_table(document: &Document) -> Table {
+    let size = |blocks: u64| size(document, blocks);
+    let workloads = document.workloads.iter().filter_map(|w| Some((w, w.phases.get(w.phase)?)));
+    Table::of(workloads)
+        .column("workload", |(w, _)| w.name.clone())
+        .number("accesses", |(w, _)| count(w.accesses))
+        .number("in use", |(_, phase)| size(phase.in_use_blocks))
+        .number("reused", |(_, phase)| size(phase.reuse_set_blocks))
+        .number("needs", |(w, _)| size(w.erss_blocks))
+        .number("reuse rate", |(w, _)| percent(w.reuse_rate))
+        .number("flood rate", |(w, _)| percent(w.flood_rate))
+        .number("wastes", |(w, _)| size(w.wastage_caused_blocks))
+        .number("loses", |(w, _)| size(w.wastage_suffered_blocks))
+        .table()
+}
+
+/// Phases against time; against accesses where there are no times.
+fn timeline(document: &Document, workload: &WorkloadDocument) -> Figure {
+    let timed = workload.phases.first().is_some_and(|whole| whole.end_s > whole.start_s);
+    let axis = match timed {
+        true => Axis::new("time", Unit::Seconds),
+        false => Axis::new("accesses", Unit::Plain),
+    };
+    let mut lines = Lines::new(format!("Phases of {}", workload.name)).x(axis).y(Axis::new(
+        "needs",
+        Unit::Bytes,
+    )
+    .log());
+    for level in 0.. {
+        let phases = &workload.phases;
+        let here: Vec<usize> = (0..phases.len()).filter(|&n| depth(phases, n) == level).collect();
+        if here.is_empty() {
+            break;
+        }
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for number in here {
+            let phase = &phases[number];
+            let span = match timed {
+                true => phase.start_s..phase.end_s,
+                false => phase.start as f64..(phase.start + phase.accesses) as f64,
+            };
+            let needs = bytes(document, phase.erss_blocks.max(1));
+            x.extend([span.start, span.end, f64::NAN]);
+            y.extend([needs, needs, f64::NAN]);
+        }
+        let name = if level == 0 { "whole".to_string() } else { format!("level {level}") };
+        lines = lines.shaped(name, Shape::Spans, x, y);
+    }
+    lines.figure()
+}
+
+/// How many phases a phase is nested in.
+fn depth(phases: &[PhaseDocument], number: usize) -> usize {
+    // Each stands behind the one around it.
+    let around = |n: usize| phases.get(n).and_then(|phase| phase.parent).filter(|&p| p < n);
+    std::iter::successors(around(number), |&p| around(p)).count()
+}

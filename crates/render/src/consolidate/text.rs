@@ -1,0 +1,158 @@
+//! The answer for a terminal: the verdict, the workloads, who wastes whose cache, the phases.
+
+use std::io::Write;
+
+use forebay_analysis::Columns;
+use forebay_analysis::consolidate::{Answer, Document, Workload};
+use forebay_locality::PhaseState;
+use forebay_report::{Report, Table, Unit};
+use serde::Serialize;
+
+use super::pictures::{facts, sections};
+use crate::format::{count, percent};
+use crate::{Shown, write_facts};
+
+/// Pairs shown; all are in the JSON document.
+const PAIRS: usize = 10;
+/// Lines of phases shown for a workload.
+const PHASES: usize = 12;
+
+/// Whether workloads fit together.
+pub struct Consolidation<'a> {
+    answer: &'a Answer,
+    document: Document,
+    files: String,
+}
+
+impl<'a> Consolidation<'a> {
+    /// Of an answer about these files.
+    pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
+        Self { answer, document: answer.document(), files: files.into() }
+    }
+}
+
+impl Shown for Consolidation<'_> {
+    fn document(&self) -> impl Serialize {
+        &self.document
+    }
+
+    fn rows(&self) -> Columns {
+        self.answer.rows()
+    }
+
+    fn page(&self) -> Report {
+        let report = Report::new("Consolidation").subtitle(&self.files);
+        sections(&self.document).into_iter().fold(report, Report::section)
+    }
+
+    fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        write_facts(&facts(&self.document), out)?;
+        print(self.answer, out)
+    }
+}
+
+fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+    write!(out, "\n{}", workloads(answer))?;
+    writeln!(out, "{}", of_phases(answer))?;
+    if answer.workloads.len() > 1 {
+        writeln!(out, "{}", misses(answer))?;
+    }
+    let pairs = answer.pairs();
+    if !pairs.is_empty() {
+        let shown = &pairs[..pairs.len().min(PAIRS)];
+        let name = |workload: usize| answer.workloads[workload].name.clone();
+        let table = Table::of(shown)
+            .column("floods the cache", |pair| name(pair.0))
+            .number("pushes out", |pair| name(pair.1))
+            .number("wastes", |pair| size(answer, pair.2));
+        write!(out, "{}", table.to_text())?;
+        match pairs.len() - shown.len() {
+            0 => writeln!(out)?,
+            more => writeln!(out, "and {more} pairs more, with less\n")?,
+        }
+    }
+    let phases: Vec<String> = answer.workloads.iter().map(|w| phases(answer, w)).collect();
+    write!(out, "{}", phases.join("\n"))
+}
+
+fn workloads(answer: &Answer) -> String {
+    let size = |blocks: u64| size(answer, blocks);
+    Table::of(&answer.workloads)
+        .column("workload", |w| w.name.clone())
+        .number("accesses", |w| count(w.accesses))
+        .number("in use", |w| size(w.phase().in_use_blocks))
+        .number("reused", |w| size(w.phase().reuse_set_blocks))
+        .number("needs", |w| size(w.demand.erss_blocks))
+        .number("reuse rate", |w| percent(w.demand.reuse_rate()))
+        .number("flood rate", |w| percent(w.demand.flood_rate()))
+        .to_text()
+}
+
+/// Which numbers of the table are of a phase only; nothing where all are of whole workloads.
+fn of_phases(answer: &Answer) -> String {
+    let in_part = answer.workloads.iter().filter(|w| w.phase().state != PhaseState::Whole);
+    let names: Vec<&str> = in_part.map(|w| w.name.as_str()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!(
+            "accesses: of the whole workload; all else: of the phase provided for, which is \
+             not all of {}\n",
+            names.join(", ")
+        ),
+    }
+}
+
+/// What each misses, alone and with the others.
+fn misses(answer: &Answer) -> String {
+    let c = &answer.consolidation;
+    Table::of(answer.workloads.iter().enumerate())
+        .column("misses of", |(_, w)| w.name.clone())
+        .number("in what it needs", |(_, w)| percent(w.miss_ratio_erss))
+        .number("alone in the cache", |(_, w)| percent(w.miss_ratio_alone))
+        .number("shared", |(_, w)| percent(w.miss_ratio_shared))
+        .number("wastes", |(number, _)| size(answer, c.caused_by(*number)))
+        .number("loses", |(number, _)| size(answer, c.suffered_by(*number)))
+        .to_text()
+}
+
+/// Its phases that are long enough to be provided for, nested ones further to the right,
+/// repetitions on one line.
+fn phases(answer: &Answer, workload: &Workload) -> String {
+    let tree = &workload.tree;
+    let mut rows = Vec::new();
+    let mut unseen = 0;
+    for (number, weight) in tree.repetitions() {
+        let phase = &tree.phases[number];
+        if !tree.is_long(phase) || rows.len() == PHASES {
+            unseen += weight;
+            continue;
+        }
+        let time = &workload.times_s[number];
+        let label = match phase.state {
+            PhaseState::Whole => workload.name.clone(),
+            PhaseState::In => format!("fits in {}", size(answer, phase.found_blocks)),
+            PhaseState::Out => format!("not in {}", size(answer, phase.found_blocks)),
+        };
+        let depth = std::iter::successors(phase.parent, |&p| tree.phases[p].parent).count();
+        rows.push(vec![
+            format!("{}{label}", "  ".repeat(depth)),
+            if weight > 1 { format!("{weight} times") } else { String::new() },
+            count(phase.accesses()),
+            format!("{:.1} to {:.1} s", time.start, time.end),
+            size(answer, phase.erss_blocks),
+            if number == workload.largest { "provided for" } else { "" }.to_string(),
+        ]);
+    }
+    let head = Table::new().column("phases of").number("").number("accesses").number("time");
+    let table = rows.into_iter().fold(head.number("needs").number(""), Table::row);
+    let mut text = table.to_text();
+    if unseen > 0 {
+        text += &format!("and {unseen} shorter ones\n");
+    }
+    text
+}
+
+/// A number of blocks as people read sizes.
+fn size(answer: &Answer, blocks: u64) -> String {
+    Unit::Bytes.show((blocks * answer.block_size.bytes()) as f64)
+}

@@ -1,0 +1,59 @@
+//! Numbers as people read them.
+
+use std::time::Duration;
+
+/// A count with a decimal prefix: `999`, `1.2 k`, `45 M`.
+pub fn count(n: u64) -> String {
+    const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
+    for (unit, size) in UNITS {
+        let value = n as f64 / size;
+        if value >= 1.0 {
+            let text = if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+            return format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text));
+        }
+    }
+    n.to_string()
+}
+
+/// A time rounded to what matters while waiting: `8 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(d: Duration) -> String {
+    let s = d.as_secs_f64().round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        _ => format!("{} h {} min", s / 3600, s / 60 % 60),
+    }
+}
+
+/// A fraction as a percentage with one decimal: `0.123` is `12.3 %`.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
+}
+
+/// A number with four significant digits, at most four of them behind the point.
+pub fn figure(value: f64) -> String {
+    let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
+    format!("{value:.*}", digits.clamp(0, 4) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_two_digits_that_matter() {
+        for (n, text) in
+            [(0, "0"), (999, "999"), (1000, "1 k"), (1234, "1.2 k"), (45_000_000, "45 M")]
+        {
+            assert_eq!(count(n), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_rounded_to_what_matters() {
+        for (s, text) in [(8.4, "8 s"), (200.0, "3 min 20 s"), (7500.0, "2 h 5 min")] {
+            assert_eq!(duration(Duration::from_secs_f64(s)), text);
+        }
+        assert_eq!(percent(0.1234), "12.3 %");
+    }
+}

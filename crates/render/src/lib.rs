@@ -1,0 +1,85 @@
+//! Answers in every form in which they are given: JSON, text, an HTML page, Parquet.
+//!
+//! One module for each kind of answer, with a type that implements [`Shown`]. What was measured is in
+//! `forebay_analysis`, `forebay_replay` and `forebay_trace`; this crate chooses words, units, tables and
+//! figures. It reads no files but the documents of an [`overview`], and writes none: the caller
+//! decides where each form goes.
+//!
+//! ```
+//! use forebay_analysis::{Traces, Unobserved, curve};
+//! use forebay_render::{Shown, curve::Curves};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let trace = std::env::temp_dir().join(format!("render-{}.csv", std::process::id()));
+//! # std::fs::write(&trace, "time_ns,volume,op,offset,length\n0,a,read,0,4096\n1,a,read,0,4096\n")?;
+//! let question = curve::Question::new(Traces::from(trace.as_path()));
+//! let answer = question.ask(&Unobserved::default())?;
+//! let shown = Curves::new(&answer, "trace.csv");
+//! assert!(shown.to_text().contains("miss ratio"));
+//! assert!(shown.page().to_html().contains("Plotly.newPlot"));
+//! # std::fs::remove_file(&trace)?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod consolidate;
+pub mod curve;
+pub mod format;
+mod latency_table;
+pub mod miniature;
+pub mod overview;
+mod parquet;
+pub mod partition;
+pub mod plan;
+pub mod policy_curves;
+pub mod run;
+pub mod sample;
+pub mod simulation;
+pub mod trace;
+
+use std::io::{self, Write};
+
+use forebay_analysis::Columns;
+use forebay_report::Report;
+use serde::Serialize;
+
+pub use parquet::{ParquetError, parquet};
+
+/// An answer in each of its forms. Only what the caller wants is worked out.
+pub trait Shown {
+    /// For programs: the JSON document.
+    fn document(&self) -> impl Serialize;
+
+    /// For a terminal.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn text(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// The raw rows.
+    fn rows(&self) -> Columns;
+
+    /// A page with the pictures.
+    fn page(&self) -> Report;
+
+    /// What [`text`](Self::text) writes.
+    fn to_text(&self) -> String {
+        let mut bytes = Vec::new();
+        // Memory takes what it is given.
+        let _ = self.text(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Short values and their names.
+type Facts = Vec<(&'static str, String)>;
+
+/// Facts for a terminal, a line each.
+fn write_facts(facts: &[(impl AsRef<str>, String)], out: &mut dyn Write) -> io::Result<()> {
+    facts.iter().try_for_each(|(name, value)| writeln!(out, "{:<20} {value}", name.as_ref()))
+}
+
+/// A table for a terminal, below an empty line.
+fn write_table(table: &forebay_report::Table, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{}", table.to_text().trim_end())
+}

@@ -1,0 +1,43 @@
+//! Miss-ratio curves, laid over each other.
+
+use forebay_report::{Section, Unit};
+
+use super::document::{Document, elements, number};
+use crate::curve::lines;
+use crate::format::{count, percent};
+
+/// One section for all curves; none without any.
+pub fn sections(curves: &[Document]) -> Option<Section> {
+    if curves.is_empty() {
+        return None;
+    }
+    let mut lines = lines("Miss ratio by cache size");
+    let mut facts = Vec::new();
+    for curve in curves {
+        let named = |what: &str| match curves.len() {
+            1 => what.to_string(),
+            _ => format!("{}, {what}", curve.label),
+        };
+        let block_bytes = curve.number("/block_size");
+        let sizes = || {
+            elements(&curve.value, "points").map(move |p| number(p, "/size_blocks") * block_bytes)
+        };
+        let ratios =
+            |name: &'static str| elements(&curve.value, "points").map(move |p| number(p, name));
+        lines = lines.line(named("reads and writes"), sizes(), ratios("/miss_ratio"));
+        if curve.number("/reads") > 0.0 && curve.number("/writes") > 0.0 {
+            lines = lines.line(named("reads"), sizes(), ratios("/read_miss_ratio"));
+        }
+        let accesses = curve.number("/accesses");
+        facts.push((named("block accesses"), count(accesses as u64)));
+        let writes = percent(curve.number("/writes") / accesses);
+        facts.push((named("of these writes"), writes));
+        let distinct = Unit::Bytes.show(curve.number("/distinct_blocks") * block_bytes);
+        facts.push((named("distinct data"), distinct));
+    }
+    let figure = lines.figure().caption(
+        "The share of block accesses that an LRU cache of the size misses. The curve is flat where \
+         more cache gains nothing.",
+    );
+    Some(Section::new("How much cache the workload can use").facts(facts).figure(figure))
+}

@@ -1,0 +1,79 @@
+//! What other commands answered with `--json`, on one page.
+
+mod curves;
+mod document;
+mod error;
+mod partitions;
+mod plans;
+mod representatives;
+mod runs;
+
+use forebay_analysis::consolidate::Document as Consolidation;
+use forebay_analysis::curve::policies::Answer as PolicyCurves;
+use forebay_analysis::plan::growth::Document as GrowthDocument;
+use forebay_analysis::plan::study::Document as StudyDocument;
+use forebay_analysis::sample::Document as SampleDocument;
+use forebay_report::Report;
+use forebay_trace::TraceInfo;
+
+use crate::{consolidate, plan, policy_curves, sample, trace};
+use document::{Document, Kind};
+pub use error::OverviewError;
+
+/// One page of documents, each given as `FILE` or `LABEL=FILE`.
+///
+/// # Errors
+/// If a file cannot be read, or is no document that a page has a place for.
+pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, OverviewError> {
+    let (mut curves, mut of_policies, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+    // Those of a kind stand together; curves and runs share their pictures.
+    let (mut traces, mut plans, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut labels = Vec::new();
+    for argument in arguments {
+        let document = Document::read(argument)?;
+        labels.push(document.label.clone());
+        match document.kind() {
+            Some(Kind::Trace) => {
+                let info: TraceInfo = document.parse("trace info")?;
+                let title = format!("What is in the trace: {}", document.label);
+                traces.push(trace::section(title, &info));
+            }
+            Some(Kind::Curve) => curves.push(document),
+            Some(Kind::PolicyCurves) => {
+                let found: PolicyCurves = document.parse("mrc --policy")?;
+                let title = format!("Policies: {}", document.label);
+                of_policies.push(policy_curves::section(&found, title));
+            }
+            Some(Kind::Plan) => plans.extend(plans::sections(&document)),
+            Some(Kind::Growth) => {
+                let growth: GrowthDocument = document.parse("plan --have")?;
+                plans.extend(plan::growth_sections(&growth));
+            }
+            Some(Kind::Study) => {
+                let study: StudyDocument = document.parse("plan --study")?;
+                plans.extend(plan::study_sections(&study));
+            }
+            Some(Kind::Partition) => others.extend(partitions::sections(&document)?),
+            Some(Kind::Consolidation) => {
+                let found: Consolidation = document.parse("consolidate")?;
+                others.extend(consolidate::sections(&found));
+            }
+            Some(Kind::Sample) => {
+                let found: SampleDocument = document.parse("sample")?;
+                let title = format!("How close the sample is: {}", document.label);
+                others.extend(sample::sections(&found, &title));
+            }
+            Some(Kind::Representatives) => others.push(representatives::section(&document)?),
+            Some(Kind::Run) => runs.push(document),
+            Some(Kind::PolicyRuns) => runs.extend(document.runs()),
+            None => return Err(OverviewError::Unknown(argument.clone())),
+        }
+    }
+    let mut report = Report::new(title).subtitle(labels.join(", "));
+    let curves = curves::sections(&curves).into_iter().collect();
+    let runs = runs::sections(&runs);
+    for section in [traces, curves, of_policies, plans, others, runs].into_iter().flatten() {
+        report = report.section(section);
+    }
+    Ok(report)
+}

@@ -1,0 +1,8 @@
+//! How a cache is divided among volumes.
+
+mod pictures;
+mod text;
+
+pub(crate) use pictures::{Compared, compared_of, shares_of, why};
+pub use text::Division;
+pub(crate) use text::label;

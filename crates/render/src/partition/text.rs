@@ -1,0 +1,241 @@
+//! What a division says, as text and tables.
+
+use std::io::Write;
+
+use forebay_analysis::Columns;
+use forebay_analysis::partition::{Answer, Division as OneDivision, Evaluate};
+use forebay_plan::partition::{Goal, IopsGoal, Iterated, Outcome, Search, Sizes};
+use forebay_report::{Report, Table, Unit};
+use serde::Serialize;
+
+use crate::format::{count, percent};
+use crate::{Facts, Shown, write_facts, write_table};
+
+/// A division of a cache among volumes.
+pub struct Division<'a> {
+    /// The answer.
+    pub answer: &'a Answer<'a>,
+}
+
+impl Shown for Division<'_> {
+    fn document(&self) -> impl Serialize {
+        self.answer.document()
+    }
+
+    fn rows(&self) -> Columns {
+        self.answer.rows()
+    }
+
+    fn page(&self) -> Report {
+        self.report()
+    }
+
+    fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        write_facts(&self.facts(), out)?;
+        write_table(&self.table(), out)?;
+        for line in self.remarks() {
+            writeln!(out, "{line}")?;
+        }
+        write_table(&self.comparison(), out)?;
+        if let Some(iterated) = &self.answer.iterated {
+            writeln!(out, "\n{}", self.agreement(iterated))?;
+        }
+        writeln!(out, "\nTaken for granted: {}.", self.answer.assumed().join("; "))
+    }
+}
+
+impl Division<'_> {
+    pub(super) fn facts(&self) -> Facts {
+        let options = self.answer.problem.options();
+        let Sizes { dram_bytes, flash_bytes } = options.sizes;
+        let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
+        let divided = |all: u64, unit: u64| format!("{} in units of {}", bytes(all), bytes(unit));
+        let mut facts = vec![
+            ("requests", count(self.answer.workload.profile.requests)),
+            ("volumes", self.answer.workload.known.volumes.len().to_string()),
+        ];
+        if dram_bytes > 0 {
+            facts.push(("memory", divided(dram_bytes, options.units.dram_bytes)));
+        }
+        if flash_bytes > 0 {
+            facts.push(("flash", divided(flash_bytes, options.units.flash_bytes)));
+        }
+        facts.extend([
+            (
+                "goal",
+                format!(
+                    "{}: {}",
+                    self.answer.question.goal.name(),
+                    self.answer.problem.objective_name()
+                ),
+            ),
+            ("write policy", self.answer.question.policy.name().to_owned()),
+            ("search", search_name(self.answer.question.search).to_string()),
+        ]);
+        facts
+    }
+
+    /// The shares and what they do.
+    pub(super) fn table(&self) -> Table {
+        let has_dram = self.answer.problem.options().sizes.dram_bytes > 0;
+        let has_flash = self.answer.problem.options().sizes.flash_bytes > 0;
+        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let is_iops = matches!(self.answer.problem.options().goal, Goal::Iops(_));
+        let targets = (0..self.answer.workload.known.volumes.len())
+            .any(|v| self.answer.problem.target_us(v).is_some());
+        let (sizes, predicted, simulated) = self.answer.found();
+        let bytes =
+            |bytes: u64| if bytes == 0 { "-".into() } else { Unit::Bytes.show(bytes as f64) };
+        let of = |v: &usize, f: &dyn Fn(&Outcome) -> String| {
+            simulated.map_or_else(String::new, |s| f(&s[*v]))
+        };
+        let hits = |o: &Outcome| percent(o.hit_ratio());
+        let latency = |o: &Outcome| Unit::Micros.show(o.latency_us);
+        let iops = |o: &Outcome| count(o.iops.round() as u64);
+        let shift = self.answer.question.block_size.shift();
+        let curve = |&v: &usize| self.answer.problem.curve(v);
+        let target = |&v: &usize| {
+            let Some(met) = self.answer.target_met(v) else { return String::new() };
+            let target = self.answer.problem.target_us(v).unwrap_or_default();
+            format!("{}, {}", Unit::Micros.show(target), if met { "met" } else { "NOT MET" })
+        };
+        let volumes = &self.answer.workload.known.volumes;
+        Table::of(0..volumes.len())
+            .column("volume", |&v| volumes[v].name.clone())
+            .number("requests", |v| count(curve(v).requests()))
+            .number_if(has_dram, "memory", |&v| bytes(sizes[v].dram_bytes))
+            .number_if(has_flash, "flash", |&v| bytes(sizes[v].flash_bytes))
+            .number("of use", |v| bytes(curve(v).useful_blocks() << shift))
+            .number("hits", |&v| hits(&predicted[v]))
+            .number_if(simulates, "simulated", |v| of(v, &hits))
+            .number("latency", |&v| latency(&predicted[v]))
+            .number_if(simulates, "simulated", |v| of(v, &latency))
+            .number_if(is_iops, "requests/s", |&v| iops(&predicted[v]))
+            .number_if(is_iops && simulates, "simulated", |v| of(v, &iops))
+            .number_if(targets, "target", target)
+            .table()
+    }
+
+    /// The division, compared with those that need no search.
+    pub(super) fn comparison(&self) -> Table {
+        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
+        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
+        let objective =
+            |division: &OneDivision, at: usize| show(division.objectives(&self.answer.problem)[at]);
+        let table = Table::of(&self.answer.divisions)
+            .column("", |division| label(division.name).to_string())
+            .number(name, |division| objective(division, 0))
+            .number_if(simulates, "simulated", |division| objective(division, 1))
+            .table();
+        match self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
+            Some(bound) => table.row(["finer units: no better than".to_string(), self.show(bound)]),
+            None => table,
+        }
+    }
+
+    /// An objective with its unit.
+    fn show(&self, value: f64) -> String {
+        match self.answer.problem.options().goal {
+            Goal::Latency | Goal::Iops(IopsGoal::Inverse) => Unit::Micros.show(value),
+            Goal::Iops(IopsGoal::Sum) => Unit::PerSecond.show(value),
+            Goal::Hits => percent(value),
+            Goal::Ppc => Unit::Plain.show(value),
+        }
+    }
+
+    /// What is not as it was wished.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
+            let round = &iterated.rounds[iterated.chosen];
+            said.push(format!(
+                "prediction and simulation did not agree within {} in {} plans; this is the one \
+                 that simulated best, {} apart",
+                percent(self.answer.question.convergence.tolerance),
+                iterated.rounds.len(),
+                percent(round.deviation)
+            ));
+        }
+        let better =
+            |a: f64, b: f64| if self.answer.problem.is_maximised() { a > b } else { a < b };
+        if let Some([_, Some(found)]) =
+            self.answer.divisions.first().map(|d| d.objectives(&self.answer.problem))
+        {
+            for division in &self.answer.divisions[1..] {
+                let [_, simulated] = division.objectives(&self.answer.problem);
+                if let Some(other) = simulated.filter(|&other| better(other, found)) {
+                    said.push(format!(
+                        "{} simulated better than these shares: {} against {}",
+                        label(division.name),
+                        self.show(other),
+                        self.show(found)
+                    ));
+                }
+            }
+        }
+        let missed: Vec<&str> = (0..self.answer.workload.known.volumes.len())
+            .filter(|&v| self.answer.target_met(v) == Some(false))
+            .map(|v| self.answer.workload.known.volumes[v].name.as_str())
+            .collect();
+        if !missed.is_empty() {
+            said.push(format!("the target is not met for {}", missed.join(", ")));
+        }
+        let not_simulated = self.answer.shared_not_simulated.as_ref();
+        said.extend(not_simulated.map(|e| format!("one shared cache was not simulated: {e}")));
+        said
+    }
+
+    /// What the table does not say.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let left = self.answer.left();
+        let mut said = Vec::new();
+        let parts: Vec<String> = [(left.dram_bytes, "memory"), (left.flash_bytes, "flash")]
+            .into_iter()
+            .filter(|(bytes, _)| *bytes > 0)
+            .map(|(bytes, of)| format!("{} of {of}", Unit::Bytes.show(bytes as f64)))
+            .collect();
+        if !parts.is_empty() {
+            said.push(format!(
+                "Left over, since the goal gains nothing by it: {}.",
+                parts.join(" and ")
+            ));
+        }
+        if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
+        {
+            said.push("Everything of use fits on a tier, so every volume has that there.".into());
+        }
+        said
+    }
+
+    fn agreement(&self, iterated: &Iterated) -> String {
+        let plans = iterated.rounds.len();
+        let plans = if plans == 1 { "1 plan".into() } else { format!("{plans} plans") };
+        let apart = percent(iterated.rounds[iterated.chosen].deviation);
+        match iterated.converged {
+            true => {
+                format!("Prediction and simulation agree after {plans}: {apart} apart at most.")
+            }
+            false => {
+                format!("Prediction and simulation do not agree after {plans}: {apart} apart.")
+            }
+        }
+    }
+}
+
+/// A division in words.
+pub fn label(division: &str) -> &'static str {
+    match division {
+        "equal" => "equal shares",
+        "shared" => "one shared cache",
+        _ => "these shares",
+    }
+}
+
+/// How the search is called in text.
+fn search_name(search: Search) -> &'static str {
+    match search {
+        Search::Exact => "exact (dynamic programming)",
+        Search::Anneal(_) => "simulated annealing",
+    }
+}

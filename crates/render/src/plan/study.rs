@@ -1,0 +1,183 @@
+//! `forebay plan --study` as text and pictures.
+
+use std::io::Write;
+
+use forebay_analysis::Columns;
+use forebay_analysis::plan::study::{Answer, Document, OfCombination, OfPolicy};
+use forebay_plan::{Class, StudySummary};
+use forebay_report::{Axis, Bars, Figure, Report, Section, Table, Unit};
+use serde::Serialize;
+
+use super::text::known;
+use crate::Shown;
+use crate::format::{count, percent};
+
+const CLASSES: [Class; 3] = [Class::Single, Class::Pyramidal, Class::NonPyramidal];
+
+/// Which shape of cache wins, trace by trace and over all.
+pub struct Studies<'a> {
+    answer: &'a Answer,
+    document: Document,
+}
+
+impl<'a> Studies<'a> {
+    /// Of an answer.
+    pub fn new(answer: &'a Answer) -> Self {
+        Self { answer, document: answer.document() }
+    }
+}
+
+impl Shown for Studies<'_> {
+    fn document(&self) -> impl Serialize {
+        &self.document
+    }
+
+    fn rows(&self) -> Columns {
+        self.answer.rows()
+    }
+
+    fn page(&self) -> Report {
+        let names: Vec<&str> = self.document.traces.iter().map(|t| t.trace.as_str()).collect();
+        let report = Report::new("Which shape of cache wins").subtitle(names.join(", "));
+        sections(&self.document).into_iter().fold(report, Report::section)
+    }
+
+    fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        writeln!(out, "{}", traces_table(&self.document).to_text().trim_end())?;
+        for of in &self.document.policies {
+            let table = table(of);
+            writeln!(out, "\nWith {}:", of.policy)?;
+            writeln!(out, "{}\n{}", table.to_text().trim_end(), sentence(of))?;
+        }
+        let searches: u64 = self.document.policies.iter().map(|of| of.summary.points).sum();
+        writeln!(
+            out,
+            "\n{} exhaustive searches, and as many of Cydonia, took {:.1} s.",
+            count(searches),
+            self.document.search_s
+        )
+    }
+}
+
+/// The sections of a page.
+pub fn sections(document: &Document) -> Vec<Section> {
+    let mut sections = vec![Section::new("Traces").table(traces_table(document))];
+    for of in &document.policies {
+        let section = Section::new(format!("With {}", of.policy))
+            .text(sentence(of))
+            .table(table(of))
+            .figure(gains(of));
+        sections.push(of.combinations.iter().fold(section, |section, combination| {
+            section.figure(figure(combination, &document.scaled_budgets))
+        }));
+    }
+    sections.push(Section::new("Cydonia").figure(excess(document)));
+    sections
+}
+
+fn traces_table(document: &Document) -> Table {
+    let shares = |policies: &[StudySummary], at: usize| {
+        policies.get(at).map_or_else(String::new, |s| classes(s).join(", "))
+    };
+    Table::of(&document.traces)
+        .column("trace", |t| t.trace.clone())
+        .number("block accesses", |t| count(t.accesses))
+        .number("distinct data", |t| Unit::Bytes.show(t.footprint_bytes as f64))
+        .number("all in DRAM", |t| Unit::Dollars.show(t.full_cost_usd))
+        .number("single, pyramidal, not: write-through", |t| shares(&t.policies, 0))
+        .number("write-back", |t| shares(&t.policies, 1))
+        .number("search", |t| format!("{:.2} s", t.search_s))
+        .table()
+}
+
+/// How far Cydonia is from the best (figure 3.6).
+fn excess(document: &Document) -> Figure {
+    let Some(last) = document.policies.last() else {
+        return Bars::new("Cydonia above exhaustive search", [""]).figure();
+    };
+    let excess = |of: &OfPolicy, at: usize| of.combinations[at].summary.cydonia_excess;
+    let mut all: Vec<usize> = (0..last.combinations.len()).collect();
+    all.sort_by(|&a, &b| excess(last, a).total_cmp(&excess(last, b)));
+    let names = all.iter().map(|&at| last.combinations[at].name());
+    let bars = Bars::new("Cydonia above exhaustive search", names)
+        .axis(Axis::new("mean excess latency", Unit::Fraction))
+        .horizontal();
+    let bars = document.policies.iter().fold(bars, |bars, of| {
+        bars.series(of.policy.clone(), all.iter().map(|&at| excess(of, at)))
+    });
+    bars.figure().caption(format!(
+        "Mean over all budgets and traces, at most {} evaluations each.",
+        document.evaluations
+    ))
+}
+
+/// By combination.
+fn table(of: &OfPolicy) -> Table {
+    let class = |s: &StudySummary, at: usize| classes(s)[at].clone();
+    Table::of(of.combinations.iter().map(|combination| (combination, &combination.summary)))
+        .column("combination", |(combination, _)| combination.name())
+        .number("single", |(_, s)| class(s, 0))
+        .number("pyramidal", |(_, s)| class(s, 1))
+        .number("non-pyramidal", |(_, s)| class(s, 2))
+        .number("faster, pyramidal", |(_, s)| known(s.pyramidal_reduction, percent))
+        .number("non-pyramidal", |(_, s)| known(s.non_pyramidal_reduction, percent))
+        .number("at most", |(_, s)| percent(s.reduction_max))
+        .number("Cydonia's excess", |(_, s)| percent(s.cydonia_excess))
+        .number("missed", |(_, s)| {
+            format!("{} of {}", count(s.cydonia_missed), count(s.two_tiers()))
+        })
+        .table()
+}
+
+fn sentence(of: &OfPolicy) -> String {
+    let s = &of.summary;
+    let [single, pyramidal, other] = classes(s);
+    format!(
+        "Of {} budgets a single tier is the best of {single}, pyramidal tiers of {pyramidal} \
+         and non-pyramidal ones of {other}. Cydonia's latency is {:.2} % above the best in the \
+         mean and {} at most; it misses {} of {} second tiers.",
+        count(s.points),
+        100.0 * s.cydonia_excess,
+        percent(s.cydonia_excess_max),
+        count(s.cydonia_missed),
+        count(s.two_tiers())
+    )
+}
+
+/// What two tiers gain (figure 3.5).
+fn gains(of: &OfPolicy) -> Figure {
+    let mut all: Vec<&OfCombination> = of.combinations.iter().collect();
+    let or_none = |share: Option<f64>| share.unwrap_or(f64::NAN);
+    let by = |c: &OfCombination| c.summary.non_pyramidal_reduction.unwrap_or(0.0);
+    all.sort_by(|a, b| by(a).total_cmp(&by(b)));
+    let gains = |of: fn(&StudySummary) -> Option<f64>| {
+        all.iter().map(move |c| or_none(of(&c.summary))).collect::<Vec<_>>()
+    };
+    Bars::new("Latency below a single tier of the same cost", all.iter().map(|c| c.name()))
+        .axis(Axis::new("mean reduction", Unit::Fraction))
+        .horizontal()
+        .series("pyramidal", gains(|s| s.pyramidal_reduction))
+        .series("non-pyramidal", gains(|s| s.non_pyramidal_reduction))
+        .figure()
+        .caption("Over the budgets and traces at which that shape is the fastest.")
+}
+
+/// Which class wins, by scaled budget (figure 3.4).
+fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
+    let labels = scaled.iter().map(|share| format!("{:.0} %", 100.0 * share));
+    let bars = Bars::new(combination.name(), labels)
+        .axis(Axis::new("share of traces", Unit::Fraction))
+        .stacked();
+    let bars = CLASSES.iter().fold(bars, |bars, &class| {
+        bars.series(class.name(), combination.winners.iter().map(|w| w.share(class)))
+    });
+    bars.figure().caption(
+        "Which shape is the fastest, by budget in percent of what DRAM for all data would cost.",
+    )
+}
+
+/// Shares of the three shapes.
+fn classes(s: &StudySummary) -> [String; 3] {
+    let share = |n: u64| percent(n as f64 / s.points.max(1) as f64);
+    [share(s.single), share(s.pyramidal), share(s.non_pyramidal)]
+}

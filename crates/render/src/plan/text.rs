@@ -1,0 +1,395 @@
+//! What a plan says, as text and tables.
+
+use std::io::Write;
+
+use forebay_analysis::Columns;
+use forebay_analysis::plan::{Answer, Basis, Evaluate, Front};
+use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
+use forebay_report::{Report, Table, Unit};
+use serde::Serialize;
+
+use crate::format::{count, percent};
+use crate::{Shown, write_facts};
+
+/// Plans of a front that the text shows, at most.
+const PARETO_ROWS: usize = 60;
+/// What a choice is compared with, as tables call it.
+pub const SINGLE: &str = "one tier, same cost";
+/// Whose hits these are.
+const HITS: &str = "of an ideal LRU list; a flash log keeps fewer (docs/simulation.md), and \
+                    --evaluate simulate counts them";
+
+/// A plan, and what of it the reader wants to see.
+pub struct Choices<'a> {
+    /// The plan.
+    pub answer: &'a Answer,
+    /// The names of the traces.
+    pub files: String,
+    /// Whether the text has the sweep, which pictures and rows have anyway.
+    pub with_sweep: bool,
+    /// Whether it has the fronts, likewise.
+    pub with_pareto: bool,
+}
+
+impl Shown for Choices<'_> {
+    fn document(&self) -> impl Serialize {
+        self.answer.document(self.with_pareto)
+    }
+
+    fn rows(&self) -> Columns {
+        self.answer.rows()
+    }
+
+    fn page(&self) -> Report {
+        self.report()
+    }
+
+    fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        write_facts(&facts(&self.answer.basis), out)?;
+        for plan in &self.answer.plans {
+            writeln!(out, "\n{}", self.budget_line(plan))?;
+            for backing in self.answer.basis.backings() {
+                let table = self.choices_table(plan, backing);
+                if let Some(table) = table {
+                    writeln!(out, "\nIn front of {backing}:\n{}", table.to_text().trim_end())?;
+                }
+                let best = best_of(plan, backing);
+                if let Some(advice) = best.and_then(advice) {
+                    writeln!(out, "{advice}")?;
+                }
+                if let Some(single) = best.and_then(|best| single_tier(plan, best)) {
+                    writeln!(out, "{single}")?;
+                }
+                if let Some(left_out) = self.worn_out(plan, backing) {
+                    writeln!(out, "{left_out}")?;
+                }
+                for worn in self.judged_worn_out(plan, backing) {
+                    writeln!(out, "{worn}")?;
+                }
+            }
+        }
+        for backing in self.answer.basis.backings() {
+            if self.with_sweep {
+                let table = self.sweep_table(backing);
+                let table = table.to_text();
+                writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
+            }
+            if self.with_pareto {
+                let Some(front) = self.answer.pareto.iter().find(|front| front.backing == backing)
+                else {
+                    continue;
+                };
+                let (table, shown, fastest) = self.pareto_table(front);
+                writeln!(
+                    out,
+                    "\nThe fastest for every amount of money, in front of {backing}{}; {} plans are not \
+                     beaten in cost, mean latency, 99th percentile and drive writes at once, --json has \
+                     them{}:\n{}",
+                    if shown < fastest {
+                        format!(" ({shown} of {fastest})")
+                    } else {
+                        String::new()
+                    },
+                    count(front.points.len() as u64),
+                    if front.is_exact { "" } else { " (of a grid of sizes, there are too many)" },
+                    table.to_text().trim_end()
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Choices<'_> {
+    /// The best choice for each budget of the sweep.
+    fn sweep_table(&self, backing: &str) -> Table {
+        let best = |plan| Some((plan, best_of(plan, backing)?));
+        Table::of(self.answer.sweep.iter().filter_map(best))
+            .number("budget", |(plan, _)| Unit::Dollars.show(plan.budget_usd))
+            .column("buy", |(_, best)| tiers(&best.purchase))
+            .number("cost", |(_, best)| Unit::Dollars.show(best.purchase.cost_usd))
+            .number("mean latency", |(_, best)| latency(&best.purchase))
+            .number(SINGLE, |(_, best)| Unit::Micros.show(best.baseline.mean_latency_us))
+            .number("gained", |(_, best)| percent(best.latency_reduction))
+            .table()
+    }
+
+    /// The fastest for every amount of money, thinned out evenly by cost: how many are shown, and how
+    /// many there are.
+    fn pareto_table(&self, front: &Front) -> (Table, usize, usize) {
+        let mut there = 0;
+        let rows = self.answer.rows_of(front, |points| {
+            let fastest: Vec<_> = fastest(points).collect();
+            there = fastest.len();
+            thinned(fastest, PARETO_ROWS)
+        });
+        let shown = rows.len();
+        let table = Table::of(rows)
+            .number("cost", |row| Unit::Dollars.show(row.cost_usd))
+            .column("buy", |row| tier_names(row.tiers.iter().map(|t| (t.device, t.bytes))))
+            .number("mean latency", |row| Unit::Micros.show(row.mean_latency_us))
+            .number("p99", |row| Unit::Micros.show(row.p99_latency_us))
+            .number("drive writes/day", |row| known(row.drive_writes_per_day, two_digits))
+            .number("flash writes/day", |row| known(row.flash_bytes_written_per_day, bytes))
+            .table();
+        (table, shown, there)
+    }
+
+    /// What is faster than anything bought in front of `backing`, but wears out too fast.
+    pub(super) fn worn_out(&self, plan: &Plan, backing: &str) -> Option<String> {
+        let of = || plan.choices.iter().filter(|c| c.purchase.backing == backing);
+        let fastest =
+            |a: &&Purchase, b: &&Purchase| a.analytic_latency_us.total_cmp(&b.analytic_latency_us);
+        let worn = of().filter_map(|c| c.wears_out.as_ref()).min_by(fastest)?;
+        let bought = of().map(|c| c.purchase.analytic_latency_us).fold(f64::INFINITY, f64::min);
+        if worn.analytic_latency_us >= bought {
+            return None;
+        }
+        let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
+        Some(format!(
+            "Not bought: {}, {} for {}, which uses {} times the endurance that its maker rates it for \
+             (--wear-max {limit} is the limit; none buys it).",
+            tiers(worn),
+            Unit::Micros.show(worn.analytic_latency_us),
+            Unit::Dollars.show(worn.cost_usd),
+            times(worn.endurance_used.unwrap_or(0.0))
+        ))
+    }
+
+    /// What lasts by the formulas, and wears out too fast by the simulation or the replay.
+    fn judged_worn_out(&self, plan: &Plan, backing: &str) -> Vec<String> {
+        let Some(limit) = self.answer.basis.options.wear_max else { return Vec::new() };
+        let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| {
+            let used = p.endurance_used.unwrap_or(0.0);
+            p.backing == backing && p.judged_by != "analytic" && used > limit
+        });
+        let says = |p: &Purchase| {
+            format!(
+                "Wears out: {}, {}, uses {} times the endurance that its maker rates it for (--wear-max {limit} is \
+                 the limit).",
+                tiers(p),
+                self.how_judged(),
+                times(p.endurance_used.unwrap_or(0.0))
+            )
+        };
+        judged.map(says).collect()
+    }
+
+    fn how_judged(&self) -> &'static str {
+        match self.answer.evaluate {
+            Evaluate::Analytic => "judged by formulas",
+            Evaluate::Simulate => "simulated",
+            Evaluate::Replay => "replayed",
+        }
+    }
+
+    pub(super) fn budget_line(&self, plan: &Plan) -> String {
+        let share = plan.budget_usd / self.answer.basis.full_usd;
+        format!(
+            "Budget {}, {} of what all data would cost in DRAM; {} sizes {}{}",
+            Unit::Dollars.show(plan.budget_usd),
+            percent(share),
+            count(plan.evaluations),
+            match self.answer.basis.options.method {
+                Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
+                    self.how_judged()
+                }
+                _ => "tried by formulas",
+            },
+            match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
+                0 => String::new(),
+                n => format!("; the first {n} {}, marked *", self.how_judged()),
+            }
+        )
+    }
+
+    /// The choices in front of one backing store; none if there are none.
+    pub(super) fn choices_table(&self, plan: &Plan, backing: &str) -> Option<Table> {
+        // Combinations that differ only in a second tier that is not bought are one purchase.
+        let mut choices: Vec<&Choice> = Vec::new();
+        for choice in plan.choices.iter().filter(|c| c.purchase.backing == backing) {
+            if !choices.iter().any(|c| tiers(&c.purchase) == tiers(&choice.purchase)) {
+                choices.push(choice);
+            }
+        }
+        if choices.is_empty() {
+            return None;
+        }
+        Some(
+            Table::of(choices)
+                .column("buy", |c| tiers(&c.purchase))
+                .column("class", |c| c.purchase.class.name().into())
+                .number("cost", |c| Unit::Dollars.show(c.purchase.cost_usd))
+                .number("mean latency", |c| latency(&c.purchase))
+                .number("p99", |c| Unit::Micros.show(c.purchase.p99_latency_us))
+                .number(SINGLE, |c| Unit::Micros.show(c.baseline.mean_latency_us))
+                .number("gained", |c| percent(c.latency_reduction))
+                .number("wear", |c| known(c.purchase.endurance_used, times))
+                .number("hits by tier", |c| hits_by_tier(&c.purchase))
+                .number("flash writes/day", |c| {
+                    known(c.purchase.flash_bytes_written_per_day, bytes)
+                })
+                .number("drive writes/day", |c| known(c.purchase.drive_writes_per_day, two_digits))
+                .table(),
+        )
+    }
+}
+
+/// The workload and how it is planned for.
+pub fn facts(basis: &Basis) -> Vec<(String, String)> {
+    let (p, options) = (&basis.profile, &basis.options);
+    let accesses = p.reads() + p.writes();
+    let block = options.cost.block_size;
+    let dram = basis.catalogue.reference_device().map_or("memory", |d| d.name.as_str());
+    let shown = |blocks: u64| Unit::Bytes.show((blocks * block.bytes()) as f64);
+    let mut facts = vec![
+        ("requests".to_string(), count(p.requests())),
+        ("block accesses".into(), count(accesses)),
+        ("of these writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
+        ("distinct data".into(), shown(p.footprint_blocks())),
+        ("every reuse fits in".into(), shown(p.useful_blocks())),
+        (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),
+        ("write policy".into(), options.policy.name().into()),
+        ("search".into(), options.method.name().into()),
+        ("hits".into(), HITS.into()),
+    ];
+    if let Some(limit) = options.wear_max {
+        let known = p.duration() > forebay_block::Nanos(0);
+        let text = match known {
+            true => format!("{limit} times its rated endurance, of the part that is bought"),
+            false => "not known: the trace has no times".to_owned(),
+        };
+        facts.push(("flash uses at most".into(), text));
+    }
+    if (options.flash_writes - 1.0).abs() > 1e-9 {
+        let text = format!("{} of what the formulas count", percent(options.flash_writes));
+        facts.push(("flash is written".into(), text));
+    }
+    if options.cost.metadata != Metadata::default() {
+        let bytes: Vec<String> = basis.metadata_bytes().iter().map(u64::to_string).collect();
+        facts.push(("metadata by tier".into(), format!("{} B a block", bytes.join(", "))));
+    }
+    let rate = p.options().sample_rate;
+    if rate < 1.0 {
+        facts.push(("sampled".into(), percent(rate)));
+    }
+    facts
+}
+
+fn best_of<'a>(plan: &'a Plan, backing: &str) -> Option<&'a Choice> {
+    plan.choices.iter().find(|c| c.purchase.backing == backing)
+}
+
+fn hits_by_tier(p: &Purchase) -> String {
+    let bought = p.hit_ratio.iter().zip(&p.tiers).filter(|(_, tier)| tier.bytes > 0);
+    bought.map(|(&h, _)| percent(h)).collect::<Vec<_>>().join(", ")
+}
+
+/// A number, or `-` where it is not known.
+pub fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".into(), show)
+}
+
+pub fn two_digits(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn bytes(value: f64) -> String {
+    Unit::Bytes.show(value)
+}
+
+/// Of the rated endurance, as a multiple: `0.35`, `3,400`.
+pub fn times(used: f64) -> String {
+    if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
+}
+
+/// At most `most` of `points`, evenly spaced by their place, the first and the last among them.
+fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
+    let last = points.len().saturating_sub(1);
+    if last < most {
+        return points;
+    }
+    (0..most).map(|at| points[at * last / (most - 1)]).collect()
+}
+
+/// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
+fn latency(purchase: &Purchase) -> String {
+    let mark = if purchase.judged_by == "analytic" { "" } else { " *" };
+    let text = Unit::Micros.show(purchase.mean_latency_us) + mark;
+    match purchase.mean_latency_us_bounds {
+        None => text,
+        Some(b) => {
+            let off = (b.high - b.low) / 2.0 / purchase.mean_latency_us;
+            format!("{text} ± {}", percent(off))
+        }
+    }
+}
+
+/// `12 MiB FastDRAM + 3 GiB FastSSD`; second tiers of no size are left out.
+pub fn tiers(purchase: &Purchase) -> String {
+    tier_names(purchase.tiers.iter().map(|t| (t.device.as_str(), t.bytes)))
+}
+
+/// The same for tiers given as device and bytes.
+pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let part = |(at, (device, bytes)): (usize, (&str, u64))| match bytes {
+        0 if at > 0 => None,
+        0 => Some(format!("no {device}")),
+        bytes => Some(format!("{} {device}", Unit::Bytes.show(bytes as f64))),
+    };
+    tiers.enumerate().filter_map(part).collect::<Vec<_>>().join(" + ")
+}
+
+/// What the fastest single tier of any device within the budget would do, beside the best of two.
+fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
+    let held = |p: &Purchase| p.tiers.iter().filter(|t| t.bytes > 0).count();
+    if held(&best.purchase) < 2 {
+        return None;
+    }
+    let singles = plan.choices.iter().filter(|c| c.purchase.backing == best.purchase.backing);
+    let single = singles
+        .filter(|c| held(&c.purchase) < 2)
+        .min_by(|a, b| a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us))?;
+    let p = &single.purchase;
+    let slower = p.mean_latency_us / best.purchase.mean_latency_us - 1.0;
+    Some(format!(
+        "The best single tier of any device is {}, {}: {} slower than the first of these, at {}.",
+        tiers(p),
+        latency(p),
+        percent(slower),
+        Unit::Dollars.show(p.cost_usd)
+    ))
+}
+
+/// What to tell the reader about the best choice, if there is something to tell.
+pub fn advice(choice: &Choice) -> Option<String> {
+    let p = &choice.purchase;
+    let mut text = match &choice.break_even {
+        Some(b) => {
+            let first = &p.tiers.first()?.device;
+            let below: Vec<&str> =
+                p.tiers[1..].iter().filter(|t| t.bytes > 0).map(|t| t.device.as_str()).collect();
+            let (what, is, one) = match below.as_slice() {
+                [second] => ("second tier", "is", (*second).to_owned()),
+                _ => ("further tiers", "are", format!("{} in the mean", below.join(" and "))),
+            };
+            let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "dearer" };
+            format!(
+                "{first} alone would need {} to be as fast as the first of these: the {what} {is} \
+                 the {verdict} way, since a byte of {first} costs {:.2} times as much as one of \
+                 {one} and the two ways cost the same at {:.2}.",
+                Unit::Bytes.show(b.single_tier_bytes as f64),
+                b.price_ratio,
+                b.price_ratio_needed
+            )
+        }
+        None => String::new(),
+    };
+    if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
+        text += &format!(
+            " Its flash is written {used:.1} times as much as it is rated for: the part that is \
+             bought would wear out early."
+        );
+    }
+    (!text.is_empty()).then(|| text.trim_start().to_string())
+}

@@ -1,0 +1,151 @@
+//! A run in words and numbers.
+
+use forebay_config::Size;
+use forebay_report::Table;
+use forebay_results::Components;
+
+use super::document::Document;
+use crate::Facts;
+use crate::format::{count, percent};
+use crate::latency_table::latencies;
+
+/// What follows the facts.
+pub fn text(document: &Document) -> String {
+    let mut text = latency_table(document);
+    if let Some(verify) = &document.verify {
+        text += &format!(
+            "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
+             reads of the run     {} checked, {} wrong\n",
+            if verify.is_right() { "all right" } else { "NOT what was written" },
+            Size(verify.checked_bytes),
+            Size(verify.wrong_bytes),
+            Size(verify.unknown_bytes),
+            Size(verify.reads_checked_bytes),
+            Size(verify.reads_wrong_bytes)
+        );
+    }
+    text
+}
+
+/// What there is to say in single lines.
+pub fn facts(document: &Document) -> Facts {
+    let r = &document.result;
+    let run = &r.run;
+    let volumes: Vec<&str> = document.target.volumes.iter().map(|v| v.name.as_str()).collect();
+    let mut facts = vec![
+        ("workload", format!("{} ({})", document.trace.name, document.trace.xxh3)),
+        ("target", format!("{} via {}", volumes.join(", "), document.target.via)),
+        ("requests", format!("{} in {:.3} s", count(run.requests), run.duration_s)),
+    ];
+    if !r.complete {
+        let why = if r.ended_by == "signal" { "stopped by a signal" } else { "the target failed" };
+        facts.push(("PARTIAL", format!("{why}; this is of what was done until then")));
+    }
+    facts.push((
+        "throughput",
+        format!(
+            "{} requests/s, {}/s",
+            count(r.throughput.requests_per_s.round() as u64),
+            Size(r.throughput.bytes_per_s.round() as u64)
+        ),
+    ));
+    facts.push(("read, written", format!("{}, {}", Size(run.read_bytes), Size(run.write_bytes))));
+    facts.push((
+        "queue",
+        format!(
+            "{} on average, {} at most of {}; full at {} of requests",
+            format_args!("{:.1}", r.queue.mean),
+            r.queue.max,
+            r.queue.depth,
+            percent(r.queue.full_share)
+        ),
+    ));
+    if let Some(late) = r.lateness_us.as_ref().filter(|late| late.max > 0.0) {
+        facts.push((
+            "sent late by",
+            format!(
+                "{} (median), {} (p99), {} at most",
+                micros(late.p50),
+                micros(late.p99),
+                micros(late.max)
+            ),
+        ));
+    }
+    if r.idle_skipped_s > 0.0 {
+        facts.push(("idle time skipped", format!("{:.3} s", r.idle_skipped_s)));
+    }
+    if run.errors > 0 {
+        facts.push(("failed", count(run.errors)));
+    }
+    if r.lost > 0 {
+        facts.push(("fate unknown", count(r.lost)));
+    }
+    let adjusted = &r.adjusted;
+    for (name, n) in [
+        ("writes left out", adjusted.writes_left_out),
+        ("not supported", adjusted.unsupported),
+        ("empty", adjusted.empty),
+        ("wrapped", adjusted.wrapped),
+        ("shortened", adjusted.shortened),
+        ("widened to blocks", adjusted.widened),
+    ] {
+        if n > 0 {
+            facts.push((name, format!("{} requests", count(n))));
+        }
+    }
+    if let Some(cache) = &run.cache {
+        let hits = &cache.hits;
+        facts.push(("hit ratio", percent(cache.hit_ratio)));
+        facts.push(("hits in memory", count(hits.tier1.sum())));
+        facts.push(("hits on flash", count(hits.tier2.sum())));
+        facts.push(("misses", count(cache.misses.sum())));
+        facts.push(("written to flash", Size(cache.tier2_bytes_written).to_string()));
+        facts.push((
+            "backing stores",
+            format!(
+                "{} read, {} written",
+                Size(cache.backing.read_bytes),
+                Size(cache.backing.write_bytes)
+            ),
+        ));
+    }
+    facts.push(("processor time", format!("{:.3} s", r.cpu_s)));
+    facts.push(("memory", Size(r.rss_bytes).to_string()));
+    let machine = &document.machine;
+    facts
+        .push(("machine", format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel)));
+    facts
+}
+
+fn latency_table(document: &Document) -> String {
+    let run = &document.result.run;
+    let response = document.result.response_us.as_ref().filter(|r| r.max > 0.0);
+    let all = [
+        ("reads", run.reads, &run.latency_us.read),
+        ("writes", run.writes, &run.latency_us.write),
+        ("all", run.requests, &run.latency_us.all),
+    ];
+    let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
+    let rows = Table::of(rows.chain(response.map(|r| ("since due", r))))
+        .column("latency", |row| row.0.to_owned());
+    let mut text = latencies(rows, micros, |row| row.1).to_text();
+    let components = document.result.component_latency_us.iter().flat_map(Components::named);
+    let devices: Vec<_> = components.collect();
+    if !devices.is_empty() {
+        let rows = Table::of(&devices).column("device", |row| row.0.clone());
+        let table = latencies(rows, micros, |row| &row.1.latency);
+        text += "\n";
+        text += &table.number("operations", |row| count(row.1.count)).to_text();
+    }
+    text
+}
+
+/// A latency as people read it.
+fn micros(us: f64) -> String {
+    match us {
+        us if us < 9.95 => format!("{us:.1} µs"),
+        us if us < 9_950.0 => format!("{us:.0} µs"),
+        us if us < 9_950_000.0 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.0} s", us / 1e6),
+    }
+}

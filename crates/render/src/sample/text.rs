@@ -1,0 +1,117 @@
+//! Samples as text.
+
+use std::io::Write;
+
+use forebay_analysis::Columns;
+use forebay_analysis::sample::{Answer, Candidate, mean};
+use forebay_config::Size;
+use forebay_report::{Report, Table};
+use forebay_trace::PAGE_BYTES;
+use serde::Serialize;
+
+use super::pictures::sections;
+use crate::Shown;
+use crate::format::{count, figure, percent};
+
+/// A sample is to be this close on average over the features (Bhandari 2024, chapter 5, reports such errors for a tenth).
+const MEAN_ERROR_AIM: f64 = 0.1;
+
+/// Samples of a trace.
+pub struct Samples<'a> {
+    /// The answer.
+    pub answer: &'a Answer,
+}
+
+impl Shown for Samples<'_> {
+    fn document(&self) -> impl Serialize {
+        self.answer.document()
+    }
+
+    fn rows(&self) -> Columns {
+        self.answer.rows()
+    }
+
+    fn page(&self) -> Report {
+        let document = self.answer.document();
+        let report = Report::new("Sample").subtitle(document.trace.clone());
+        sections(&document, "Errors").into_iter().fold(report, Report::section)
+    }
+
+    fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        out.write_all(text(self.answer).as_bytes())
+    }
+}
+
+fn text(answer: &Answer) -> String {
+    let mut text = String::new();
+    for sample in &answer.samples {
+        let requests = count(sample.measured.requests);
+        text += &format!(
+            "{}: {requests} requests, {} of the trace's {}\n",
+            sample.output,
+            percent(sample.request_ratio),
+            count(answer.full.requests),
+        );
+        if let Some(r) = &sample.reduction {
+            text += &format!(
+                "removed {} of {} regions, {} are left: mean error {} before, {} now\n",
+                count(r.removed as u64),
+                count(r.regions as u64),
+                percent(sample.rate),
+                percent(r.mean_error_before),
+                percent(sample.mean_error),
+            );
+        }
+        let features = Table::of(&sample.features)
+            .column("feature", |f| f.name.clone())
+            .number("trace", |f| figure(f.full))
+            .number("sample", |f| figure(f.sample))
+            .number("error", |f| percent(f.error));
+        text += &format!("\n{}\n", features.to_text());
+        let h = sample.hit_ratio_error;
+        text += &format!(
+            "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} of \
+             reads, {} of writes, {} of all, on average over cache sizes\n",
+            percent(sample.mean_error),
+            percent(mean(&sample.quantiles)),
+            percent(h.read),
+            percent(h.write),
+            percent(h.all),
+        );
+    }
+    let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
+    if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
+        text += &format!(
+            "a mean error above {}: without --bits, the closest of 40 samples is taken\n",
+            percent(MEAN_ERROR_AIM)
+        );
+    }
+    if let Some(plain) = answer.plain() {
+        text += &format!(
+            "the plain method (one sample of regions of {}): mean error of the features {}, hit ratios \
+             off by {}\n",
+            Size(PAGE_BYTES << plain.bits),
+            percent(plain.mean_error),
+            percent(plain.hit_ratio_error.all)
+        );
+    }
+    if !answer.candidates.is_empty() {
+        let taken = |c: &Candidate| (c.bits, c.seed) == (answer.spec.bits, answer.spec.seed);
+        let table = Table::of(&answer.candidates)
+            .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
+            .number("seed", |c| c.seed.to_string())
+            .number("mean error", |c| percent(c.mean_error))
+            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all))
+            .number("", |c| if taken(c) { "taken" } else { "" }.to_owned());
+        text += &format!("\nChosen of:\n{}", table.to_text());
+    }
+    if !answer.compared.is_empty() {
+        let table = Table::of(&answer.compared)
+            .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
+            .number("requests", |c| percent(c.request_ratio))
+            .number("mean error", |c| percent(c.mean_error))
+            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all));
+        text += &format!("\nSamples of the same rate:\n{}", table.to_text());
+    }
+    text
+}

@@ -1,0 +1,94 @@
+//! One simulation in pictures.
+
+use forebay_analysis::simulation::Answer;
+use forebay_report::{Axis, Lines, Percentiles, Report, Section, Unit};
+use forebay_simulate::Row;
+
+use super::text::{devices, facts, requests, volumes};
+use crate::run;
+
+/// A name and the value of a row under it.
+type Series = (&'static str, fn(&Row) -> f64);
+
+pub(super) fn report(answer: &Answer) -> Report {
+    let result = &answer.result;
+    let mut summary = Section::new("Summary").facts(facts(answer));
+    if result.volumes.len() > 1 {
+        summary = summary.table(volumes(answer));
+    }
+    let mut report = Report::new("Simulation").subtitle(answer.trace.name.clone()).section(summary);
+    if answer.is_timed() {
+        let latency = Section::new("Latency")
+            .figure(percentiles(answer).figure())
+            .table(requests(answer))
+            .table(devices(answer));
+        let of_devices = run::devices(&result.component_latency_us);
+        let latency = of_devices.into_iter().fold(latency, Section::figure);
+        report = report.section(latency.figure(latency_over_time(&result.rows).figure()));
+    }
+    report.section(over_time(answer))
+}
+
+fn percentiles(answer: &Answer) -> Percentiles {
+    let l = &answer.result.run.latency_us;
+    [("reads", &l.read), ("writes", &l.write)]
+        .into_iter()
+        .filter(|(_, l)| l.max > 0.0)
+        .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, l.quantiles()))
+}
+
+fn chart(title: &str, y: Axis, rows: &[Row], lines: &[Series]) -> Lines {
+    let figure = Lines::new(title).x(Axis::new("time", Unit::Seconds)).y(y);
+    // A row's value stands at its middle.
+    let middle = |r: &Row| (r.start_s + r.end_s) / 2.0;
+    lines.iter().fold(figure, |figure, (name, value)| {
+        figure.line(*name, rows.iter().map(middle), rows.iter().map(value))
+    })
+}
+
+fn latency_over_time(rows: &[Row]) -> Lines {
+    let y = Axis::new("latency", Unit::Micros).log();
+    let latency: [Series; 3] = [
+        ("mean", |r| r.latency_us.mean),
+        ("p99", |r| r.latency_us.p99),
+        ("max", |r| r.latency_us.max),
+    ];
+    chart("Latency over time", y, rows, &latency)
+}
+
+fn over_time(answer: &Answer) -> Section {
+    let rows = &answer.result.rows;
+    fn accesses(r: &Row) -> f64 {
+        (r.hits.tier1.sum() + r.hits.tier2.sum() + r.misses.sum()) as f64
+    }
+    fn per_second(bytes: u64, r: &Row) -> f64 {
+        bytes as f64 / (r.end_s - r.start_s)
+    }
+    let y = Axis::new("share of block accesses", Unit::Fraction).from_zero();
+    let hits: [Series; 2] = [
+        ("both tiers", |r| (r.hits.tier1.sum() + r.hits.tier2.sum()) as f64 / accesses(r)),
+        ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
+    ];
+    let hits = if answer.result.flash.is_some() { &hits[..] } else { &hits[1..] };
+    let mut section =
+        Section::new("Over time").figure(chart("Hit ratio over time", y, rows, hits).figure());
+    let y = Axis::new("traffic", Unit::BytesPerSecond).from_zero();
+    let traffic: [Series; 3] = [
+        ("read from backing", |r| per_second(r.backing_read_bytes, r)),
+        ("written to backing", |r| per_second(r.backing_write_bytes, r)),
+        ("written to flash", |r| per_second(r.tier2_bytes_written, r)),
+    ];
+    let traffic = if answer.result.flash.is_some() { &traffic[..] } else { &traffic[..2] };
+    section = section.figure(chart("Traffic over time", y, rows, traffic).figure());
+    if rows.iter().any(|r| r.dirty_blocks > 0) {
+        let y = Axis::new("blocks", Unit::Plain).from_zero();
+        let dirty: [Series; 1] = [("dirty", |r| r.dirty_blocks as f64)];
+        section = section.figure(chart("Dirty blocks over time", y, rows, &dirty).figure());
+    }
+    if answer.result.flash.is_some() {
+        let y = Axis::new("regions in use", Unit::Fraction).from_zero();
+        let used: [Series; 1] = [("flash", |r| r.flash_utilisation)];
+        section = section.figure(chart("Flash in use over time", y, rows, &used).figure());
+    }
+    section
+}

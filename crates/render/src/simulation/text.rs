@@ -1,0 +1,112 @@
+//! One simulation in words and numbers.
+
+use forebay_analysis::simulation::Answer;
+use forebay_config::Size;
+use forebay_report::{Table, Unit};
+use forebay_results::ReadWrite;
+
+use crate::Facts;
+use crate::format::{count, percent};
+use crate::latency_table::latencies;
+
+pub(super) fn facts(answer: &Answer) -> Facts {
+    let (result, run) = (&answer.result, &answer.result.run);
+    let cache = run.cache.unwrap_or_default();
+    let hits = cache.hits.tier1.sum() + cache.hits.tier2.sum() + cache.hits.delayed.sum();
+    let accesses = hits + cache.misses.sum();
+    let share = |n: ReadWrite| percent(n.sum() as f64 / accesses.max(1) as f64);
+    let bytes = |n: u64| Size(n).to_string();
+    let mut facts = vec![
+        ("requests", count(run.requests)),
+        ("of these reads", percent(run.reads as f64 / run.requests.max(1) as f64)),
+        ("pacing", result.pacing.to_owned()),
+    ];
+    if answer.is_timed() {
+        facts.push(("simulated time", Unit::Seconds.show(run.duration_s)));
+        facts.push(("requests per second", count(result.throughput.requests_per_s as u64)));
+        facts.push(("bytes per second", bytes(result.throughput.bytes_per_s as u64)));
+    }
+    facts.extend([
+        ("block accesses", count(accesses)),
+        ("hit ratio", percent(cache.hit_ratio)),
+        ("in memory", share(cache.hits.tier1)),
+        ("on flash", share(cache.hits.tier2)),
+        ("delayed", format!("{} waited for what was being fetched", share(cache.hits.delayed))),
+        ("read from backing", bytes(cache.backing.read_bytes)),
+        ("written to backing", bytes(cache.backing.write_bytes)),
+    ]);
+    if let Some(flash) = &result.flash {
+        let amplification = format!("{:.2} times the data", flash.write_amplification);
+        facts.extend([
+            ("written to flash", bytes(cache.tier2_bytes_written)),
+            ("write amplification", amplification),
+            ("flash in use", percent(flash.utilisation)),
+        ]);
+    }
+    if cache.dirty_blocks_max > 0 {
+        facts.push(("dirty blocks, most", count(cache.dirty_blocks_max)));
+        facts.push(("dirty blocks, end", count(result.dirty_blocks)));
+    }
+    if run.errors > 0 {
+        facts.push(("errors", count(run.errors)));
+    }
+    for device in &result.overloaded {
+        let name = match device.device.as_str() {
+            "flash" => "flash".to_owned(),
+            volume => format!("the backing store of {volume}"),
+        };
+        let text = format!(
+            "for {} of the time requests had been waiting for over a second, and {name} was busy for {}: \
+             latencies tell how long the queue got",
+            percent(device.share),
+            percent(device.busy_share)
+        );
+        facts.push(("overloaded", text));
+    }
+    let assumed = &result.assumed;
+    let flushes = match (assumed.flushes_traced, assumed.flushes_added) {
+        (traced, 0) => format!("{} in the trace, none added", count(traced)),
+        (traced, added) => {
+            let (traced, added) = (count(traced), count(added));
+            format!("{traced} in the trace, {added} added ({})", assumed.flush)
+        }
+    };
+    facts.push(("flushes", flushes));
+    if !assumed.devices.is_empty() && answer.is_timed() {
+        facts.push(("assumed", assumed.devices.join("; ")));
+    }
+    let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
+    let took = format!("{:.2} s of a processor, {} requests/s", answer.cpu_s, count(speed as u64));
+    facts.push(("the simulation took", took));
+    facts
+}
+
+pub(super) fn requests(answer: &Answer) -> Table {
+    let l = &answer.result.run.latency_us;
+    let rows = [("reads", &l.read), ("writes", &l.write), ("all", &l.all)];
+    latencies(Table::of(rows).column("latency", |row| row.0.to_owned()), micros, |row| row.1)
+        .table()
+}
+
+pub(super) fn devices(answer: &Answer) -> Table {
+    let rows = Table::of(answer.result.component_latency_us.named());
+    latencies(rows.column("device", |row| row.0.clone()), micros, |row| &row.1.latency)
+        .number("operations", |row| count(row.1.count))
+        .table()
+}
+
+fn micros(us: f64) -> String {
+    Unit::Micros.show(us)
+}
+
+pub(super) fn volumes(answer: &Answer) -> Table {
+    let us = |us| if answer.is_timed() { Unit::Micros.show(us) } else { "-".to_owned() };
+    Table::of(&answer.result.volumes)
+        .column("volume", |v| v.volume.clone())
+        .number("requests", |v| count(v.requests))
+        .number("hit ratio", |v| percent(v.hit_ratio))
+        .number("mean latency", |v| us(v.latency_us.all.mean))
+        .number("p99", |v| us(v.latency_us.all.p99))
+        .number("dirty, most", |v| count(v.dirty_blocks_max))
+        .table()
+}
