@@ -6,14 +6,14 @@
 //! the first question. What is told of zeroes, and why the cache is asked before the store, is said at
 //! [`forebay_cache::Holdings`].
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
-use forebay_block::{Content, ContentRun, Volume};
+use forebay_block::{Content, ContentRun};
 use forebay_device::Holes;
 
 use crate::core::{Core, Shared};
+use crate::desk::{Counter, Question};
 
 /// Times that the cache is asked for one answer: what is left then, the client asks for again.
 const ROUNDS_MAX: u32 = 64;
@@ -21,118 +21,47 @@ const ROUNDS_MAX: u32 = 64;
 /// that asks without end would else hold up all reads and writes.
 const PAUSES: u32 = 3;
 
-/// A question.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
-    pub session: u32,
-    pub tag: u64,
-    pub volume: Volume,
-    pub offset: u64,
-    pub length: u64,
-    pub runs_max: usize,
-}
-
-/// The answer to [`Session::ask_contents`](crate::Session::ask_contents).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contents {
-    /// The session's own name for the question.
-    pub tag: u64,
-    /// What is known, from the first byte that was asked about on: at least one byte, at most all.
-    pub runs: Vec<ContentRun>,
-}
-
-/// Where questions are asked: a counter for each volume.
-#[derive(Debug)]
-pub(crate) struct Desk(Vec<Arc<Counter>>);
-
-#[derive(Debug)]
-struct Counter {
-    state: Mutex<State>,
-    /// There is a question, or the end.
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// What knows of the store, if anything does.
-    holes: Option<Arc<dyn Holes>>,
-    questions: VecDeque<Question>,
-    /// There is a thread.
-    open: bool,
-    closed: bool,
-}
-
-impl Desk {
-    /// One for volumes with these stores.
-    pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> Desk {
-        let counter = |holes| Counter {
-            state: Mutex::new(State { holes, ..State::default() }),
-            wake: Condvar::new(),
-        };
-        Desk(stores.into_iter().map(counter).map(Arc::new).collect())
+/// Takes a question, which has been counted as in flight.
+pub(crate) fn ask(shared: &Arc<Shared>, question: Question) {
+    let Some(counter) = shared.desk.0.get(question.volume.0 as usize) else {
+        return shared.tell(&question, nothing_known(&question));
+    };
+    let mut state = counter.lock();
+    if !state.open && !state.closed {
+        let (counter, shared) = (counter.clone(), Arc::downgrade(shared));
+        let thread = std::thread::Builder::new().name("forebay-contents".into());
+        // Without a thread nothing is known.
+        state.open = thread.spawn(move || work(&counter, &shared)).is_ok();
     }
-
-    /// Takes a question, which has been counted as in flight.
-    pub fn ask(shared: &Arc<Shared>, question: Question) {
-        let Some(counter) = shared.desk.0.get(question.volume.0 as usize) else {
-            return shared.tell(&question, nothing_known(&question));
-        };
-        let mut state = counter.lock();
-        if !state.open && !state.closed {
-            let (counter, shared) = (counter.clone(), Arc::downgrade(shared));
-            let thread = std::thread::Builder::new().name("forebay-contents".into());
-            // Without a thread nothing is known.
-            state.open = thread.spawn(move || counter.work(&shared)).is_ok();
-        }
-        if !state.open || state.closed {
-            drop(state);
-            return shared.tell(&question, nothing_known(&question));
-        }
-        state.questions.push_back(question);
+    if !state.open || state.closed {
         drop(state);
-        counter.wake.notify_one();
+        return shared.tell(&question, nothing_known(&question));
     }
-
-    /// Lets go of the stores, and ends the threads. It does not wait for one that waits for its store: that
-    /// may take for ever.
-    pub fn close(&self) {
-        for counter in &self.0 {
-            let mut state = counter.lock();
-            state.closed = true;
-            state.holes = None;
-            drop(state);
-            counter.wake.notify_one();
-        }
-    }
+    state.questions.push_back(question);
+    drop(state);
+    counter.wake.notify_one();
 }
 
-impl Counter {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A list of questions is one at every point where a panic could be.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The thread's life: until the desk closes and nothing is left to answer. It has the engine only for
-    /// moments, so that it keeps nothing open that the engine has.
-    fn work(&self, shared: &Weak<Shared>) {
-        let mut state = self.lock();
-        let mut manners = Manners { until: Instant::now() };
-        loop {
-            let Some(question) = state.questions.pop_front() else {
-                if state.closed {
-                    return;
-                }
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let holes = state.holes.clone();
-            drop(state);
-            let runs = answer(shared, &question, holes.as_deref(), &mut manners);
-            if let Some(shared) = shared.upgrade() {
-                shared.tell(&question, runs);
+/// The thread's life: until the desk closes and nothing is left to answer. It has the engine only for
+/// moments, so that it keeps nothing open that the engine has.
+fn work(counter: &Counter, shared: &Weak<Shared>) {
+    let mut state = counter.lock();
+    let mut manners = Manners { until: Instant::now() };
+    loop {
+        let Some(question) = state.questions.pop_front() else {
+            if state.closed {
+                return;
             }
-            state = self.lock();
+            state = counter.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let holes = state.holes.clone();
+        drop(state);
+        let runs = answer(shared, &question, holes.as_deref(), &mut manners);
+        if let Some(shared) = shared.upgrade() {
+            shared.tell(&question, runs);
         }
+        state = counter.lock();
     }
 }
 
@@ -194,10 +123,12 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::core::tests::{SIZE, started, write};
+    use crate::desk::{Contents, Desk};
     use crate::session::Session;
-    use forebay_block::Nanos;
+    use forebay_block::{Nanos, Volume};
     use forebay_cache::Held;
     use forebay_device::Doorbell;
+    use std::sync::Mutex;
 
     const BLOCK: u64 = 4096;
 

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::EngineError;
-use crate::flash_tier::{Found, inspect_flash};
 use crate::patience;
+use crate::recognise::{Found, inspect_flash};
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,7 +78,7 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     let (mut devices, _) = made.map_err(system("set up I/O"))?;
     let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
         .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;
-    let geometry = crate::flash_tier::stored_geometry(&superblock, run);
+    let geometry = crate::recognise::stored_geometry(&superblock, run);
     let (size, needed) = (target.size(), geometry.device_bytes());
     if size < needed {
         return Err(EngineError::FlashCut { path: path.to_owned(), size, needed });

@@ -8,15 +8,14 @@ use forebay_block::{ContentRun, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor};
 use forebay_effect::{Effect, Place, RequestId};
-use forebay_flash::Sealed;
+use forebay_flash::{Sealed, Stamp};
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
 
-use crate::allocation::{Contents, Desk, Question};
 use crate::clock::Clock;
+use crate::desk::{Contents, Desk, Question};
 use crate::devices::AnyDevices;
 use crate::machine::Driven;
-use crate::stamper::Work;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
@@ -55,6 +54,21 @@ pub(crate) struct Core {
     /// The reaper is to leave.
     pub quit: bool,
     pub last_request: Nanos,
+}
+
+/// What there is to do for the stamper.
+pub(crate) enum Work {
+    /// These are to be written.
+    Write {
+        /// By volume.
+        stamps: Vec<(Volume, Stamp)>,
+        /// With what flash holds of the volumes declared void.
+        release: bool,
+    },
+    /// It is time to ask for some.
+    Ask,
+    /// The engine ends.
+    Leave,
 }
 
 /// The lock, and what is around it.

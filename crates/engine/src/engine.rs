@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
 use forebay_config::{self as words, Config};
-use forebay_device::file::DirectIo;
-use forebay_device::{Backend, HugePages};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{LogError, LogStats, Older, RecoveryReport};
 
@@ -20,74 +18,16 @@ use crate::core::Shared;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::opening;
+use crate::options::{EngineOptions, StopMode, VolumeDescription};
 use crate::reaper;
-use crate::seal::{Left, Quiesced};
 use crate::session::Session;
 use crate::status::{self, Recovering, Status};
 use crate::store::Store;
 use crate::table::Submission;
 use crate::tape::Recorder;
-use crate::watch::Watch;
 
 /// How long a stop waits for what still goes on in the background.
 const REST: Duration = Duration::from_secs(5);
-
-/// How an engine is opened; what is not a property of the cache itself.
-#[derive(Debug, Default)]
-pub struct EngineOptions {
-    /// Write an empty flash tier, and headers where there is something else. Refused when that
-    /// would lose dirty data.
-    pub format: bool,
-    /// Give up dirty data that stands in the way.
-    pub discard_dirty_data: bool,
-    /// Drop what is clean on the flash tier, whether or not others have used the stores; dirty data
-    /// go to the stores first, over what is there.
-    pub drop_clean: bool,
-    /// Which way to the devices.
-    pub backend: Backend,
-    /// Whether to pass the page cache by.
-    pub direct: DirectIo,
-    /// How memory for blocks is had.
-    pub huge_pages: HugePages,
-    /// Each request is handed to the cache when nothing is left to do for those before it, and
-    /// operations of devices end in the order in which they were begun. Slow, and decides exactly
-    /// as `forebay_simulate::Pacing::Quiesced`, whatever the devices do.
-    pub one_at_a_time: bool,
-    /// Where to write a tape.
-    pub tape: Option<PathBuf>,
-    /// Who watches the devices: for tests.
-    pub watch: Option<Arc<dyn Watch>>,
-}
-
-impl EngineOptions {
-    /// What the user says may be lost.
-    pub(crate) fn give_up(&self) -> GiveUp {
-        GiveUp { headers: self.format, dirty: self.format && self.discard_dirty_data }
-    }
-}
-
-/// What may be overwritten at an opening.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct GiveUp {
-    /// Headers that are void or of another layout.
-    pub headers: bool,
-    /// Such headers of stores whose newest data are elsewhere, too.
-    pub dirty: bool,
-}
-
-/// What becomes of dirty data at a stop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum StopMode {
-    /// It goes to the backing stores, which are then the whole truth.
-    #[default]
-    Destage,
-    /// It stays on flash, durable; the next start takes it over. Without a flash tier this is
-    /// the same as [`StopMode::Destage`].
-    Keep,
-    /// As [`StopMode::Destage`], and nothing cached of the stores counts any more: others may use
-    /// them.
-    Release,
-}
 
 /// The machine's own counters.
 #[derive(Clone, PartialEq, Debug)]
@@ -98,19 +38,6 @@ pub struct Counters {
     pub log: Option<LogStats>,
     /// Of each volume, in the order of the configuration.
     pub volumes: Vec<VolumeStats>,
-}
-
-/// A volume of an engine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VolumeDescription {
-    /// Its name.
-    pub name: String,
-    /// Its number in requests.
-    pub volume: Volume,
-    /// Exported bytes.
-    pub size_bytes: u64,
-    /// Whether writes are refused.
-    pub read_only: bool,
 }
 
 /// A running cache.
@@ -132,6 +59,26 @@ pub struct Engine {
     pub(crate) quiesced: Mutex<Option<Quiesced>>,
     /// Destages are done one after another: each has an end of its own to wait for.
     destaging: Mutex<()>,
+}
+
+/// Clients are held back, and the stores are noted to be the whole truth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    /// Since when.
+    pub since: Instant,
+    /// When clients are let go, whatever happens.
+    pub until: Option<Instant>,
+}
+
+/// How the stores are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Each is the whole truth.
+    Whole,
+    /// So, and what is cached of them does not count any more.
+    Released,
+    /// Newer data for some are on the flash tier.
+    Dirty,
 }
 
 impl Engine {

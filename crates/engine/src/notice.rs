@@ -68,7 +68,7 @@ impl fmt::Display for EngineNotice {
             EngineNotice::FlashSize { path, formatted, configured } => write!(
                 f,
                 "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
-                 use); the configuration's ({configured}) takes effect when it is formatted anew, \
+                 use); the configuration's ({configured}) takes effect when it is formatted again, \
                  with --format",
                 path.display()
             ),

@@ -16,14 +16,15 @@ use forebay_flash::{Binding, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, count_cells};
 
-use crate::allocation::Desk;
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
+use crate::desk::Desk;
 use crate::devices::AnyDevices;
-use crate::engine::{EngineOptions, VolumeDescription};
 use crate::error::EngineError;
-use crate::flash_tier::{FlashTier, Found, stored_geometry};
+use crate::flash_tier::FlashTier;
 use crate::notice::EngineNotice;
+use crate::options::{EngineOptions, VolumeDescription};
+use crate::recognise::{Found, stored_geometry};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;

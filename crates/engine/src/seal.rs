@@ -16,7 +16,7 @@ use forebay_cache::Notice as MachineNotice;
 use forebay_effect::Outcome;
 use forebay_flash::{SEAL_BYTES, Sealed};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Left, Quiesced};
 use crate::error::EngineError;
 use crate::fingerprint::{self, Fingerprint};
 use crate::store::Store;
@@ -229,26 +229,6 @@ impl Engine {
             |error| EngineError::Unsealed { what, why: format!("the flash tier: {error}") };
         sealed.unwrap_or(Ok(())).map_err(failed)
     }
-}
-
-/// Clients are held back, and the stores are noted to be the whole truth.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Quiesced {
-    /// Since when.
-    pub since: Instant,
-    /// When clients are let go, whatever happens.
-    pub until: Option<Instant>,
-}
-
-/// How the stores are left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
-    /// Each is the whole truth.
-    Whole,
-    /// So, and what is cached of them does not count any more.
-    Released,
-    /// Newer data for some are on the flash tier.
-    Dirty,
 }
 
 /// Those of all stores, looked at side by side.

@@ -7,9 +7,10 @@ use forebay_block::{Nanos, Volume};
 use forebay_device::{AlignedBuffer, Doorbell};
 use forebay_results::LatencyRecorder;
 
-use crate::allocation::{Contents, Desk, Question};
+use crate::allocation;
 use crate::buffers::BufferPool;
 use crate::core::{LATENCIES, Shared};
+use crate::desk::{Contents, Question};
 use crate::table::{Done, Submission};
 
 /// Unused buffers that a session keeps.
@@ -105,7 +106,7 @@ impl Session {
         let session = self.number;
         self.shared.lock().table.enter_question(session);
         self.in_flight += 1;
-        Desk::ask(&self.shared, Question { session, tag, volume, offset, length, runs_max });
+        allocation::ask(&self.shared, Question { session, tag, volume, offset, length, runs_max });
     }
 
     /// The answers to [`ask_contents`](Session::ask_contents) that have come with the calls since the

@@ -13,7 +13,7 @@ use forebay_config::Config;
 use forebay_flash::{Older, Stamp};
 
 use crate::backing_header::BackingHeader;
-use crate::core::Shared;
+use crate::core::{Shared, Work};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
@@ -81,21 +81,6 @@ impl Engine {
             Older::Flash => EngineError::OlderFlash { volume, path, flash },
         }
     }
-}
-
-/// What there is to do.
-pub(crate) enum Work {
-    /// These are to be written.
-    Write {
-        /// By volume.
-        stamps: Vec<(Volume, Stamp)>,
-        /// With what flash holds of the volumes declared void.
-        release: bool,
-    },
-    /// It is time to ask for some.
-    Ask,
-    /// The engine ends.
-    Leave,
 }
 
 /// Starts the thread. It leaves when `Core::quit` is set, and whoever waits for a notice woken.

@@ -11,7 +11,7 @@ use forebay_results::{
 use serde::Serialize;
 
 use crate::core::Shared;
-use crate::engine::VolumeDescription;
+use crate::options::VolumeDescription;
 
 /// A running cache, now. Latencies are in microseconds, sizes in bytes.
 #[derive(Clone, Debug, Serialize)]

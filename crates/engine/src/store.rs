@@ -12,11 +12,11 @@ use forebay_effect::Device;
 use forebay_flash::{Seal, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
-use crate::engine::GiveUp;
 use crate::error::EngineError;
 use crate::fingerprint::{Fingerprint, Left, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
+use crate::options::GiveUp;
 use crate::patience;
 use crate::watch::Watch;
 

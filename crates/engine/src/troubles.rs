@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
 
-use crate::engine::{Engine, VolumeDescription};
+use crate::engine::Engine;
+use crate::options::VolumeDescription;
 use crate::status;
 
 /// Most unreadable blocks that a message names.
