@@ -32,6 +32,7 @@ mod gaps;
 mod merged;
 mod metadata;
 mod open;
+mod options;
 mod parquet;
 mod reader;
 mod sample;
@@ -48,7 +49,8 @@ pub use features::{
 pub use formats::{FORMATS, Format};
 pub use merged::Merged;
 pub use metadata::{Clock, Counters, HashInfo, Metadata, SampleInfo, VolumeInfo};
-pub use open::{Align, OpenOptions, open, open_all, open_bytes};
+pub use open::{open, open_all, open_bytes};
+pub use options::{Align, OpenOptions};
 pub use parquet::{FORMAT_VERSION, ParquetTraceReader, ParquetTraceWriter, Written};
 pub use reader::{Requests, TraceReader};
 pub use sample::{

@@ -1,10 +1,11 @@
 //! Reading a trace once and counting everything.
 
 use super::{
-    Distribution,
+    by_op::ByOp,
     contents::ContentCounter,
+    distribution::Distribution,
     footprint::Footprint,
-    info::{ByOp, Features, SampleUse, TraceInfo, VolumeUse},
+    info::{Features, SampleUse, TraceInfo, VolumeUse},
 };
 use crate::{Batch, BlockContents, Clock, HashInfo, Moments, Result, TraceReader};
 use forebay_block::{BlockSize, Flags, Op, Request, RequestColumns};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use forebay_block::{Op, Volume};
 use serde::{Deserialize, Serialize};
 
-use super::info::ByOp;
+use super::by_op::ByOp;
 use crate::{BlockContents, Record};
 
 /// What lies in the blocks of a trace that carries content hashes.

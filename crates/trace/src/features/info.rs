@@ -1,20 +1,10 @@
 //! The answer: what is in a trace.
 
-use super::ContentUse;
+use super::by_op::ByOp;
+use super::contents::ContentUse;
 use crate::{FeatureError, Moments, SampleInfo, mean_error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use std::collections::BTreeMap;
-
-/// A figure for reads, for writes, and for both together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByOp<T> {
-    /// Reads.
-    pub read: T,
-    /// Writes, write-zeroes among them.
-    pub write: T,
-    /// Both. (Not always the sum: a block may be read and written.)
-    pub all: T,
-}
 
 /// What is in a trace.
 ///

@@ -9,13 +9,15 @@
 //! tables that are between 44 and 88 % full. A distribution takes at most 120 KiB, whatever the
 //! trace's length.
 
+mod by_op;
 mod collect;
 mod contents;
 mod distribution;
 mod footprint;
 mod info;
 
+pub use by_op::ByOp;
 pub use collect::Collector;
 pub use contents::ContentUse;
 pub use distribution::Distribution;
-pub use info::{ByOp, Features, SampleUse, TraceInfo, VolumeUse};
+pub use info::{Features, SampleUse, TraceInfo, VolumeUse};

@@ -4,7 +4,7 @@
 //! They have no time and no operation: every request comes at 0 and reads.
 
 use super::{
-    Format, open_text,
+    format::{Format, open_text},
     scan::{Scan, number},
     text::{Line, LineParser, Out},
 };

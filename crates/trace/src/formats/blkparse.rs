@@ -7,7 +7,7 @@
 //! (parameter `event`). A flush that comes with a write (rwbs "FW") is the write alone.
 
 use super::{
-    Format, open_text,
+    format::{Format, open_text},
     scan::{Scan, decimal, number},
     text::{Line, LineParser, Out, Volumes},
 };

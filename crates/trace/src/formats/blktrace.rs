@@ -6,12 +6,13 @@
 //! since 2006. Of a request's events one is taken, by default Q (parameter `event`, as for
 //! `blkparse`); notes from the tracer and from drivers are no requests.
 
+use super::params::Params;
 use super::{
-    Format, open_records,
+    format::{Format, open_records},
     records::{RecordParser, le16, le32, le64},
     text::Out,
 };
-use crate::{TraceError, formats::Params};
+use crate::TraceError;
 use forebay_block::{Flags, Op, SECTOR_BYTES};
 
 /// Registration.

@@ -9,7 +9,7 @@
 //! All times are since 1970. Volumes keep their names across the files of a data set.
 
 use super::{
-    Format, Head, open_text, read_or_write,
+    format::{Format, Head, open_text, read_or_write},
     scan::{Scan, decimal, number},
     text::{Line, LineParser, Out, Volumes},
 };

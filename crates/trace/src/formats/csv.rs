@@ -7,9 +7,8 @@
 //! `length=4096b` gives one for all; operations if `op=read` does.
 
 use super::{
-    Format, open_text,
+    format::{Format, open_text, read_or_write},
     params::Params,
-    read_or_write,
     records::doubt_unit,
     scan::{decimal, hex, number},
     text::{Line, LineParser, Out, Volumes},

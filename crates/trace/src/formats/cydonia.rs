@@ -1,7 +1,7 @@
 //! Bhandari's block traces (the Cydonia study): `time us,lba (512 B),r|w,bytes`, no header.
 
 use super::{
-    Format, open_text, read_or_write,
+    format::{Format, open_text, read_or_write},
     scan::{Scan, number},
     text::{Line, LineParser, Out},
 };

@@ -4,7 +4,7 @@
 //! "homes" traces) or one for each 4 KiB (the others). Which, the number of hashes tells.
 
 use super::{
-    Format, open_text, read_or_write,
+    format::{Format, open_text, read_or_write},
     scan::{Scan, number},
     text::{Line, LineParser, Out, Volumes},
 };

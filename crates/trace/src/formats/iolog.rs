@@ -5,7 +5,7 @@
 //! are volumes.
 
 use super::{
-    Format, open_text,
+    format::{Format, open_text},
     scan::{Scan, number},
     text::{Line, LineParser, Out, Volumes},
 };

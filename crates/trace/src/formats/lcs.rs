@@ -7,7 +7,7 @@
 //! (parameter `unit`). A tenant is a volume.
 
 use super::{
-    Format, open_records,
+    format::{Format, open_records},
     records::{RecordParser, doubt_unit, le32, le64},
 };
 use crate::{metadata::VolumeTable, source::Source};

@@ -5,7 +5,7 @@
 //! in bytes. The published files have no header line.
 
 use super::{
-    Format, open_text, read_or_write,
+    format::{Format, open_text, read_or_write},
     scan::Scan,
     text::{Line, LineParser, Out, Volumes},
 };

@@ -7,7 +7,7 @@
 //! operation: all requests read as reads.
 
 use super::{
-    Format, Head, open_records,
+    format::{Format, Head, open_records},
     records::{RecordParser, doubt_unit, le32, le64},
 };
 use crate::metadata::VolumeTable;

@@ -5,7 +5,7 @@
 //! Blocks are of 512 B. Only the fraction tells one from the other.
 
 use super::{
-    Format, Head, open_text,
+    format::{Format, Head, open_text},
     scan::{Scan, decimal, number},
     text::{Line, LineParser, Out, Volumes},
 };

@@ -3,7 +3,7 @@
 //! the time in seconds with a fraction. An application storage unit (ASU) is a volume.
 
 use super::{
-    Format, open_text, read_or_write,
+    format::{Format, open_text, read_or_write},
     scan::{Scan, decimal, number},
     text::{Line, LineParser, Out, Volumes},
 };

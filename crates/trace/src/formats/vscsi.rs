@@ -10,7 +10,7 @@
 //! all 113,872 rows of CloudPhysics' sample agree on that).
 
 use super::{
-    Format, Head, open_records, open_text,
+    format::{Format, Head, open_records, open_text},
     records::{RecordParser, le16, le32, le64},
     scan::Scan,
     text::{Line, LineParser, Out},

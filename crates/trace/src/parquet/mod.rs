@@ -18,7 +18,7 @@ use parquet::{
     schema::types::{Type, TypePtr},
 };
 
-use crate::formats::Format;
+use crate::formats::format::Format;
 
 pub use reader::ParquetTraceReader;
 pub use writer::{ParquetTraceWriter, Written};

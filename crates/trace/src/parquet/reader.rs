@@ -13,7 +13,7 @@ use parquet::{
 use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata};
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
-    formats::is_possible,
+    formats::text::is_possible,
     reader::BATCH_REQUESTS,
     source::{Source, stem},
 };

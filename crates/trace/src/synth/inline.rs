@@ -1,6 +1,5 @@
 //! Workloads on one line: `PATTERN:key=value,... + PATTERN:... then PATTERN:...`.
 
-use super::spec::Spec;
 use toml::{Table, Value};
 
 /// Keys that belong to a phase, not to a component.
@@ -9,7 +8,7 @@ const PHASE_KEYS: [&str; 6] = ["requests", "duration", "arrival", "rate", "clien
 const TEXT_KEYS: [&str; 2] = ["volume", "pattern"];
 
 /// Turns the line into the same table that a TOML file would be.
-pub(super) fn parse(text: &str) -> Result<Spec, String> {
+pub(super) fn parse(text: &str) -> Result<Table, String> {
     let mut spec = Table::new();
     let mut phases = Vec::new();
     for phase_text in text.split(" then ") {
@@ -22,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Spec, String> {
         phases.push(Value::Table(phase));
     }
     spec.insert("phase".to_owned(), Value::Array(phases));
-    Value::Table(spec).try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+    Ok(spec)
 }
 
 fn component(part: &str, phase: &mut Table, spec: &mut Table) -> Result<Table, String> {

@@ -189,7 +189,8 @@ impl Spec {
             return Spec::from_toml(text)
                 .map_err(|e| TraceError::Options(format!("workload: {e}")));
         }
-        inline::parse(text).map_err(wrong)
+        let table = toml::Value::Table(inline::parse(text).map_err(wrong)?);
+        table.try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))
     }
 
     /// Reads TOML.

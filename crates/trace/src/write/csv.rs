@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::{PartialFile, TraceWriter, plain_names};
+use super::file::PartialFile;
+use super::writer::{TraceWriter, plain_names};
 use crate::{Batch, Metadata, Result, Written};
 use forebay_block::Op;
 

@@ -4,7 +4,8 @@
 
 use std::{collections::HashSet, io::Write, path::Path};
 
-use super::{PartialFile, TraceWriter, plain_names};
+use super::file::PartialFile;
+use super::writer::{TraceWriter, plain_names};
 use crate::{Batch, Metadata, Result, Written, formats::iolog};
 use forebay_block::{Op, Request};
 

@@ -4,38 +4,14 @@ mod csv;
 mod file;
 mod iolog;
 mod oracle_general;
+mod writer;
 
-use std::collections::HashSet;
 use std::path::Path;
 
-use crate::{
-    Batch, Metadata, ParquetTraceWriter, Result, TraceError, VolumeInfo, Written, formats::Params,
-};
+use crate::{ParquetTraceWriter, Result, TraceError, formats::Params};
 
 pub(crate) use file::PartialFile;
-
-/// Takes a trace batch by batch and makes a file of it, which appears when it is complete.
-pub trait TraceWriter {
-    /// Appends requests. `metadata` is what is known of the trace by now: volumes at least.
-    ///
-    /// # Errors
-    /// If writing fails or the format cannot express a request.
-    fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()>;
-
-    /// What a reader has to be told to read the file as it was meant ([`OpenOptions::format`]), where
-    /// the file itself does not say it.
-    ///
-    /// [`OpenOptions::format`]: crate::OpenOptions::format
-    fn read_as(&self) -> Option<String> {
-        None
-    }
-
-    /// Completes the file.
-    ///
-    /// # Errors
-    /// If writing fails; then nothing is left behind.
-    fn finish(self: Box<Self>, metadata: &Metadata) -> Result<Written>;
-}
+pub use writer::TraceWriter;
 
 /// The formats that can be written: name, what it is, extensions.
 const WRITTEN: [(&str, &str, &[&str]); 4] = [
@@ -109,33 +85,4 @@ fn by_extension(path: &Path) -> Option<&'static str> {
     let found =
         WRITTEN.iter().find(|(_, _, e)| e.iter().any(|e| e.eq_ignore_ascii_case(extension)));
     found.map(|(name, ..)| *name)
-}
-
-/// The names of volumes as `plain` makes them fit the format; those that are then alike are numbered,
-/// so that two volumes stay two.
-fn plain_names(volumes: &[VolumeInfo], plain: impl Fn(&str) -> String) -> Vec<String> {
-    // What needs no change keeps its name, whichever comes first.
-    let mut taken: HashSet<String> =
-        volumes.iter().map(|v| v.name.clone()).filter(|name| plain(name) == *name).collect();
-    let mut kept = HashSet::new();
-    let names = volumes.iter().map(|v| {
-        let name = plain(&v.name);
-        if name == v.name && kept.insert(name.clone()) {
-            return name;
-        }
-        let numbered = (2..).map(|n| format!("{name}_{n}"));
-        let mut candidates = std::iter::once(name.clone()).chain(numbered);
-        candidates.find(|name| taken.insert(name.clone())).expect("numbers do not end")
-    });
-    names.collect()
-}
-
-impl TraceWriter for ParquetTraceWriter {
-    fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
-        self.push_batch(batch)
-    }
-
-    fn finish(self: Box<Self>, metadata: &Metadata) -> Result<Written> {
-        (*self).finish(metadata)
-    }
 }

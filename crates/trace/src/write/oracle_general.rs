@@ -13,7 +13,8 @@ use std::{
     path::Path,
 };
 
-use super::{PartialFile, TraceWriter};
+use super::file::PartialFile;
+use super::writer::TraceWriter;
 use crate::{Batch, Metadata, Result, TraceError, Written};
 use forebay_block::{Op, Request, SECTOR_BYTES};
 

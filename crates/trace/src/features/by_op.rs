@@ -1,0 +1,14 @@
+//! Figures by operation.
+
+use serde::{Deserialize, Serialize};
+
+/// A figure for reads, for writes, and for both together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByOp<T> {
+    /// Reads.
+    pub read: T,
+    /// Writes, write-zeroes among them.
+    pub write: T,
+    /// Both. (Not always the sum: a block may be read and written.)
+    pub all: T,
+}
