@@ -70,7 +70,7 @@ const LIES: [Fault; 5] = [
 /// Runs against an array of bytes.
 const AGAINST_ARRAY: u64 = 200;
 /// Seeds that are run twice.
-const TWICE: u64 = 60;
+const TWICE: u64 = 20;
 
 pub fn ci(jobs: usize) -> Result<(), String> {
     println!("{}", head());
