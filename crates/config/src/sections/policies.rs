@@ -223,12 +223,12 @@ section! {
         idle: TimeSpan = "100ms", later;
         /// What becomes of dirty blocks when the server stops.
         on_stop: OnStop = "destage";
-        /// Most writes of a shard on their way from flash to a backing store at once, each of one
+        /// Most writes of a shard in flight from flash to a backing store at once, each of one
         /// block or of several that follow on one another.
         parallel: u32 = 32;
         /// How long writes wait for room on flash that their failing backing store does not let
         /// become free. After that writes to its volume fail until it takes something again; reads
-        /// go on, and what is dirty stays on flash. 0 means that they wait for ever.
+        /// go on, and what is dirty stays on flash. 0 means that they wait without limit.
         give_up_after: TimeSpan = "60s";
         /// How often the headers of backing stores and the flash tier note how far the other is, while
         /// anything changes, so that a start notices an older copy of either. What changed since the last
