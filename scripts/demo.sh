@@ -114,6 +114,7 @@ plan() {
     say "    for $BUDGET:"
     say "    two tiers    $TWO, $TWO_LATENCY_US µs on average"
     say "    one tier     $ONE, $ONE_LATENCY_US µs"
+    say "    These are service times, of one request at a time. Under load requests also wait: see step 4."
 }
 
 # tiers NAME DRAM [FLASH]: a configuration for the replay, and an empty cache.
@@ -177,5 +178,7 @@ measure
 plan
 replay
 report
+title "5. What was gained"
+python3 scripts/demo/gain.py "$out"/{one-tier,two-tiers,one-tier-simulated,two-tiers-simulated}.json
 title "Done in $((SECONDS - started)) s. Everything is in $out; begin with"
 say "    $out/report.html"
