@@ -69,6 +69,7 @@ def kept(*traces):
 REPLACEMENT = {
     "`fifo`": ['replacement = "fifo"'],
     "`second-chance`": ['replacement = "second-chance"'],
+    "`popularity`": ['replacement = "popularity"'],
     "`frequency`": ['replacement = "frequency"'],
     "`promote_after = 2`": ['replacement = "frequency"', "promote_after = 2"],
 }

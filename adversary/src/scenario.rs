@@ -192,7 +192,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             blocks: geometry.slots - spare,
             regions_reserved: 1,
             recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
-            replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(3) as usize }],
+            replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(4) as usize }],
             cells: match limits.slots {
                 true => replacement(c, Tier::Slots),
                 false => ReplacementParameters::default(),

@@ -2,7 +2,7 @@
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, Parameters};
+use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, Parameters, Popularity};
 
 use crate::place::Relation;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
@@ -131,27 +131,44 @@ pub enum LogReplacement {
     /// Those that were read from flash at least [twice](LogReplacement::FREQUENT) are inserted again, those that
     /// were read most first, and half of their readings are forgotten.
     Frequency,
+    /// Those whose [popularity](forebay_replacement::Popularity) among the blocks on flash is at least
+    /// [`POPULAR`](LogReplacement::POPULAR) are inserted again, the most popular first, and half of it is forgotten.
+    Popularity,
 }
 
 impl LogReplacement {
     /// Readings from flash that make a record worth keeping, by frequency.
     pub const FREQUENT: u8 = 2;
+    /// Popularity that makes a record worth keeping: that of a reading at a distance below three sixteenths of what flash
+    /// holds. (With less, more is written and less is hit where blocks are read in loops; with more it is
+    /// [`FREQUENT`](LogReplacement::FREQUENT) again: `docs/policies.md`.)
+    pub const POPULAR: u8 = Popularity::ONE / 8 * 7;
     /// All of them.
-    pub const ALL: [LogReplacement; 3] =
-        [LogReplacement::Fifo, LogReplacement::SecondChance, LogReplacement::Frequency];
+    pub const ALL: [LogReplacement; 4] = [
+        LogReplacement::Fifo,
+        LogReplacement::SecondChance,
+        LogReplacement::Frequency,
+        LogReplacement::Popularity,
+    ];
 
-    /// Readings from flash that a record needs to be inserted again; none is enough for FIFO.
+    /// Readings from flash, or popularity, that a record needs to be inserted again; none is enough for FIFO.
     pub(crate) fn uses_min(self) -> Option<u8> {
         match self {
             LogReplacement::Fifo => None,
             LogReplacement::SecondChance => Some(1),
             LogReplacement::Frequency => Some(LogReplacement::FREQUENT),
+            LogReplacement::Popularity => Some(LogReplacement::POPULAR),
         }
+    }
+
+    /// Whether of records that are worth it those come first that are worth most.
+    pub(crate) fn takes_hottest(self) -> bool {
+        matches!(self, LogReplacement::Frequency | LogReplacement::Popularity)
     }
 
     /// What a record that has been inserted again keeps of its readings.
     pub(crate) fn aged(self, uses: u8) -> u8 {
-        if self == LogReplacement::Frequency { uses / 2 } else { 0 }
+        if self.takes_hottest() { uses / 2 } else { 0 }
     }
 }
 

@@ -61,11 +61,13 @@ fn first_region(d: &mut Driver) -> u64 {
 
 #[test]
 fn which_records_are_inserted_again_follows_from_how_often_they_were_read_from_flash() {
-    use LogReplacement::{Fifo, Frequency, SecondChance};
+    use LogReplacement::{Fifo, Frequency, Popularity, SecondChance};
     for (replacement, kept) in [
         (Fifo, [false, false, false]),
         (SecondChance, [false, true, true]),
         (Frequency, [false, false, true]),
+        // (Twelve blocks are on flash or on their way; each reading is near the one before.)
+        (Popularity, [false, true, true]),
     ] {
         let mut d = through(replacement, u8::MAX);
         let mut next = first_region(&mut d);
@@ -118,16 +120,50 @@ fn what_is_not_read_again_is_inserted_again_only_so_often() {
 
 #[test]
 fn a_newer_version_begins_with_no_readings() {
-    let mut d = with(LogReplacement::Frequency, u8::MAX, WritePolicy::WRITE_BACK);
-    let mut next = first_region(&mut d);
-    (0..4).for_each(|_| assert!(is_on_flash(&mut d, 3)));
-    let write = d.write(3);
-    d.settle();
-    assert_eq!(d.reply_to(write), Some(Ok(())));
-    for _ in 0..3 {
-        fill(&mut d, &mut next);
+    for replacement in [LogReplacement::Frequency, LogReplacement::Popularity] {
+        let mut d = with(replacement, u8::MAX, WritePolicy::WRITE_BACK);
+        let mut next = first_region(&mut d);
+        (0..4).for_each(|_| assert!(is_on_flash(&mut d, 3)));
+        let write = d.write(3);
+        d.settle();
+        assert_eq!(d.reply_to(write), Some(Ok(())));
+        for _ in 0..3 {
+            fill(&mut d, &mut next);
+        }
+        assert_eq!(stats(&d).reinserted, 0, "{replacement:?}");
     }
-    assert_eq!(stats(&d).reinserted, 0);
+}
+
+#[test]
+fn a_reading_makes_a_block_the_less_popular_the_more_was_used_since_the_last_one() {
+    // Of two blocks, each read twice, one is read again at once, the other after half of those on flash.
+    let mut d = through(LogReplacement::Popularity, u8::MAX);
+    let mut next = first_region(&mut d);
+    let (near, far) = (2, 5);
+    assert!(is_on_flash(&mut d, far));
+    (0..2).for_each(|_| assert!(is_on_flash(&mut d, near)));
+    for block in [0, 1, 3, 4, 6, 7] {
+        assert!(is_on_flash(&mut d, block), "block {block}");
+    }
+    assert!(is_on_flash(&mut d, far));
+    fill(&mut d, &mut next);
+    // Of eleven pages five: a header and four records, the most popular first.
+    assert_eq!(stats(&d).reinserted, 4);
+    assert!(is_on_flash(&mut d, near) && is_on_flash(&mut d, far), "read twice");
+}
+
+#[test]
+fn what_is_not_read_again_becomes_less_popular_each_time_that_it_is_inserted_again() {
+    let mut d = through(LogReplacement::Popularity, u8::MAX);
+    let mut next = first_region(&mut d);
+    (0..3).for_each(|_| assert!(is_on_flash(&mut d, 3)));
+    while next < 60 {
+        read(&mut d, next);
+        next += 1;
+    }
+    // Close to three, then half of that, then too little.
+    assert!(reclaimed(&d) >= 3, "{}", reclaimed(&d));
+    assert!((1..=2).contains(&stats(&d).reinserted), "{}", stats(&d).reinserted);
 }
 
 #[test]

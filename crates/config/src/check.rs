@@ -198,7 +198,7 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
         let message = "is for the layout slots: the layout log reclaims its regions in the order in which they \
-                       were written, and keeps records by \"fifo\", \"second-chance\" or \"frequency\"";
+                       were written, and keeps records by \"fifo\", \"second-chance\", \"frequency\" or \"popularity\"";
         return problems.add("flash.replacement", message);
     }
     let none = flash.replacement_parameters.is_empty();

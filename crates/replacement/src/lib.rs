@@ -54,6 +54,7 @@ mod links;
 mod parameters;
 mod policies;
 mod policy;
+mod popularity;
 mod position;
 mod positions;
 mod sketch;
@@ -67,5 +68,6 @@ pub use policies::{
     S3Fifo, Sieve, TwoQ, UnknownKind, WTinyLfu,
 };
 pub use policy::{About, Documented, Hint, LikelyVictims, Percent, Policy, Tier};
+pub use popularity::Popularity;
 pub use position::{PositionRule, Standing, position};
 pub use positions::Positions;

@@ -190,6 +190,7 @@ fn flash_config(
     let replacement = match flash.replacement {
         Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
         Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
+        Some(words::FlashReplacement::Popularity) => LogReplacement::Popularity,
         _ => LogReplacement::Frequency,
     };
     let cells = flash.cells().map_err(|(_, error)| SetupError::Unsupported(error.to_string()))?;

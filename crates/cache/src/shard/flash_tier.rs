@@ -13,7 +13,7 @@ use super::{ShardContext, UNREADABLE_MAX, volume_bit};
 use crate::config::{FlashConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
-use forebay_replacement::Offer;
+use forebay_replacement::{Offer, Popularity};
 pub(crate) use moves::MoveState;
 use moves::Moves;
 
@@ -45,6 +45,8 @@ pub(super) struct FlashTier {
     /// Layout log: how often each block's record was read from flash, by entry; which records are inserted
     /// again for that; and at which reading their blocks move to DRAM.
     uses: Box<[u8]>,
+    /// How popular they are, if that decides.
+    popularity: Option<Popularity>,
     policy: LogReplacement,
     promote_after: u8,
     /// Layout slots: who gives way.
@@ -68,6 +70,8 @@ impl FlashTier {
         replacement: Option<FlashReplacement>,
     ) -> FlashTier {
         let in_log = config.is_some() && replacement.is_none();
+        let policy = config.map_or(LogReplacement::Fifo, |f| f.replacement);
+        let by_popularity = in_log && policy == LogReplacement::Popularity;
         FlashTier {
             shard,
             exists: config.is_some(),
@@ -83,7 +87,8 @@ impl FlashTier {
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
-            policy: config.map_or(LogReplacement::Fifo, |f| f.replacement),
+            popularity: by_popularity.then(|| Popularity::new(all, entries)),
+            policy,
             promote_after: config.map_or(1, |f| f.promote_after),
             replacement,
             holding_cells: false,
@@ -95,7 +100,9 @@ impl FlashTier {
 
     pub fn memory_bytes(&self) -> u64 {
         let replacement = self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
-        replacement + self.regions.memory_bytes() + size_of_val(&*self.uses) as u64
+        let popularity = self.popularity.as_ref().map_or(0, Popularity::memory_bytes);
+        let uses = size_of_val(&*self.uses) as u64;
+        replacement + self.regions.memory_bytes() + uses + popularity
     }
 
     /// Entries of the index that are there for blocks on flash.
@@ -208,6 +215,9 @@ impl FlashTier {
     ) {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to);
+        if let Some(popularity) = &mut self.popularity {
+            if to.is_some() { popularity.insert(id) } else { popularity.remove(id) }
+        }
     }
 
     /// The block's record stands elsewhere, or nowhere any more.
@@ -297,6 +307,7 @@ impl FlashTier {
     pub fn note_use(&mut self, id: EntryId) {
         if let Some(uses) = self.uses.get_mut(id as usize) {
             *uses = uses.saturating_add(1);
+            self.popularity.iter_mut().for_each(|popularity| popularity.access(id));
         } else if let Some(flash) = &mut self.replacement {
             flash.on_access(id);
         }
@@ -308,15 +319,16 @@ impl FlashTier {
         self.uses.get(id as usize).is_none_or(|&uses| uses.saturating_add(1) >= self.promote_after)
     }
 
-    /// How often the block's record was read, if that makes it worth being inserted again.
+    /// How often the block's record was read, or how popular it is, if that makes it worth being inserted again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         let uses = *self.uses.get(id as usize)?;
-        self.policy.uses_min().filter(|&least| uses >= least).map(|_| uses)
+        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.of(id));
+        self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 
-    /// Whether of records that are worth it those come first that were read most.
+    /// Whether of records that are worth it those come first that are worth most.
     pub fn takes_hottest(&self) -> bool {
-        self.policy == LogReplacement::Frequency
+        self.policy.takes_hottest()
     }
 
     /// The block's record stands at the head of the log, as it was.
@@ -330,6 +342,7 @@ impl FlashTier {
         let uses = self.uses[id as usize];
         self.put_record(blocks, context, id, Some(to));
         self.uses[id as usize] = self.policy.aged(uses);
+        self.popularity.iter_mut().for_each(|popularity| popularity.age(id));
     }
 
     /// The block's record is void.
@@ -372,6 +385,7 @@ impl FlashTier {
             assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
             self.put_record(blocks, context, id, None);
+            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             forgotten |= self.forget_if_empty(blocks, id);
         }

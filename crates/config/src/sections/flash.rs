@@ -70,12 +70,14 @@ pub enum FlashReplacement {
     SecondChance,
     /// The log keeps records that were read from flash twice or more.
     Frequency,
+    /// The log keeps records that are popular among those on flash.
+    Popularity,
     /// Layout slots: a policy of `forebay_replacement`.
     Policy(Kind),
 }
 
 /// Names that the layout log knows; it shares the first with the layout slots.
-const LOG_CHOICES: [Choice; 3] = [
+const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "fifo",
         doc: &[
@@ -99,6 +101,14 @@ const LOG_CHOICES: [Choice; 3] = [
         ],
         available: true,
     },
+    Choice {
+        name: "popularity",
+        doc: &[
+            "Layout log: it keeps records that were read from flash soon after one another, by ETICA's popularity, the",
+            "most popular first; half of it counts the next time.",
+        ],
+        available: true,
+    },
 ];
 
 /// Whether a policy has a name of its own here.
@@ -115,11 +125,12 @@ const FURTHER: usize = {
     n
 };
 
-const CHOICES: [(Choice, FlashReplacement); 3 + FURTHER] = {
-    let mut choices = [(LOG_CHOICES[0], FlashReplacement::Fifo); 3 + FURTHER];
+const CHOICES: [(Choice, FlashReplacement); 4 + FURTHER] = {
+    let mut choices = [(LOG_CHOICES[0], FlashReplacement::Fifo); 4 + FURTHER];
     choices[1] = (LOG_CHOICES[1], FlashReplacement::SecondChance);
     choices[2] = (LOG_CHOICES[2], FlashReplacement::Frequency);
-    let (mut n, mut all) = (3, 0);
+    choices[3] = (LOG_CHOICES[3], FlashReplacement::Popularity);
+    let (mut n, mut all) = (4, 0);
     while all < Kind::ALL.len() {
         let kind = Kind::ALL[all];
         if is_further(kind) {
@@ -133,8 +144,8 @@ const CHOICES: [(Choice, FlashReplacement); 3 + FURTHER] = {
     choices
 };
 
-const CHOICE_TABLE: [Choice; 3 + FURTHER] = {
-    let mut table = [LOG_CHOICES[0]; 3 + FURTHER];
+const CHOICE_TABLE: [Choice; 4 + FURTHER] = {
+    let mut table = [LOG_CHOICES[0]; 4 + FURTHER];
     let mut n = 0;
     while n < table.len() {
         table[n] = CHOICES[n].0;
@@ -175,7 +186,9 @@ impl FlashReplacement {
     pub const fn cells(self) -> Option<Kind> {
         match self {
             FlashReplacement::Fifo => Some(Kind::Fifo),
-            FlashReplacement::SecondChance | FlashReplacement::Frequency => None,
+            FlashReplacement::SecondChance
+            | FlashReplacement::Frequency
+            | FlashReplacement::Popularity => None,
             FlashReplacement::Policy(kind) => Some(kind),
         }
     }
