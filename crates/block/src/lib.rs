@@ -11,9 +11,7 @@ mod units;
 
 pub use content::{Content, ContentRun};
 pub use request::{BlockSpan, Flags, Op, Request, RequestColumns};
-pub use units::{
-    BlockAddr, BlockIndex, BlockSize, BlockSizeError, ByteCount, ByteOffset, Extent, Nanos, Volume,
-};
+pub use units::{BlockAddr, BlockIndex, BlockSize, BlockSizeError, Extent, Nanos, Volume};
 
 /// The smallest unit of transfer on any device, in bytes.
 pub const SECTOR_BYTES: u64 = 512;

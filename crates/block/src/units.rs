@@ -6,14 +6,6 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Volume(pub u32);
 
-/// A byte offset from the start of a volume or device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct ByteOffset(pub u64);
-
-/// A number of bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct ByteCount(pub u64);
-
 /// The number of a block within its volume: byte offset divided by block size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BlockIndex(pub u64);
