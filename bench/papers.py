@@ -120,15 +120,19 @@ def promotion():
 
 def levels():
     table = rows("etica-levels")
-    latency, wrote = (
+    latency, wrote, hits = (
         table.pivot(on="cache.relation", index=["trace", "flash.size"], values=name)
-        for name in ("latency_us.all.mean", "tier2_bytes_written")
+        for name in ("latency_us.all.mean", "tier2_bytes_written", "hit_ratio")
     )
-    names = ["eci", "etica-npe", "exclusive", "inclusive"]
+    hits = hits.to_dicts()
+    names = ["eci", "etica-npe", "etica", "exclusive", "inclusive"]
     heads("requests, flash", *names)
-    for one, flash in zip(latency.to_dicts(), wrote.to_dicts(), strict=True):
+    every = zip(latency.to_dicts(), wrote.to_dicts(), strict=True)
+    for at, (one, flash) in enumerate(every):
+        hit = hits[at]
         shares = (
-            f"{one[n] / one['eci']:.2f}, {flash[n] / flash['eci']:.0%}" for n in names
+            f"{one[n] / one['eci']:.2f}, {flash[n] / flash['eci']:.0%}, {hit[n]:.1%}"
+            for n in names
         )
         trace = Path(one["trace"]).name.split(".par")[0]
         row(f"{trace}; {one['flash.size']}", *shares)

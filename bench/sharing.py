@@ -47,6 +47,7 @@ RELATIONS = {
     "layered, 64 KiB": ("layered", ['line_size = "64KiB"']),
     "dual, 64 KiB": ("dual", ['line_size = "64KiB"']),
     "etica-npe": ("etica-npe", []),
+    "etica": ("etica", ['layout = "slots"']),
     "eci": ("eci", []),
 }
 

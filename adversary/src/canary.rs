@@ -21,6 +21,7 @@ pub struct Hunt {
 /// In which kind of run a bug is looked for.
 pub fn kind_for(bug: Bug) -> &'static str {
     match bug {
+        Bug::TransitFrameReusedEarly => "etica",
         Bug::TombstoneForgotten | Bug::ActivityMarkSkipped | Bug::LineOverWrites => "through",
         Bug::VoidSkipped => "back-full",
         Bug::BackingSyncSkipped => "dram",

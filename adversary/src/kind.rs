@@ -1,5 +1,6 @@
 //! The kinds of random runs: what is drawn, and what happens in them.
 
+use forebay_cache::Relation;
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{Fault, FaultRates};
 
@@ -25,6 +26,7 @@ const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: P
         write_back,
         small_blocks: false,
         switches: false,
+        relation: None,
         slots: false,
         gives_up: false,
     };
@@ -38,6 +40,7 @@ const fn slots(name: &'static str, write_back: bool, plan: Plan) -> Kind {
         write_back: Some(write_back),
         small_blocks: false,
         switches: false,
+        relation: None,
         slots: true,
         gives_up: false,
     };
@@ -188,6 +191,23 @@ pub fn older() -> [Kind; 6] {
     ]
 }
 
+/// Relations of the tiers that few draws lead to: ETICA with its queues, with cuts, errors, lies and others.
+pub fn relations() -> [Kind; 4] {
+    let of = |name, plan| {
+        let kind = slots(name, true, plan);
+        let relation = Some(Relation::Etica);
+        Kind { limits: Limits { relation, ..kind.limits }, ..kind }
+    };
+    let plan = |kinds: &[Kind], name| kinds.iter().find(|k| k.name == name).map(|k| k.plan);
+    let of_same = |name, kinds: &[Kind], same| of(name, plan(kinds, same).expect("that kind"));
+    [
+        of("etica", Plan::CUTS),
+        of_same("etica-errors", &errors(), "back-slots-errors"),
+        of_same("etica-media", &media(), "back-slots-media"),
+        of_same("etica-others", &others(), "back-slots-others"),
+    ]
+}
+
 /// Every kind.
 pub fn all() -> impl Iterator<Item = Kind> {
     let cuts = CUTS.into_iter().chain(switches()).chain(lost()).chain(others()).chain(older());
@@ -197,6 +217,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(outages())
         .chain(full_flash())
         .chain(flash_gone())
+        .chain(relations())
 }
 
 impl Kind {

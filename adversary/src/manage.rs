@@ -60,12 +60,12 @@ const OPERATIONS: [Operation; 7] = [
 const TROUBLES: [Trouble; 5] =
     [Trouble::Cut, Trouble::Error, Trouble::Dead, Trouble::NoSpace, Trouble::SyncFailure];
 const KINDS: [CacheKind; 6] = [
-    CacheKind::DramOnly,
-    CacheKind::BackToFlash,
-    CacheKind::BackToDram,
-    CacheKind::Through,
-    CacheKind::SlotsBackToFlash,
-    CacheKind::SlotsThrough,
+    CacheKind::DRAM_ONLY,
+    CacheKind::BACK_TO_FLASH,
+    CacheKind::BACK_TO_DRAM,
+    CacheKind::THROUGH,
+    CacheKind::SLOTS_BACK_TO_FLASH,
+    CacheKind::SLOTS_THROUGH,
 ];
 
 /// Number of cases: operation, trouble and kind of cache.
@@ -338,7 +338,7 @@ mod tests {
     fn refused(change: impl Fn(&mut CacheConfig, &mut Vec<forebay_cache::VolumeConfig>)) {
         for way in 0..WAYS {
             let mut choices = Seeded::new(way);
-            let kind = CacheKind::BackToFlash;
+            let kind = CacheKind::BACK_TO_FLASH;
             let mut run = Runner::new(&Case::of(kind).scenario(), Plan::CUTS, &mut choices);
             run.format().unwrap();
             prelude(&mut run, Operation::Start).unwrap();

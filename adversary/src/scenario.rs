@@ -2,9 +2,9 @@
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, Bypass, CacheConfig, FlashConfig,
-    LogReplacement, Partial, Relation, ReplacementKind, ReplacementParameters, Tier, VolumeConfig,
-    WritePolicy, Written,
+    Acknowledge, AdmissionKind, AdmissionParameters, Bypass, CacheConfig, Combination,
+    FlashCombination, FlashConfig, LogReplacement, Partial, QueueParameters, Relation,
+    ReplacementKind, ReplacementParameters, Tier, VolumeConfig, WritePolicy, Written,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -56,6 +56,7 @@ impl Scenario {
             ("drawn: relation layered", c.relation == Relation::Layered),
             ("drawn: relation dual", c.relation == Relation::Dual),
             ("drawn: relation etica-npe", c.relation == Relation::EticaNpe),
+            ("drawn: relation etica", c.relation == Relation::Etica),
             ("drawn: relation eci", c.relation == Relation::Eci),
             ("drawn: stores of 4 KiB logical blocks", self.logical[1] == 4096),
             ("drawn: intervals of hit ratios", c.replacement.get("interval_ms") == Some(1)),
@@ -105,6 +106,8 @@ pub struct Limits {
     pub switches: bool,
     /// Flash in the layout slots.
     pub slots: bool,
+    /// This relation of the tiers, with write-back that flash acknowledges; drawn if not given.
+    pub relation: Option<Relation>,
     /// Stores may fail for good: requests do not wait for them for ever.
     pub gives_up: bool,
 }
@@ -164,6 +167,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     };
     let acknowledge =
         if flash && c.choose(2) == 0 { Acknowledge::Flash } else { Acknowledge::Dram };
+    let (write_policy, acknowledge) = match limits.relation {
+        None => (write_policy, acknowledge),
+        Some(_) => (WritePolicy::WRITE_BACK, Acknowledge::Flash),
+    };
     let (block, n) = (size.block, u32::from(size.shards));
     let (geometry, spare) = geometry(c, &size, limits.slots);
     let (step_blocks, request_blocks_max) = steps(c);
@@ -200,6 +207,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
             admission: admission(c),
             line_blocks: 1,
+            queues: Default::default(),
             written: match c.choose(2) {
                 0 => Written::Ask,
                 _ => Written::ALL[c.choose(3) as usize],
@@ -251,7 +259,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             policies.extend(policies_of_all().map(|policy| (policy, acknowledge)));
         }
     }
-    relation(c, &mut config, &policies);
+    relation(c, &mut config, &policies, limits.relation);
     if c.choose(3) == 2 {
         let bytes = |n: u64| n * u64::from(block);
         config.bypass = Bypass {
@@ -336,21 +344,38 @@ fn relation(
     c: &mut dyn Choices,
     config: &mut CacheConfig,
     policies: &[(WritePolicy, Acknowledge)],
+    given: Option<Relation>,
 ) {
     let Some(flash) = &mut config.flash else { return };
-    if c.choose(2) == 0 {
+    if given.is_none() && c.choose(2) == 0 {
         return;
     }
+    let slots = flash.geometry.slots != 0;
     let first = [(config.write_policy, config.acknowledge)];
-    let goes = |relation: &Relation| {
-        first.iter().chain(policies).all(|&(p, a)| relation.check(p, a).is_ok())
+    let goes = |&relation: &Relation| {
+        let (admission, written) = (AdmissionKind::Always, Written::Ask);
+        // (Those that admission does not go with have none.)
+        let flash = Some(FlashCombination { slots, admission, written });
+        let fits = |&(policy, acknowledge)| {
+            Combination { relation, policy, acknowledge, flash }.check().is_ok()
+        };
+        first.iter().chain(policies).all(fits)
     };
     let legal: Vec<_> = Relation::ALL.into_iter().filter(goes).collect();
-    config.relation = legal[c.choose(legal.len() as u64) as usize];
+    config.relation = given.unwrap_or_else(|| legal[c.choose(legal.len() as u64) as usize]);
     if config.relation.has_lines() {
         let extent = config.extent_shift - config.block_size.shift();
         flash.line_blocks = 1 << c.choose(4).min(extent.into());
         flash.admission = AdmissionParameters::default();
+    }
+    if config.relation.has_queues() {
+        (flash.admission, flash.written) = (AdmissionParameters::default(), Written::Ask);
+        flash.queues = QueueParameters {
+            interval: 1 + c.choose(8) as u32,
+            share: [5, 50, 100][c.choose(3) as usize],
+            history: [100, 20, 1000][c.choose(3) as usize],
+            half_life: c.choose(3) as u32,
+        };
     }
 }
 

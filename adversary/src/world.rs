@@ -258,7 +258,7 @@ impl World {
             Relation::Eci if taken && self.cache.resident_blocks() > 0 => {
                 Some("memory keeps a block, and the relation has it there on its way only")
             }
-            Relation::EticaNpe if stats.demotions > 0 => {
+            Relation::EticaNpe | Relation::Etica if stats.demotions > 0 => {
                 Some("a clean block left memory for flash, which is for what is written")
             }
             _ => None,

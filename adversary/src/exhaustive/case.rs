@@ -1,9 +1,12 @@
 //! The cases: parameters, what came before, and two operations.
 
 use forebay_block::{BlockSize, Flags, Op};
+use std::sync::OnceLock;
+
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Partial, ReplacementKind, ReplacementParameters,
-    VolumeConfig, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, Combination, FlashCombination,
+    FlashConfig, Partial, QueueParameters, Relation, ReplacementKind, ReplacementParameters,
+    VolumeConfig, WritePolicy, Written,
 };
 use forebay_flash::Geometry;
 
@@ -87,15 +90,98 @@ pub(crate) enum Before {
 
 /// What the cache is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CacheKind {
-    DramOnly,
-    BackToFlash,
-    BackToDram,
-    Through,
-    /// The same three with flash in the layout slots, where two of the three blocks fit.
-    SlotsBackToFlash,
-    SlotsBackToDram,
-    SlotsThrough,
+pub(crate) struct CacheKind {
+    relation: Relation,
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+    flash: Layout,
+    admission: AdmissionKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Layout {
+    None,
+    Log,
+    /// Two of the three blocks fit.
+    Slots,
+}
+
+impl CacheKind {
+    pub const DRAM_ONLY: CacheKind =
+        CacheKind::usual(WritePolicy::WRITE_BACK, Acknowledge::Dram, Layout::None);
+    pub const BACK_TO_FLASH: CacheKind =
+        CacheKind::usual(WritePolicy::WRITE_BACK, Acknowledge::Flash, Layout::Log);
+    pub const BACK_TO_DRAM: CacheKind =
+        CacheKind::usual(WritePolicy::WRITE_BACK, Acknowledge::Dram, Layout::Log);
+    pub const THROUGH: CacheKind =
+        CacheKind::usual(WritePolicy::WRITE_THROUGH, Acknowledge::Dram, Layout::Log);
+    pub const SLOTS_BACK_TO_FLASH: CacheKind =
+        CacheKind { flash: Layout::Slots, ..CacheKind::BACK_TO_FLASH };
+    pub const SLOTS_THROUGH: CacheKind = CacheKind { flash: Layout::Slots, ..CacheKind::THROUGH };
+    /// Those of which every case is played in each `ci`.
+    pub const USUAL: [CacheKind; 7] = [
+        CacheKind::DRAM_ONLY,
+        CacheKind::BACK_TO_FLASH,
+        CacheKind::BACK_TO_DRAM,
+        CacheKind::THROUGH,
+        CacheKind::SLOTS_BACK_TO_FLASH,
+        CacheKind { flash: Layout::Slots, ..CacheKind::BACK_TO_DRAM },
+        CacheKind::SLOTS_THROUGH,
+    ];
+
+    const fn usual(policy: WritePolicy, acknowledge: Acknowledge, flash: Layout) -> CacheKind {
+        let (relation, admission) = (Relation::Exclusive, AdmissionKind::Always);
+        CacheKind { relation, policy, acknowledge, flash, admission }
+    }
+
+    /// The usual ones, then every other combination of relation, write policy, acknowledgement and layout that goes
+    /// together, then each admission policy in both layouts.
+    fn all() -> Vec<CacheKind> {
+        let mut all = CacheKind::USUAL.to_vec();
+        let mut add = |kind: CacheKind| {
+            if kind.is_legal() && !all.contains(&kind) {
+                all.push(kind);
+            }
+        };
+        let policies = [
+            WritePolicy::WRITE_BACK,
+            WritePolicy::WRITE_THROUGH,
+            WritePolicy::READ_ONLY,
+            WritePolicy::WRITE_ONLY,
+        ];
+        for relation in Relation::ALL {
+            for policy in policies {
+                for acknowledge in [Acknowledge::Dram, Acknowledge::Flash] {
+                    for flash in [Layout::None, Layout::Log, Layout::Slots] {
+                        let usual = CacheKind::usual(policy, acknowledge, flash);
+                        // (Without dirty data nothing depends on when a write is acknowledged.)
+                        if policy.write_back || acknowledge == Acknowledge::Dram {
+                            add(CacheKind { relation, ..usual });
+                        }
+                    }
+                }
+            }
+        }
+        for &admission in AdmissionKind::ALL {
+            add(CacheKind { admission, ..CacheKind::BACK_TO_FLASH });
+            add(CacheKind { admission, ..CacheKind::SLOTS_BACK_TO_FLASH });
+        }
+        all
+    }
+
+    /// The kind of this number, of those that have been listed once.
+    fn number(n: u64) -> CacheKind {
+        static ALL: OnceLock<Vec<CacheKind>> = OnceLock::new();
+        ALL.get_or_init(CacheKind::all)[n as usize]
+    }
+
+    fn is_legal(&self) -> bool {
+        let CacheKind { relation, policy, acknowledge, admission, .. } = *self;
+        let slots = self.flash == Layout::Slots;
+        let flash = FlashCombination { slots, admission, written: Written::Ask };
+        let flash = (self.flash != Layout::None).then_some(flash);
+        Combination { relation, policy, acknowledge, flash }.check().is_ok()
+    }
 }
 
 /// Parameters, what came before, two operations, and whether the second is issued before the
@@ -110,8 +196,13 @@ pub struct Case {
     pub overlap: bool,
 }
 
+/// Kinds of caches.
+const KINDS: u64 = 68;
 /// Number of cases.
-pub const CASES: u64 = 7 * 3 * 2 * ACTIONS * ACTIONS;
+pub const CASES: u64 = KINDS * OF_KIND;
+/// Cases of the usual kinds, which come first.
+pub const CASES_USUAL: u64 = CacheKind::USUAL.len() as u64 * OF_KIND;
+const OF_KIND: u64 = 3 * 2 * ACTIONS * ACTIONS;
 const ACTIONS: u64 = Action::ALL.len() as u64;
 
 impl Case {
@@ -120,18 +211,9 @@ impl Case {
         let (second, n) = (n % ACTIONS, n / ACTIONS);
         let (first, n) = (n % ACTIONS, n / ACTIONS);
         let (overlap, n) = (n % 2 == 1, n / 2);
-        let (before, kind) = (n % 3, n / 3 % 7);
-        let kinds = [
-            CacheKind::DramOnly,
-            CacheKind::BackToFlash,
-            CacheKind::BackToDram,
-            CacheKind::Through,
-            CacheKind::SlotsBackToFlash,
-            CacheKind::SlotsBackToDram,
-            CacheKind::SlotsThrough,
-        ];
+        let (before, kind) = (n % 3, n / 3 % KINDS);
         Case {
-            kind: kinds[kind as usize],
+            kind: CacheKind::number(kind),
             before: [Before::Nothing, Before::Written, Before::Evicted][before as usize],
             actions: [Action::ALL[first as usize], Action::ALL[second as usize]],
             overlap,
@@ -150,11 +232,8 @@ impl Case {
 
     /// The parameters.
     pub fn scenario(&self) -> Scenario {
-        use CacheKind::{DramOnly, SlotsBackToDram, SlotsBackToFlash, SlotsThrough, Through};
-        let write_back = !matches!(self.kind, Through | SlotsThrough);
-        let flash = self.kind != DramOnly;
-        let to_flash = matches!(self.kind, CacheKind::BackToFlash | SlotsBackToFlash);
-        let slots = matches!(self.kind, SlotsBackToFlash | SlotsBackToDram | SlotsThrough);
+        let CacheKind { relation, policy, acknowledge, admission, .. } = self.kind;
+        let (flash, slots) = (self.kind.flash != Layout::None, self.kind.flash == Layout::Slots);
         let geometry = Geometry {
             block_size: BLOCK_BYTES,
             page_size: 4096,
@@ -174,14 +253,10 @@ impl Case {
             dram_blocks: 1,
             spare_frames: 1,
             bounce_frames: 1,
-            write_policy: if write_back {
-                WritePolicy::WRITE_BACK
-            } else {
-                WritePolicy::WRITE_THROUGH
-            },
-            acknowledge: if to_flash { Acknowledge::Flash } else { Acknowledge::Dram },
+            write_policy: policy,
+            acknowledge,
             partial: Partial::Granule,
-            relation: forebay_cache::Relation::Exclusive,
+            relation,
             bypass: forebay_cache::Bypass::default(),
             replacement: ReplacementParameters::new(ReplacementKind::Lru),
             flash: flash.then_some(FlashConfig {
@@ -192,9 +267,10 @@ impl Case {
                 recovery_chunk_pages: 1,
                 replacement: forebay_cache::LogReplacement::Frequency,
                 cells: Default::default(),
-                admission: forebay_cache::AdmissionParameters::default(),
+                admission: AdmissionParameters::new(admission),
                 promote_after: 1,
-                line_blocks: 1,
+                line_blocks: if relation.has_lines() { 2 } else { 1 },
+                queues: QueueParameters { interval: 1, share: 50, history: 200, half_life: 1 },
                 written: Default::default(),
             }),
             shards: 1,
@@ -213,7 +289,7 @@ impl Case {
             flash_bytes: flash.then(|| geometry.device_bytes()),
             tear_bytes: 512,
             depth: 8,
-            kill_is_lossless: (!write_back || to_flash) && self.kind != CacheKind::DramOnly,
+            kill_is_lossless: flash && (!policy.write_back || acknowledge == Acknowledge::Flash),
             policies: Vec::new(),
             hot: vec![(0..BLOCKS).collect()],
             request_blocks: 3,
@@ -257,9 +333,17 @@ mod tests {
 
     #[test]
     fn every_number_is_another_case() {
+        let kinds = CacheKind::all();
+        assert_eq!(kinds.len() as u64, KINDS);
+        for relation in Relation::ALL {
+            assert!(kinds.iter().any(|kind| kind.relation == relation), "{relation}");
+        }
         let all: Vec<Case> = (0..CASES).map(Case::number).collect();
+        let of = OF_KIND as usize;
         for (i, a) in all.iter().enumerate() {
-            assert!(all[..i].iter().all(|b| a != b), "{a:?} twice");
+            // (Those of other kinds differ by that.)
+            assert!(all[i / of * of..i].iter().all(|b| a != b), "{a:?} twice");
+            assert_eq!(a.kind, kinds[i / of]);
             if let Some(flash) = a.scenario().config.flash {
                 assert!(flash.geometry.validate().is_ok());
             }

@@ -8,10 +8,11 @@
 mod case;
 mod walk;
 
+use forebay_cache::Combination;
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::CutStyle;
 
-pub use case::{Action, CASES, Case};
+pub use case::{Action, CASES, CASES_USUAL, Case};
 pub(crate) use case::{CacheKind, perform_whole};
 use walk::Walk;
 
@@ -134,7 +135,11 @@ fn perform(
         Action::Switch => {
             let config = run.world.cache.config();
             let (other, when) = (other_policy(config.write_policy), config.acknowledge);
-            run.world.set_policy(other, when);
+            let changed = Combination { policy: other, ..Combination::of(config) };
+            // (Where the two do not go together, a switch is refused at once, which is another test.)
+            if changed.check().is_ok() {
+                run.world.set_policy(other, when);
+            }
         }
         _ => {
             for (op, flags, range) in action.requests() {

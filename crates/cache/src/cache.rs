@@ -93,8 +93,8 @@ impl Cache {
     ///
     /// # Panics
     /// If the configuration is impossible (no DRAM block, spare or bounce frame for a shard, no
-    /// shard or more than 64, requests that cannot take a step, a relation of the tiers that does not go with
-    /// the write policy or the admission policy).
+    /// shard or more than 64, requests that cannot take a step, policies that do not [go
+    /// together](crate::Combination)).
     pub fn new(config: CacheConfig) -> Self {
         config.check();
         let geometry = config.flash.as_ref().map(|f| f.geometry);
@@ -215,7 +215,10 @@ impl Cache {
             }
             Ok(request) if self.world.is_held(op) => self.world.hold(request),
             Ok(request) if op == Op::Flush => self.world.begin_flush(request),
-            Ok(request) => self.world.advance(&mut self.stores, request),
+            Ok(request) => {
+                self.world.advance(&mut self.stores, request);
+                self.world.shards[0].count_request();
+            }
         }
     }
 

@@ -2,8 +2,9 @@
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, Parameters, Popularity};
+use forebay_replacement::{AdmissionParameters, Kind, Parameters, Popularity, QueueParameters};
 
+use crate::combination::Combination;
 use crate::place::Relation;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
 
@@ -26,7 +27,7 @@ pub struct CacheConfig {
     /// What a write of part of a block does.
     pub partial: Partial,
     /// How memory and flash share the blocks; any but the default needs flash, and has to go together with the
-    /// [write policy](Relation::check).
+    /// [write policy](Combination).
     pub relation: Relation,
     /// What goes past the cache.
     pub bypass: Bypass,
@@ -97,6 +98,8 @@ pub struct FlashConfig {
     pub admission: AdmissionParameters,
     /// Whether that holds for what is dirty.
     pub written: Written,
+    /// How the queues are set, under the relation that [has them](Relation::has_queues).
+    pub queues: QueueParameters,
     /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
     /// read from flash each time.
     pub promote_after: u8,
@@ -205,13 +208,8 @@ impl CacheConfig {
         assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
         assert!(!slots || self.shards == 1, "the layout slots has one shard");
-        let fits = self.relation.check(self.write_policy, self.acknowledge);
+        let fits = Combination::of(self).check();
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
-        let alone = self.relation == Relation::Exclusive;
-        assert!(alone || self.flash.is_some(), "{} needs flash", self.relation);
-        let always = |f: &FlashConfig| f.admission.kind() == AdmissionKind::Always;
-        let whole = !self.relation.has_lines() || self.flash.as_ref().is_some_and(always);
-        assert!(whole, "a line enters flash as a whole");
     }
 
     /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.

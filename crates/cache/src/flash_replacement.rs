@@ -118,6 +118,31 @@ impl FlashReplacement {
         self.eviction_steps_most
     }
 
+    /// Blocks to the size, those that give way included.
+    pub fn room(&self) -> u32 {
+        let held = self.flash_only
+            + self.copies.len()
+            + self.dirty_copies.len()
+            + self.pinned.len()
+            + self.leaving.len();
+        self.blocks.saturating_sub(held)
+    }
+
+    /// This block gives way and not another; whether it counted and could.
+    pub fn send_off(&mut self, id: EntryId) -> bool {
+        match self.residence(id) {
+            Residence::FlashOnly => {
+                self.flash_only -= 1;
+                self.forget(id);
+            }
+            from @ (Residence::CleanCopy | Residence::DirtyCopy) => self.unlink(id, from),
+            Residence::Uncounted | Residence::Pinned | Residence::Leaving => return false,
+        }
+        self.residences[id as usize].0 = Residence::Leaving;
+        self.link(id, Residence::Leaving);
+        true
+    }
+
     /// Dirty records of blocks in memory.
     pub fn dirty_copies(&self) -> u32 {
         self.dirty_copies.len()

@@ -7,6 +7,7 @@
 mod allocation;
 pub mod cache;
 mod cleaner;
+mod combination;
 mod config;
 mod destage;
 mod entry;
@@ -38,10 +39,11 @@ mod world;
 
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
+pub use combination::{Combination, FlashCombination};
 pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
-    Parameters as ReplacementParameters, Tier,
+    Parameters as ReplacementParameters, QueueParameters, Tier,
 };
 pub use notice::{Notice, Open};
 pub use place::Relation;

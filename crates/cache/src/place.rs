@@ -22,6 +22,8 @@ pub enum Relation {
     Dual,
     /// Memory has what is read, flash what is written (ETICA without promotion and eviction queues).
     EticaNpe,
+    /// Memory has what is read, flash what [queues](forebay_replacement::Queues) chose for it (ETICA).
+    Etica,
     /// Flash alone caches; memory is used on the way (the one level of ECI-Cache).
     Eci,
 }
@@ -33,8 +35,12 @@ pub(crate) enum Moment {
     ReadMiss,
     /// A read that flash answers.
     ReadFlash,
-    /// A write.
+    /// A write that ends in the cache, or finds its block there.
     Write,
+    /// A write of a block that flash does not have.
+    WriteMiss,
+    /// The queues have chosen a block for flash.
+    Promote,
     /// A block without dirty data leaves memory.
     CleanLeaves,
 }
@@ -84,19 +90,26 @@ pub(crate) fn place(
         }
         (Moment::ReadMiss, Relation::Inclusive) => at(Keep, Now, false),
         (Moment::ReadMiss, Relation::Dual) => at(Keep, Now, true),
-        (Moment::ReadMiss, Relation::EticaNpe) => at(Keep, Never, false),
+        (Moment::ReadMiss, Relation::EticaNpe | Relation::Etica) => at(Keep, Never, false),
         (Moment::ReadMiss, Relation::Eci) => at(Transit, Now, false),
         // Flash has it, and keeps it.
         (Moment::ReadFlash, Relation::Eci) => at(Transit, WhenItLeaves, false),
         (Moment::ReadFlash, _) => at(Keep, WhenItLeaves, false),
-        (Moment::Write, _) if !policy.allocate_on_write => at(Bypass, Never, false),
-        (Moment::Write, Relation::EticaNpe | Relation::Eci) => at(Transit, Now, false),
-        (Moment::Write, _) if policy.write_back => match acknowledge {
+        (Moment::Write | Moment::WriteMiss, _) if !policy.allocate_on_write => {
+            at(Bypass, Never, false)
+        }
+        (Moment::WriteMiss, Relation::Etica) => at(Bypass, Never, false),
+        (
+            Moment::Write | Moment::WriteMiss,
+            Relation::EticaNpe | Relation::Etica | Relation::Eci,
+        ) => at(Transit, Now, false),
+        (Moment::Write | Moment::WriteMiss, _) if policy.write_back => match acknowledge {
             Acknowledge::Flash => at(Keep, Now, false),
             Acknowledge::Dram => at(Keep, WhenItLeaves, false),
         },
-        (Moment::Write, _) => at(Keep, WhenItLeaves, false),
-        (Moment::CleanLeaves, Relation::EticaNpe) => at(Bypass, Never, false),
+        (Moment::Write | Moment::WriteMiss, _) => at(Keep, WhenItLeaves, false),
+        (Moment::Promote, _) => at(Transit, Now, false),
+        (Moment::CleanLeaves, Relation::EticaNpe | Relation::Etica) => at(Bypass, Never, false),
         (Moment::CleanLeaves, Relation::Layered) => at(Bypass, Now, true),
         (Moment::CleanLeaves, _) => at(Bypass, Now, false),
     }
@@ -107,19 +120,20 @@ pub(crate) fn place(
 pub(crate) fn place_bypassed(moment: Moment) -> Placement {
     let memory = match moment {
         Moment::ReadFlash => InMemory::Transit,
-        Moment::ReadMiss | Moment::Write | Moment::CleanLeaves => InMemory::Bypass,
+        _ => InMemory::Bypass,
     };
     Placement { memory, flash: OnFlash::Never, line: false }
 }
 
 impl Relation {
     /// All of them.
-    pub const ALL: [Relation; 6] = [
+    pub const ALL: [Relation; 7] = [
         Relation::Exclusive,
         Relation::Inclusive,
         Relation::Layered,
         Relation::Dual,
         Relation::EticaNpe,
+        Relation::Etica,
         Relation::Eci,
     ];
 
@@ -131,6 +145,7 @@ impl Relation {
             Relation::Layered => "layered",
             Relation::Dual => "dual",
             Relation::EticaNpe => "etica-npe",
+            Relation::Etica => "etica",
             Relation::Eci => "eci",
         }
     }
@@ -140,32 +155,9 @@ impl Relation {
         matches!(self, Relation::Layered | Relation::Dual)
     }
 
-    /// Whether the relation goes together with a write policy.
-    ///
-    /// # Errors
-    /// With the reason if it does not.
-    pub const fn check(
-        self,
-        policy: WritePolicy,
-        acknowledge: Acknowledge,
-    ) -> Result<(), &'static str> {
-        let by_flash = policy.write_back
-            && policy.allocate_on_read
-            && matches!(acknowledge, Acknowledge::Flash);
-        match self {
-            Relation::Exclusive | Relation::Inclusive | Relation::Layered | Relation::Dual => {
-                Ok(())
-            }
-            Relation::EticaNpe if !by_flash => Err(
-                "memory may not have the only copy of a write, and flash caches writes: it needs \
-                 write_policy = \"write-back\" with acknowledge = \"flash\"",
-            ),
-            Relation::Eci if !(by_flash || !policy.write_back && !policy.allocate_on_write) => Err(
-                "memory keeps nothing, so that a write ends on flash or goes around the cache: it needs \
-                 write_policy = \"write-back\" with acknowledge = \"flash\", or \"read-only\"",
-            ),
-            Relation::EticaNpe | Relation::Eci => Ok(()),
-        }
+    /// Whether queues choose what flash holds.
+    pub const fn has_queues(self) -> bool {
+        matches!(self, Relation::Etica)
     }
 }
 
@@ -177,7 +169,11 @@ impl fmt::Display for Relation {
 
 #[cfg(test)]
 mod tests {
+    use forebay_replacement::AdmissionKind;
+
     use super::*;
+    use crate::combination::{Combination, FlashCombination};
+    use crate::config::Written;
 
     const POLICIES: [WritePolicy; 4] = [
         WritePolicy::WRITE_BACK,
@@ -186,13 +182,17 @@ mod tests {
         WritePolicy::WRITE_ONLY,
     ];
 
-    /// Every legal combination.
+    /// Every legal combination, before flash in the layout slots.
     fn legal() -> impl Iterator<Item = (Relation, WritePolicy, Acknowledge)> {
         let ways = POLICIES.into_iter().flat_map(|policy| {
             [Acknowledge::Flash, Acknowledge::Dram].map(|acknowledge| (policy, acknowledge))
         });
+        let (admission, written) = (AdmissionKind::Always, Written::Ask);
+        let flash = Some(FlashCombination { slots: true, admission, written });
         ways.flat_map(|(policy, acknowledge)| Relation::ALL.map(|r| (r, policy, acknowledge)))
-            .filter(|(relation, policy, acknowledge)| relation.check(*policy, *acknowledge).is_ok())
+            .filter(move |&(relation, policy, acknowledge)| {
+                Combination { relation, policy, acknowledge, flash }.check().is_ok()
+            })
     }
 
     /// A row of the table in the documents: write-back that flash acknowledges.
@@ -210,13 +210,15 @@ mod tests {
             (OnFlash::Never, _) => "does not enter",
         };
         let (miss, found) = (at(Moment::ReadMiss), at(Moment::ReadFlash));
-        let (write, leaves) = (at(Moment::Write), at(Moment::CleanLeaves));
+        let (new, write) = (at(Moment::WriteMiss), at(Moment::Write));
+        let leaves = at(Moment::CleanLeaves);
         format!(
-            "| `{relation}` | {} | {} | {} | {} | {} | {} |",
+            "| `{relation}` | {} | {} | {} | {} | {} | {} | {} |",
             memory(miss),
             flash(miss),
             memory(found),
-            memory(write),
+            memory(new),
+            flash(new),
             flash(write),
             flash(leaves),
         )

@@ -122,6 +122,15 @@ pub struct CacheStats {
     pub lines_short: u64,
     /// Writes that left memory as soon as flash had them.
     pub written_in_transit: u64,
+    /// Layout slots, relation `etica`: rounds of the queues, blocks that they let leave flash, blocks that they let
+    /// enter it, and those that they chose and that could not enter, because they were in use or for lack of a frame.
+    pub queue_rounds: u64,
+    /// See `queue_rounds`.
+    pub queue_evictions: u64,
+    /// See `queue_rounds`.
+    pub queue_promotions: u64,
+    /// See `queue_rounds`.
+    pub queue_skips: u64,
     /// Reads and writes of blocks that went past the cache: parts of sequential streams, and writes while too much
     /// was dirty.
     pub bypassed_reads: u64,
@@ -251,7 +260,7 @@ documents! {
     pub fn served {
         demotions, promotions, read_through, admitted, not_admitted, written_around,
         destaged_around, entered_when_read, line_blocks, lines_short, written_in_transit,
-        bypassed_reads, bypassed_writes, evictions, reclaim_dropped, reinserted,
+        queue_rounds, queue_evictions, queue_promotions, queue_skips, bypassed_reads, bypassed_writes, evictions, reclaim_dropped, reinserted,
         reinsertions_refused, records_outdated, destaged, flash_corrupt, transfer_errors,
         destage_retries, poisoned, merges, read_modify_writes,
     }
@@ -260,7 +269,8 @@ documents! {
     pub fn simulated {
         demotions, left_on_flash, promotions, read_through, admitted, not_admitted,
         written_around, destaged_around, entered_when_read, line_blocks, lines_short,
-        written_in_transit, bypassed_reads, bypassed_writes, evictions, reclaim_dropped,
+        written_in_transit, queue_rounds, queue_evictions, queue_promotions, queue_skips,
+        bypassed_reads, bypassed_writes, evictions, reclaim_dropped,
         reinserted, reinsertions_refused, records_outdated, destaged, rescued, flash_evictions,
         flash_rescued, waits_block, waits_room, merges, read_modify_writes, transfer_errors,
     }

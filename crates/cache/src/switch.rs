@@ -17,6 +17,7 @@
 use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
+use crate::combination::Combination;
 use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
@@ -79,7 +80,7 @@ impl Switch {
 
     /// Somebody asks for a change. It begins, or is refused.
     pub fn ask(&mut self, world: &mut World, to: (WritePolicy, Acknowledge)) {
-        let fits = world.config.relation.check(to.0, to.1);
+        let fits = goes_with(world, to.0, to.1);
         if world.state != State::Ready || self.is_under_way() || world.log_lost || fits.is_err() {
             return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
         }
@@ -95,7 +96,7 @@ impl Switch {
             return;
         }
         // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
-        let fits = world.config.relation.check(WritePolicy::WRITE_BACK, to.1).is_ok();
+        let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
         self.set(world, Change { to, stage: Stage::Holding, at_start: true, again: 0 });
@@ -211,8 +212,17 @@ impl Switch {
     }
 }
 
+/// Whether these go together with what does not change.
+fn goes_with(
+    world: &World,
+    policy: WritePolicy,
+    acknowledge: Acknowledge,
+) -> Result<(), &'static str> {
+    Combination { policy, acknowledge, ..Combination::of(&world.config) }.check()
+}
+
 fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
-    let fits = world.config.relation.check(policy, acknowledge);
+    let fits = goes_with(world, policy, acknowledge);
     assert!(fits.is_ok(), "{}: {fits:?}", world.config.relation);
     (world.config.write_policy, world.config.acknowledge) = (policy, acknowledge);
     for shard in &mut world.shards {

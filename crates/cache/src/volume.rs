@@ -15,6 +15,8 @@ use crate::streams::Streams;
 /// Who waits for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {
+    /// Queues, which look whether the sync has ended.
+    Queues,
     /// A request in its last stage.
     Request(u32),
     /// The destage round of the cleaner.
@@ -181,6 +183,11 @@ impl VolumeState {
     /// The same of those to an extent. (It may say so when there are none.)
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
+    }
+
+    /// Whether a sync is under way.
+    pub fn is_syncing(&self) -> bool {
+        self.syncing.in_flight.is_some()
     }
 
     /// Has the next sync answer to this one, too.

@@ -183,6 +183,7 @@ impl World {
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
+        self.shards[0].count_request();
         // (A hit is answered either way; the stream goes on behind it.)
         v.is_streaming(Op::Read, (offset, length), self.front.bypass);
         Some((frame, start as u32))

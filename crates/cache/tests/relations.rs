@@ -9,7 +9,8 @@ mod driver;
 use driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, Relation, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, QueueParameters, Relation,
+    WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -230,4 +231,111 @@ fn a_stop_waits_for_lines_and_is_clean() {
     d.poll();
     d.settle();
     assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));
+}
+
+/// ETICA with its queues: flash of eight cells, of which six count, and a round after so many requests.
+fn with_queues(interval: u32, dram: u32) -> Driver {
+    let mut config = with_flash(BACK_FLASH.0, BACK_FLASH.1);
+    let flash = config.flash.as_mut().expect("there is flash");
+    (flash.geometry.slots, flash.geometry.directory_pages) = (8, 0);
+    (flash.entries_max, flash.blocks) = (8, 6);
+    flash.queues = QueueParameters { interval, share: 50, history: 100, half_life: 0 };
+    let relation = Relation::Etica;
+    let config =
+        CacheConfig { relation, dram_blocks: dram, spare_frames: 16, bounce_frames: 16, ..config };
+    Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
+}
+
+#[test]
+fn under_etica_figure_5_writes_flash_twice_for_two_hits_once_both_blocks_are_there() {
+    // Method: before the figure's requests a round brings blocks 1 and 4 to flash. (The third one of six that it
+    // chooses is just being read, and passed over.)
+    let mut d = with_queues(8, 3);
+    for block in [1, 4, 1, 4, 20, 21] {
+        write(&mut d, block);
+    }
+    // The round begins, and waits for a sync of the store; then it goes on with the next access.
+    (30..33).for_each(|block| read(&mut d, block));
+    flush(&mut d);
+    assert_eq!((stats(&d).queue_promotions, records(&d)), (2, 2));
+    let before = hits(&d);
+    (2..=3).for_each(|block| read(&mut d, block));
+    write(&mut d, 1);
+    write(&mut d, 4);
+    read(&mut d, 1);
+    read(&mut d, 4);
+    flush(&mut d);
+    let hits = hits(&d).0 + hits(&d).1 - before.0 - before.1;
+    assert_eq!((records(&d) - 2, hits), (2, 2));
+}
+
+#[test]
+fn under_etica_flash_stays_as_it_is_between_two_rounds() {
+    let mut d = with_queues(1000, 3);
+    for block in (0..40).chain(0..40) {
+        done(&mut d, if block % 2 == 0 { Op::Read } else { Op::Write }, Flags::NONE, block);
+    }
+    flush(&mut d);
+    assert_eq!((records(&d), stats(&d).queue_rounds), (0, 0));
+    // Writes went to the store, and took what memory had of their blocks with them.
+    assert_eq!((stats(&d).written_around, stats(&d).written_in_transit), (40, 0));
+    let before = hits(&d);
+    read(&mut d, 2);
+    write(&mut d, 2);
+    read(&mut d, 2);
+    assert_eq!(hits(&d), before);
+}
+
+#[test]
+fn under_etica_the_least_popular_leave_flash_and_the_most_popular_take_the_room() {
+    let mut d = with_queues(16, 1);
+    // Eight candidates, of which four are used three times: those enter.
+    let round = |d: &mut Driver, popular: [u64; 4], others: [u64; 4]| {
+        for block in popular.into_iter().chain(popular).chain(popular).chain(others) {
+            read(d, block);
+        }
+        d.settle();
+    };
+    round(&mut d, [1, 2, 3, 4], [10, 11, 12, 13]);
+    assert_eq!(records(&d), 4);
+    let stored = |d: &mut Driver| {
+        let before = hits(d).1;
+        // (Memory has one block: the next one, every other time.)
+        (1..=4).for_each(|block| read(d, block));
+        hits(d).1 - before
+    };
+    assert_eq!(stored(&mut d), 4);
+    (0..11).for_each(|n| read(&mut d, 40 + n % 2));
+    assert_eq!(stats(&d).queue_rounds, 1);
+    // The next request ends the interval: two of the four leave, and two candidates enter.
+    read(&mut d, 50);
+    read(&mut d, 51);
+    assert_eq!((stats(&d).queue_evictions, stats(&d).queue_rounds), (2, 2));
+    // (A note in the journal for each that left.)
+    assert_eq!((stats(&d).queue_promotions, records(&d)), (8, 8 + 2));
+}
+
+#[test]
+fn under_etica_only_free_room_is_filled() {
+    let mut d = with_queues(100, 1);
+    for n in 0..1000 {
+        read(&mut d, n * n % 37);
+        d.settle();
+        let held = stats(&d).queue_promotions - stats(&d).queue_evictions;
+        assert!(held <= 6, "{held} blocks where six count, after {n} requests");
+    }
+    // (The last round takes its steps with the next accesses.)
+    (60..62).for_each(|block| read(&mut d, block));
+    assert_eq!(stats(&d).queue_rounds, 10);
+    assert!(stats(&d).queue_promotions > 10);
+}
+
+#[test]
+fn under_etica_a_block_that_memory_has_enters_flash_from_there() {
+    let mut d = with_queues(4, 8);
+    (0..4).for_each(|block| read(&mut d, block));
+    assert_eq!(d.count(is_read), 0);
+    flush(&mut d);
+    assert_eq!((records(&d), stats(&d).queue_promotions), (2, 2));
+    assert_eq!(d.cache.resident_blocks(), 4, "and stays there");
 }

@@ -198,6 +198,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
+            queues: Default::default(),
             written: Default::default(),
         }),
         write_policy: WritePolicy::WRITE_BACK,

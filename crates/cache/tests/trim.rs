@@ -180,6 +180,7 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         admission: forebay_cache::AdmissionParameters::default(),
         promote_after: 1,
         line_blocks: 1,
+        queues: Default::default(),
         written: Default::default(),
     };
     let config =

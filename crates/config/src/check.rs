@@ -9,7 +9,7 @@ use forebay_replacement::AdmissionKind;
 use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
-    Acknowledge, AdmissionPolicy, Distribution, Flash, FlashLayout, OnStop, Relation, Shape,
+    Acknowledge, AdmissionPolicy, Distribution, Etica, Flash, FlashLayout, OnStop, Relation, Shape,
     Volume, WritePolicy, Written,
 };
 use crate::{Address, Config, Size};
@@ -334,6 +334,18 @@ fn policies(config: &Config, problems: &mut Problems) {
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
     let whole = "must be always under the relations layered and dual: a line enters as a whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
+    let queues = config.cache.relation == Relation::Etica;
+    let chosen = "must be always under the relation etica: its queues choose what enters flash";
+    problems.unless(admits_all || !queues, "admission.policy", chosen);
+    let slots = config.flash.as_ref().is_none_or(|flash| flash.layout == FlashLayout::Slots);
+    let single = "must be slots under the relation etica: its queues evict single blocks, and the layout log frees its \
+                  regions whole, in the order in which they were written";
+    problems.unless(slots || !queues, "flash.layout", single);
+    for (key, why) in config.etica.parameters().err().unwrap_or_default() {
+        problems.add(format!("etica.{key}"), why);
+    }
+    let used = config.etica == Etica::default();
+    problems.unless(used || queues, "etica", "is for the relation etica: set cache.relation");
     let alone = config.cache.relation == Relation::Exclusive;
     let needs = "is about memory and flash: there is no [flash] section";
     problems.unless(alone || flash, "cache.relation", needs);
@@ -342,6 +354,8 @@ fn policies(config: &Config, problems: &mut Problems) {
     let dirty = config.cache.write_policy.keeps_dirty_data();
     let needs = "is about dirty data, which this cache.write_policy does not keep";
     problems.unless(ask || dirty, "admission.written", needs);
+    let chosen = "must be ask under the relation etica: its queues choose what enters flash";
+    problems.unless(ask || !queues, "admission.written", chosen);
     let classes = match config.replacement.parameters() {
         Ok(parameters) => parameters.get("classes"),
         Err((name, error)) => {

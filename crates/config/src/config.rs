@@ -7,8 +7,8 @@ use forebay_model::Profile;
 
 use crate::schema::{Value, section};
 use crate::sections::{
-    Acknowledge, Admission, Bypass, Cache, Dedup, Flash, Flush, Qos, Replacement, Serve, Shape,
-    Volume, Workers,
+    Acknowledge, Admission, Bypass, Cache, Dedup, Etica, Flash, Flush, Qos, Replacement, Serve,
+    Shape, Volume, Workers,
 };
 use crate::{Address, Size, WritePolicy};
 
@@ -27,6 +27,8 @@ section! {
         replacement: Replacement = {};
         /// Which blocks may enter flash.
         admission: Admission = {};
+        /// The queues of the relation `etica`.
+        etica: Etica = {};
         /// What goes past the cache.
         bypass: Bypass = {};
         /// When dirty blocks are written to the backing store.

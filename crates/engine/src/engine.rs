@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{CacheStats, Notice as MachineNotice, VolumeStats};
+use forebay_cache::{CacheStats, Combination, Notice as MachineNotice, VolumeStats};
 use forebay_config::{self as words, Config};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{LogError, LogStats, Older, RecoveryReport};
@@ -332,8 +332,9 @@ impl Engine {
         acknowledge: words::Acknowledge,
     ) -> Result<(), EngineError> {
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
-        let relation = self.shared.lock().cache.config().relation;
-        forebay_setup::check_relation(relation, (machine, acknowledges))?;
+        let all = Combination::of(self.shared.lock().cache.config());
+        let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
+        forebay_setup::check_combination(&changed)?;
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         if machine.write_back && !self.keeps_dirty.load(Ordering::Relaxed) {
             // Durably, before anything can be acknowledged that the stores lack.

@@ -71,6 +71,10 @@ pub enum Bug {
     ReinsertedOverNewer,
     /// Cache: a write in transit is answered when its record is handed to the log, not when that has it.
     TransitAnsweredEarly,
+    /// Cache: the frame of a write in transit is free when its record is handed to the log, not when that has it.
+    TransitFrameReusedEarly,
+    /// Cache: a block is read by the record that a newer one has taken the place of.
+    StaleReferenceRead,
     /// Cache: the rest of a line is fetched though a write or zeroing of it is on its way to the store.
     LineOverWrites,
     /// Cache: cleaning goes on after a stop has ended.
@@ -79,7 +83,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 33] = [
+    pub const ALL: [Bug; 35] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -111,6 +115,8 @@ impl Bug {
         Bug::ChosenCellsUsedAgain,
         Bug::ReinsertedOverNewer,
         Bug::TransitAnsweredEarly,
+        Bug::TransitFrameReusedEarly,
+        Bug::StaleReferenceRead,
         Bug::LineOverWrites,
         Bug::CleansAfterStop,
     ];

@@ -7,7 +7,7 @@
 //! Several lists share the table, as ARC's two do. A list is cut to its size by its policy when
 //! the next block comes in; until then it may be longer, within [`SLACK`].
 
-use crate::hash::mix;
+use crate::hash::{mix, unmix};
 use crate::links::{Links, List, prefetch};
 
 const NONE: u32 = u32::MAX;
@@ -127,6 +127,21 @@ impl<const N: usize> Ghosts<N> {
     /// The entry of the oldest of a list.
     pub fn oldest(&self, list: usize) -> Option<u32> {
         self.lists[list].back()
+    }
+
+    /// The key in an entry of the table.
+    pub fn key(&self, entry: u32) -> u64 {
+        unmix(self.ghosts[entry as usize].hash)
+    }
+
+    /// The neighbours of an entry in its list: towards the young end, towards the old one.
+    pub fn neighbours(&self, entry: u32) -> [Option<u32>; 2] {
+        [self.links.ahead(entry), self.links.behind(entry)]
+    }
+
+    /// Moves an entry of a list to its young end.
+    pub fn renew(&mut self, list: usize, entry: u32) {
+        self.links.move_to_front(&mut self.lists[list], entry);
     }
 
     /// Entries of the table.

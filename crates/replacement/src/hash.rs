@@ -9,3 +9,28 @@ pub(crate) const fn mix(key: u64) -> u64 {
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+/// The key that has this hash.
+#[inline]
+pub(crate) const fn unmix(hash: u64) -> u64 {
+    let x = hash ^ (hash >> 31) ^ (hash >> 62);
+    let x = x.wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let x = x ^ (x >> 27) ^ (x >> 54);
+    let x = x.wrapping_mul(0x96de_1b17_3f11_9089);
+    let x = x ^ (x >> 30) ^ (x >> 60);
+    x.wrapping_sub(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_says_its_key() {
+        for n in 0..1000_u64 {
+            for key in [n, n << 40, u64::MAX - n, n.wrapping_mul(0x9e37_79b9_7f4a_7c15)] {
+                assert_eq!(unmix(mix(key)), key);
+            }
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! Replacement policies: which block gives way when another comes in; and [admission policies](Admission):
-//! which blocks may enter flash.
+//! which blocks may enter flash. [`Queues`] choose what leaves flash and enters it once in an interval.
 //!
 //! A policy orders **nodes**, places that are numbered from 0: the frames of a DRAM tier, or the
 //! cells of a flash tier in the layout `slots`. It knows nothing of masks, dirt or devices, does no
@@ -57,6 +57,7 @@ mod policy;
 mod popularity;
 mod position;
 mod positions;
+mod queues;
 mod sketch;
 
 pub use admission::{Admission, AdmissionKind, AdmissionParameters, Offer};
@@ -71,3 +72,4 @@ pub use policy::{About, Documented, Hint, LikelyVictims, Percent, Policy, Tier};
 pub use popularity::Popularity;
 pub use position::{PositionRule, Standing, position};
 pub use positions::Positions;
+pub use queues::{QueueParameters, Queues};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, Bypass, CacheConfig, FlashConfig, LogReplacement, Partial, Relation,
+    Acknowledge, Bypass, CacheConfig, Combination, FlashConfig, LogReplacement, Partial, Relation,
     ReplacementParameters, WritePolicy, Written,
 };
 use forebay_config as words;
@@ -57,7 +57,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     let shards = config.workers.shards.clamp(1, 64) as u8;
     let flash = match (&config.flash, flash_bytes) {
         (Some(flash), Some(bytes)) => {
-            Some(flash_config((flash, &config.admission), bytes, block_size)?)
+            Some(flash_config((flash, &config.admission, &config.etica), bytes, block_size)?)
         }
         _ => None,
     };
@@ -84,7 +84,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             words::Partial::Mask => Partial::Granule,
             words::Partial::Fill => Partial::Fill,
         },
-        relation: relation(config.cache.relation)?,
+        relation: relation(config.cache.relation),
         bypass: Bypass {
             reads: config.bypass.reads.map_or(0, |least| least.bytes()),
             writes: config.bypass.writes.map_or(0, |least| least.bytes()),
@@ -102,7 +102,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    check_relation(cache.relation, (cache.write_policy, cache.acknowledge))?;
+    check_combination(&Combination::of(&cache))?;
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
         let per_shard =
             CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
@@ -169,7 +169,7 @@ pub fn geometry(
 }
 
 fn flash_config(
-    (flash, admission): (&words::Flash, &words::Admission),
+    (flash, admission, etica): (&words::Flash, &words::Admission, &words::Etica),
     bytes: u64,
     block_size: BlockSize,
 ) -> Result<FlashConfig, SetupError> {
@@ -180,6 +180,10 @@ fn flash_config(
     };
     let admission = admission.parameters().map_err(|wrong| {
         let wrong = wrong.iter().map(|(key, why)| format!("admission.{key} {why}"));
+        SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
+    })?;
+    let queues = etica.parameters().map_err(|wrong| {
+        let wrong = wrong.iter().map(|(key, why)| format!("etica.{key} {why}"));
         SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
     })?;
     let geometry = geometry(flash, bytes, block_size)?;
@@ -205,6 +209,7 @@ fn flash_config(
         promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,
+        queues,
         admission,
         written,
     };
@@ -232,28 +237,26 @@ fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {
     }
 }
 
-fn relation(relation: words::Relation) -> Result<Relation, SetupError> {
+fn relation(relation: words::Relation) -> Relation {
     match relation {
-        words::Relation::Exclusive => Ok(Relation::Exclusive),
-        words::Relation::Inclusive => Ok(Relation::Inclusive),
-        words::Relation::Layered => Ok(Relation::Layered),
-        words::Relation::Dual => Ok(Relation::Dual),
-        words::Relation::EticaNpe => Ok(Relation::EticaNpe),
-        words::Relation::Eci => Ok(Relation::Eci),
-        words::Relation::Etica => Err(not_here("relation of the tiers", &relation)),
+        words::Relation::Exclusive => Relation::Exclusive,
+        words::Relation::Inclusive => Relation::Inclusive,
+        words::Relation::Layered => Relation::Layered,
+        words::Relation::Dual => Relation::Dual,
+        words::Relation::EticaNpe => Relation::EticaNpe,
+        words::Relation::Eci => Relation::Eci,
+        words::Relation::Etica => Relation::Etica,
     }
 }
 
-/// Refuses a write policy that does not go together with the relation of the tiers.
+/// Refuses policies that do not go together.
 ///
 /// # Errors
 /// With the reason.
-pub fn check_relation(
-    relation: Relation,
-    (policy, acknowledge): (WritePolicy, Acknowledge),
-) -> Result<(), SetupError> {
-    relation
-        .check(policy, acknowledge)
+pub fn check_combination(combination: &Combination) -> Result<(), SetupError> {
+    let relation = combination.relation;
+    combination
+        .check()
         .map_err(|why| SetupError::Unsupported(format!("cache.relation = \"{relation}\": {why}")))
 }
 

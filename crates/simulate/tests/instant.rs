@@ -12,7 +12,9 @@ use std::path::Path;
 
 use common::{Random, request, scenario_with};
 use forebay_block::{Flags, Op, Request, Volume};
-use forebay_cache::{AdmissionKind, AdmissionParameters, Relation, ReplacementParameters};
+use forebay_cache::{
+    AdmissionKind, AdmissionParameters, Combination, Relation, ReplacementParameters,
+};
 use forebay_config::ReplacementPolicy;
 use forebay_replacement::{Kind, Tier};
 use forebay_simulate::{AssumeFlush, Options, Pacing, Scenario, Simulation};
@@ -141,10 +143,11 @@ fn and_under_each_relation_of_the_tiers() {
             for relation in Relation::ALL.into_iter().filter(|r| !r.has_lines()) {
                 let mut scenario = scenario_with(300, flash, write_policy, line);
                 let cache = &mut scenario.cache;
-                if relation.check(cache.write_policy, cache.acknowledge).is_err() {
+                cache.relation = relation;
+                if Combination::of(cache).check().is_err() {
                     continue;
                 }
-                cache.relation = relation;
+                cache.flash.as_mut().expect("there is flash").queues.interval = 50;
                 let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
                     .map(|pacing| counted(&scenario, &requests, pacing));
                 let lines: Vec<_> =

@@ -26,7 +26,8 @@ pub fn sized(
         // What there is to say of two tiers is not said of one.
         (config.cache.relation, config.admission) = (Relation::Exclusive, Admission::default());
     }
-    let by_flash = matches!(config.cache.relation, Relation::EticaNpe | Relation::Eci);
+    let by_flash =
+        matches!(config.cache.relation, Relation::EticaNpe | Relation::Etica | Relation::Eci);
     let is_open = config.cache.acknowledge.is_none() && !by_flash;
     if hierarchy.policy == WritePolicy::WriteBack && is_open {
         // As the formulas: a write is answered by the first tier.

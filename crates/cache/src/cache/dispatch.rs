@@ -321,7 +321,7 @@ impl Cache {
                         _ => self.give_up(),
                     }
                 }
-                SyncWaiter::Start => {}
+                SyncWaiter::Start | SyncWaiter::Queues => {}
                 SyncWaiter::Request(_) => unreachable!("requests hear of syncs at once"),
             }
         }

@@ -301,8 +301,13 @@ impl Shard {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
-            let to = Some(FlashRecord { position, checksum, valid, dirty });
-            tiers.flash.set_record(&mut tiers.blocks, context, id, to);
+            let mut to = FlashRecord { position, checksum, valid, dirty };
+            if context.front.sabotage.is(Bug::StaleReferenceRead)
+                && let Some(old) = tiers.blocks[id].position()
+            {
+                (to.position, to.checksum) = (old, tiers.blocks.record(id).checksum);
+            }
+            tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         });
         self.tiers.flash.evict(&self.tiers.blocks, &self.tiers.transfers, context);
         self.tiers.transfers.close_runs(context);

@@ -23,6 +23,8 @@ pub(super) struct Dram {
     passing: Box<[u64]>,
     /// Frames (bits) of blocks that were not admitted to flash when they began to leave, dirty.
     refused: Box<[u64]>,
+    /// Frames (bits) of blocks that pass through memory because queues have chosen them for flash.
+    promoted: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
     /// Accesses that the policy has been told of.
@@ -45,6 +47,7 @@ impl Dram {
             replacement: Replacement::new(frames, capacity, &config.replacement),
             passing: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             refused: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
+            promoted: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
             told: 0,
             eviction_steps_most: 0,
@@ -97,7 +100,8 @@ impl Dram {
     pub fn memory_bytes(&self) -> u64 {
         let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
         let admission = self.admission.as_ref().map_or(0, Admission::metadata_bytes);
-        let own = (size_of_val(&*self.passing) + size_of_val(&*self.refused)) as u64;
+        let bits = [&self.passing, &self.refused, &self.promoted];
+        let own = bits.iter().map(|bits| size_of_val(&***bits) as u64).sum::<u64>();
         self.replacement.metadata_bytes() + admission + positions + own
     }
 
@@ -257,6 +261,18 @@ impl Dram {
     pub fn set_passing(&mut self, frame: u32, passing: bool) {
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
         self.passing[word] = self.passing[word] & !bit | if passing { bit } else { 0 };
+        self.promoted[word] &= !bit;
+    }
+
+    /// The block, which passes, has been chosen for flash.
+    pub fn set_promoted(&mut self, frame: u32) {
+        self.promoted[(frame / 64) as usize] |= 1 << (frame % 64);
+    }
+
+    /// Whether the block passes because it has been chosen for flash.
+    #[inline]
+    pub fn is_promoted(&self, frame: u32) -> bool {
+        self.promoted[(frame / 64) as usize] >> (frame % 64) & 1 != 0
     }
 
     /// Whether the frame is used on the way to a client, or to flash.

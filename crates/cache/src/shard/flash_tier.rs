@@ -13,7 +13,7 @@ use super::{ShardContext, UNREADABLE_MAX, volume_bit};
 use crate::config::{FlashConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
-use forebay_replacement::{Offer, Popularity};
+use forebay_replacement::{Offer, Popularity, Queues};
 pub(crate) use moves::MoveState;
 use moves::Moves;
 
@@ -51,6 +51,8 @@ pub(super) struct FlashTier {
     promote_after: u8,
     /// Layout slots: who gives way.
     replacement: Option<FlashReplacement>,
+    /// Layout slots: who leaves and who enters, if that is not decided by accesses alone.
+    pub queues: Option<Box<Queues>>,
     /// From the choice of what is cleaned to the end of that.
     holding_cells: bool,
     /// Cells superseded during that: a read may still look at them, and a record that was chosen is
@@ -62,13 +64,18 @@ pub(super) struct FlashTier {
 }
 
 impl FlashTier {
-    /// `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
+    /// `config`: with whether queues choose what it holds. `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
     pub fn new(
         shard: u8,
-        config: Option<&FlashConfig>,
+        config: Option<(&FlashConfig, bool)>,
         (entries, all): (u32, u32),
         replacement: Option<FlashReplacement>,
     ) -> FlashTier {
+        let queues = config.filter(|&(_, pulls)| pulls).map(|(flash, _)| {
+            assert!(replacement.is_some(), "queues evict single blocks");
+            Queues::new(flash.blocks, flash.entries_max, flash.queues)
+        });
+        let config = config.map(|(flash, _)| flash);
         let in_log = config.is_some() && replacement.is_none();
         let policy = config.map_or(LogReplacement::Fifo, |f| f.replacement);
         let by_popularity = in_log && policy == LogReplacement::Popularity;
@@ -91,6 +98,7 @@ impl FlashTier {
             policy,
             promote_after: config.map_or(1, |f| f.promote_after),
             replacement,
+            queues: queues.map(Box::new),
             holding_cells: false,
             held_cells: Vec::new(),
             moves: None,
@@ -102,7 +110,8 @@ impl FlashTier {
         let replacement = self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
         let popularity = self.popularity.as_ref().map_or(0, Popularity::memory_bytes);
         let uses = size_of_val(&*self.uses) as u64;
-        replacement + self.regions.memory_bytes() + uses + popularity
+        let queues = self.queues.as_ref().map_or(0, |queues| queues.memory_bytes());
+        replacement + queues + self.regions.memory_bytes() + uses + popularity
     }
 
     /// Entries of the index that are there for blocks on flash.
@@ -248,6 +257,13 @@ impl FlashTier {
                 }
                 Some(flash) => flash.set_unmapping(id, false),
                 None => {}
+            }
+        }
+        if let Some(queues) = &mut self.queues {
+            match (blocks[id].position(), to) {
+                (_, Some(_)) => queues.enters_flash(blocks[id].key().0),
+                (Some(_), None) => queues.leaves_flash(blocks[id].key().0),
+                (None, None) => {}
             }
         }
         blocks.set_record(id, to);

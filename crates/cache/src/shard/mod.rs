@@ -128,9 +128,18 @@ impl Shard {
         self.tiers.dram.set_capacity(own);
     }
 
-    /// No more lines are fetched ahead.
+    /// A request of a client arrives.
+    #[inline]
+    pub fn count_request(&mut self) {
+        if let Some(queues) = &mut self.tiers.flash.queues {
+            queues.count_request();
+        }
+    }
+
+    /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
         self.tiers.lines.stop();
+        self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
     }
 
     /// Whether lines are being fetched.

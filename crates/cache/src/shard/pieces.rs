@@ -4,7 +4,7 @@
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use super::tiers::{Step, lines};
+use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::allocation::Held;
@@ -72,6 +72,7 @@ impl Shard {
     pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         self.tiers.transfers.close_runs(context);
         lines::fetch_lines(&mut self.tiers, context);
+        queues::step(&mut self.tiers, context);
     }
 
     /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many

@@ -116,6 +116,7 @@ mod tests {
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
+            queues: Default::default(),
             written: Default::default(),
         };
         let config = CacheConfig {

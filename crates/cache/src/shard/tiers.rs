@@ -7,6 +7,7 @@
 mod admit;
 pub(super) mod leave;
 pub(super) mod lines;
+pub(super) mod queues;
 mod read;
 mod write;
 
@@ -101,10 +102,16 @@ impl Tiers {
         let replacement =
             in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries, &f.cells));
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
+        let pulls = config.relation.has_queues();
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
-            flash: FlashTier::new(shard, config.flash.as_ref(), (on_flash, entries), replacement),
+            flash: FlashTier::new(
+                shard,
+                config.flash.as_ref().map(|flash| (flash, pulls)),
+                (on_flash, entries),
+                replacement,
+            ),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             policy: config.write_policy,
@@ -260,6 +267,17 @@ impl Tiers {
         if bytes < size {
             let to = Place::Frame { frame, offset: bytes };
             context.effects.push(Effect::Zero { to, length: size - bytes });
+        }
+    }
+
+    /// For [`Bug::TransitFrameReusedEarly`]: the frame is free though the log has still to take what is in it.
+    #[cold]
+    fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        if self.blocks[id].transfer().is_some() && self.is_passing(id) {
+            let was_dirty = self.blocks[id].is_dirty();
+            self.blocks[id].dirty = 0;
+            self.blocks.count_dirty(id, was_dirty, context.front);
+            self.release_frame(id);
         }
     }
 

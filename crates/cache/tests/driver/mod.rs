@@ -175,6 +175,7 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
+            queues: Default::default(),
             written: Default::default(),
         }),
         ..CacheConfig::dram_only(4)

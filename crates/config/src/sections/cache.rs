@@ -122,8 +122,10 @@ choice! {
         /// Memory caches what is read, flash what is written; nothing leaves one for the other. With
         /// write-back that flash acknowledges.
         EticaNpe = "etica-npe",
-        /// The same, and flash takes only what promotion and eviction queues choose.
-        Etica = "etica" later,
+        /// The same, but flash changes at the end of an interval only: the least popular blocks leave it, and the most
+        /// popular ones that it does not have enter, as `[etica]` says. A write of a block that flash does not have
+        /// goes to the backing store. In the layout slots, with the admission policy `always`.
+        Etica = "etica",
         /// Flash alone caches, reads and writes; memory is used on the way. With write-back that flash
         /// acknowledges, or read-only.
         Eci = "eci",

@@ -10,8 +10,8 @@ mod volume;
 pub use cache::{Acknowledge, Cache, Order, Partial, Relation, WritePolicy};
 pub use flash::{Flash, FlashLayout, FlashReplacement};
 pub use policies::{
-    Admission, AdmissionPolicy, Bypass, Dedup, Flush, FlushPolicy, Lookup, OnStop, Qos, QosPolicy,
-    Replacement, ReplacementPolicy, Workers, Written,
+    Admission, AdmissionPolicy, Bypass, Dedup, Etica, Flush, FlushPolicy, Lookup, OnStop, Qos,
+    QosPolicy, Replacement, ReplacementPolicy, Workers, Written,
 };
 pub use serve::{Serve, Tls};
 pub use shape::{Distribution, Shape};

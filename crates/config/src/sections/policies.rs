@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forebay_replacement::{AdmissionKind, AdmissionParameters, Kind, ParameterError, Parameters};
+use forebay_replacement::{
+    AdmissionKind, AdmissionParameters, Kind, ParameterError, Parameters, QueueParameters,
+};
 
 use crate::schema::{Choice, Value, choice, choose, section};
 use crate::{Size, TimeSpan};
@@ -100,6 +102,54 @@ section! {
         /// flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
         /// spots of 16, and takes 7 to 8 bytes for each block of the share. Unset means 1.
         history: Option<f64> = unset;
+    }
+}
+
+section! {
+    /// The queues of the relation `etica`, which choose what flash holds. Memory for them is fixed: about 45 bytes for
+    /// each block that flash holds, and for each that is remembered apart from those.
+    pub struct Etica {
+        /// Requests after which blocks leave flash and enter it.
+        interval: u32 = 1000;
+        /// The share of the blocks of flash that leaves then, the least popular ones, and the share of the blocks
+        /// remembered that enters, the most popular ones, as far as there is room: a fraction from 0.01 to 1.
+        share: f64 = 0.05;
+        /// How many blocks are remembered, apart from those on flash, as a share of the blocks that flash holds: 0.01
+        /// to 10.
+        history: f64 = 1.0;
+        /// Intervals after which popularity is halved; 0 for never.
+        half_life: u32 = 16;
+    }
+}
+
+impl Etica {
+    /// The parameters of the queues.
+    ///
+    /// # Errors
+    /// With the keys that are out of range, and the ranges.
+    pub fn parameters(&self) -> Result<QueueParameters, Vec<(&'static str, String)>> {
+        let percent = |share: f64| (share * 100.0).round().clamp(0.0, 1e6) as u32;
+        let parameters = QueueParameters {
+            interval: self.interval,
+            share: percent(self.share),
+            history: percent(self.history),
+            half_life: self.half_life,
+        };
+        let (share, history) = (QueueParameters::SHARE, QueueParameters::HISTORY);
+        let wrong: Vec<_> = [
+            (QueueParameters::INTERVAL, parameters.interval, 1),
+            (share, parameters.share, 100),
+            (history, parameters.history, 100),
+            (QueueParameters::HALF_LIFE, parameters.half_life, 1),
+        ]
+        .into_iter()
+        .filter(|(p, value, _)| !(p.min..=p.max).contains(value))
+        .map(|(p, _, unit)| {
+            let [min, max] = [p.min, p.max].map(|n| f64::from(n) / f64::from(unit));
+            (p.name, format!("must be from {min} to {max}"))
+        })
+        .collect();
+        if wrong.is_empty() { Ok(parameters) } else { Err(wrong) }
     }
 }
 

@@ -20,7 +20,8 @@ impl FlashTier {
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, anew: bool) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
-        let on_its_way = e.frame().is_some() && e.has(LEAVING);
+        // (What queues choose counts from when it is there; nothing else is on its way.)
+        let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
         let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
@@ -127,6 +128,29 @@ impl FlashTier {
             context.stats.flash_evictions += 1;
             self.leave(blocks, transfers, context, id);
         }
+    }
+
+    /// Blocks that flash has room for, by the accounting, those that give way not counted as gone.
+    pub fn room(&self) -> u32 {
+        self.replacement.as_ref().map_or(0, FlashReplacement::room)
+    }
+
+    /// This block gives way, whatever the replacement policy would choose; false if it cannot now.
+    pub fn send_off(
+        &mut self,
+        blocks: &Blocks,
+        transfers: &Transfers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+    ) -> bool {
+        let free = blocks[id].transfer().is_none();
+        let Some(flash) = self.replacement.as_mut().filter(|_| free) else { return false };
+        if !flash.send_off(id) {
+            return false;
+        }
+        context.stats.flash_evictions += 1;
+        self.leave(blocks, transfers, context, id);
+        true
     }
 
     /// Takes the next step off flash for a block that gives way.
@@ -276,6 +300,7 @@ mod tests {
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
             line_blocks: 1,
+            queues: Default::default(),
             written: Default::default(),
         };
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };

@@ -5,7 +5,7 @@ use forebay_flash::BlockKey;
 use super::Tiers;
 use crate::config::Written;
 use crate::entry::{DOUBTFUL, EntryId, MARKED};
-use crate::place::{InMemory, Moment};
+use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::Acknowledge;
 use crate::shard::ShardContext;
 use crate::waiters::Piece;
@@ -78,7 +78,7 @@ pub(super) fn leaves_around(
 
 /// Whether a write goes around flash, to the backing store: it is part of a stream that goes past the cache,
 /// or too much of its volume is dirty, or it would go to flash at once and the admission policy does not let
-/// it. But flash holds nothing of the block that it would have to replace, and the store did not fail lately.
+/// it, or only queues let blocks into flash. But flash holds nothing of the block that it would have to replace, and the store did not fail lately.
 pub(super) fn goes_around(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -90,7 +90,8 @@ pub(super) fn goes_around(
     let most = context.front.bypass.dirty_blocks;
     let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
     let past = full || context.front.requests[piece.request].bypass;
-    if !asked && !past {
+    let pulled = tiers.policy.write_back && tiers.place(Moment::WriteMiss).flash == OnFlash::Never;
+    if !asked && !past && !pulled {
         return false;
     }
     let entry = tiers.blocks.find(key);
@@ -106,8 +107,9 @@ pub(super) fn goes_around(
     if let Some(around) = piece.around {
         return around;
     }
-    if past {
-        context.stats.bypassed_writes += 1;
+    if past || pulled {
+        context.stats.bypassed_writes += u64::from(past);
+        context.stats.written_around += u64::from(!past);
         piece.around = Some(true);
         return true;
     }

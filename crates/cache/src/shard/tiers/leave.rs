@@ -32,7 +32,9 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         tiers.release_frame(id);
         return;
     }
-    let at = tiers.place(Moment::CleanLeaves);
+    let frame = e.frame().expect("a block that leaves memory has a frame");
+    let promoted = tiers.dram.is_promoted(tiers.blocks.local(frame));
+    let at = tiers.place(if promoted { Moment::Promote } else { Moment::CleanLeaves });
     // A block that only passes memory does not enter while its store owes a sync: its record would have to count
     // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
     let owes = tiers.owes_sync(context, e.key());
@@ -57,7 +59,10 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
             }
         }
         tiers.blocks[id].clear(MARKED);
-        context.stats.demotions += 1;
+        match promoted {
+            true => context.stats.queue_promotions += 1,
+            false => context.stats.demotions += 1,
+        }
         if at.line && !tiers.is_passing(id) {
             tiers.lines.want(tiers.blocks[id].key());
         }

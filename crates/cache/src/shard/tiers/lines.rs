@@ -42,6 +42,16 @@ impl Lines {
         Lines { blocks: if has { blocks.into() } else { 1 }, wanted, spare, under_way: 0 }
     }
 
+    /// Frames that are left free for requests.
+    pub fn spare(&self) -> usize {
+        self.spare
+    }
+
+    /// A block is to be fetched ahead, `alone` by a read of its own.
+    pub fn began(&mut self, alone: bool) {
+        self.under_way += u32::from(alone);
+    }
+
     /// A read of a line has ended.
     pub fn ended(&mut self) {
         self.under_way -= 1;

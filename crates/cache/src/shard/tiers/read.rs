@@ -4,7 +4,7 @@ use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::{Step, Tiers};
+use super::{Step, Tiers, queues};
 use crate::entry::{EntryId, LEAVING};
 use crate::frames::Frame;
 use crate::front::Front;
@@ -325,7 +325,7 @@ impl Tiers {
 
     /// Counts an access once, however often its piece is evaluated.
     pub(super) fn count(
-        &self,
+        &mut self,
         context: &mut ShardContext<'_>,
         piece: &mut Piece,
         found: Found,
@@ -334,6 +334,7 @@ impl Tiers {
         if core::mem::replace(&mut piece.counted, true) {
             return;
         }
+        queues::note_access(self, context, piece, found);
         let volume = context.front.requests[piece.request].volume;
         let stats = &mut context.front.volumes[usize::from(volume)].stats;
         let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };

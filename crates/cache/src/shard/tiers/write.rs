@@ -37,7 +37,8 @@ impl Tiers {
         {
             return self.write_past(context, key, piece, op);
         }
-        if op == Op::Write && admit::goes_around(self, context, key, piece) {
+        let may = op == Op::Write || self.relation.has_queues();
+        if may && admit::goes_around(self, context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
         let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
@@ -65,8 +66,8 @@ impl Tiers {
         touched: u16,
         covered: u16,
     ) -> Step {
-        let e = &self.blocks[id];
         self.count_write(context, piece, id);
+        let e = &self.blocks[id];
         let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
         let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
             && self.acknowledge == Acknowledge::Dram
@@ -142,6 +143,9 @@ impl Tiers {
                 }
                 context.stats.written_in_transit += u64::from(under_way.is_some());
             }
+            if transit && context.front.sabotage.is(Bug::TransitFrameReusedEarly) {
+                self.give_frame_away(context, id);
+            }
             if transit && context.front.sabotage.is(Bug::TransitAnsweredEarly) {
                 return Step::Done(Ok(()));
             }
@@ -150,14 +154,15 @@ impl Tiers {
         Step::Done(Ok(()))
     }
 
-    fn count_write(&self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
+    fn count_write(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
         let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
+        let pulled = self.relation.has_queues() && e.position().is_none() && e.dirty == 0;
         let found = match e.transfer() {
             // It is dropped, wherever it is.
-            _ if !self.policy.allocate_on_write => Found::Nowhere,
+            _ if !self.policy.allocate_on_write || pulled => Found::Nowhere,
             Some(t) => self.found_in_flight(t),
             None if e.frame().is_some() => Found::Tier1,
             None if e.flash_valid != 0 => Found::Tier2,
@@ -182,8 +187,8 @@ impl Tiers {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                if self.place_for(context, piece, Moment::Write).memory != InMemory::Keep {
-                    return self.range(context, key, piece, false);
+                if self.place_for(context, piece, Moment::WriteMiss).memory != InMemory::Keep {
+                    return self.range(context, key, piece, op != Op::Write);
                 }
                 let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
                 id
@@ -221,7 +226,7 @@ impl Tiers {
         if let Some(step) = self.before_direct(context, id) {
             return step;
         }
-        let keep = self.place_for(context, piece, Moment::Write).memory == InMemory::Keep;
+        let keep = self.place_for(context, piece, Moment::WriteMiss).memory == InMemory::Keep;
         if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
             return Step::NoRoom;
         }

@@ -1,0 +1,188 @@
+//! The relation `etica`: flash changes at the end of an interval of requests only, by what
+//! [queues](forebay_replacement::Queues) have chosen. The least popular blocks give way; then the most popular ones
+//! that flash does not have come in, from their frames or by way of one, as far as there is room.
+
+use forebay_block::Op;
+use forebay_effect::{Place, Segment};
+use forebay_flash::BlockKey;
+
+use super::Tiers;
+use super::read::Found;
+use crate::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
+use crate::shard::ShardContext;
+use crate::shard::transfer::{Kind, Way};
+use crate::volume::SyncWaiter;
+use crate::waiters::Piece;
+
+/// Blocks that are looked at in one call.
+const STEPS: u32 = 32;
+
+/// What became of a block that has been chosen for flash.
+enum Entry {
+    Begun,
+    /// It is in use, or cannot be had.
+    Skipped,
+    /// No frame is free for it, or its store is being synced.
+    NotYet,
+}
+
+/// A client's access is counted: the queues hear of it if flash would answer it.
+pub(super) fn note_access(
+    tiers: &mut Tiers,
+    context: &ShardContext<'_>,
+    piece: &Piece,
+    found: Found,
+) {
+    let Some(queues) = &mut tiers.flash.queues else { return };
+    let request = &context.front.requests[piece.request];
+    let reaches = match request.op {
+        Op::Read => !matches!(found, Found::Tier1),
+        Op::Write => true,
+        Op::Trim | Op::WriteZeroes | Op::Flush => false,
+    };
+    if reaches && !request.bypass {
+        queues.access(BlockKey::new(request.volume, piece.block).0);
+    }
+}
+
+/// The next steps of a round, if one is under way.
+#[inline]
+pub(in crate::shard) fn step(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
+    if tiers.flash.queues.as_ref().is_some_and(|queues| queues.is_busy()) {
+        take_steps(tiers, context);
+    }
+}
+
+fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
+    for _ in 0..STEPS {
+        look_after_leaving(tiers);
+        let Some(queues) = &mut tiers.flash.queues else { return };
+        if let Some(key) = queues.next_eviction() {
+            evict(tiers, context, BlockKey(key));
+            continue;
+        }
+        if !queues.is_promoting() {
+            break;
+        }
+        if queues.begins_promoting() {
+            sync_stores(context);
+        }
+        let room = tiers.flash.room();
+        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(key) = queues.next_promotion(room) else { break };
+        let entry = promote(tiers, context, BlockKey(key));
+        let Some(queues) = &mut tiers.flash.queues else { return };
+        match entry {
+            Entry::Begun => {}
+            // (It is a candidate again when the round ends.)
+            Entry::Skipped => context.stats.queue_skips += 1,
+            Entry::NotYet => {
+                queues.put_back(key);
+                break;
+            }
+        }
+    }
+    tiers.transfers.close_runs(context);
+    settle(tiers, context);
+}
+
+/// A block that was to leave flash stays after all if somebody has used it meanwhile, or its store failed.
+fn look_after_leaving(tiers: &mut Tiers) {
+    let Some(queues) = &mut tiers.flash.queues else { return };
+    let Some(key) = queues.next_leaving() else { return };
+    let leaves = tiers.blocks.find(BlockKey(key)).is_some_and(|id| tiers.flash.has_given_way(id));
+    if !leaves && let Some(queues) = &mut tiers.flash.queues {
+        queues.enters_flash(key);
+    }
+}
+
+/// Stores that owe a sync get one, so that what is popular and was written lately may enter flash.
+fn sync_stores(context: &mut ShardContext<'_>) {
+    for volume in 0..context.front.volumes.len() {
+        let v = &context.front.volumes[volume];
+        if v.owes_sync() && !v.sync_failed() && v.failing[1].is_none() {
+            context.front.sync(volume as u16, SyncWaiter::Queues, context.effects);
+        }
+    }
+}
+
+fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
+    let Some(id) = tiers.blocks.find(key) else { return };
+    let gone = tiers.flash.send_off(&tiers.blocks, &tiers.transfers, context, id);
+    context.stats.queue_evictions += u64::from(gone);
+}
+
+fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Entry {
+    let volume = &context.front.volumes[usize::from(key.volume())];
+    let fails = volume.failing[0].is_some() || volume.failing[1].is_some() || volume.sync_failed();
+    let takes = tiers.flash.is_good() && tiers.flash.logs(key);
+    if fails || !takes || tiers.flash.is_jammed(&tiers.blocks, context) {
+        return Entry::Skipped;
+    }
+    let (start, end) = tiers.blocks.granules().range_within(context, key);
+    if end <= start || tiers.transfers.waiting_range(key).is_some() {
+        return Entry::Skipped;
+    }
+    if tiers.owes_sync(context, key) {
+        // (What it holds could be undone by a power cut, and a record that counts as clean would disagree.)
+        let volume = &context.front.volumes[usize::from(key.volume())];
+        return if volume.is_syncing() { Entry::NotYet } else { Entry::Skipped };
+    }
+    if let Some(id) = tiers.blocks.find(key) {
+        let entered = rests(tiers, id) && tiers.append(context, id, false).is_some();
+        context.stats.queue_promotions += u64::from(entered);
+        return if entered { Entry::Begun } else { Entry::Skipped };
+    }
+    if tiers.blocks.frames_free() <= tiers.lines.spare() {
+        return Entry::NotYet;
+    }
+    let Some(id) = tiers.blocks.insert(key) else { return Entry::Skipped };
+    let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
+    tiers.pass(context, id, frame, None);
+    tiers.dram.set_promoted(tiers.blocks.local(frame));
+    let place = Place::Frame { frame, offset: 0 };
+    let segment = Some(Segment { place, length: (end - start) as u32 });
+    let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
+    let before = tiers.transfers.open_run(Way::In);
+    let range = (start, end);
+    let run = tiers.transfers.run(context, key, range, Kind::FetchLine, segment, alike);
+    tiers.lines.began(before != Some(run));
+    tiers.blocks[id].set_transfer(Some(run));
+    Entry::Begun
+}
+
+/// Whether the block is in memory, clean, and nothing is under way on it.
+fn rests(tiers: &Tiers, id: EntryId) -> bool {
+    let e = &tiers.blocks[id];
+    let busy = [LEAVING, WANTS_APPEND, DOUBTFUL].into_iter().any(|flag| e.has(flag));
+    let idle = e.transfer().is_none() && e.position().is_none() && !busy;
+    idle && e.frame().is_some() && e.valid != 0 && e.dirty == 0
+}
+
+/// What was to enter flash, and is neither there nor on its way any more, is a candidate again. When nothing is on
+/// its way the round is over.
+fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
+    for _ in 0..STEPS {
+        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(key) = queues.oldest_entering() else {
+            context.stats.queue_rounds += u64::from(queues.end());
+            return;
+        };
+        let under_way = tiers.blocks.find(BlockKey(key)).is_some_and(|id| {
+            let e = &tiers.blocks[id];
+            e.transfer().is_some() || e.position().is_some() || tiers.is_passing(id)
+        });
+        if under_way {
+            // When all of them have been read, they enter though the batch is not full.
+            if let Some(log) = context.log.as_deref_mut()
+                && !tiers.lines.is_fetching()
+            {
+                log.close_batch();
+            }
+            return;
+        }
+        if let Some(queues) = &mut tiers.flash.queues {
+            queues.leaves_flash(key);
+        }
+    }
+}
