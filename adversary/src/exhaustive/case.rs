@@ -180,7 +180,8 @@ impl CacheKind {
         let slots = self.flash == Layout::Slots;
         let flash = FlashCombination { slots, admission, written: Written::Ask };
         let flash = (self.flash != Layout::None).then_some(flash);
-        Combination { relation, policy, acknowledge, flash }.check().is_ok()
+        let asked = flash.is_some() || acknowledge == Acknowledge::Dram;
+        asked && Combination { relation, policy, acknowledge, flash }.check().is_ok()
     }
 }
 
@@ -197,7 +198,7 @@ pub struct Case {
 }
 
 /// Kinds of caches.
-const KINDS: u64 = 68;
+const KINDS: u64 = 71;
 /// Number of cases.
 pub const CASES: u64 = KINDS * OF_KIND;
 /// Cases of the usual kinds, which come first.

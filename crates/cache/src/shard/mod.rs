@@ -128,14 +128,6 @@ impl Shard {
         self.tiers.dram.set_capacity(own);
     }
 
-    /// A request of a client arrives.
-    #[inline]
-    pub fn count_request(&mut self) {
-        if let Some(queues) = &mut self.tiers.flash.queues {
-            queues.count_request();
-        }
-    }
-
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
         self.tiers.lines.stop();

@@ -93,6 +93,14 @@ impl Shard {
         !self.waiting.is_full()
     }
 
+    /// A request of a client arrives.
+    #[inline]
+    pub fn count_request(&mut self) {
+        if let Some(queues) = &mut self.tiers.flash.queues {
+            queues.count_request();
+        }
+    }
+
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
     pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
         if self.waiting.is_full() {
