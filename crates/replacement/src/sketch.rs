@@ -137,7 +137,10 @@ impl Sketch {
     fn pause(&mut self) {
         if self.uses.is_multiple_of(SWEPT) {
             let first = self.block(self.uses - SWEPT);
-            (first..first + SWEPT as usize).for_each(|block| self.catch_up(block));
+            let blocks = first..first + SWEPT as usize;
+            if self.halved[blocks.clone()] != [self.halvings; SWEPT as usize] {
+                blocks.for_each(|block| self.catch_up(block));
+            }
         }
         if self.uses - self.halved_at >= self.sample {
             self.halved_at = self.uses;
