@@ -150,6 +150,23 @@ impl RequestColumns<'_> {
     }
 }
 
+impl<'a> RequestColumns<'a> {
+    /// All requests, in order.
+    #[inline]
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Request> + 'a {
+        let what = self.op.iter().zip(self.flags).zip(self.volume);
+        let place = self.offset.iter().zip(self.length).zip(self.time_ns);
+        what.zip(place).map(|(((&op, &flags), &volume), ((&offset, &length), &time))| Request {
+            time: Nanos(time),
+            volume: Volume(volume),
+            op,
+            flags,
+            offset,
+            length,
+        })
+    }
+}
+
 /// The part of one block that a request addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BlockSpan {

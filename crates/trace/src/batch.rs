@@ -189,7 +189,7 @@ impl Batch {
 
     /// All requests, in order.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
-        (0..self.len()).map(|i| self.request(i))
+        self.columns().iter()
     }
 
     /// The latency of request `i`, if known.
