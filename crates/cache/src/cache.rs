@@ -69,7 +69,7 @@ use crate::start::Start;
 use crate::stop::Stop;
 use crate::stores::Stores;
 use crate::switch::Switch;
-use crate::world::{State, World, around};
+use crate::world::{State, World, around, sooner};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -86,6 +86,8 @@ pub struct Cache {
     pass: PassThrough,
     start: Start,
     stop: Stop,
+    /// The read that a hit was asked for last in vain: it is not looked for in memory again when it is handed in.
+    missed: Option<(Volume, u64, u64)>,
 }
 
 impl Cache {
@@ -109,6 +111,7 @@ impl Cache {
             pass: PassThrough::default(),
             start: Start::default(),
             stop: Stop::new(),
+            missed: None,
             world: World::new(config),
         }
     }
@@ -137,9 +140,12 @@ impl Cache {
         self.world.front.attach(volume)
     }
 
-    /// For a driver without bytes: what is read from flash has no checksum to be asked for, and is good.
+    /// For a driver without bytes: effects have no memory operands, and no checksums are asked for. What is read
+    /// from flash is good.
     pub fn without_bytes(&mut self) {
         self.world.front.without_bytes = true;
+        self.world.effects.leave_out_segments();
+        self.world.log.iter_mut().for_each(Log::without_bytes);
     }
 
     /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a
@@ -148,7 +154,7 @@ impl Cache {
     /// counts is the same.
     pub fn without_time(&mut self) {
         self.world.front.instant = true;
-        self.world.effects.leave_out_bytes();
+        self.world.effects.leave_out_copies();
     }
 
     /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
@@ -195,6 +201,7 @@ impl Cache {
         assert!(self.has_room(), "more requests than the cache was built for");
         self.world.pass_time(now);
         if op == Op::Read
+            && self.missed.take() != Some((volume, offset, length))
             && let Some((frame, at)) = self.world.read_hit(volume, offset, length)
         {
             let from = Place::Frame { frame, offset: at };
@@ -239,7 +246,9 @@ impl Cache {
     ) -> Option<(Frame, u32)> {
         assert!(self.has_room(), "more requests than the cache was built for");
         self.world.pass_time(now);
-        self.world.read_hit(volume, offset, length)
+        let hit = self.world.read_hit(volume, offset, length);
+        self.missed = hit.is_none().then_some((volume, offset, length));
+        hit
     }
 
     /// A device effect has ended.
@@ -293,16 +302,17 @@ impl Cache {
     }
 
     /// When to call [`Cache::handle_timeout`], if at all.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let due = [self.cleaner.timeout(), self.stores.timeout(&self.world), self.pass.timeout()];
-        due.into_iter().flatten().min()
+        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        sooner(due, self.pass.timeout())
     }
 
     /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
     /// then to go on without a flash tier that has failed.
     pub fn next_step(&self) -> Option<Nanos> {
-        let due = [self.cleaner.timeout(), self.stores.timeout(&self.world), self.pass.limit()];
-        due.into_iter().flatten().min()
+        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        sooner(due, self.pass.limit())
     }
 
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing

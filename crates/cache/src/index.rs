@@ -154,9 +154,12 @@ impl Index {
     #[inline]
     pub fn find(&self, key: BlockKey) -> Option<EntryId> {
         let last = self.last.get();
-        if self.entries[last as usize].is_of(key) {
-            return Some(last);
-        }
+        if self.entries[last as usize].is_of(key) { Some(last) } else { self.look_up(key) }
+    }
+
+    /// The same of another block than the one found last.
+    #[inline(never)]
+    fn look_up(&self, key: BlockKey) -> Option<EntryId> {
         let found = self.candidates(key).find(|&id| self.entries[id as usize].key() == key)?;
         self.last.set(found);
         Some(found)

@@ -24,7 +24,7 @@ use crate::destage::Destages;
 use crate::shard::Shard;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
-use crate::world::{State, World, around};
+use crate::world::{State, World, around, sooner};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
@@ -250,9 +250,9 @@ impl PassThrough {
     }
 
     /// When the cache has to be called for this: a wait is over, or an attempt is due.
+    #[inline]
     pub fn timeout(&self) -> Option<Nanos> {
-        let due = [self.until, self.retry_at];
-        due.into_iter().flatten().min()
+        sooner(self.until, self.retry_at)
     }
 
     /// When requests that wait fail.

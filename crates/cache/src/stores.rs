@@ -304,8 +304,13 @@ impl Stores {
     }
 
     /// When something is to be done about stores that fail.
+    #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
-        if self.failing == 0 || world.state != State::Ready || world.log_lost {
+        if self.failing == 0 { None } else { self.timeout_of_failing(world) }
+    }
+
+    fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
+        if world.state != State::Ready || world.log_lost {
             return None;
         }
         let limit = world.config.give_up_after;

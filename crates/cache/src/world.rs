@@ -274,3 +274,12 @@ fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
     let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((u128::from(hash) * n as u128) >> 64) as usize
 }
+
+/// The earlier of two times, where there are any.
+#[inline]
+pub(crate) fn sooner(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -250,19 +250,26 @@ impl Effect {
 pub struct EffectQueue {
     effects: std::collections::VecDeque<(Effect, u32)>,
     segments: std::collections::VecDeque<Segment>,
-    without_bytes: bool,
+    without_segments: bool,
+    without_copies: bool,
 }
 
 impl EffectQueue {
-    /// From now on copies and zeroings of memory are left out: the driver has no bytes.
-    pub fn leave_out_bytes(&mut self) {
-        self.without_bytes = true;
+    /// From now on effects have no memory operands: the driver has no bytes.
+    pub fn leave_out_segments(&mut self) {
+        self.without_segments = true;
+    }
+
+    /// From now on copies and zeroings of memory are left out: the driver has no bytes, and to copy them
+    /// takes no time.
+    pub fn leave_out_copies(&mut self) {
+        self.without_copies = true;
     }
 
     /// Queues an effect without memory operands.
     #[inline]
     pub fn push(&mut self, effect: Effect) {
-        if self.without_bytes && matches!(effect, Effect::Copy { .. } | Effect::Zero { .. }) {
+        if self.without_copies && matches!(effect, Effect::Copy { .. } | Effect::Zero { .. }) {
             return;
         }
         self.effects.push_back((effect, 0));
@@ -270,6 +277,9 @@ impl EffectQueue {
 
     /// Queues an effect with its memory operands.
     pub fn push_with(&mut self, effect: Effect, segments: impl IntoIterator<Item = Segment>) {
+        if self.without_segments {
+            return self.effects.push_back((effect, 0));
+        }
         let before = self.segments.len();
         self.segments.extend(segments);
         self.effects.push_back((effect, (self.segments.len() - before) as u32));
@@ -278,6 +288,9 @@ impl EffectQueue {
     /// Queues an effect with its memory operands, as [`EffectQueue::push_with`] does.
     #[inline]
     pub fn push_slice(&mut self, effect: Effect, segments: &[Segment]) {
+        if self.without_segments {
+            return self.effects.push_back((effect, 0));
+        }
         match segments {
             [one] => self.segments.push_back(*one),
             _ => self.segments.extend(segments),

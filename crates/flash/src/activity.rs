@@ -137,8 +137,17 @@ impl Activity {
     /// The extents that the superblock is to name.
     pub fn list(&self, out: &mut Vec<BlockKey>) {
         out.clear();
-        let listed = |n: u32| !matches!(self.extents[n as usize].state, State::Removing(_));
-        out.extend(self.index.iter().filter(|e| listed(e.1)).map(|e| e.0));
+        out.extend(self.index.iter().filter(|e| !self.is_removing(e.1)).map(|e| e.0));
+        debug_assert_eq!(out.len(), self.listed(), "what is being removed is on its way");
+    }
+
+    /// How many they are.
+    pub fn listed(&self) -> usize {
+        self.index.len() - self.moving.iter().filter(|&&n| self.is_removing(n)).count()
+    }
+
+    fn is_removing(&self, n: u32) -> bool {
+        matches!(self.extents[n as usize].state, State::Removing(_))
     }
 
     fn first_of(&self, key: BlockKey) -> BlockKey {

@@ -10,6 +10,7 @@
 //!
 //! **Prefix rule**: a batch counts as complete when its write is and all before it do.
 
+use crate::bytes::payload_segments;
 use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
@@ -191,6 +192,8 @@ pub(crate) struct Batches {
     /// In flight, oldest first.
     order: VecDeque<usize>,
     free: Vec<usize>,
+    /// Those of which no checksums are asked for, and no write yet, oldest first.
+    pub unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
     pub next_sequence: u64,
     /// The log has latched: no batch counts any more.
@@ -220,6 +223,7 @@ impl Batches {
             all: (0..count).map(|_| batch()).collect(),
             order: VecDeque::with_capacity(count),
             free: (0..count).rev().collect(),
+            unsummed: VecDeque::with_capacity(count),
             next_sequence: 1,
             broken: false,
         }
@@ -233,19 +237,6 @@ impl Batches {
     /// Whether no batch is in flight.
     pub fn is_idle(&self) -> bool {
         self.order.is_empty()
-    }
-}
-
-/// The valid granules of a frame as runs of bytes.
-pub(crate) fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
-    let granule = g.granule_bytes();
-    let mut rest = u32::from(valid);
-    while rest != 0 {
-        let first = rest.trailing_zeros();
-        let run = (rest >> first).trailing_ones();
-        rest &= !(((1u32 << run) - 1) << first);
-        let place = Place::Frame { frame, offset: first * granule };
-        out.push(Segment { place, length: run * granule });
     }
 }
 
@@ -379,7 +370,7 @@ impl Log {
         self.take_notes(fill.count, &mut batch);
         let header_page = page + u32::from(opens_region);
         let mut offset = 1;
-        let mut sums_missing = 0;
+        let (mut sums_missing, mut unsummed) = (0, false);
         let mut last_serial = 0;
         for _ in 0..fill.count {
             let queue = if carried { &mut self.queue.carried } else { &mut self.queue.items };
@@ -388,12 +379,15 @@ impl Log {
             self.queue.internal -= u32::from(item.ticket.is_none());
             let data = item.valid != 0;
             let mut cell = 0;
-            if data {
+            if data && slots {
+                cell = self.cells.free.pop_front().expect("measured");
+            }
+            unsummed |= data && self.without_bytes;
+            if data && !self.without_bytes {
                 self.segments.clear();
                 payload_segments(&self.geometry, item.frame, item.valid, &mut self.segments);
                 let region = (region_sequence % u64::from(self.geometry.regions)) as u32;
                 let seed = if slots {
-                    cell = self.cells.free.pop_front().expect("measured");
                     self.cells.payload_seed(item.key, self.cells.position(cell))
                 } else {
                     let position = Position(header_page + offset);
@@ -445,8 +439,10 @@ impl Log {
             let (_, ticket) = self.queue.barriers.pop_front().expect("there is one");
             self.mark_clean(sequence, ticket);
         }
-        if sums_missing == 0 {
-            self.write_batch(slot);
+        match sums_missing {
+            0 if unsummed => self.batches.unsummed.push_back(slot),
+            0 => self.write_batch(slot),
+            _ => {}
         }
     }
 
@@ -464,7 +460,7 @@ impl Log {
     }
 
     /// Asks for the write. The headers are encoded when the driver asks for them.
-    fn write_batch(&mut self, slot: usize) {
+    pub(crate) fn write_batch(&mut self, slot: usize) {
         if self.error.is_some() {
             self.batches.all[slot].state = State::Failed;
             return self.resolve_batches();
@@ -478,7 +474,7 @@ impl Log {
         let first = if batch.opens_region { 0 } else { self.geometry.page_size };
         let length = headers * self.geometry.page_size;
         self.segments.push(Log::meta_segment(buffer, first, length));
-        let payload = batch.pages > 1;
+        let payload = batch.pages > 1 && !self.without_bytes;
         for e in batch.entries.iter().filter(|e| payload && e.has_payload()) {
             let valid = e.entry.valid;
             payload_segments(&self.geometry, e.frame, valid, &mut self.segments);
@@ -521,12 +517,15 @@ impl Log {
                 run.0 = page;
             }
             run.1 += pages;
+            debug_assert!(pages <= cell_pages);
+            if self.without_bytes {
+                continue;
+            }
             payload_segments(&self.geometry, from, valid, &mut self.segments);
             let length = pages * self.geometry.page_size - self.geometry.payload_bytes(valid);
             if length != 0 {
                 self.segments.push(Segment { place: Place::Void, length });
             }
-            debug_assert!(pages <= cell_pages);
         }
         if run.1 > 0 {
             let n = self.batches.all[slot].entries.len();

@@ -267,6 +267,10 @@ impl Log {
         c.tail_region = self.regions.tail_wanted;
         c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
         c.synced = self.commit.durable_sequence;
+        if self.without_bytes {
+            s.pages = c.bytes(self.activity.listed()) as u32 / self.geometry.page_size;
+            return;
+        }
         self.activity.list(&mut c.active);
         if self.sabotage.is(Bug::ActivityMarkSkipped) {
             c.active.clear();

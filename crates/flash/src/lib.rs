@@ -14,6 +14,7 @@
 mod activity;
 mod ahead;
 mod batches;
+mod bytes;
 mod carry;
 mod cells;
 mod commit;

@@ -15,9 +15,7 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::types::{
     Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
 };
-use forebay_effect::{
-    Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, Segment, Token,
-};
+use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Segment, Token};
 use std::collections::VecDeque;
 
 /// The flash log of one device.
@@ -71,6 +69,8 @@ pub struct Log {
     pub(crate) remains: Remains,
     pub(crate) stats: LogStats,
     pub(crate) sabotage: Sabotage,
+    /// There are no bytes ([`Log::without_bytes`]).
+    pub(crate) without_bytes: bool,
 }
 
 /// Where the log is in its life.
@@ -161,6 +161,7 @@ impl Log {
             remains: Remains::default(),
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
             sabotage: Sabotage::default(),
+            without_bytes: false,
         }
     }
 
@@ -436,12 +437,15 @@ impl Log {
     /// Whether there are effects.
     #[inline]
     pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty()
+        !self.effects.is_empty() || !self.batches.unsummed.is_empty()
     }
 
     /// The next effect; its memory operands replace what `segments` holds.
     #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        if self.effects.is_empty() {
+            self.write_unsummed();
+        }
         self.effects.pop(segments)
     }
 
@@ -678,20 +682,5 @@ impl Log {
     /// with its region): it latches as failed, as after a failed write.
     pub fn give_up(&mut self, error: IoError) {
         self.latch(error);
-    }
-
-    /// Asks for a write of the flash device; the segments are those in `self.segments`.
-    pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
-        let page_size = self.geometry.page_size;
-        let length = pages * page_size;
-        debug_assert_eq!(self.segments.iter().map(|s| s.length).sum::<u32>(), length);
-        let offset = u64::from(page) * u64::from(page_size);
-        let effect = Effect::Write { token, device: Device::Flash, offset, length };
-        self.effects.push_slice(effect, &self.segments);
-    }
-
-    /// A run of bytes in a metadata buffer.
-    pub(crate) fn meta_segment(buffer: usize, offset: u32, length: u32) -> Segment {
-        Segment { place: Place::Meta { buffer: MetaBuffer(buffer as u32), offset }, length }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig, VolumeStats};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
 use forebay_flash::{Binding, LogStats};
@@ -21,6 +21,8 @@ use crate::timing::{FlashDevice, Timing};
 
 /// Requests that are looked up ahead of the one at hand.
 const LOOK_AHEAD: usize = 16;
+/// Flags of requests that mean something to the cache.
+const FLAGS_KNOWN: Flags = Flags::FUA.union(Flags::NO_HOLE);
 /// Of the description of a cache that has stopped answering, so much is told.
 const STATE_BYTES_MAX: usize = 2000;
 
@@ -202,8 +204,28 @@ impl Simulation {
     ///
     /// # Errors
     /// If it is for a volume or a place that there is not, or the cache stops answering.
+    #[inline]
     pub fn add(&mut self, request: &Request) -> Result<(), SimulateError> {
         self.requests_taken += 1;
+        if self.assume_flush == AssumeFlush::None && self.is_plain(request) {
+            return self.pass(request, false);
+        }
+        self.add_with_flushes(request)
+    }
+
+    /// Whether a request is one that the cache takes as it is, and no flush.
+    #[inline]
+    fn is_plain(&self, request: &Request) -> bool {
+        let Request { volume, op, flags, offset, length, .. } = *request;
+        let size = self.volumes.get(volume.0 as usize).map_or(0, |v| v.size_bytes);
+        op != Op::Flush
+            && (offset | length) % SECTOR_BYTES == 0
+            && offset <= size
+            && length <= size - offset
+            && FLAGS_KNOWN.contains(flags)
+    }
+
+    fn add_with_flushes(&mut self, request: &Request) -> Result<(), SimulateError> {
         let request = self.checked(request)?;
         if self.assume_flush == AssumeFlush::None {
             return self.pass(&request, false);
@@ -227,15 +249,18 @@ impl Simulation {
         &mut self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), SimulateError> {
-        let mut requests = requests.into_iter().fuse();
+        let mut requests = requests.into_iter();
         let Some(first) = requests.next() else { return Ok(()) };
         let nowhere = self.cache.prefetch_entry(first.volume, first.offset);
         let (mut ahead, mut sought) = ([first; LOOK_AHEAD], [nowhere; LOOK_AHEAD]);
         let (mut taken, mut read) = (0, 1);
+        let mut ended = false;
         while taken < read {
-            while read < taken + LOOK_AHEAD
-                && let Some(request) = requests.next()
-            {
+            while !ended && read < taken + LOOK_AHEAD {
+                let Some(request) = requests.next() else {
+                    ended = true;
+                    break;
+                };
                 self.cache.prefetch(request.volume, request.offset);
                 ahead[read % LOOK_AHEAD] = request;
                 read += 1;
@@ -510,6 +535,7 @@ impl Simulation {
         self.count_answer(state);
     }
 
+    #[inline]
     fn count_answer(&mut self, state: InFlight) {
         self.requests_answered += 1;
         self.last_answer = self.now;
@@ -518,6 +544,11 @@ impl Simulation {
         if self.pacing == Pacing::Untimed {
             return self.series.count(None);
         }
+        self.count_latency(state);
+    }
+
+    fn count_latency(&mut self, state: InFlight) {
+        let volume = &mut self.volumes[state.volume as usize];
         let latency = self.now.saturating_sub(state.arrived);
         if state.added {
             return self.series.count(None);
@@ -550,7 +581,7 @@ impl Simulation {
             });
         }
         // What traces call by other flags means nothing here.
-        let flags = Flags(request.flags.0 & Flags::FUA.union(Flags::NO_HOLE).0);
+        let flags = Flags(request.flags.0 & FLAGS_KNOWN.0);
         Ok(Request { offset, length, flags, ..*request })
     }
 

@@ -358,7 +358,11 @@ impl Transfers {
     }
 
     /// Gives the runs being collected to the driver.
+    #[inline]
     pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
+        if self.runs.0.iter().all(|run| run.0.is_none()) {
+            return;
+        }
         for way in [Way::In, Way::Past, Way::Out] {
             self.close_run(context, way);
         }

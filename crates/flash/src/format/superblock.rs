@@ -104,11 +104,7 @@ impl Superblock {
     /// # Panics
     /// If the tables do not fit; their sizes are checked where they grow.
     pub fn encode(&self, bytes: &mut [u8]) -> usize {
-        let length = (TABLES_AT
-            + self.epochs.len() * EPOCH_BYTES
-            + self.active.len() * ACTIVE_BYTES
-            + self.bindings.len() * BINDING_BYTES)
-            .next_multiple_of(self.page_size as usize);
+        let length = self.bytes(self.active.len());
         let bytes = &mut bytes[..length];
         bytes.fill(0);
         put(bytes, 20, &(if self.clean { CLEAN } else { 0 }).to_le_bytes());
@@ -160,6 +156,15 @@ impl Superblock {
         }
         seal(bytes, &MAGIC, self.layout);
         length
+    }
+
+    /// The bytes that it takes, whole pages, if so many extents are active.
+    pub fn bytes(&self, active: usize) -> usize {
+        (TABLES_AT
+            + self.epochs.len() * EPOCH_BYTES
+            + active * ACTIVE_BYTES
+            + self.bindings.len() * BINDING_BYTES)
+            .next_multiple_of(self.page_size as usize)
     }
 
     /// The superblock at the start of `bytes`.

@@ -33,7 +33,10 @@ impl Tiers {
         let id = self.blocks.find(key)?;
         let e = &self.blocks[id];
         let frame = e.frame()?;
-        if self.blocks.granules().masks(start, length).0 & !e.valid != 0 || e.has(LEAVING) {
+        let granules = self.blocks.granules();
+        // (Most blocks are there as a whole.)
+        let lacks = e.valid != granules.all() && granules.masks(start, length).0 & !e.valid != 0;
+        if lacks || e.has(LEAVING) {
             return None;
         }
         self.dram.hit(self.blocks.local(frame), key);

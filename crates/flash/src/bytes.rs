@@ -1,0 +1,49 @@
+//! Where the bytes of what the log writes are, and a log without bytes.
+
+use crate::geometry::Geometry;
+use crate::log::Log;
+use forebay_effect::{Device, Effect, Frame, MetaBuffer, Place, Segment, Token};
+
+/// The valid granules of a frame as runs of bytes.
+pub(crate) fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
+    let granule = g.granule_bytes();
+    let mut rest = u32::from(valid);
+    while rest != 0 {
+        let first = rest.trailing_zeros();
+        let run = (rest >> first).trailing_ones();
+        rest &= !(((1u32 << run) - 1) << first);
+        let place = Place::Frame { frame, offset: first * granule };
+        out.push(Segment { place, length: run * granule });
+    }
+}
+
+impl Log {
+    /// For a driver without bytes: payloads have no checksums (they are 0), and writes no memory operands.
+    pub fn without_bytes(&mut self) {
+        self.without_bytes = true;
+        self.effects.leave_out_segments();
+    }
+
+    /// Without bytes: asks for the write of a batch where, with bytes, the last checksum would have been given.
+    pub(crate) fn write_unsummed(&mut self) {
+        if let Some(slot) = self.batches.unsummed.pop_front() {
+            self.write_batch(slot);
+        }
+    }
+
+    /// Asks for a write of the flash device; the segments are those in `self.segments`.
+    pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
+        let page_size = self.geometry.page_size;
+        let length = pages * page_size;
+        let bytes = || self.segments.iter().map(|s| s.length).sum::<u32>();
+        debug_assert!(self.without_bytes || bytes() == length, "{} of {length} bytes", bytes());
+        let offset = u64::from(page) * u64::from(page_size);
+        let effect = Effect::Write { token, device: Device::Flash, offset, length };
+        self.effects.push_slice(effect, &self.segments);
+    }
+
+    /// A run of bytes in a metadata buffer.
+    pub(crate) fn meta_segment(buffer: usize, offset: u32, length: u32) -> Segment {
+        Segment { place: Place::Meta { buffer: MetaBuffer(buffer as u32), offset }, length }
+    }
+}
