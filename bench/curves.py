@@ -21,14 +21,15 @@ from common import (
 )
 
 
-# Write policies, and the distance whose curve is that of an LRU list under them.
-KEPT = [
-    ("write-through", "trd"),
-    ("read-only", "lru-ro"),
-    ("write-only", "lru-wbwo"),
-    ("write-back", "trd"),
-    ('write-back, "dram"', "trd"),
-]
+# Columns of `kept`: the write policy, whether memory acknowledges, and after how many writes a flush comes.
+KEPT = {
+    "write-through": ("write-through", False, None),
+    "read-only": ("read-only", False, None),
+    "write-only": ("write-only", False, None),
+    'write-back, `"dram"`': ("write-back", True, None),
+    "a flush every 100 writes": ("write-back", True, 100),
+    "write-back": ("write-back", False, None),
+}
 # Of the distinct data: memory, and flash.
 KEPT_SIZES = [(1 / 32, 1 / 4), (1 / 32, 1 / 2)]
 # Smaller tiers are no tiers: the log has 16 regions.
@@ -43,26 +44,32 @@ def kept_tiers(trace):
 
 
 def kept(*traces):
-    """Hits of both tiers as a share of those of an LRU list as large as both together."""
-    row("trace", "memory + flash", *(policy for policy, _ in KEPT))
+    """Hits of both tiers as a share of those of a memory as large as both together, by layout; and write amplification."""
+    row("trace", "memory + flash", *KEPT)
     row("---", "---", *["---:"] * len(KEPT))
     for trace in traces:
         for dram, flash in kept_tiers(trace):
             cells = []
-            for policy, distance in KEPT:
-                name = policy.split(",")[0]
-                blocks = (dram + flash) // BLOCK
-                points, document = curve(trace, "--distance", distance, at=[blocks])
-                ideal = at_or_last(points, blocks)["hits"]
+            for policy, volatile, flushed in KEPT.values():
+                pace = ("--untimed",)
+                if flushed:
+                    pace += ("--assume-flush", str(flushed))
+                ideal = hits(simulate(trace, dram + flash, policy, pace=pace))
                 shares = []
-                for layout in ["log", "slots"]:
+                for layout in ["slots", "log"]:
                     answer = simulate(
-                        trace, dram, name, flash, layout, volatile="," in policy
+                        trace, dram, policy, flash, layout, pace, volatile
                     )
-                    found = sum(sum(tier.values()) for tier in answer["hits"].values())
-                    shares.append(f"{found / ideal:.2f}" if ideal else "-")
+                    written = answer["flash"]["write_amplification"]
+                    share = f"{hits(answer) / ideal:.2f}" if ideal else "-"
+                    shares.append(f"{share}, {written:.2f}")
                 cells.append(" / ".join(shares))
             row(*named(trace, dram, flash), *cells)
+
+
+def hits(answer):
+    """Of both tiers, reads and writes."""
+    return sum(sum(tier.values()) for tier in answer["hits"].values())
 
 
 # What each column sets in the section [flash].

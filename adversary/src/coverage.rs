@@ -246,6 +246,7 @@ impl Coverage {
         for (name, n) in [
             ("demotions", s.demotions),
             ("left on flash", s.left_on_flash),
+            ("copies given up", s.copies_given_up),
             ("promotions", s.promotions),
             ("read through", s.read_through),
             ("admitted", s.admitted),

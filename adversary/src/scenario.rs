@@ -83,6 +83,7 @@ impl Scenario {
                 ("drawn: batches over 16 entries", g.batch_entries_max > 16),
                 ("drawn: flash of 4 KiB logical blocks", self.logical[0] == 4096),
                 ("drawn: cells below 4 KiB", slots && block < 4096),
+                ("drawn: pages as small as sectors", g.page_size == 512),
                 ("drawn: cells of 8 KiB", slots && block == 8192),
                 ("drawn: cells of 16 KiB", slots && block == 16384),
                 ("drawn: cells of 32 KiB", slots && block == 32768),
@@ -270,7 +271,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     }
     let kill_is_lossless = lossless(write_policy, acknowledge)
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
-    let bindings = match geometry.superblock_pages {
+    let bindings = match geometry.superblock_pages * geometry.page_size / 4096 {
         1 => volumes.len() as u16,
         // Enough bindings for the tables to reach the last page, or so few that they end before it.
         pages => match c.choose(60) as u16 {
@@ -278,6 +279,8 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             more => 42 * (pages as u16 - 1) + more / 3,
         },
     };
+    // (A device must be able to write a page.)
+    let (small, sectors) = (geometry.page_size < 4096, [512, 512, 512, 4096]);
     Scenario {
         config,
         volumes,
@@ -289,7 +292,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         hot,
         request_blocks: if size.wide { 3 + c.choose(60) } else { 3 },
         bindings,
-        logical: [0, 1].map(|_| [512, 512, 512, 4096][c.choose(4) as usize]),
+        logical: [small, false].map(|small| {
+            let drawn = sectors[c.choose(4) as usize];
+            if small { 512 } else { drawn }
+        }),
     }
 }
 
@@ -426,12 +432,28 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     (geometry, spare)
 }
 
+/// The same in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
+fn in_sectors(geometry: Geometry) -> Geometry {
+    let blocks = (geometry.batch_pages_max - 1) / geometry.block_pages();
+    let mut small = Geometry { page_size: 512, ..geometry };
+    small.superblock_pages *= geometry.page_size / small.page_size;
+    small.batch_pages_max = 1 + blocks * small.block_pages();
+    small
+}
+
 /// Few cells, now and then fewer than memory has blocks, and a journal that wraps soon.
 fn in_slots(c: &mut dyn Choices, geometry: Geometry, size: &Size) -> (Geometry, u32) {
     let spare = 1 + c.choose(4) as u32;
+    // (Half of them in pages as small as sectors.)
+    let small = spare.is_multiple_of(2);
+    let geometry = match small {
+        true => Geometry { batch_entries_max: geometry.batch_entries_max.min(17), ..geometry },
+        false => geometry,
+    };
     let many = if size.wide { 30 * c.choose(3) as u32 } else { 0 };
     let slots = u32::from(size.shards) * (1 + many + c.choose(10) as u32) + spare;
     let entries = geometry.batch_entries_max * (geometry.regions - 2);
     let region_pages = 1 + (2 * slots).div_ceil(entries).max(2) + c.choose(3) as u32;
-    (Geometry { slots, region_pages, directory_pages: 0, ..geometry }, spare)
+    let geometry = Geometry { slots, region_pages, directory_pages: 0, ..geometry };
+    (if small { in_sectors(geometry) } else { geometry }, spare)
 }

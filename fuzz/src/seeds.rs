@@ -191,7 +191,7 @@ fn small_cache(directory: &Path, flash: bool) -> Config {
     if flash {
         let path = directory.join("flash.img");
         text += &format!(
-            "[flash]\npath = '{}'\nsize = '4MiB'\nregion_size = '256KiB'\nbatch_size = '64KiB'\n",
+            "[flash]\npath = '{}'\nsize = '4MiB'\nlayout = 'log'\nregion_size = '256KiB'\nbatch_size = '64KiB'\n",
             path.display()
         );
     }

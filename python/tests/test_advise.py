@@ -201,6 +201,7 @@ def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
         text = f"cache.dram = {sizes.dram}\n"
         if policy != "none":
             text += f'flash.size = {sizes.flash}\nflash.path = "{tmp_path}/flash"\n'
+            text += 'flash.layout = "log"\n'
             text += f'admission.policy = "{policy}"\n'
         config.write_text(text)
         options = {"config": config, "queue_depth": advise.QUEUE_DEPTH}

@@ -73,7 +73,7 @@ for case in store/log store/slots flash/log flash/slots; do
                     sed -i "s|^path = .*|path = \"$WORK/tier/nbd\"|" forebay.toml
                     ;;
             esac
-            sed -i "s|^\[flash\]|[flash]\nlayout = \"${case#*/}\"|" forebay.toml
+            sed -i "s|^layout=.*|layout=\"${case#*/}\"|" forebay.toml
             start
             # The old data, in memory and, when that is too small for it and the rest, on flash.
             io 'write -P 1 0 64k' flush 'read -P 1 0 64k' 'read 1M 1M' 'read -P 1 0 64k'

@@ -29,8 +29,8 @@ for layout in log slots; do
             rm -f dead disk.img
             truncate -s 64M tier.raw
             mount_tier
-            config flash dram=4MiB size=64MiB policy="$policy"
-            sed -i -e "s|^path = .*|path = \"$WORK/tier/nbd\"|" -e "s|^\[flash\]|[flash]\nlayout = \"$layout\"|" \
+            config flash dram=4MiB size=64MiB policy="$policy" flash_layout="$layout"
+            sed -i -e "s|^path = .*|path = \"$WORK/tier/nbd\"|" \
                 forebay.toml
             start
             io 'write -P 0x11 0 32M' flush 'read -P 0x11 0 32M'

@@ -2,8 +2,7 @@
 # how the stop left it, so that the next start goes on.
 . "$(dirname "$0")/lib.sh"
 need fio
-config flash size=16MiB flash_size=24MiB dram=2MiB ack=dram
-sed -i 's|^size = "24MiB"|size = "24MiB"\nlayout = "slots"|' forebay.toml
+config flash size=16MiB flash_size=24MiB flash_layout=slots dram=2MiB ack=dram
 cat >>forebay.toml <<END
 [[volume]]
 name = "vm2"

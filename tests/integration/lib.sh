@@ -15,10 +15,10 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 skip() { echo "$*"; exit 77; }
 need() { for tool; do command -v "$tool" >/dev/null || skip "no $tool here"; done; }
 
-# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size, layout,
-# backing.
+# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size, flash_layout,
+# layout, backing.
 config() {
-    local dram=16MiB policy=write-back ack= size=256MiB flash= flash_size=64MiB layout=offset
+    local dram=16MiB policy=write-back ack= size=256MiB flash= flash_size=64MiB flash_layout=log layout=offset
     local backing=$WORK/disk.img
     for word; do
         case $word in
@@ -35,6 +35,8 @@ config() {
             echo '[flash]'
             echo "path = \"$WORK/flash.img\""
             echo "size = \"$flash_size\""
+            # (Without spaces: scripts edit the line of the volume.)
+            echo "layout=\"$flash_layout\""
         fi
         echo '[[volume]]'
         echo 'name = "vm1"'

@@ -163,7 +163,7 @@ impl Question {
         // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
         let bits = block_size.shift().saturating_sub(12);
         let flash = self.config.flash.as_ref();
-        let is_log = flash.is_some_and(|flash| flash.layout == FlashLayout::Log);
+        let is_log = flash.is_some_and(|flash| flash.layout() == FlashLayout::Log);
         let bits = if is_log { bits.max(LOG_BITS) } else { bits };
         let requests = sampled(&self.traces, rate, bits, observer)?;
         let miniature = Miniature {

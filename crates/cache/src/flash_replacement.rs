@@ -9,7 +9,8 @@
 //! - [`Residence::CleanCopy`]: the clean record of a block that is in memory. It saves a write when
 //!   the block comes back, and is the first to give way.
 //! - [`Residence::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
-//!   costs a write to the backing store while the block is in use.
+//!   costs a write to the backing store while the block is in use; but before what flash alone has while many of the
+//!   blocks that gave way return (`returns.rs`).
 //! - [`Residence::Pinned`]: its dirty record cannot be read, or its backing store fails, so that it
 //!   can neither be destaged nor forgotten. It counts, and does not give way, until it is written
 //!   again or its store recovers.
@@ -22,6 +23,7 @@
 //! policy names another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
 
 use crate::entry::EntryId;
+use crate::returns::Returns;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 
@@ -62,6 +64,7 @@ pub(crate) struct FlashReplacement {
     dirty_copies: List,
     pinned: List,
     leaving: List,
+    returns: Returns,
     /// A block that leaves is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
@@ -69,7 +72,12 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    pub fn new(blocks: u32, entries: u32, parameters: &Parameters) -> FlashReplacement {
+    /// For so many blocks on flash, of an index with so many entries, behind a memory of so many blocks.
+    pub fn new(
+        blocks: u32,
+        (entries, memory_blocks): (u32, u32),
+        parameters: &Parameters,
+    ) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
         FlashReplacement {
             blocks,
@@ -82,6 +90,7 @@ impl FlashReplacement {
             dirty_copies: List::EMPTY,
             pinned: List::EMPTY,
             leaving: List::EMPTY,
+            returns: Returns::new(memory_blocks),
             destage_wanted: false,
             eviction_steps_most: 0,
         }
@@ -91,6 +100,7 @@ impl FlashReplacement {
         (self.residences.len() * 2) as u64
             + self.links.memory_bytes()
             + self.policy.metadata_bytes()
+            + self.returns.memory_bytes()
     }
 
     pub fn residence(&self, id: EntryId) -> Residence {
@@ -230,12 +240,33 @@ impl FlashReplacement {
         self.copies.back() == Some(id)
     }
 
-    /// Chooses who gives way, and lets it leave. (Each block in memory is dropped from the policy's order at most
-    /// once for each time that it came there.)
-    pub fn evict(&mut self) -> Option<EntryId> {
-        let (victim, from) = match self.copies.back() {
-            Some(copy) => (copy, Residence::CleanCopy),
-            None => match self.evict_flash_only() {
+    /// A block comes to memory that neither tier had.
+    pub fn note_miss(&mut self, key: BlockKey) {
+        if self.counts_returns() {
+            self.returns.came(key);
+        }
+    }
+
+    /// A block of which flash alone has a record gives way.
+    pub fn note_victim(&mut self, key: BlockKey) {
+        if self.counts_returns() {
+            self.returns.left(key);
+        }
+    }
+
+    /// (Where no copy is dirty there is nothing to decide.)
+    fn counts_returns(&self) -> bool {
+        !self.dirty_copies.is_empty() || self.returns.are_many()
+    }
+
+    /// Chooses who gives way, and lets it leave: also where it was. (Each block in memory is dropped from the policy's
+    /// order at most once for each time that it came there.)
+    pub fn evict(&mut self) -> Option<(EntryId, Residence)> {
+        let early = self.dirty_copies.back().filter(|_| self.returns.are_many());
+        let (victim, from) = match (self.copies.back(), early) {
+            (Some(copy), _) => (copy, Residence::CleanCopy),
+            (None, Some(copy)) => (copy, Residence::DirtyCopy),
+            (None, None) => match self.evict_flash_only() {
                 Some(victim) => (victim, Residence::FlashOnly),
                 None => (self.dirty_copies.back()?, Residence::DirtyCopy),
             },
@@ -245,7 +276,7 @@ impl FlashReplacement {
         }
         self.residences[victim as usize].0 = Residence::Leaving;
         self.link(victim, Residence::Leaving);
-        Some(victim)
+        Some((victim, from))
     }
 
     /// What the policy names of what is on flash alone.
@@ -306,17 +337,19 @@ impl core::fmt::Display for FlashReplacement {
             pinned,
             leaving,
             destage_wanted,
+            returns,
             ..
         } = self;
         write!(
             f,
             "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
-             destage wanted: {destage_wanted}",
+             destage wanted: {destage_wanted}, many return: {}",
             flash_only,
             copies.len(),
             dirty_copies.len(),
             pinned.len(),
-            leaving.len()
+            leaving.len(),
+            returns.are_many()
         )
     }
 }
@@ -327,7 +360,7 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash = FlashReplacement::new(2, 8, &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(2, (8, 64), &Parameters::new(Kind::Lru));
         let put =
             |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
         for (id, residence) in [
@@ -341,11 +374,37 @@ mod tests {
         }
         assert_eq!(flash.excess(), 3);
         put(&mut flash, 3, Residence::FlashOnly);
-        let order: Vec<_> = core::iter::from_fn(|| flash.evict()).collect();
+        let order: Vec<_> = core::iter::from_fn(|| Some(flash.evict()?.0)).collect();
         assert_eq!(order, [4, 1, 2, 3, 0]);
         assert_eq!(flash.leaving().collect::<Vec<_>>(), order);
         put(&mut flash, 2, Residence::Uncounted);
         assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
         assert_eq!((flash.residence(2), flash.excess()), (Residence::Uncounted, 0));
+    }
+
+    #[test]
+    fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
+        let mut flash = FlashReplacement::new(2, (8, 64), &Parameters::new(Kind::Lru));
+        let key = |id: u32| BlockKey::new(0, id.into());
+        for (id, residence) in [
+            (0, Residence::DirtyCopy),
+            (1, Residence::FlashOnly),
+            (2, Residence::FlashOnly),
+            (3, Residence::CleanCopy),
+        ] {
+            flash.put(id, key(id), residence);
+        }
+        for block in 10..1000 {
+            flash.note_victim(key(block));
+            flash.note_miss(key(block));
+        }
+        let order: Vec<_> = core::iter::from_fn(|| flash.evict()).collect();
+        let expected = [
+            (3, Residence::CleanCopy),
+            (0, Residence::DirtyCopy),
+            (1, Residence::FlashOnly),
+            (2, Residence::FlashOnly),
+        ];
+        assert_eq!(order, expected);
     }
 }

@@ -23,6 +23,7 @@ mod pass_through;
 mod place;
 mod policy;
 mod requests;
+mod returns;
 mod seal;
 mod shard;
 mod slab;

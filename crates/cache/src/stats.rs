@@ -173,6 +173,8 @@ pub struct CacheStats {
     pub flash_evictions: u64,
     /// Layout slots: accesses to blocks that had given way on flash and were still there.
     pub flash_rescued: u64,
+    /// Layout slots: dirty records of blocks in memory that gave way before blocks that flash alone had.
+    pub copies_given_up: u64,
     /// Layout slots: regions that were destaged and dropped, because there was no room to move
     /// their mappings.
     pub regions_dropped: u64,
@@ -272,6 +274,6 @@ documents! {
         written_in_transit, queue_rounds, queue_evictions, queue_promotions, queue_skips,
         bypassed_reads, bypassed_writes, evictions, reclaim_dropped,
         reinserted, reinsertions_refused, records_outdated, destaged, rescued, flash_evictions,
-        flash_rescued, waits_block, waits_room, merges, read_modify_writes, transfer_errors,
+        copies_given_up, flash_rescued, waits_block, waits_room, merges, read_modify_writes, transfer_errors,
     }
 }

@@ -19,7 +19,7 @@ use forebay_trace::{Batch, OpenOptions, Spec, Synth, open_all};
 use serde_json::Value;
 
 /// Flash with few and small regions, so that the log goes round several times.
-const FLASH: &str = "[flash]\npath = 'flash.img'\nsize = '16MiB'\n";
+const FLASH: &str = "[flash]\npath = 'flash.img'\nsize = '16MiB'\nlayout = 'log'\n";
 
 fn config(directory: &Path, policy: &str, flash: &str, sizes: &[u64]) -> Config {
     let mut text = format!("[cache]\ndram = '2MiB'\nwrite_policy = '{policy}'\n{flash}");
@@ -197,7 +197,7 @@ fn the_two_commands_answer_alike() {
     let spec = "zipf:blocks=4Ki,requests=3k,write=0.3,rate=100000";
     forebay(&["trace", "synth", spec, "-o", "t.parquet"]);
     let config = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
-                  [flash]\npath = 'flash.img'\nsize = '16MiB'\n\
+                  [flash]\npath = 'flash.img'\nsize = '16MiB'\nlayout = 'log'\n\
                   [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '16MiB'\n";
     std::fs::write(directory.path().join("f.toml"), config).unwrap();
     let json = |command| -> Value {

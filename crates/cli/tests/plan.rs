@@ -288,8 +288,8 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
         std::fs::write(&path, lines).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let always = file("always.toml", "[flash]\npath = '/x'\n");
-    let nhit = "[flash]\npath = '/x'\n[admission]\npolicy = 'nhit'\nhits = 3\n";
+    let always = file("always.toml", "[flash]\npath = '/x'\nlayout = 'log'\n");
+    let nhit = "[flash]\npath = '/x'\nlayout = 'log'\n[admission]\npolicy = 'nhit'\nhits = 3\n";
     let nhit = file("nhit.toml", nhit);
     let tiers = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD", "--budget", "10%"];
     let asked = |config: &str| {
@@ -309,7 +309,10 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     let flash = |answer: &Value| answer["choices"][0]["tiers"][1]["bytes"].as_u64().unwrap();
     assert!(flash(&some) > 0, "{some}");
     // A relation that does not go with the write policy is refused by its reason, and judged by formulas.
-    let etica = file("etica.toml", "[cache]\nrelation = 'etica-npe'\n[flash]\npath = '/x'\n");
+    let etica = file(
+        "etica.toml",
+        "[cache]\nrelation = 'etica-npe'\n[flash]\npath = '/x'\nlayout = 'log'\n",
+    );
     let how = ["--evaluate", "simulate", "--config", &etica, "--wear-max", "none"];
     let run = forebay(&[&["plan", &trace[..]], &tiers[..], &how].concat());
     let says = String::from_utf8_lossy(&run.stderr);

@@ -28,7 +28,7 @@ fn workload(dir: &Path, requests: u64, shape: &str) -> [String; 2] {
     let config = dir.join("cache.toml");
     let (flash, disk) = (dir.join("flash.img"), dir.join("disk.img"));
     let text = format!(
-        "[flash]\npath = '{}'\n[[volume]]\nname = 'disk'\nbacking = '{}'\n{shape}",
+        "[flash]\npath = '{}'\nlayout = 'log'\n[[volume]]\nname = 'disk'\nbacking = '{}'\n{shape}",
         flash.display(),
         disk.display()
     );

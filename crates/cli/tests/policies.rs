@@ -67,7 +67,7 @@ fn the_page_shows_what_the_command_prints() {
 fn simulated(dir: &Path, admission: &str, more: &[&str]) -> Result<Value, String> {
     let config = format!(
         "[cache]\ndram = '1MiB'\nwrite_policy = 'write-through'\n\
-         [flash]\npath = '/x'\nsize = '32MiB'\n[admission]\n{admission}\n"
+         [flash]\npath = '/x'\nsize = '32MiB'\nlayout = 'log'\n[admission]\n{admission}\n"
     );
     std::fs::write(dir.join("c.toml"), config).unwrap();
     let words = ["-q", "simulate", "t.parquet", "--config", "c.toml", "--json"];

@@ -83,7 +83,7 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     let dir = tempfile::tempdir().unwrap();
     trace(dir.path());
     let config = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
-                  [flash]\npath = 'flash.img'\nsize = '256MiB'\n\
+                  [flash]\npath = 'flash.img'\nsize = '256MiB'\nlayout = 'log'\n\
                   [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '8MiB'\n";
     std::fs::write(dir.path().join("f.toml"), config).unwrap();
     let args = [&["replay"], &FAST[..], &["--config", "f.toml", "--verify"]].concat();
@@ -108,7 +108,7 @@ fn operations_of_a_shaped_device_take_as_long_as_it_says_by_volume_and_kind() {
     let dir = tempfile::tempdir().unwrap();
     trace(dir.path());
     let config = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-through'\n\
-                  [flash]\npath = 'flash.img'\nsize = '64MiB'\nshape = 'fast'\n\
+                  [flash]\npath = 'flash.img'\nsize = '64MiB'\nlayout = 'log'\nshape = 'fast'\n\
                   [[volume]]\nname = 'v'\nbacking = 'v.img'\nsize = '8MiB'\nshape = 'slow'\n\
                   [[volume]]\nname = 'w'\nbacking = 'w.img'\nsize = '8MiB'\n\
                   [shape.slow]\nread_latency = '2ms'\nwrite_latency = '3ms'\nparallelism = 64\n\

@@ -22,7 +22,7 @@ fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
 const DRAM_ONLY: &str = "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'x'\nbacking = '/x'\n\
                          shape = 'SlowHDD'\n";
 const TWO_TIERS: &str = "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
-                         [flash]\npath = '/dev/f'\nsize = '16MiB'\n";
+                         [flash]\npath = '/dev/f'\nsize = '16MiB'\nlayout = 'log'\n";
 
 /// 1,000 requests on two disks, 10 ms apart: disk 0 reads a loop of 75 blocks, disk 1 writes.
 fn trace(dir: &tempfile::TempDir) -> String {

@@ -21,7 +21,7 @@ const DRAM_BLOCKS_MIN: u64 = 64;
 /// Sizes of a region of the flash log.
 const REGION_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 /// Sizes of a page of flash.
-const PAGE_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
+const PAGE_BYTES: core::ops::RangeInclusive<u64> = 512..=64 << 10;
 /// Batches are encoded in memory.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 /// A log needs regions to write, to reclaim and to keep in reserve.
@@ -137,9 +137,9 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     if flash.path.as_os_str().is_empty() {
         problems.add("flash.path", "is empty: give a device or a file");
     }
-    let page = flash.page_size.bytes();
+    let page = flash.page_size.map_or(*PAGE_BYTES.start(), Size::bytes);
     let page_good = page.is_power_of_two() && PAGE_BYTES.contains(&page);
-    problems.unless(page_good, "flash.page_size", "must be a power of two from 4KiB to 64KiB");
+    problems.unless(page_good, "flash.page_size", "must be a power of two from 512 bytes to 64KiB");
     let region = flash.region_size.map(Size::bytes);
     let least = region.unwrap_or(*REGION_BYTES.start()).saturating_mul(REGIONS_MIN);
     if let Some(size) = flash.size.filter(|size| size.bytes() < least) {
@@ -161,7 +161,7 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     }
     for (key, value, most) in [
         ("flash.regions_reserved", flash.regions_reserved, 1 << 16),
-        ("flash.batches_in_flight", flash.batches_in_flight, 255),
+        ("flash.batches_in_flight", flash.batches_in_flight.unwrap_or(1), 255),
         ("flash.activity_extents", flash.activity_extents, extents_max(page)),
     ] {
         problems.unless((1..=most).contains(&value), key, format!("must be from 1 to {most}"));
@@ -185,15 +185,15 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
 
 /// What gives way on flash depends on the layout.
 fn check_replacement(flash: &Flash, problems: &mut Problems) {
-    let slots = flash.layout == FlashLayout::Slots;
+    let slots = flash.layout() == FlashLayout::Slots;
     let promotes = flash.promote_after.is_none();
     let message =
-        "is for the layout log: in the layout slots the first reading brings a block to memory";
+        "is for layout = \"log\": in the layout slots the first reading brings a block to memory";
     problems.unless(promotes || !slots, "flash.promote_after", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
         let message =
-            "is for the layout log: the layout slots takes a policy of `forebay policies`";
+            "is for layout = \"log\": the layout slots takes a policy of `forebay policies`";
         return problems.add("flash.replacement", message);
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
@@ -337,7 +337,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     let queues = config.cache.relation == Relation::Etica;
     let chosen = "must be always under the relation etica: its queues choose what enters flash";
     problems.unless(admits_all || !queues, "admission.policy", chosen);
-    let slots = config.flash.as_ref().is_none_or(|flash| flash.layout == FlashLayout::Slots);
+    let slots = config.flash.as_ref().is_none_or(|flash| flash.layout() == FlashLayout::Slots);
     let single = "must be slots under the relation etica: its queues evict single blocks, and the layout log frees its \
                   regions whole, in the order in which they were written";
     problems.unless(slots || !queues, "flash.layout", single);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use forebay_config::Flash;
+use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
-use forebay_flash::{Geometry, LogError};
+use forebay_flash::{Geometry, Layout, LogError};
 
 use crate::check::check_flash;
 use crate::error::EngineError;
@@ -55,6 +55,42 @@ impl FlashTier {
         let used_bytes = start.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let path = flash.path.clone();
         Ok(FlashTier { path, bytes, found, target: Some(target), notices, used_bytes, options })
+    }
+
+    /// The configuration with what it leaves to the tier: layout and page size as they are there, or as suits a new one,
+    /// which `format` makes it.
+    ///
+    /// # Errors
+    /// If the configuration has pages that the device cannot write.
+    pub fn settle(&self, config: &Config, format: bool) -> Result<Config, EngineError> {
+        let mut config = config.clone();
+        let Some(flash) = &mut config.flash else { return Ok(config) };
+        let found = match &self.found {
+            Found::Tier(superblock) if !format => Some(superblock),
+            _ => None,
+        };
+        let least = self.target.as_ref().map_or(1, |target| target.capabilities().logical_block);
+        if flash.page_size.is_some_and(|page| page.bytes() < u64::from(least)) {
+            return Err(EngineError::Unsupported(format!(
+                "flash.page_size: {} is written in units of {least} bytes; nothing was written. Make the page \
+                 as large, or leave page_size out",
+                self.path.display()
+            )));
+        }
+        let layout = found.and_then(|superblock| match superblock.layout {
+            n if n == Layout::Log.number() => Some(FlashLayout::Log),
+            n if n == Layout::Slots.number() => Some(FlashLayout::Slots),
+            _ => None,
+        });
+        flash.layout = flash.layout.or(layout);
+        let page = match (found, &self.target) {
+            (Some(superblock), _) => Some(superblock.page_size),
+            // (Larger sectors are those of the layout log, too, which has pages of 4 KiB at least.)
+            (None, Some(target)) if target.sector() > 512 => Some(target.sector().max(4096)),
+            (None, _) => None,
+        };
+        flash.page_size = flash.page_size.or(page.map(|bytes| Size(bytes.into())));
+        Ok(config)
     }
 
     /// Whether this may be what a power cut left of the very first write of a tier of this

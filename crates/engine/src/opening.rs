@@ -96,6 +96,8 @@ fn open_all(
         flash = Some(tier);
     }
     let mut notices = Vec::new();
+    let settled = flash.as_ref().map(|tier| tier.settle(config, options.format)).transpose()?;
+    let config = settled.as_ref().unwrap_or(config);
     let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
     forebay_setup::check_bookkeeping(&machine)?;
     if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)

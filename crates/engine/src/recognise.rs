@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use forebay_flash::format::FormatError;
+use forebay_flash::format::batch::entries_max;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Geometry, LogError};
 
@@ -95,16 +96,21 @@ pub(crate) fn recognise(start: &[u8]) -> Found {
 /// The geometry that a superblock stands for, with the limits of `run`, and its block size: the
 /// cache that runs is made for it.
 pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometry {
-    Geometry {
+    let mut stored = Geometry {
         page_size: superblock.page_size,
         region_pages: superblock.region_pages,
         regions: superblock.regions,
         slots: superblock.slots,
         superblock_pages: superblock.superblock_pages,
         extent_bytes: superblock.extent_bytes,
+        batch_entries_max: run.batch_entries_max.min(entries_max(superblock.page_size)),
         ..run
     }
-    .with_directories()
+    .with_directories();
+    // (A batch lies in one region of the log.)
+    let most = if stored.slots == 0 { stored.usable_pages().saturating_sub(1) } else { u32::MAX };
+    stored.batch_pages_max = stored.batch_pages_max.max(1 + stored.block_pages()).min(most);
+    stored
 }
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ const FIRST: Setup = Setup { block: "4KiB", layout: "offset", size: "4MiB", flas
 
 fn config(directory: &Path, setup: Setup) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
-    let flash = setup
-        .flash
-        .map(|size| format!("[flash]\npath = '{}'\nsize = '{size}'\n", path("flash.img")));
+    let flash = setup.flash.map(|size| {
+        format!("[flash]\npath = '{}'\nsize = '{size}'\nlayout = 'log'\n", path("flash.img"))
+    });
     let text = format!(
         "[cache]\nblock_size = '{}'\ndram = '4MiB'\nwrite_policy = 'write-back'\n{}\
          [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '{}'\nlayout = '{}'\n",

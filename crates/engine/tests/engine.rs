@@ -34,7 +34,9 @@ fn config(directory: &Path, flash: bool) -> Config {
 fn config_with(directory: &Path, flash: bool, policy: &str) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let flash = match flash {
-        true => format!("[flash]\npath = '{}'\nsize = '16MiB'\n", path("flash.img")),
+        true => {
+            format!("[flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n", path("flash.img"))
+        }
         false => String::new(),
     };
     let text = format!(

@@ -31,7 +31,9 @@ impl Case {
     fn open(&self, options: EngineOptions) -> Result<Engine, EngineError> {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
         let flash = match self.flash {
-            true => format!("[flash]\npath = '{}'\nsize = '16MiB'\n", path("flash.img")),
+            true => {
+                format!("[flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n", path("flash.img"))
+            }
             false => String::new(),
         };
         let size = self.size.map(|size| format!("size = '{size}'\n")).unwrap_or_default();

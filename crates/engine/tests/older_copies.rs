@@ -40,7 +40,7 @@ impl Bench {
         let (flash, store) = (self.path("flash"), self.path("store"));
         let text = format!(
             "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n[flush]\nstamp_every = '10ms'\n\
-             [shape.slow]\nwrite_latency = '300ms'\n[flash]\npath = {flash:?}\nsize = '16MiB'\n\
+             [shape.slow]\nwrite_latency = '300ms'\n[flash]\npath = {flash:?}\nsize = '16MiB'\nlayout = 'log'\n\
              [[volume]]\nname = 'a'\nbacking = {store:?}\nsize = '{}'\nlayout = 'offset'\n{shape}",
             BLOCKS * BLOCK,
         );

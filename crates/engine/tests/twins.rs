@@ -15,7 +15,7 @@ fn config(directory: &Path, volumes: &[&str]) -> Config {
     let volumes: String = volumes.iter().map(volume).collect();
     let text = format!(
         "[cache]\ndram = '4MiB'\nwrite_policy = 'write-back'\n\
-         [flash]\npath = '{}'\nsize = '16MiB'\n{volumes}",
+         [flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n{volumes}",
         path("flash.img"),
     );
     Config::from_toml(&text).unwrap()

@@ -39,7 +39,8 @@ impl Bench {
     }
 
     fn config_of(&self, store: &Path, flash: Option<&Path>) -> Config {
-        let flash = flash.map(|path| format!("[flash]\npath = {path:?}\nsize = '16MiB'\n"));
+        let flash =
+            flash.map(|path| format!("[flash]\npath = {path:?}\nsize = '16MiB'\nlayout = 'log'\n"));
         let text = format!(
             "[cache]\ndram = '1MiB'\nwrite_policy = '{}'\n{}[[volume]]\nname = 'a'\nbacking = \
              {store:?}\nsize = '{}'\nlayout = '{}'\n",

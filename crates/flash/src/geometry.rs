@@ -5,6 +5,7 @@
 //! few appends. The numbers that shape the format are stored in the superblock, and the stored
 //! ones win at recovery; the others are limits of this run only.
 
+use crate::format::batch::entries_max;
 use crate::types::Layout;
 use core::fmt;
 
@@ -15,6 +16,8 @@ pub const POSITIONS_MAX: u64 = u32::MAX as u64;
 /// Copies of the superblock, at the start of the device.
 pub(crate) const SUPERBLOCK_COPIES: u32 = 2;
 
+/// Most bytes of a region by default.
+const REGION_BYTES_MAX: u32 = 16 << 20;
 /// Fewest cells of a device divided by [`Geometry::in_slots`].
 const SLOTS_MIN: u32 = 16;
 
@@ -23,7 +26,7 @@ const SLOTS_MIN: u32 = 16;
 pub struct Geometry {
     /// Bytes of a cached block: a power of two, 512 B to 1 MiB. Stored.
     pub block_size: u32,
-    /// Bytes of a flash page, to which headers and payloads are aligned: a power of two, 4 KiB
+    /// Bytes of a flash page, to which headers and payloads are aligned: a power of two, 512 B
     /// to 64 KiB. Stored.
     pub page_size: u32,
     /// Pages of a region, its header page included. Stored.
@@ -131,6 +134,19 @@ impl Geometry {
         Ok(g)
     }
 
+    /// The same division in pages of `page_size` bytes and regions of `region` bytes, of a device of `size` bytes: for
+    /// the layout *log*, as all that this module divides by default.
+    #[must_use]
+    pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
+        let mut g = Geometry { page_size, ..self };
+        g.region_pages = (region / page_size).max(4 + 2 * g.block_pages());
+        g.superblock_pages *= (self.page_size / page_size).max(1);
+        g.batch_entries_max = g.batch_entries_max.min(entries_max(page_size));
+        let room = (size / u64::from(page_size)).saturating_sub(u64::from(g.first_region_page()));
+        g.regions = u32::try_from(room / u64::from(g.region_pages)).unwrap_or(u32::MAX);
+        g
+    }
+
     /// With directories as large as regions of these pages need: for as many entries as there are
     /// pages, or twice as many as there are whole blocks. (What has more entries, because many are
     /// tombstones or parts of blocks, gets no directory.) None in regions of which a directory would
@@ -161,7 +177,11 @@ impl Geometry {
         let cell = u64::from(self.block_pages());
         let most = (room / cell).min(u64::from(u32::MAX >> 1));
         let journal = 3 * most.div_ceil(u64::from(self.batch_entries_max));
-        let region_pages = region_pages.unwrap_or((journal / 16).clamp(16, 4096) as u32);
+        // Whole pages of 4 KiB, so that cells begin at one.
+        let whole = (4096 / self.page_size).max(1);
+        let most = REGION_BYTES_MAX / self.page_size;
+        let region_pages = region_pages
+            .unwrap_or(((journal / 16).clamp(16, u64::from(most)) as u32).next_multiple_of(whole));
         let held = u64::from(region_pages.max(2) - 1);
         let regions = journal.div_ceil(held).clamp(6, 1 << 24) as u32;
         let first = u64::from(regions) * u64::from(region_pages);
@@ -192,8 +212,8 @@ impl Geometry {
             "block_size is no power of two from 512 to 1 MiB",
         )?;
         check(
-            self.page_size.is_power_of_two() && (4096..=65536).contains(&self.page_size),
-            "page_size is no power of two from 4096 to 65536",
+            self.page_size.is_power_of_two() && (512..=65536).contains(&self.page_size),
+            "page_size is no power of two from 512 to 65536",
         )?;
         let slots = self.slots != 0;
         check((3..=1 << 24).contains(&self.regions), "regions is outside 3 to 2^24")?;
@@ -221,8 +241,7 @@ impl Geometry {
             "batch_pages_max has no room for a block, or does not fit a region",
         )?;
         check(
-            (1..=crate::format::batch::entries_max(self.page_size))
-                .contains(&self.batch_entries_max),
+            (1..=entries_max(self.page_size)).contains(&self.batch_entries_max),
             "batch_entries_max is 0 or more than a header page holds",
         )?;
         check(

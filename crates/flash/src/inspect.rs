@@ -7,6 +7,7 @@
 //! assert_eq!(Info::find(&bytes), Err(forebay_flash::LogError::NotALog));
 //! ```
 
+use crate::format::batch::entries_max;
 use crate::format::superblock::{MAGIC, Superblock};
 use crate::format::{FormatError, VERSION};
 use crate::geometry::{Geometry, GeometryError};
@@ -81,11 +82,15 @@ impl Info {
             } else {
                 257
             },
-            batch_entries_max: 128,
+            batch_entries_max: if s.page_size < 4096 {
+                entries_max(s.page_size.max(512))
+            } else {
+                128
+            },
             inflight_batches_max: 4,
             active_extents_max: (s.active.len() as u32).max(1),
         };
-        if s.page_size >= 4096 {
+        if s.page_size >= 512 {
             g.batch_pages_max = g.batch_pages_max.max(1 + g.block_pages());
         }
         g.validate()?;

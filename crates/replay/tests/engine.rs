@@ -11,7 +11,7 @@ use support::run;
 fn open(directory: &std::path::Path, policy: &str, flash: bool) -> EngineHost {
     let at = |name: &str| directory.join(name).display().to_string();
     let flash = match flash {
-        true => format!("[flash]\npath = '{}'\nsize = '256MiB'\n", at("flash.img")),
+        true => format!("[flash]\npath = '{}'\nsize = '256MiB'\nlayout = 'log'\n", at("flash.img")),
         false => String::new(),
     };
     let text = format!(

@@ -20,7 +20,7 @@ fn exported() -> BTreeMap<String, Described> {
     let (nbd, socket) = (path("nbd.sock"), path("control.sock"));
     let config = format!(
         "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
-         [flash]\npath = '{}'\nsize = '16MiB'\n\
+         [flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n\
          [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n\
          [[volume]]\nname = 'b'\nbacking = '{}'\nsize = '4MiB'\n\
          [serve]\nnbd = 'unix:{nbd}'\ncontrol = 'unix:{socket}'\n",

@@ -9,11 +9,13 @@ use forebay_cache::{
 };
 use forebay_config as words;
 use forebay_config::Config;
-use forebay_flash::{Geometry, GeometryError, Options};
+use forebay_flash::{Geometry, GeometryError, Options, POSITIONS_MAX};
 use forebay_replacement::ParameterError;
 
 /// The reading of a block from flash at which it moves to memory; `docs/simulation.md` has the measurements.
 const PROMOTE_AFTER: u32 = 1;
+/// Bytes of the smallest page.
+const SECTOR: u64 = 512;
 /// Bytes of a line if the configuration does not say.
 const LINE: u64 = 1 << 20;
 /// Slots for copies under way, for each shard.
@@ -136,23 +138,18 @@ pub fn geometry(
     block_size: BlockSize,
 ) -> Result<Geometry, SetupError> {
     let failed = |error| SetupError::Geometry { path: flash.path.clone(), error };
-    let page = flash.page_size.bytes() as u32;
+    let page =
+        flash.page_size.map_or_else(|| page_bytes(flash.layout(), bytes), |p| p.bytes() as u32);
     let block = block_size.bytes() as u32;
     let mut g = Geometry::for_device(bytes, block).map_err(failed)?;
     if page != g.page_size || flash.region_size.is_some() {
-        g.region_pages = match flash.region_size {
-            Some(region) => (region.bytes() / u64::from(page)) as u32,
-            None => (g.region_pages / (page / g.page_size)).max(4 + 2 * block.div_ceil(page)),
-        };
-        g.page_size = page;
-        let first = u64::from(g.first_region_page());
-        let room = (bytes / u64::from(page)).saturating_sub(first);
-        g.regions = u32::try_from(room / u64::from(g.region_pages)).unwrap_or(u32::MAX);
+        let region = flash.region_size.map_or(g.region_pages * g.page_size, |r| r.bytes() as u32);
+        g = g.with_pages(bytes, page, region);
     }
     let pages = (flash.batch_size.bytes() / u64::from(page)) as u32;
-    g.batch_pages_max = 1 + pages.max(block.div_ceil(page));
+    g.batch_pages_max = 1 + pages.max(block.div_ceil(page)).min(1 << 15);
     g = g.with_directories();
-    match flash.layout {
+    match flash.layout() {
         words::FlashLayout::Log => {
             g.batch_pages_max = g.batch_pages_max.min(g.usable_pages() - 1);
         }
@@ -161,11 +158,21 @@ pub fn geometry(
             g = g.in_slots(bytes, region_pages).map_err(failed)?;
         }
     }
-    g.inflight_batches_max = flash.batches_in_flight;
+    g.inflight_batches_max = flash.batches_in_flight.unwrap_or(match flash.layout() {
+        words::FlashLayout::Log => 4,
+        words::FlashLayout::Slots => 16,
+    });
     g.extent_bytes = flash.activity_extent.bytes();
     g.active_extents_max = flash.activity_extents;
     g.validate().map_err(failed)?;
     Ok(g)
+}
+
+/// Bytes of a page of a new tier: in the layout slots only the journal is written page by page, so that they are as
+/// small as a disk's sectors, unless a device is too large to be addressed so.
+fn page_bytes(layout: words::FlashLayout, bytes: u64) -> u32 {
+    let small = layout == words::FlashLayout::Slots && bytes / SECTOR <= POSITIONS_MAX;
+    if small { SECTOR as u32 } else { 4096 }
 }
 
 fn flash_config(
@@ -227,7 +234,7 @@ pub fn count_cells(flash: &mut FlashConfig) {
 
 /// Cells that do not count for replacement: records on their way on and off flash.
 fn spare_cells(cells: u32) -> u32 {
-    (cells / 32).clamp(512.min(cells / 4), 8192)
+    (cells / 32).clamp(256.min(cells / 4), 8192)
 }
 
 fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {
@@ -341,6 +348,24 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_sectors_in_slots_and_cells_begin_at_whole_pages_of_4_kib() {
+        let geometry = |text: &str, bytes: u64| {
+            let text = format!("{TWO_TIERS}\n{text}");
+            cache_config(&config(&text), Some(bytes)).unwrap().flash.unwrap().geometry
+        };
+        for bytes in [4 << 20, (16 << 20) + 3 * 4096, 100 << 20, 1 << 30, 1 << 40] {
+            let g = geometry("", bytes);
+            assert_eq!((g.page_size, g.batch_entries_max, g.slots != 0), (512, 17, true));
+            assert_eq!(g.first_cell_page() * 512 % 4096, 0, "{g:?}");
+            assert_eq!(g.superblock_pages * g.page_size, 64 << 10);
+            assert!(g.device_bytes() <= bytes, "{g:?}");
+        }
+        assert_eq!(geometry("", 2 << 40).page_size, 4096, "more pages than can be addressed");
+        assert_eq!(geometry("layout = 'log'", 1 << 30).page_size, 4096);
+        assert_eq!(geometry("page_size = '8KiB'", 1 << 30).page_size, 8192);
+    }
+
+    #[test]
     fn tiers_of_more_blocks_than_can_be_found_are_refused_by_name() {
         let large = |text: &str, tib: u64| cache_config(&config(text), Some(tib << 40));
         large(TWO_TIERS, 7).unwrap();
@@ -383,7 +408,8 @@ mod tests {
     fn a_page_and_a_region_as_configured_fill_the_device() {
         let mut config = config(TWO_TIERS);
         let flash = config.flash.as_mut().unwrap();
-        flash.page_size = words::Size(16 << 10);
+        flash.page_size = Some(words::Size(16 << 10));
+        flash.layout = Some(words::FlashLayout::Log);
         flash.region_size = Some(words::Size(1 << 20));
         let flash = cache_config(&config, Some(64 << 20)).unwrap().flash.unwrap();
         let g = flash.geometry;

@@ -106,7 +106,7 @@ fn misplaced(w: &Words) -> Option<&'static str> {
     match w.layout {
         Some("log") if !of_log => Some("is for the layout slots"),
         Some("slots") if matches!(w.replacement, Some("second-chance" | "frequency")) => {
-            Some("is for the layout log")
+            Some("is for layout = \"log\"")
         }
         _ => None,
     }

@@ -123,3 +123,41 @@ fn requests_of_many_blocks_use_them_in_nearly_the_order_of_the_trace() {
         assert!((hits / exact - 1.0).abs() < 0.01, "{hits} against {exact}");
     }
 }
+
+/// Goal: blocks that stand in memory and on flash cost no hits where these would be many, and no writes to the backing
+/// store where they would be few. Method: a loop a little longer than flash alone but shorter than both tiers, half
+/// written, hits nothing in a list that copies make too short; and a workload without such an edge.
+#[test]
+fn in_slots_dirty_copies_give_way_where_hits_depend_on_it_and_nowhere_else() {
+    let length = 4096;
+    let request = |n: u64, block: u64| Request {
+        time: forebay_block::Nanos(n),
+        volume: forebay_block::Volume(0),
+        op: if block.is_multiple_of(2) { Op::Write } else { Op::Read },
+        flags: forebay_block::Flags::NONE,
+        offset: block * length,
+        length,
+    };
+    let looped: Vec<_> = (0..40 * 4400).map(|n| request(n, n % 4400)).collect();
+    for acknowledge in ["flash", "dram"] {
+        let policy = format!("write-back'\nacknowledge = '{acknowledge}");
+        let run = |requests: &[Request]| {
+            let scenario = scenario_with(1000, Some("16MiB"), &policy, "layout = 'slots'");
+            let flash = scenario.cache.flash.as_ref().unwrap().blocks;
+            assert!(flash < 4400 && flash + 1000 > 4400, "{flash}");
+            untimed(&scenario, requests)
+        };
+        let hits = |result: &SimulationResult| {
+            let hits = result.run.cache.unwrap().hits;
+            hits.tier1.sum() + hits.tier2.sum()
+        };
+        let result = run(&looped);
+        let share = hits(&result) as f64 / (39.0 * 4400.0);
+        assert!(share > 0.85 && share <= 1.0, "{acknowledge}: {share}, {:?}", result.events);
+        // (Where memory acknowledges, what is written again has no copy on flash until it leaves.)
+        let given_up = result.events.copies_given_up;
+        assert!(given_up > 0 || acknowledge == "dram", "{acknowledge}, {:?}", result.events);
+        let result = run(&zipf(120_000, 60_000, 4, 23));
+        assert_eq!(result.events.copies_given_up, 0, "{acknowledge}, {:?}", result.events);
+    }
+}

@@ -192,7 +192,8 @@ def _study_text(entries: Sequence[Mapping[str, str]]) -> str:
             setup.setdefault("flash.size", "unset")
     return (
         f'title = "Training of forebay advise"\ntraces = {toml(entries)}\n'
-        f'[base]\n"options.queue_depth" = {QUEUE_DEPTH}\n[sweep]\nsetup = {toml(setups)}\n'
+        f'[base]\n"flash.layout" = "log"\n"options.queue_depth" = {QUEUE_DEPTH}\n'
+        f"[sweep]\nsetup = {toml(setups)}\n"
     )
 
 

@@ -376,6 +376,7 @@ class _Miniatures:
         """
         values: dict[str, Any] = {
             "flash.path": str(self._scratch / "flash"),
+            "flash.layout": "log",
             "admission.policy": policy,
         }
         if share == 1:
@@ -402,6 +403,7 @@ class _Miniatures:
             values = {
                 "cache.dram": DRAM_BYTES_MIN,
                 "flash.path": str(self._scratch / "flash"),
+                "flash.layout": "log",
                 "flash.size": measured,
             }
             said = self._simulate(self._trace, values, {**self._options, "limit": 1})

@@ -148,7 +148,10 @@ impl Simulator<'_> {
         if flash > 0 {
             // Blocks on their way and the journal come on top.
             let bytes = (flash + flash / 8 + 4096) * block + (8 << 20);
-            write!(text, "[flash]\npath = 'simulated'\nlayout = 'slots'\nsize = {bytes}\n")?;
+            write!(
+                text,
+                "[flash]\npath = 'simulated'\nlayout = 'slots'\npage_size = '4KiB'\nsize = {bytes}\n"
+            )?;
             writeln!(text, "batch_size = {}", batch * block)?;
         }
         let volumes: Vec<TracedVolume> = members

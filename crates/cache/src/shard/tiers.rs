@@ -100,7 +100,7 @@ impl Tiers {
         };
         let entries = on_flash + frames + 1;
         let replacement =
-            in_slots.map(|f| FlashReplacement::new(share(f.blocks), entries, &f.cells));
+            in_slots.map(|f| FlashReplacement::new(share(f.blocks), (entries, frames), &f.cells));
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         let pulls = config.relation.has_queues();
         Tiers {
@@ -235,6 +235,9 @@ impl Tiers {
         }
         self.flash.set_aside(&self.blocks, id);
         let key = self.blocks[id].key();
+        if self.blocks[id].position().is_none() {
+            self.flash.note_miss(key);
+        }
         self.make_room(context, Some(key));
         self.blocks[id].set_frame(Some(frame));
         let known = self.blocks[id].position().is_some();

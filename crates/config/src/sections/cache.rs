@@ -9,7 +9,7 @@ section! {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
         /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each
-        /// block in memory (12 more with a flash tier; 62 in all below 256MiB; under other replacement
+        /// block in memory (12 more with a flash tier, 20 in the layout slots; 62 in all below 256MiB; under other replacement
         /// policies than `lru` up to 37 more), and for each block on flash 49 bytes (in the layout slots 66).
         dram: Size = "256MiB";
         /// What is written where, and when.

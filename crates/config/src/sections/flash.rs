@@ -9,19 +9,20 @@ use crate::Size;
 use crate::schema::{Choice, Value, choice, choose, section};
 
 section! {
-    /// The flash tier: one log on one device. Without this section the cache is memory only.
+    /// The flash tier, on one device. Without this section the cache is memory only.
     pub struct Flash {
         /// A device, or a file that is created.
         path: PathBuf = required;
         /// How much of it to use. Unset means all of it; a file that is to be created needs it. A cache
         /// has 2^31 - 1 blocks at most (8 TiB in blocks of 4KiB); more are refused. Of a device, 2^32 pages
-        /// are used at most: 16 TiB in pages of 4KiB.
+        /// are used at most: 16 TiB in pages of 4KiB, 2 TiB in pages of 512 bytes.
         size: Option<Size> = unset;
-        /// How blocks are laid out.
-        layout: FlashLayout = "log";
-        /// Unit of writing, to which headers and data are aligned: a power of two from 4KiB to
-        /// 64KiB, best the device's page.
-        page_size: Size = "4KiB";
+        /// How blocks are laid out. Unset means as the device was formatted; a new one gets `"slots"`.
+        layout: Option<FlashLayout> = unset;
+        /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB. Unset
+        /// means 4KiB in the layout log and from 2 TiB on; in the layout slots 512 bytes where the device can
+        /// write so little without writing its neighbours again, else 4KiB. (The simulator takes it that it can.)
+        page_size: Option<Size> = unset;
         /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
         /// and less on a device that would have fewer than 128 regions, down to 512KiB. In the layout
         /// slots it divides the journal; unset means a sixteenth of that.
@@ -44,10 +45,12 @@ section! {
         /// two from a block to 1MiB. Unset means 1MiB. Blocks are fetched for that as far as frames of memory are
         /// free. The other relations do not take it.
         line_size: Option<Size> = unset;
-        /// The most data that is written as one batch with one header.
+        /// The most data that is written as one batch with one header, which has room for 128 blocks, or for 17 in
+        /// a page of 512 bytes.
         batch_size: Size = "1MiB";
-        /// Most batches being written at once, 1 to 255.
-        batches_in_flight: u32 = 4;
+        /// Most batches being written at once, 1 to 255. Unset means 4 in the layout log, and 16 in the layout slots,
+        /// whose batches are smaller.
+        batches_in_flight: Option<u32> = unset;
         /// How much of the backing store one entry of the activity log covers: extents that
         /// take writes around the log are marked durably first.
         activity_extent: Size = "8MiB";
@@ -200,6 +203,11 @@ impl FlashReplacement {
 }
 
 impl Flash {
+    /// The layout of a new tier.
+    pub fn layout(&self) -> FlashLayout {
+        self.layout.unwrap_or(FlashLayout::Slots)
+    }
+
     /// The policy of the cells in the layout slots, with its parameters.
     ///
     /// # Errors

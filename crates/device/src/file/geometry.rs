@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 /// `ioctl` numbers of `linux/fs.h`.
 const BLKSSZGET: libc::c_ulong = 0x1268;
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+const BLKPBSZGET: libc::c_ulong = 0x127b;
 
 /// What suits every device when the kernel does not say.
 const SAFE_ALIGNMENT: u32 = 4096;
@@ -57,6 +59,24 @@ pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32
     let block = block.unwrap_or(SAFE_ALIGNMENT).max(512);
     let memory = reported.map_or(block, |(_, memory)| memory);
     Ok((block, memory))
+}
+
+/// Bytes that the medium writes as one, as the kernel reports it: of a block device, or of the one that the file system
+/// of a file is on. `None` if it cannot be known.
+pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
+    if block_device {
+        let mut block: libc::c_uint = 0;
+        // SAFETY: the request writes an unsigned int to the address.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKPBSZGET as _, &raw mut block) };
+        return (result == 0 && block.is_power_of_two()).then_some(block);
+    }
+    let device = file.metadata().ok()?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let node = format!("/sys/dev/block/{major}:{minor}");
+    // (A partition has its disk's queue.)
+    let read = |queue: &str| std::fs::read_to_string(format!("{node}/{queue}/physical_block_size"));
+    let text = read("queue").or_else(|_| read("../queue")).ok()?;
+    text.trim().parse().ok().filter(|block: &u32| block.is_power_of_two())
 }
 
 /// What `statx` says (`STATX_DIOALIGN`, Linux 6.1).

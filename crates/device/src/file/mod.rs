@@ -25,6 +25,9 @@ use std::sync::Arc;
 use crate::devices::{Capabilities, DeviceError, MemorySlice, Verb};
 use crate::holes::{FileHoles, Holes};
 
+/// Bytes that any medium writes as one, or as several whole ones.
+const SECTOR_SAFE: u32 = 4096;
+
 /// Whether reads and writes pass the page cache by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DirectIo {
@@ -287,6 +290,16 @@ impl Target {
         }
         // The lock does not outlive the target: it is given up when that goes.
         Ok(Some(Arc::new(FileHoles::new(self.file.try_clone()?, self.offset))))
+    }
+
+    /// Bytes of the smallest write that writes nothing else again, so that a power cut cannot tear what was written
+    /// before: the medium's own unit where that is known and no page cache is in between, else 4 KiB.
+    pub fn sector(&self) -> u32 {
+        let physical = || geometry::physical_block(&self.file, self.block_device);
+        match self.direct.then(physical).flatten() {
+            Some(physical) => physical.max(self.logical_block),
+            None => self.logical_block.max(SECTOR_SAFE),
+        }
     }
 
     /// What the executor has to know.

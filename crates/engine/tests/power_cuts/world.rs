@@ -59,7 +59,7 @@ impl Files {
     fn config(&self, policy: &str, flash: bool) -> Config {
         let path = |index| self.path(index).display().to_string();
         let flash = match flash {
-            true => format!("[flash]\npath = '{}'\nsize = '512KiB'\n", path(2)),
+            true => format!("[flash]\npath = '{}'\nsize = '512KiB'\nlayout = 'log'\n", path(2)),
             false => String::new(),
         };
         let volume = |name, index, layout| {

@@ -32,7 +32,7 @@ pub(super) const ENTRY_BYTES: usize = 24;
 
 /// Largest number of entries that a header page holds.
 pub const fn entries_max(page_size: u32) -> u32 {
-    (page_size - ENTRIES_AT as u32) / ENTRY_BYTES as u32
+    page_size.saturating_sub(ENTRIES_AT as u32) / ENTRY_BYTES as u32
 }
 
 /// A batch header, decoded, without its entries.

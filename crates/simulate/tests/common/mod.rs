@@ -15,10 +15,11 @@ pub fn scenario(dram_blocks: u32, flash: Option<&str>, policy: &str) -> Scenario
     scenario_with(dram_blocks, flash, policy, "region_size = '1MiB'")
 }
 
-/// The same with another line about the flash tier.
+/// The same with another line about the flash tier, which is a log unless that says otherwise.
 pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: &str) -> Scenario {
+    let layout = if line.contains("layout") { "" } else { "layout = 'log'\n" };
     let flash = flash.map_or(String::new(), |size| {
-        format!("[flash]\npath = '/dev/x'\nsize = '{size}'\n{line}\n")
+        format!("[flash]\npath = '/dev/x'\nsize = '{size}'\n{layout}{line}\n")
     });
     let bytes = u64::from(dram_blocks) * 4096;
     let text = format!("[cache]\ndram = {bytes}\nwrite_policy = '{policy}'\n{flash}");

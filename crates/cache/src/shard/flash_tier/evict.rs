@@ -49,6 +49,13 @@ impl FlashTier {
         }
     }
 
+    /// A block comes to memory that neither tier had.
+    pub fn note_miss(&mut self, key: BlockKey) {
+        if let Some(flash) = &mut self.replacement {
+            flash.note_miss(key);
+        }
+    }
+
     /// A client's write replaces the record of a block that flash alone has.
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
         let alone = blocks[id].position().is_some() && blocks[id].has(LEAVING);
@@ -123,9 +130,14 @@ impl FlashTier {
     ) {
         while let Some(flash) = &mut self.replacement
             && flash.excess() > 0
-            && let Some(id) = flash.evict()
+            && let Some((id, from)) = flash.evict()
         {
             context.stats.flash_evictions += 1;
+            match from {
+                Residence::FlashOnly => flash.note_victim(blocks[id].key()),
+                Residence::DirtyCopy => context.stats.copies_given_up += 1,
+                _ => {}
+            }
             self.leave(blocks, transfers, context, id);
         }
     }

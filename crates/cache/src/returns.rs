@@ -1,0 +1,152 @@
+//! Whether dirty blocks that stand in memory and on flash cost hits, in the layout slots.
+//!
+//! Such a block takes the place of another on flash. To give its record up costs a write to the backing store, and
+//! one to flash when the block leaves memory; so that pays only where what gives way instead is soon wanted again, as
+//! in a loop that is a little longer than what both tiers hold. That is measured: a table remembers which blocks gave
+//! way on flash lately, as many as memory holds, and *the share that returns* is an average over the last of them. While
+//! it is high, dirty copies give way before anything that only flash has.
+//!
+//! The table has two places for each block of memory, found by a hash of the block's key; a block that takes the place
+//! of another hides that. A place is 16 bits of the hash and 16 of the time, counted in blocks that gave way.
+
+use forebay_flash::BlockKey;
+
+/// A share of one.
+const ONE: u32 = 1 << 24;
+/// The share above which dirty copies give way first, and the one below which they no longer do.
+const HIGH: u32 = ONE / 10;
+const LOW: u32 = ONE / 32;
+/// The average is over this many blocks, as a power of two, or over as many as memory holds.
+const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
+/// Bits of the time that the blocks of memory take to give way; a place has two more.
+const WINDOW_BITS: u32 = 14;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Returns {
+    places: Box<[u32]>,
+    /// Blocks that gave way.
+    time: u64,
+    /// A unit of the time in places, as a power of two; and how many units a block is remembered.
+    unit: u32,
+    window: u16,
+    /// The share that returns, of [`ONE`], over so many, as a power of two.
+    share: u32,
+    average: u32,
+    high: bool,
+}
+
+impl Returns {
+    /// For a memory of so many blocks.
+    pub fn new(memory_blocks: u32) -> Returns {
+        let blocks = memory_blocks.max(1);
+        let unit = (blocks.ilog2() + 1).saturating_sub(WINDOW_BITS);
+        Returns {
+            places: vec![0; 2 * blocks as usize].into_boxed_slice(),
+            time: 0,
+            unit,
+            window: (blocks >> unit) as u16,
+            share: 0,
+            average: blocks.ilog2().clamp(*AVERAGE.start(), *AVERAGE.end()),
+            high: false,
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        size_of_val(&*self.places) as u64
+    }
+
+    /// Whether many of the blocks that give way return.
+    pub fn are_many(&self) -> bool {
+        self.high
+    }
+
+    /// The block gave way.
+    pub fn left(&mut self, key: BlockKey) {
+        self.time += 1;
+        let (at, tag) = self.place(key);
+        self.places[at] = tag << 16 | u32::from(self.now());
+        self.count(0);
+    }
+
+    /// The block comes in, and neither tier had it.
+    pub fn came(&mut self, key: BlockKey) {
+        let (at, tag) = self.place(key);
+        let found = self.places[at];
+        let age = self.now().wrapping_sub(found as u16);
+        if found >> 16 == tag && age <= self.window {
+            self.places[at] = 0;
+            self.count(ONE >> self.average);
+        }
+    }
+
+    fn count(&mut self, more: u32) {
+        self.share = match more {
+            0 => self.share - (self.share >> self.average),
+            more => (self.share + more).min(ONE),
+        };
+        self.high = self.share > if self.high { LOW } else { HIGH };
+    }
+
+    fn now(&self) -> u16 {
+        (self.time >> self.unit) as u16
+    }
+
+    /// The block's place, and its tag, which is not 0.
+    fn place(&self, key: BlockKey) -> (usize, u32) {
+        let mut hash = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let at = ((hash >> 32) * self.places.len() as u64) >> 32;
+        (at as usize, hash as u32 & 0xffff | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn key(n: u64) -> BlockKey {
+        BlockKey::new(0, n)
+    }
+
+    /// Blocks that are drawn from a set give way and come in. Against the times at which each gave way.
+    #[test]
+    fn the_share_that_returns_is_nearly_that_of_a_table_without_collisions() {
+        for (blocks, of) in [(64u32, 100u64), (1000, 3000), (30_000, 45_000), (5000, 200_000)] {
+            let mut returns = Returns::new(blocks);
+            let mut left: HashMap<u64, u64> = HashMap::new();
+            let (mut x, mut measured, mut exact) = (7u64, 0.0, 0.0);
+            for step in 0..300_000u64 {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let block = (x >> 33) % of;
+                let before = left.insert(block, step);
+                returns.came(key(block));
+                returns.left(key(block));
+                if step >= 200_000 {
+                    let returned = before.is_some_and(|at| step - at <= u64::from(blocks));
+                    exact += f64::from(u8::from(returned)) / 1e5;
+                    measured += f64::from(returns.share) / f64::from(ONE) / 1e5;
+                }
+            }
+            let what = format!("{blocks} of {of}: {measured} against {exact}");
+            assert!(measured <= exact * 1.1 + 0.005, "{what}");
+            assert!(measured >= exact * 0.6, "{what}");
+        }
+    }
+
+    #[test]
+    fn few_that_return_change_nothing_and_many_do_until_few_do() {
+        // One in so many of those that give way returns at once.
+        let mut returns = Returns::new(4000);
+        for (one_in, many) in [(20, false), (5, true), (20, true), (50, false)] {
+            for n in 0..20_000 {
+                returns.left(key(n));
+                if n % one_in == 0 {
+                    returns.came(key(n));
+                }
+            }
+            assert_eq!(returns.are_many(), many, "one in {one_in}");
+        }
+    }
+}

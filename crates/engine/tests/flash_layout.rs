@@ -1,0 +1,99 @@
+//! Which layout and page size a flash tier has: as it was formatted, whatever the default is now; a new one as the
+//! configuration says, or the default.
+
+use std::path::Path;
+
+use forebay_block::{Flags, Op};
+use forebay_config::Config;
+use forebay_engine::{
+    Engine, EngineError, EngineOptions, Found, StopMode, Submission, inspect_flash, layout_name,
+};
+
+fn config(directory: &Path, flash: &str) -> Config {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+         [flash]\npath = '{}'\nsize = '16MiB'\n{flash}\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '8MiB'\n",
+        path("flash.img"),
+        path("a.img"),
+    );
+    Config::from_toml(&text).unwrap()
+}
+
+fn open(directory: &Path, flash: &str, format: bool) -> Result<Engine, EngineError> {
+    Engine::open(&config(directory, flash), EngineOptions { format, ..Default::default() })
+}
+
+/// Layout and page size of what is on the device.
+fn found(directory: &Path) -> (&'static str, u32) {
+    match inspect_flash(&directory.join("flash.img")).unwrap() {
+        Found::Tier(superblock) => (layout_name(&superblock), superblock.page_size),
+        other => panic!("no tier: {other:?}"),
+    }
+}
+
+/// Writes or reads block `block`: the byte it holds.
+fn perform(engine: &Engine, op: Op, block: u64, byte: u8) -> u8 {
+    let volume = engine.volumes()[0].volume;
+    let mut session = engine.session().unwrap();
+    let mut buffer = session.buffer(4096);
+    buffer.fill(byte);
+    let (flags, buffer) = (if op == Op::Write { Flags::FUA } else { Flags::NONE }, Some(buffer));
+    let request =
+        Submission { tag: 1, volume, op, flags, offset: block * 4096, length: 4096, buffer };
+    let (mut requests, mut done) = (vec![request], Vec::new());
+    session.submit(&mut requests, &mut done);
+    while done.is_empty() {
+        session.wait(None, &mut done);
+    }
+    assert_eq!(done[0].result, Ok(()));
+    done.remove(0).request.buffer.unwrap()[0]
+}
+
+#[test]
+fn a_tier_keeps_its_layout_and_pages_under_a_configuration_that_names_none() {
+    for (flash, layout) in [
+        ("layout = 'log'", "log"),
+        ("layout = 'log'\npage_size = '16KiB'", "log"),
+        ("layout = 'slots'\npage_size = '4KiB'", "slots"),
+        ("layout = 'slots'\npage_size = '8KiB'", "slots"),
+        ("", "slots"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let d = directory.path();
+        let engine = open(d, flash, false).unwrap();
+        let formatted = found(d);
+        assert_eq!(formatted.0, layout, "{flash}");
+        for block in 0..1000 {
+            perform(&engine, Op::Write, block, block as u8 | 1);
+        }
+        engine.kill();
+        // What was acknowledged is on flash, dirty, and found there.
+        let engine = open(d, "", false).unwrap();
+        assert_eq!(found(d), formatted, "{flash}");
+        for block in 0..1000 {
+            assert_eq!(perform(&engine, Op::Read, block, 0), block as u8 | 1, "{flash}: {block}");
+        }
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        let other = if layout == "log" { "layout = 'slots'" } else { "layout = 'log'" };
+        let error = open(d, other, false).unwrap_err().to_string();
+        assert!(error.contains("layout"), "{error}");
+        // A new tier has the default again. (Both divide 64 KiB for a superblock, so that none of the former is left.)
+        if formatted.1 <= 4096 {
+            open(d, "", true).unwrap().kill();
+            assert_eq!(found(d).0, "slots", "{flash}");
+        }
+    }
+}
+
+#[test]
+fn pages_are_no_smaller_than_what_the_device_writes_as_one() {
+    // Through the page cache, whatever lies behind it.
+    let directory = tempfile::tempdir().unwrap();
+    let d = directory.path();
+    let direct = forebay_device::file::DirectIo::Never;
+    let options = EngineOptions { direct, ..EngineOptions::default() };
+    Engine::open(&config(d, ""), options).unwrap().kill();
+    assert_eq!(found(d), ("slots", 4096));
+}
