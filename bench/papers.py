@@ -120,19 +120,15 @@ def promotion():
 
 def levels():
     table = rows("etica-levels")
-    latency, wrote, hits = (
+    latency, wrote = (
         table.pivot(on="cache.relation", index=["trace", "flash.size"], values=name)
-        for name in ("latency_us.all.mean", "tier2_bytes_written", "hit_ratio")
+        for name in ("latency_us.all.mean", "tier2_bytes_written")
     )
-    hits = hits.to_dicts()
-    names = ["eci", "etica-npe", "etica", "exclusive", "inclusive"]
+    names = ["eci", "etica-npe", "exclusive", "inclusive"]
     heads("requests, flash", *names)
-    every = zip(latency.to_dicts(), wrote.to_dicts(), strict=True)
-    for at, (one, flash) in enumerate(every):
-        hit = hits[at]
+    for one, flash in zip(latency.to_dicts(), wrote.to_dicts(), strict=True):
         shares = (
-            f"{one[n] / one['eci']:.2f}, {flash[n] / flash['eci']:.0%}, {hit[n]:.1%}"
-            for n in names
+            f"{one[n] / one['eci']:.2f}, {flash[n] / flash['eci']:.0%}" for n in names
         )
         trace = Path(one["trace"]).name.split(".par")[0]
         row(f"{trace}; {one['flash.size']}", *shares)
