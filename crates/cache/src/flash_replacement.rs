@@ -259,10 +259,16 @@ impl FlashReplacement {
         !self.dirty_copies.is_empty() || self.returns.are_many()
     }
 
+    /// Whether dirty copies give way before what flash alone has.
+    pub fn gives_copies_up(&self) -> bool {
+        self.returns.are_many()
+    }
+
     /// Chooses who gives way, and lets it leave: also where it was. (Each block in memory is dropped from the policy's
     /// order at most once for each time that it came there.)
-    pub fn evict(&mut self) -> Option<(EntryId, Residence)> {
-        let early = self.dirty_copies.back().filter(|_| self.returns.are_many());
+    /// A dirty copy gives way early only if it is `idle`: one that is being written is about to have a newer record.
+    pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
+        let early = self.dirty_copies.back().filter(|&id| self.returns.are_many() && idle(id));
         let (victim, from) = match (self.copies.back(), early) {
             (Some(copy), _) => (copy, Residence::CleanCopy),
             (None, Some(copy)) => (copy, Residence::DirtyCopy),
@@ -374,7 +380,7 @@ mod tests {
         }
         assert_eq!(flash.excess(), 3);
         put(&mut flash, 3, Residence::FlashOnly);
-        let order: Vec<_> = core::iter::from_fn(|| Some(flash.evict()?.0)).collect();
+        let order: Vec<_> = core::iter::from_fn(|| Some(flash.evict(|_| true)?.0)).collect();
         assert_eq!(order, [4, 1, 2, 3, 0]);
         assert_eq!(flash.leaving().collect::<Vec<_>>(), order);
         put(&mut flash, 2, Residence::Uncounted);
@@ -398,7 +404,7 @@ mod tests {
             flash.note_victim(key(block));
             flash.note_miss(key(block));
         }
-        let order: Vec<_> = core::iter::from_fn(|| flash.evict()).collect();
+        let order: Vec<_> = core::iter::from_fn(|| flash.evict(|_| true)).collect();
         let expected = [
             (3, Residence::CleanCopy),
             (0, Residence::DirtyCopy),

@@ -81,6 +81,11 @@ impl FlashTier {
         self.replacement.as_ref().map_or(0, FlashReplacement::eviction_steps_most)
     }
 
+    /// Whether dirty records of blocks in memory give way before blocks that flash alone has.
+    pub fn gives_copies_up(&self) -> bool {
+        self.replacement.as_ref().is_some_and(FlashReplacement::gives_copies_up)
+    }
+
     /// Whether the block's record is being forgotten on flash.
     #[inline]
     pub fn is_unmapping(&self, id: EntryId) -> bool {
@@ -130,7 +135,7 @@ impl FlashTier {
     ) {
         while let Some(flash) = &mut self.replacement
             && flash.excess() > 0
-            && let Some((id, from)) = flash.evict()
+            && let Some((id, from)) = flash.evict(|id| blocks[id].transfer().is_none())
         {
             context.stats.flash_evictions += 1;
             match from {

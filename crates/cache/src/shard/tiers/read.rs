@@ -295,6 +295,8 @@ impl Tiers {
         };
         context.front.instant
             && self.relation == Relation::Exclusive
+            // (A copy gives way, and is destaged, while the transfer is under way.)
+            && !self.flash.gives_copies_up()
             && context.front.requests.in_use() == 1
             && alone(context.front)
     }
