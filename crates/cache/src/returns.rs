@@ -14,8 +14,8 @@ use forebay_flash::BlockKey;
 /// A share of one.
 const ONE: u32 = 1 << 24;
 /// The share above which dirty copies give way first, and the one below which they no longer do.
-const HIGH: u32 = ONE / 10;
-const LOW: u32 = ONE / 32;
+const HIGH: u32 = ONE / 4;
+const LOW: u32 = ONE / 16;
 /// The average is over this many blocks, as a power of two, or over as many as memory holds.
 const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
 /// Bits of the time that the blocks of memory take to give way; a place has two more.
@@ -139,7 +139,7 @@ mod tests {
     fn few_that_return_change_nothing_and_many_do_until_few_do() {
         // One in so many of those that give way returns at once.
         let mut returns = Returns::new(4000);
-        for (one_in, many) in [(20, false), (5, true), (20, true), (50, false)] {
+        for (one_in, many) in [(6, false), (2, true), (10, true), (30, false)] {
             for n in 0..20_000 {
                 returns.left(key(n));
                 if n % one_in == 0 {
