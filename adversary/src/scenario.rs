@@ -206,6 +206,8 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
                 false => ReplacementParameters::default(),
             },
             promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
+            // (By what is drawn already.)
+            give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
             admission: admission(c),
             line_blocks: 1,
             queues: Default::default(),

@@ -270,6 +270,7 @@ impl Case {
                 cells: Default::default(),
                 admission: AdmissionParameters::new(admission),
                 promote_after: 1,
+                give_up_copies: slots && acknowledge == forebay_cache::Acknowledge::Flash,
                 line_blocks: if relation.has_lines() { 2 } else { 1 },
                 queues: QueueParameters { interval: 1, share: 50, history: 200, half_life: 1 },
                 written: Default::default(),

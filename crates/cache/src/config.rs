@@ -103,6 +103,9 @@ pub struct FlashConfig {
     /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
     /// read from flash each time.
     pub promote_after: u8,
+    /// Layout slots: dirty records of blocks that are also in DRAM give way early while many of the blocks that
+    /// leave flash return (`returns.rs`).
+    pub give_up_copies: bool,
 }
 
 /// Which dirty blocks, and under write-back that flash acknowledges which writes, may enter flash, if flash

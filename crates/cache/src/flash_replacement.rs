@@ -64,7 +64,7 @@ pub(crate) struct FlashReplacement {
     dirty_copies: List,
     pinned: List,
     leaving: List,
-    returns: Returns,
+    returns: Option<Returns>,
     /// A block that leaves is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
@@ -72,10 +72,12 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    /// For so many blocks on flash, of an index with so many entries, behind a memory of so many blocks.
+    /// For so many blocks on flash, of an index with so many entries; with `returns`, dirty copies give way first
+    /// while it says so.
     pub fn new(
         blocks: u32,
-        (entries, memory_blocks): (u32, u32),
+        entries: u32,
+        returns: Option<Returns>,
         parameters: &Parameters,
     ) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
@@ -90,7 +92,7 @@ impl FlashReplacement {
             dirty_copies: List::EMPTY,
             pinned: List::EMPTY,
             leaving: List::EMPTY,
-            returns: Returns::new(memory_blocks),
+            returns,
             destage_wanted: false,
             eviction_steps_most: 0,
         }
@@ -100,7 +102,7 @@ impl FlashReplacement {
         (self.residences.len() * 2) as u64
             + self.links.memory_bytes()
             + self.policy.metadata_bytes()
-            + self.returns.memory_bytes()
+            + self.returns.as_ref().map_or(0, Returns::memory_bytes)
     }
 
     pub fn residence(&self, id: EntryId) -> Residence {
@@ -242,33 +244,34 @@ impl FlashReplacement {
 
     /// A block comes to memory that neither tier had.
     pub fn note_miss(&mut self, key: BlockKey) {
-        if self.counts_returns() {
-            self.returns.came(key);
+        if let Some(returns) = self.counted_returns() {
+            returns.came(key);
         }
     }
 
     /// A block of which flash alone has a record gives way.
     pub fn note_victim(&mut self, key: BlockKey) {
-        if self.counts_returns() {
-            self.returns.left(key);
+        if let Some(returns) = self.counted_returns() {
+            returns.left(key);
         }
     }
 
     /// (Where no copy is dirty there is nothing to decide.)
-    fn counts_returns(&self) -> bool {
-        !self.dirty_copies.is_empty() || self.returns.are_many()
+    fn counted_returns(&mut self) -> Option<&mut Returns> {
+        let none_dirty = self.dirty_copies.is_empty();
+        self.returns.as_mut().filter(|returns| !none_dirty || returns.are_many())
     }
 
     /// Whether dirty copies give way before what flash alone has.
     pub fn gives_copies_up(&self) -> bool {
-        self.returns.are_many()
+        self.returns.as_ref().is_some_and(Returns::are_many)
     }
 
     /// Chooses who gives way, and lets it leave: also where it was. (Each block in memory is dropped from the policy's
     /// order at most once for each time that it came there.)
     /// A dirty copy gives way early only if it is `idle`: one that is being written is about to have a newer record.
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
-        let early = self.dirty_copies.back().filter(|&id| self.returns.are_many() && idle(id));
+        let early = self.dirty_copies.back().filter(|&id| self.gives_copies_up() && idle(id));
         let (victim, from) = match (self.copies.back(), early) {
             (Some(copy), _) => (copy, Residence::CleanCopy),
             (None, Some(copy)) => (copy, Residence::DirtyCopy),
@@ -343,7 +346,6 @@ impl core::fmt::Display for FlashReplacement {
             pinned,
             leaving,
             destage_wanted,
-            returns,
             ..
         } = self;
         write!(
@@ -355,7 +357,7 @@ impl core::fmt::Display for FlashReplacement {
             dirty_copies.len(),
             pinned.len(),
             leaving.len(),
-            returns.are_many()
+            self.gives_copies_up()
         )
     }
 }
@@ -366,7 +368,8 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash = FlashReplacement::new(2, (8, 64), &Parameters::new(Kind::Lru));
+        let mut flash =
+            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
         let put =
             |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
         for (id, residence) in [
@@ -390,7 +393,8 @@ mod tests {
 
     #[test]
     fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
-        let mut flash = FlashReplacement::new(2, (8, 64), &Parameters::new(Kind::Lru));
+        let mut flash =
+            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
         let key = |id: u32| BlockKey::new(0, id.into());
         for (id, residence) in [
             (0, Residence::DirtyCopy),

@@ -190,6 +190,8 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let message =
         "is for layout = \"log\": in the layout slots the first reading brings a block to memory";
     problems.unless(promotes || !slots, "flash.promote_after", message);
+    let message = "is for the layout slots";
+    problems.unless(slots || !flash.give_up_copies, "flash.give_up_copies", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
         let message =

@@ -214,6 +214,7 @@ fn flash_config(
         replacement,
         cells,
         promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
+        give_up_copies: flash.give_up_copies,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,
         queues,

@@ -142,7 +142,8 @@ fn in_slots_dirty_copies_give_way_where_hits_depend_on_it_and_nowhere_else() {
     for acknowledge in ["flash", "dram"] {
         let policy = format!("write-back'\nacknowledge = '{acknowledge}");
         let run = |requests: &[Request]| {
-            let scenario = scenario_with(1000, Some("16MiB"), &policy, "layout = 'slots'");
+            let keys = "layout = 'slots'\ngive_up_copies = true";
+            let scenario = scenario_with(1000, Some("16MiB"), &policy, keys);
             let flash = scenario.cache.flash.as_ref().unwrap().blocks;
             assert!(flash < 4400 && flash + 1000 > 4400, "{flash}");
             untimed(&scenario, requests)

@@ -29,6 +29,7 @@ use crate::flash_replacement::FlashReplacement;
 use crate::frames::{Frame, Frames};
 use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::returns::Returns;
 use crate::waiters::Piece;
 
 /// Failed destages in a row after which a request that needs room is told so.
@@ -99,8 +100,10 @@ impl Tiers {
             None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
         };
         let entries = on_flash + frames + 1;
-        let replacement =
-            in_slots.map(|f| FlashReplacement::new(share(f.blocks), (entries, frames), &f.cells));
+        let replacement = in_slots.map(|f| {
+            let returns = f.give_up_copies.then(|| Returns::new(frames));
+            FlashReplacement::new(share(f.blocks), entries, returns, &f.cells)
+        });
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         let pulls = config.relation.has_queues();
         Tiers {

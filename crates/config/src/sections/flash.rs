@@ -41,6 +41,11 @@ section! {
         /// then it is read from flash each time, and takes nobody's place in memory. Unset means 1. The
         /// layout slots does not take it.
         promote_after: Option<u32> = unset;
+        /// In the layout slots, under write-back: dirty records of blocks that are also in memory are destaged early
+        /// while more than a quarter of the blocks that leave flash are soon wanted again, so that both tiers hold
+        /// more blocks. It gains hits where a loop hardly fits, and costs writes to the backing store. The layout
+        /// log does not take it.
+        give_up_copies: bool = false;
         /// Under the relations `layered` and `dual`: the bytes that lie together and enter flash together, a power of
         /// two from a block to 1MiB. Unset means 1MiB. Blocks are fetched for that as far as frames of memory are
         /// free. The other relations do not take it.
