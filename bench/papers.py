@@ -124,7 +124,7 @@ def levels():
         table.pivot(on="cache.relation", index=["trace", "flash.size"], values=name)
         for name in ("latency_us.all.mean", "tier2_bytes_written")
     )
-    names = ["eci", "etica-npe", "exclusive", "inclusive"]
+    names = ["eci", "etica-npe", "etica", "exclusive", "inclusive"]
     heads("requests, flash", *names)
     for one, flash in zip(latency.to_dicts(), wrote.to_dicts(), strict=True):
         shares = (

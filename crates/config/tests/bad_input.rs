@@ -152,6 +152,13 @@ const CASES: &[Case] = &[
         "is for the layout slots",
     ),
     (
+        "copies that give way in the log",
+        "[flash]\npath = 'x'\nlayout = 'log'\ngive_up_copies = true",
+        4,
+        "flash.give_up_copies",
+        "is for the layout slots",
+    ),
+    (
         "replacement that flash does not have",
         "[flash]\npath = 'x'\nlayout = 'slots'\nreplacement = 'hr-lru'",
         4,
