@@ -1,6 +1,6 @@
 #!/bin/bash
 # How fast `forebay simulate` is: millions of requests per second of processor time, with DRAM
-# alone and with two tiers, by pacing and write policy. Prints a Markdown table of medians.
+# alone and with two tiers in both layouts, by pacing and write policy. Prints a Markdown table of medians.
 #
 #   cargo build --release -p forebay && bench/simulate-rate.sh
 #
@@ -22,12 +22,14 @@ for load in reads:0 mixed:0.25; do
 done
 for policy in write-through write-back; do
     printf '[cache]\ndram = "86MiB"\nwrite_policy = "%s"\n' "$policy" >"dram-$policy.toml"
-    printf '[flash]\npath = "/flash"\nsize = "860MiB"\nshape = "FastSSD"\n' |
-        cat "dram-$policy.toml" - >"two-tier-$policy.toml"
+    for layout in log slots; do
+        printf '[flash]\npath = "/flash"\nsize = "860MiB"\nshape = "FastSSD"\nlayout = "%s"\n' "$layout" |
+            cat "dram-$policy.toml" - >"$layout-$policy.toml"
+    done
 done
 
 cells=()
-for tiers in dram two-tier; do
+for tiers in dram log slots; do
     for load in reads/write-through mixed/write-through mixed/write-back; do
         for pacing in --untimed "--queue-depth 16" ""; do cells+=("$tiers/$load/$pacing"); done
     done

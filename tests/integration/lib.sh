@@ -34,9 +34,9 @@ config() {
         if [ -n "$flash" ]; then
             echo '[flash]'
             echo "path = \"$WORK/flash.img\""
-            echo "size = \"$flash_size\""
-            # (Without spaces: scripts edit the line of the volume.)
+            # (Without spaces: scripts edit the line of the volume; and before the size, with which scripts end the section.)
             echo "layout=\"$flash_layout\""
+            echo "size = \"$flash_size\""
         fi
         echo '[[volume]]'
         echo 'name = "vm1"'
