@@ -39,7 +39,7 @@ pub(crate) struct Stamps {
     failed: u64,
 }
 
-/// Stamps on their way to the headers.
+/// Stamps that are being written to the headers.
 #[derive(Clone, Debug)]
 struct Round {
     volumes: u64,

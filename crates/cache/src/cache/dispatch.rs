@@ -1,6 +1,6 @@
-//! What the cache does of its own accord between calls: it hears the log and syncs, ends requests, and gives each
+//! What the cache does between calls: it hears the log and syncs, ends requests, and gives each
 //! procedure a turn. Each turn is bounded. What procedures have to do with one another is here: what one
-//! of them gives back as its outcome, another one is told.
+//! of them gives back as its outcome, another one learns.
 
 use forebay_block::Op;
 use forebay_effect::IoError;
@@ -333,7 +333,7 @@ impl Cache {
         self.act_on(turn);
     }
 
-    /// Nothing goes to flash any more; whoever waits for that is told.
+    /// Nothing goes to flash any more; what waits for that learns of it.
     pub(super) fn give_up(&mut self) {
         let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);

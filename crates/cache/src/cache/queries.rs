@@ -240,7 +240,7 @@ impl Cache {
         self.stamps.owed() != 0
     }
 
-    /// Whether stamps are on their way to the headers.
+    /// Whether stamps are being written to the headers.
     pub fn is_stamping(&self) -> bool {
         self.stamps.is_under_way()
     }
