@@ -72,8 +72,8 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    /// For so many blocks on flash, of an index with so many entries; with `returns`, dirty copies give way first
-    /// while it says so.
+    /// For `blocks` blocks on flash, of an index with `entries` entries. With `returns`, dirty copies give way first
+    /// while many of the blocks that gave way return.
     pub fn new(
         blocks: u32,
         entries: u32,

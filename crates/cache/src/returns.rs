@@ -13,7 +13,7 @@ use forebay_flash::BlockKey;
 
 /// A share of one.
 const ONE: u32 = 1 << 24;
-/// The share above which dirty copies give way first, and the one below which they no longer do.
+/// The share above which dirty copies give way first, and the one below which they no longer do so.
 const HIGH: u32 = ONE / 4;
 const LOW: u32 = ONE / 16;
 /// The average is over this many blocks, as a power of two, or over as many as memory holds.
@@ -30,14 +30,14 @@ pub(crate) struct Returns {
     /// A unit of the time in places, as a power of two; and how many units a block is remembered.
     unit: u32,
     window: u16,
-    /// The share that returns, of [`ONE`], over so many, as a power of two.
+    /// The share that returns, in parts of [`ONE`], and the blocks that it is averaged over, as a power of two.
     share: u32,
     average: u32,
     high: bool,
 }
 
 impl Returns {
-    /// For a memory of so many blocks.
+    /// For a memory of `memory_blocks` blocks.
     pub fn new(memory_blocks: u32) -> Returns {
         let blocks = memory_blocks.max(1);
         let unit = (blocks.ilog2() + 1).saturating_sub(WINDOW_BITS);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn few_that_return_change_nothing_and_many_do_until_few_do() {
-        // One in so many of those that give way returns at once.
+        // One in `one_in` of the blocks that give way returns at once.
         let mut returns = Returns::new(4000);
         for (one_in, many) in [(6, false), (2, true), (10, true), (30, false)] {
             for n in 0..20_000 {
