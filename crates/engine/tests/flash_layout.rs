@@ -1,6 +1,7 @@
 //! Which layout and page size a flash tier has: as it was formatted, whatever the default is now; a new one as the
 //! configuration says, or the default.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use forebay_block::{Flags, Op};
@@ -79,10 +80,41 @@ fn a_tier_keeps_its_layout_and_pages_under_a_configuration_that_names_none() {
         let other = if layout == "log" { "layout = 'slots'" } else { "layout = 'log'" };
         let error = open(d, other, false).unwrap_err().to_string();
         assert!(error.contains("layout"), "{error}");
-        // A new tier has the default again. (Both divide 64 KiB for a superblock, so that none of the former is left.)
-        if formatted.1 <= 4096 {
-            open(d, "", true).unwrap().kill();
-            assert_eq!(found(d).0, "slots", "{flash}");
+        // A new tier has the default again.
+        open(d, "", true).unwrap().kill();
+        assert_eq!(found(d).0, "slots", "{flash}");
+    }
+}
+
+#[test]
+fn a_new_tier_is_found_whatever_pages_the_former_ones_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let d = directory.path();
+    let bytes = |page: &str| page.trim_end_matches("KiB").parse::<u32>().unwrap() << 10;
+    let pages = [
+        "4KiB", "64KiB", "8KiB", "32KiB", "16KiB", "4KiB", "16KiB", "64KiB", "32KiB", "8KiB",
+        "4KiB",
+    ];
+    for (n, page) in pages.into_iter().enumerate() {
+        let flash = format!("layout = 'log'\npage_size = '{page}'");
+        let engine = open(d, &flash, true).unwrap();
+        // Superblocks of the earlier tiers were updated more often.
+        if n < 5 {
+            engine.stop(StopMode::Destage, |_| {}).unwrap();
+            open(d, "", false).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+        } else {
+            engine.kill();
+        }
+        assert_eq!(found(d), ("log", bytes(page)), "tier {n}");
+        // A tier is found by either copy of its superblock.
+        let path = d.join("flash.img");
+        let device = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        for copy in [0, u64::from((16 * bytes(page)).max(64 << 10))] {
+            let mut former = vec![0; 4096];
+            device.read_exact_at(&mut former, copy).unwrap();
+            device.write_all_at(&[0xA5; 4096], copy).unwrap();
+            assert_eq!(found(d), ("log", bytes(page)), "tier {n} without its copy at {copy}");
+            device.write_all_at(&former, copy).unwrap();
         }
     }
 }

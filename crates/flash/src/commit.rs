@@ -13,11 +13,11 @@
 //! either loses nothing.
 
 use crate::epochs;
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
 use crate::sabotage::Bug;
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
-use forebay_effect::{Device, Effect, IoError, Outcome, Token};
+use forebay_effect::{Device, Effect, IoError, Outcome, Place, Segment, Token};
 use std::collections::VecDeque;
 
 /// What is complete, what is durable, and who waits.
@@ -109,6 +109,9 @@ pub(crate) struct SuperblockWriter {
     /// The copy that the next update (or the one under way) writes first.
     pub copy: u32,
     pages: u32,
+    /// The log is new: places where a former tier's second copy may lie, which are erased once both copies of its own
+    /// are written.
+    to_erase: &'static [u64],
     /// Tail in the version encoded last.
     tail: u64,
     marks: VecDeque<(u64, Mark)>,
@@ -171,6 +174,7 @@ impl Log {
             active: Vec::with_capacity(g.active_extents_max as usize),
             bindings,
         };
+        self.superblock.to_erase = if self.without_bytes { &[] } else { &SECOND_COPIES_AT };
         let bindings = self.superblock.contents.bindings.clone();
         let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
         self.open(Box::new(report));
@@ -284,6 +288,27 @@ impl Log {
         self.write_superblock_as(token(Kind::Superblock, 0));
     }
 
+    /// Erases the next second copy of a former tier, whose pages may have had another size: nothing else of this log may
+    /// ever be written there, and if its first copy is damaged one day, what is found there must not be taken for it. That
+    /// first copy is durable by now, so that a cut in the middle leaves this log; a cut before leaves the former tier as it was.
+    fn erase_former(&mut self) -> bool {
+        let (page_size, copy_pages) = (self.geometry.page_size, self.geometry.superblock_pages);
+        let used = self.superblock.pages;
+        let own = |page: u32| page % copy_pages < used && page / copy_pages < 2;
+        while let Some((&at, rest)) = self.superblock.to_erase.split_first() {
+            self.superblock.to_erase = rest;
+            let page = (at / u64::from(page_size)) as u32;
+            if at < self.geometry.device_bytes() && !own(page) {
+                self.remains.superblock_in_flight = true;
+                self.segments.clear();
+                self.segments.push(Segment { place: Place::Void, length: page_size });
+                self.push_write(token(Kind::Superblock, 0), page, 1);
+                return true;
+            }
+        }
+        false
+    }
+
     pub(crate) fn write_superblock_as(&mut self, token: Token) {
         let (copy, pages) = (self.superblock.copy, self.superblock.pages);
         let length = pages * self.geometry.page_size;
@@ -294,11 +319,14 @@ impl Log {
         self.push_write(token, page, pages);
     }
 
-    /// A copy of the superblock is written.
+    /// A copy of the superblock is written, or a former one erased.
     pub(crate) fn superblock_written(&mut self, result: Outcome) {
         self.remains.superblock_in_flight = false;
         if let Err(error) = result {
             return self.latch(error);
+        }
+        if self.superblock.step == Step::Mirroring && self.erase_former() {
+            return;
         }
         let s = &mut self.superblock;
         match s.step {

@@ -350,7 +350,8 @@ impl Log {
             }
         }
         match copies {
-            [Ok(a), Ok(b)] if b.generation > a.generation => {
+            // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
+            [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
                 r.copy = 1;
                 Ok(b)
             }

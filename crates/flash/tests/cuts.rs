@@ -506,3 +506,48 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
         assert_eq!(events.iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 8);
     }
 }
+
+/// Every place of a cut in a format over another log, with every fate of every write at risk: what is found is the former
+/// log, whole, or the new one, empty; and once the new one's first superblock is durable, the new one.
+#[test]
+fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
+    // Large enough for some of the places of second copies.
+    let geometry = Geometry { regions: 8, ..tiny() };
+    let (former, new) = (*b"0123456789abcdef", [7; 16]);
+    let (mut found, mut first) = ([0; 2], 0);
+    loop {
+        let formatting = || {
+            let mut rig = Rig::formatted(geometry, options());
+            rig.append(0, key(0), 1, true);
+            rig.log.sync(0);
+            rig.settle();
+            for ticket in 1..=3 {
+                rig.log.bind(Vec::new(), ticket);
+                rig.settle();
+            }
+            let mut rig = rig.restart(Start::Format { uuid: new, bindings: Vec::new() });
+            rig.poll();
+            for _ in 0..first {
+                if rig.under_way() > 0 {
+                    rig.complete(0);
+                }
+            }
+            rig
+        };
+        for fates in 0..4u64.pow(formatting().at_risk()) {
+            let events = recover(formatting().cut_by(fates), geometry, options()).settle();
+            let Some(Event::Ready(report)) = events.last() else { panic!("{first}: {events:?}") };
+            let records = if report.uuid == former { 1 } else { 0 };
+            assert_eq!(events.len(), records + 1, "{first}, fates {fates}: {events:?}");
+            assert!(report.uuid == former || report.uuid == new);
+            // A write, then a sync.
+            assert!(report.uuid == new || first < 2, "{first}, fates {fates}: the former log");
+            found[usize::from(report.uuid == new)] += 1;
+        }
+        if formatting().under_way() == 0 {
+            break;
+        }
+        first += 1;
+    }
+    assert!(found[0] > 1 && found[1] > 100, "{found:?}");
+}

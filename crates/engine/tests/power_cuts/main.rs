@@ -59,9 +59,14 @@ fn start(files: &Files, journal: &Arc<Journal>, policy: &str) -> Run {
 
 /// What the files hold after a run under write-back, and what the client then expects.
 fn after_a_run(end: impl FnOnce(Run)) -> (Images, Model) {
+    after_a_run_over("", end)
+}
+
+/// The same over a flash tier with these keys.
+fn after_a_run_over(flash_keys: &str, end: impl FnOnce(Run)) -> (Images, Model) {
     let (files, journal) = (Files::new(), Arc::new(Journal::default()));
     files.put(&blank(true));
-    let run = start(&files, &journal, "write-back");
+    let run = files.start_new(flash_keys, &journal).unwrap();
     run.work(0);
     end(run);
     let mut model = Model::default();
@@ -124,6 +129,26 @@ fn a_format_over_another_tier_that_is_cut_short_can_be_done_again() {
     cut_everywhere(case, |files, journal| {
         files.start("write-back", true, journal, true).unwrap().kill();
     });
+}
+
+#[test]
+fn nothing_of_a_tier_with_other_pages_counts_once_the_next_one_is_formatted() {
+    for (before, after) in [("page_size = '8KiB'", ""), ("", "page_size = '8KiB'")] {
+        let (images, model) = after_a_run_over(before, |run| run.stop().unwrap());
+        let name = format!("format, [{before}] before, then [{after}]");
+        let case = Case { seeds: 10, formats: true, model, ..case(&name, &images) };
+        let (_, end) = cut_everywhere(case, |files, journal| {
+            files.start_new(after, journal).unwrap().kill();
+        });
+        // Each copy of its superblock alone is enough to find it.
+        for copy in [0, if after.is_empty() { 64 << 10 } else { 128 << 10 }] {
+            let (files, journal) = (Files::new(), Arc::new(Journal::default()));
+            let mut images = end.clone();
+            images[2][copy..copy + 4096].fill(0xA5);
+            files.put(&images);
+            start(&files, &journal, "write-back").kill();
+        }
+    }
 }
 
 #[test]

@@ -56,10 +56,13 @@ impl Files {
         (0..2 + usize::from(flash)).map(|index| std::fs::read(self.path(index)).unwrap()).collect()
     }
 
-    fn config(&self, policy: &str, flash: bool) -> Config {
+    fn config(&self, policy: &str, flash: bool, flash_keys: &str) -> Config {
         let path = |index| self.path(index).display().to_string();
         let flash = match flash {
-            true => format!("[flash]\npath = '{}'\nsize = '512KiB'\nlayout = 'log'\n", path(2)),
+            true => format!(
+                "[flash]\npath = '{}'\nsize = '512KiB'\nlayout = 'log'\n{flash_keys}\n",
+                path(2)
+            ),
             false => String::new(),
         };
         let volume = |name, index, layout| {
@@ -82,6 +85,21 @@ impl Files {
         journal: &Arc<Journal>,
         format: bool,
     ) -> Result<Run, EngineError> {
+        let config = self.config(policy, flash, "");
+        self.start_with(&config, journal, format)
+    }
+
+    /// Starts one over a new flash tier with these keys.
+    pub fn start_new(&self, flash_keys: &str, journal: &Arc<Journal>) -> Result<Run, EngineError> {
+        self.start_with(&self.config("write-back", true, flash_keys), journal, true)
+    }
+
+    fn start_with(
+        &self,
+        config: &Config,
+        journal: &Arc<Journal>,
+        format: bool,
+    ) -> Result<Run, EngineError> {
         let options = EngineOptions {
             backend: Backend::Threads,
             direct: DirectIo::Never,
@@ -89,7 +107,7 @@ impl Files {
             format,
             ..EngineOptions::default()
         };
-        let engine = Engine::open(&self.config(policy, flash), options)?;
+        let engine = Engine::open(config, options)?;
         Ok(Run { engine, journal: journal.clone() })
     }
 }

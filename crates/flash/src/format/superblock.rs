@@ -39,6 +39,9 @@ use crate::types::Binding;
 
 /// Magic number of a superblock.
 pub const MAGIC: [u8; 8] = *b"FOREBAY\n";
+/// Where the second copy may lie, whatever the page size, in bytes: 16 pages of 4 KiB to 64 KiB after the first, or as many
+/// smaller ones as take 64 KiB.
+pub const SECOND_COPIES_AT: [u64; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 const TABLES_AT: usize = 128;
 const EPOCH_BYTES: usize = 16;
 const ACTIVE_BYTES: usize = 8;
@@ -156,6 +159,11 @@ impl Superblock {
         }
         seal(bytes, &MAGIC, self.layout);
         length
+    }
+
+    /// Where its second copy lies, in bytes.
+    pub fn second_copy_at(&self) -> u64 {
+        u64::from(self.superblock_pages) * u64::from(self.page_size)
     }
 
     /// The bytes that it takes, whole pages, if so many extents are active.
