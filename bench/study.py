@@ -10,6 +10,9 @@
                                            from that, what 10,000 traces of a terabyte in all would
     bench/study.py replayed [WORKLOADS]    replay workloads that `advise` was not trained on, with and
                                            without a second tier; how often its advice was right
+    bench/study.py advised DIR [TRACE...]  how often the trees of `advise --train DIR TRAINING` are right, by size;
+                                           and those of the shipped model about TRACEs. TRAINING, the traces of the
+                                           training, is BENCH_TRACE
 
 BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
 (target/release/forebay). Run it by the Python of an environment in which the package is installed
@@ -30,6 +33,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,8 +42,19 @@ from sklearn.metrics import precision_recall_fscore_support
 
 os.environ["FOREBAY"] = FOREBAY
 from forebay.lab import spec  # noqa: E402
-from forebay.lab.advise import LATENCY_GAIN_MIN, QUESTIONS, advise  # noqa: E402
+from forebay.lab.advise import (  # noqa: E402
+    LATENCY_GAIN_MIN,
+    QUESTIONS,
+    advise,
+    checked,
+    load,
+    simulated,
+    training,
+    unseen,
+    walk,
+)
 from forebay.lab.fleet import fleet  # noqa: E402
+from forebay.lab.seen import MINIATURE_BLOCKS  # noqa: E402
 from forebay.lab.study import Study  # noqa: E402
 from forebay.lab.workloads import held_out  # noqa: E402
 
@@ -407,6 +422,72 @@ def replayed(count="40"):
     row(len(rows), *shares, f"{off:.3f}", f"{os.getloadavg()[0]:.1f}")
 
 
+#: Sizes of traces, in blocks, by which `advised` tells workloads apart; below the first, miniatures are whole traces.
+SIZES = (2 * MINIATURE_BLOCKS, 80_000)
+
+
+def advised(directory, *traces):
+    """How often trees are right about workloads and traces that they have not seen, by size."""
+    entries, families = training([TRACE])
+    known, examples = simulated(entries, directory)
+    apart = {text for _, text in held_out()}
+    print(f"workloads not seen, by their blocks (each up to the next of {SIZES}):\n")
+    row("question", "blocks", *CHECKED)
+    row("---", "---:", *["---:"] * len(CHECKED))
+    for question, rows in examples.items():
+        own = [one for one in rows if one["workload"] not in apart]
+        said = unseen(question, own, families)["by_workload"]
+        pairs = list(zip(own, said, strict=True))
+        for least, most in itertools.pairwise((0, *SIZES, 1 << 32)):
+            some = [
+                pair
+                for pair in pairs
+                if least <= known[pair[0]["workload"]].footprint_bytes / 4096 < most
+            ]
+            row(question, f"{least} and more", *figures(*zip(*some, strict=True)))
+        print_wrong(question, pairs)
+    if traces:
+        print("\nthe shipped model on traces that it was not trained on:\n")
+        entries = [{"path": str(Path(one).resolve()), "name": one} for one in traces]
+        known, examples = simulated(entries, Path(directory, "others"))
+        shipped = load()["questions"]
+        row("question", "trace", *CHECKED)
+        row("---", "---", *["---:"] * len(CHECKED))
+        for question, rows in examples.items():
+            said = [walk(shipped[question], one["features"])[0] for one in rows]
+            pairs = list(zip(rows, said, strict=True))
+            for name in traces:
+                some = [pair for pair in pairs if pair[0]["workload"] == name]
+                blocks = known[name].footprint_bytes // 4096
+                if some:
+                    shown = figures(*zip(*some, strict=True))
+                    row(question, f"{Path(name).name}, {blocks} blocks", *shown)
+            row(question, "all", *figures(rows, said))
+            print_wrong(question, pairs)
+
+
+#: What `figures` shows of answers.
+CHECKED = ("rows", "right", "precision", "recall", "near", "always the same")
+
+
+def figures(rows, said):
+    """How often answers are right, and how often the most frequent right one would be."""
+    share = checked(rows, said)
+    answers = Counter(one["answer"] for one in rows)
+    shares = [share[of] for of in ("accuracy", "precision", "recall", "near")]
+    shares.append(answers.most_common(1)[0][1] / len(rows))
+    return (len(rows), *(f"{one:.1%}" for one in shares))
+
+
+def print_wrong(question, pairs):
+    """The wrong answers, counted."""
+    wrong = Counter(
+        (one["answer"], said) for one, said in pairs if one["answer"] != said
+    )
+    for (right, said), count in wrong.most_common():
+        print(f"    {question}: {said} instead of {right}: {count}")
+
+
 def make(directory):
     directory.mkdir()
     return directory
@@ -441,7 +522,7 @@ def gains(trace, dram, flash, home):
 
 if __name__ == "__main__":
     known = {"overhead": overhead, "scale": scale, "kills": kills, "search": search}
-    known |= {"terabyte": terabyte, "replayed": replayed}
+    known |= {"terabyte": terabyte, "replayed": replayed, "advised": advised}
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         sys.exit(__doc__)
     known[sys.argv[1]](*sys.argv[2:])

@@ -42,10 +42,9 @@ def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
         assert held_out["rows"] > 100
         assert held_out["accuracy"] > held_out["baseline"], name
         # What the documents say of workloads and families that are not seen.
-        least = 0.92 if name == "admission" else 0.95
         for figures in checked.values():
             assert (
-                min(figures[of] for of in ("accuracy", "precision", "recall")) > least
+                min(figures[of] for of in ("accuracy", "precision", "recall")) >= 0.95
             )
         for figures in (checked["by_workload"], checked["by_family"], held_out):
             assert figures["near"] >= figures["accuracy"] > 0.5, name
@@ -110,7 +109,7 @@ def test_what_is_known_of_a_workload_is_found_out_once(example, tmp_path, monkey
 
 def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path):
     """Miniatures of 64 KiB blocks have as much memory for their share of the trace as the cache in question."""
-    synth = "uniform:blocks=40k,requests=4k,size=64KiB,seed=1"
+    synth = "uniform:blocks=140k,requests=14k,size=64KiB,seed=1"
     trace = tmp_path / "uniform.parquet"
     forebay.run("trace synth", synth, output=trace, rows=False)
     info = forebay.run("trace info", trace, rows=False).document
@@ -140,8 +139,8 @@ def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path)
 
 
 def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path):
-    """Of flash: its blocks without the regions that are empty, whatever the number of regions."""
-    synth = "zipf:blocks=60k,requests=30k,size=16KiB,seed=1"
+    """Of flash: blocks, without its journal and what it keeps free, which a small device has more of."""
+    synth = "zipf:blocks=200k,requests=100k,size=16KiB,seed=1"
     trace = tmp_path / "zipf.parquet"
     forebay.run("trace synth", synth, output=trace, rows=False)
     info = forebay.run("trace info", trace, rows=False).document
@@ -153,18 +152,11 @@ def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path)
         said.append((path, values, simulate(path, values, words)))
         return said[-1][2]
 
-    def held(document):
-        blocks, regions = (
-            document["capacity_blocks"]["tier2"],
-            document["flash"]["regions"],
-        )
-        return blocks * (1 - seen.REGIONS_EMPTY / regions)
-
     small._simulate = watched
     dram, flash = 8 << 20, 32 << 20
     small.tiers([advise.Sizes(dram, flash)])
-    whole = next(one for path, _, one in said if path == trace)
-    assert whole["flash"]["regions"] > 40
+    whole = small._holds(flash)
+    assert 7000 < whole < flash / 4096
     samples = {one.path: one.share for one in small._of(small._rate)}
     assert len(samples) == 2 and all(0.2 < share < 0.3 for share in samples.values())
     asked = [one for one in said if one[0] in samples and "flash.size" in one[1]]
@@ -173,26 +165,49 @@ def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path)
         share = samples[path]
         assert values["cache.dram"] == int(dram * share)
         blocks = document["capacity_blocks"]["tier2"]
-        assert values["flash.size"] == (
-            seen.SUPERBLOCK_BYTES + document["flash"]["regions"] * seen.REGION_BYTES
-        )
-        # Half a region of 15 blocks is what rounding may cost.
-        assert held(document) == pytest.approx(share * held(whole), abs=8)
+        assert blocks == pytest.approx(share * whole, abs=1)
+        # That share of the bytes would hold fewer.
+        assert small._holds(flash * share) < 0.96 * blocks
         if values["admission.policy"] in seen.REMEMBERING:
             remembered = values["admission.history"] * blocks
-            expected = share * whole["capacity_blocks"]["tier2"]
-            assert remembered == pytest.approx(expected, abs=1)
+            assert remembered == pytest.approx(share * whole, abs=1)
         else:
             assert "admission.history" not in values
+    # The least flash holds more than is wanted here, so that what is remembered is a part of it.
+    few = small._flash(1 << 20, 0.2, "nhit")
+    assert few["flash.size"] == seen.FLASH_BYTES_MIN
+    remembered = few["admission.history"] * small._holds(seen.FLASH_BYTES_MIN)
+    assert remembered == pytest.approx(0.2 * small._holds(1 << 20), abs=1)
     # Of the whole trace the configured cache is simulated as it is.
-    assert small._flash(flash, 1.0, "nhit")["flash.size"] == flash
+    assert small._flash(flash, 1.0, "nhit") == {
+        "flash.path": str(tmp_path / "flash"),
+        "flash.layout": seen.LAYOUT,
+        "flash.size": flash,
+        "admission.policy": "nhit",
+    }
     # Flash that would fill this machine's memory with entries is not laid out for it.
-    blocks, regions = small._holds(1 << 44)
-    assert 0.95 < blocks * 4096 / 2**44 < 1 and regions > 10_000
+    assert 0.9 < small._holds(1 << 44) * 4096 / 2**44 < 1
 
 
-def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
-    """A second tier, and what enters it, in front of a sample of a quarter of the blocks."""
+def test_advice_is_about_the_layout_that_new_flash_gets(tmp_path, example):
+    """What the training and the miniatures simulate is what a configuration that names no layout gets."""
+    config, found = tmp_path / "cache.toml", []
+    for layout in ("", f'layout = "{seen.LAYOUT}"\n', 'layout = "log"\n'):
+        flash = f'path = "{tmp_path}/flash"\nsize = "64MiB"\n{layout}'
+        config.write_text(f'[cache]\ndram = "4MiB"\n[flash]\n{flash}')
+        options = {"config": config, "limit": 1}
+        found.append(forebay.run("simulate", example, **options).document)
+    new, advised, other = (one["capacity_blocks"]["tier2"] for one in found)
+    assert new == advised != other
+    assert f'"flash.layout" = "{seen.LAYOUT}"' in advise._study_text([])
+
+
+def test_a_miniature_says_about_what_the_whole_trace_would(
+    example, tmp_path, monkeypatch
+):
+    """A second tier, and what enters it, in front of two samples of a quarter of the blocks each."""
+    # Else the miniature of so small a trace is the whole trace.
+    monkeypatch.setattr(seen, "MINIATURE_BLOCKS", 6_000)
     sizes = advise.Sizes(4 << 20, 32 << 20)
     known = advise.look(example, lambda _: [sizes])
     features = known.features(*sizes[:2])
@@ -201,7 +216,6 @@ def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
         text = f"cache.dram = {sizes.dram}\n"
         if policy != "none":
             text += f'flash.size = {sizes.flash}\nflash.path = "{tmp_path}/flash"\n'
-            text += 'flash.layout = "log"\n'
             text += f'admission.policy = "{policy}"\n'
         config.write_text(text)
         options = {"config": config, "queue_depth": advise.QUEUE_DEPTH}
@@ -222,6 +236,25 @@ def test_a_miniature_says_about_what_the_whole_trace_would(example, tmp_path):
         assert in_small == pytest.approx(slower, abs=0.1), policy
 
 
+def test_how_far_a_policy_leads_beyond_what_counts_says_nothing_more():
+    """A policy that is too slow, one that spares nothing, and one that spares a lot."""
+
+    def leads(**tried):
+        made = {("dram", "flash", name): advise.Outcome(*one) for name, one in tried.items()}  # fmt: skip
+        made["dram", 0, "always"] = advise.Outcome(200, 0)
+        known = seen.Seen("w", 1, {}, [], {}, {}, {}, made, {})
+        features = known._small("dram", "flash")
+        return [features[f"small_lead_{name}"] for name in advise.ADMISSIONS]
+
+    # In the order of nhit, smq and random.
+    found = leads(always=(100, 50), nhit=(106, 5), smq=(100, 48), random=(900, 25))
+    assert found == pytest.approx([-0.1, -0.06, -0.1])
+    found = leads(always=(100, 50), nhit=(100, 20), smq=(100, 17), random=(900, 25))
+    assert found == pytest.approx([-0.06, 0.06, -0.1])
+    found = leads(always=(100, 50), nhit=(100, 5), smq=(900, 5), random=(900, 25))
+    assert found == pytest.approx([0.1, -0.1, -0.1])
+
+
 def test_what_enters_flash_has_to_spare_writes_and_may_cost_little_time():
     def judged(**tried):
         return advise._admission(
@@ -229,7 +262,7 @@ def test_what_enters_flash_has_to_spare_writes_and_may_cost_little_time():
         )
 
     def near(row, said):
-        return advise._checked([row], [said])["near"]
+        return advise.checked([row], [said])["near"]
 
     # 1 % slower is within the tolerance, 30 % is not.
     row = judged(always=(100, 50), nhit=(101, 20), smq=(130, 10), random=(100, 30))
@@ -266,7 +299,7 @@ def test_an_answer_is_near_if_it_is_no_worse_than_the_best_by_more_than_a_hundre
         (none, "lru", 1, 1),
         (none, "arc", 0, 1),
     ):
-        checked = advise._checked([row], [said])
+        checked = advise.checked([row], [said])
         assert (checked["accuracy"], checked["near"]) == (right, near), said
 
 
@@ -308,7 +341,7 @@ def test_a_tree_is_grown_and_checked_by_workload():
     right = 0
     for _ in range(200):
         features = {name: float(chance.random()) for name in names}
-        answer, sure, rule, gain = advise._walk(tree, features)
+        answer, sure, rule, gain = advise.walk(tree, features)
         assert 0.4 < sure < 1 and rule and (gain > 0.1) == (answer == "yes")
         right += answer == ("yes" if features["seeks_saved"] > 0.5 else "no")
     assert right > 160

@@ -32,6 +32,7 @@ from forebay.lab.seen import (
     BLOCKS,
     HIT_GAIN_MIN,
     LATENCY_GAIN_MIN,
+    LAYOUT,
     POLICIES,
     QUEUE_DEPTH,
     SLOWER_MAX,
@@ -48,7 +49,7 @@ from forebay.lab.workloads import held_out, workloads
 #: The model that comes with the package.
 SHIPPED = Path(__file__).with_name("advice.json")
 #: The version of models; it changes with what trees look at.
-VERSION = 4
+VERSION = 5
 #: An answer this much worse than the best one is counted as near it.
 NEAR = 0.01
 DEPTH_MAX, LEAF_MIN = 3, 6
@@ -114,31 +115,16 @@ def train(
     quiet: bool = True,
 ) -> dict[str, Any]:
     """Simulates the workloads of the training and the given traces, and grows a tree for each question."""
-    from forebay.lab import spec
-    from forebay.lab.study import Study
+    from forebay.lab.study import Binary
 
-    directory = Path(directory)
     apart = {text for _, text in held_out()}
-    made = [*workloads(), *held_out()]
-    entries = [{"spec": text, "name": text} for _, text in made]
-    families = {text: family for family, text in made}
-    for trace in traces:
-        path = str(Path(trace).resolve())
-        entries.append({"path": path, "name": path})
-        families[path] = Path(path).name
-    study = Study(spec.parse(_study_text(entries), Path()), directory, quiet)
-    table = study.run(workers, scheduler).rows
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        known = pool.map(
-            lambda trace: _looked(trace, study.binary.hash, directory / "looks"),
-            study.traces,
-        )
-        seen = {trace.name: one for trace, one in zip(study.traces, known, strict=True)}
-    examples = _examples(table, seen)
+    entries, families = training(traces)
+    seen, examples = simulated(entries, directory, workers, scheduler, quiet)
+    binary = Binary.found()
     trained = [name for name in seen if name not in apart]
     model: dict[str, Any] = {
         "version": VERSION,
-        "made_by": {"forebay": study.binary.version, "python": package_version()},
+        "made_by": {"forebay": binary.version, "python": package_version()},
         "workloads": len(trained),
         "held_out": len(seen) - len(trained),
         "families": dict(Counter(families[name] for name in trained)),
@@ -154,6 +140,43 @@ def train(
         "likeness": _likeness(seen[name] for name in trained),
     }
     return model
+
+
+def training(
+    traces: Iterable[str | Path],
+) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The traces of a study for the training, those that check it among them, and the family of each."""
+    made = [*workloads(), *held_out()]
+    entries = [{"spec": text, "name": text} for _, text in made]
+    families = {text: family for family, text in made}
+    for trace in traces:
+        path = str(Path(trace).resolve())
+        entries.append({"path": path, "name": path})
+        families[path] = Path(path).name
+    return entries, families
+
+
+def simulated(
+    entries: Sequence[Mapping[str, str]],
+    directory: str | Path,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    quiet: bool = True,
+) -> tuple[dict[str, Seen], dict[str, list[dict[str, Any]]]]:
+    """What is known of each trace, and for each question rows of what trees look at and of what simulations say."""
+    from forebay.lab import spec
+    from forebay.lab.study import Study
+
+    directory = Path(directory)
+    study = Study(spec.parse(_study_text(entries), Path()), directory, quiet)
+    table = study.run(workers, scheduler).rows
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        known = pool.map(
+            lambda trace: _looked(trace, study.binary.hash, directory / "looks"),
+            study.traces,
+        )
+        seen = {trace.name: one for trace, one in zip(study.traces, known, strict=True)}
+    return seen, _examples(table, seen)
 
 
 def _looked(trace: Trace, binary_hash: str, directory: Path) -> Seen:
@@ -192,7 +215,7 @@ def _study_text(entries: Sequence[Mapping[str, str]]) -> str:
             setup.setdefault("flash.size", "unset")
     return (
         f'title = "Training of forebay advise"\ntraces = {toml(entries)}\n'
-        f'[base]\n"flash.layout" = "log"\n"options.queue_depth" = {QUEUE_DEPTH}\n'
+        f'[base]\n"flash.layout" = "{LAYOUT}"\n"options.queue_depth" = {QUEUE_DEPTH}\n'
         f"[sweep]\nsetup = {toml(setups)}\n"
     )
 
@@ -304,52 +327,67 @@ def _grow(
     apart: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """A tree, and how often it is right about workloads and families that it has not seen."""
-    from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, cross_val_predict
-    from sklearn.tree import DecisionTreeClassifier
-
     names = FEATURES[question]
-
-    def points(rows: Sequence[dict[str, Any]]) -> Any:
-        return np.array([[row["features"][name] for name in names] for row in rows])
-
     answers = np.array([row["answer"] for row in rows])
     gains = np.array([row["gain"] for row in rows])
-    tree = DecisionTreeClassifier(
-        criterion="entropy",
-        max_depth=DEPTH_MAX,
-        min_samples_leaf=LEAF_MIN,
-        random_state=1,
-    )
-    groups = {
-        "by_workload": (GroupKFold(10), [row["workload"] for row in rows]),
-        "by_family": (LeaveOneGroupOut(), [families[row["workload"]] for row in rows]),
-    }
-    said = {
-        how: cross_val_predict(tree, points(rows), answers, groups=group, cv=folds)
-        for how, (folds, group) in groups.items()
-    }
-    tree.fit(points(rows), answers)
+    said = unseen(question, rows, families)
+    tree = _tree()
+    tree.fit(_points(rows, names), answers)
     most = Counter(answers.tolist()).most_common(1)[0]
     grown = {
         "features": list(names),
         "answers": [str(name) for name in tree.classes_],
         "rows": len(rows),
         "baseline": {"answer": str(most[0]), "accuracy": round(most[1] / len(rows), 4)},
-        "cross_validated": {how: _checked(rows, one) for how, one in said.items()},
+        "cross_validated": {how: checked(rows, one) for how, one in said.items()},
         "families": _by_family(rows, said["by_family"], families),
-        "tree": _exported(tree, names, points(rows), gains),
+        "tree": _exported(tree, names, _points(rows, names), gains),
     }
     if apart:
         usual = [row["answer"] == most[0] for row in apart]
         grown["held_out"] = {
             "rows": len(apart),
-            **_checked(apart, tree.predict(points(apart))),
+            **checked(apart, tree.predict(_points(apart, names))),
             "baseline": round(sum(usual) / len(usual), 4),
         }
     return grown
 
 
-def _checked(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> dict[str, float]:
+def unseen(
+    question: str, rows: Sequence[dict[str, Any]], families: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """What trees say of rows whose workloads, or whose families, they have not seen."""
+    from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, cross_val_predict
+
+    points = _points(rows, FEATURES[question])
+    answers = np.array([row["answer"] for row in rows])
+    groups = {
+        "by_workload": (GroupKFold(10), [row["workload"] for row in rows]),
+        "by_family": (LeaveOneGroupOut(), [families[row["workload"]] for row in rows]),
+    }
+    said = {
+        how: cross_val_predict(_tree(), points, answers, groups=group, cv=folds)
+        for how, (folds, group) in groups.items()
+    }
+    return {how: [str(one) for one in answers] for how, answers in said.items()}
+
+
+def _tree() -> Any:
+    from sklearn.tree import DecisionTreeClassifier
+
+    return DecisionTreeClassifier(
+        criterion="entropy",
+        max_depth=DEPTH_MAX,
+        min_samples_leaf=LEAF_MIN,
+        random_state=1,
+    )
+
+
+def _points(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
+    return np.array([[row["features"][name] for name in names] for row in rows])
+
+
+def checked(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> dict[str, float]:
     """How often answers were right; `near`: right, or not worse than the right one by more than 0.01."""
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -377,7 +415,7 @@ def _by_family(
     for row, one in zip(rows, said, strict=True):
         pairs.setdefault(families[row["workload"]], []).append((row, str(one)))
     return {
-        family: {"rows": len(own), **_checked(*map(list, zip(*own, strict=True)))}
+        family: {"rows": len(own), **checked(*map(list, zip(*own, strict=True)))}
         for family, own in pairs.items()
     }
 
@@ -482,7 +520,7 @@ def advise(
         if question in OF_FLASH and not flash_bytes:
             continue
         tree = known["questions"][question]
-        answer, sure, rule, gain = _walk(tree, features)
+        answer, sure, rule, gain = walk(tree, features)
         measured = (tree["cross_validated"]["by_workload"], tree.get("held_out"))
         right = min(one["accuracy"] for one in measured if one)
         advice.append(
@@ -526,7 +564,7 @@ def _bytes(text: str, footprint_bytes: int, what: str) -> float:
     return size
 
 
-def _walk(
+def walk(
     question: Mapping[str, Any], features: Mapping[str, float]
 ) -> tuple[str, float, list[str], float]:
     """The answer, how sure it is, the rules on the way, and the gain to expect."""

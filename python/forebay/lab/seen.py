@@ -31,18 +31,18 @@ DRAM_BLOCKS_MIN = 64
 #: What a sequential read from a disk costs, as a share of one that has to seek.
 SEQUENTIAL_COST = 0.1
 #: Blocks of the sample by which replacement policies are compared, and of that of miniatures.
-POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 6_000
+POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 20_000
 #: Samples in front of which a miniature is simulated, if the trace has blocks for so many.
 MINIATURES = 2
 #: Of a miniature's sample: regions are blocks of 4 KiB, shifted by so many bits.
 REGION_BITS = 8
+#: Of flash, in miniatures and in the training.
+LAYOUT = "slots"
 #: The least sizes of a miniature's tiers.
-DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 1024 * 1024
-#: Regions of a miniature's flash, the smallest there are: what is in front of them, and how few there may be.
-REGION_BYTES, SUPERBLOCK_BYTES, REGIONS_MIN = 64 * 1024, 128 * 1024, 4
-#: Regions that hold nothing: two that are kept free, and half of the one that is being filled.
-REGIONS_EMPTY = 2.5
-#: Above this size, what flash does not hold blocks in is under 2 % of it, and is taken to be as at this size.
+DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 512 * 1024
+#: Sizes that are tried, for flash that holds the blocks that it should.
+FLASH_TRIES = 8
+#: Above this size, flash is taken to hold the same share of its bytes in blocks as at this size.
 FLASH_BYTES_MEASURED = 1 << 30
 #: Admission policies that remember blocks, as many as flash holds.
 REMEMBERING = ("nhit", "smq")
@@ -174,8 +174,14 @@ class Seen:
         worth = admission_worth(tried)
         spared = {policy: worth[policy] for policy in ADMISSIONS if policy in worth}
         gains = {b: one for (dram, b), one in self.block_gains.items() if dram == dram_bytes}  # fmt: skip
+        # How far beyond the least that counts says nothing more. What is too slow is worth less than -1, and without
+        # this limit a tree puts its threshold in the midst of that gap, where the training has no workload.
+        limited = {
+            name: min(max(lead, -WRITES_GAIN_MIN), WRITES_GAIN_MIN)
+            for name, lead in _leads(spared, ADMISSIONS, worth["always"]).items()
+        }
         leads = {
-            **_leads(spared, ADMISSIONS, worth["always"]),
+            **limited,
             **_leads(gains, BLOCKS, LATENCY_GAIN_MIN),
         }
         made = {"small_gain": 1 - always.latency_us / none.latency_us}
@@ -322,7 +328,7 @@ class _Miniatures:
         self._footprint = footprint
         self._rate = _rate(MINIATURE_BLOCKS / footprint)
         self._samples: dict[float, list[_Sample]] = {1.0: [_Sample(self._trace, 1.0)]}
-        self._held: dict[float, tuple[float, float]] = {}
+        self._held: dict[float, float] = {}
 
     def tiers(self, asked: Sequence[Sizes]) -> dict[tuple[float, float, str], Outcome]:
         """Caches of one tier, and of two, with each admission policy that is asked about."""
@@ -369,47 +375,47 @@ class _Miniatures:
         return self._run(self._rate, each)
 
     def _flash(self, size: float, share: float, policy: str) -> dict[str, Any]:
-        """A flash tier that holds this share of what one of this size holds, and a policy that remembers it.
+        """A flash tier that holds this share of the blocks of one of this size, and a policy that remembers it.
 
-        A small device has few regions, of which some are empty. To give it that share of the bytes would leave
-        it a smaller share of the blocks.
+        A small device spends a larger share of its bytes on its journal, and on cells that it keeps free. To give it
+        that share of the bytes would leave it a smaller share of the blocks.
         """
+        own = max(int(size), FLASH_BYTES_MIN)
         values: dict[str, Any] = {
             "flash.path": str(self._scratch / "flash"),
-            "flash.layout": "log",
+            "flash.layout": LAYOUT,
             "admission.policy": policy,
         }
-        if share == 1:
-            return {**values, "flash.size": max(int(size), FLASH_BYTES_MIN)}
-        blocks, regions = self._holds(size)
-        held = blocks * (1 - REGIONS_EMPTY / regions) * share
-        # A page of each region is its header.
-        each = REGION_BYTES // 4096 - 1
-        own = max(REGIONS_MIN, round(held / each + REGIONS_EMPTY))
-        if policy in REMEMBERING:
-            remembered = blocks * share / (own * each)
-            values["admission.history"] = round(min(max(remembered, 0.01), 10), 4)
-        return {
-            **values,
-            "flash.size": SUPERBLOCK_BYTES + own * REGION_BYTES,
-            "flash.region_size": REGION_BYTES,
-            "flash.batch_size": REGION_BYTES,
-        }
+        if share < 1:
+            wanted = self._holds(size) * share
+            own = self._bytes_for(wanted, int(size * share))
+            if policy in REMEMBERING:
+                remembered = wanted / self._holds(own)
+                values["admission.history"] = round(min(max(remembered, 0.01), 10), 4)
+        return {**values, "flash.size": own}
 
-    def _holds(self, size: float) -> tuple[float, float]:
-        """The blocks that a flash tier of this size has room for, and its regions."""
+    def _bytes_for(self, wanted: float, guess: int) -> int:
+        """The size, of some tried, at which flash holds a number of blocks that is nearest to the wanted one."""
+        tried: dict[int, float] = {}
+        own = max(guess, FLASH_BYTES_MIN)
+        while own not in tried and len(tried) < FLASH_TRIES:
+            tried[own] = wanted - self._holds(own)
+            own = max(own + round(tried[own]) * 4096, FLASH_BYTES_MIN)
+        return min(tried, key=lambda one: abs(tried[one]))
+
+    def _holds(self, size: float) -> float:
+        """The blocks that a flash tier of this size has room for."""
         if size not in self._held:
             measured = min(max(int(size), FLASH_BYTES_MIN), FLASH_BYTES_MEASURED)
             values = {
                 "cache.dram": DRAM_BYTES_MIN,
                 "flash.path": str(self._scratch / "flash"),
-                "flash.layout": "log",
+                "flash.layout": LAYOUT,
                 "flash.size": measured,
             }
             said = self._simulate(self._trace, values, {**self._options, "limit": 1})
             times = max(1.0, size / measured)
-            blocks = said["capacity_blocks"]["tier2"] * times
-            self._held[size] = blocks, said["flash"]["regions"] * times
+            self._held[size] = said["capacity_blocks"]["tier2"] * times
         return self._held[size]
 
     def _run(self, rate: float, values: Sequence[Mapping[str, Any]]) -> Outcome:

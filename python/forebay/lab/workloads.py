@@ -39,7 +39,10 @@ def workloads() -> list[tuple[str, str]]:
     made += _families(_MIXES[1], 201, 1.0, "0.05@0.6/0.95@0.4", 12, 3)
     made += _families(_MIXES[3], 401, 1.2, "0.1@0.5/0.9@0.5", 40, 4)
     made += _mixed(_MIXES[0], 501, 0.9)
-    return made + _mixed(_MIXES[3], 601, 1.1)
+    made += _mixed(_MIXES[3], 601, 1.1)
+    # Of these, miniatures see a part only.
+    made += _families(_LARGER, 801, 0.9, "0.1@0.7/0.9@0.3", 28, 6, scale=4)
+    return made + _mixed(_LARGER, 901, 1.0, scale=4)
 
 
 #: Shares of writes and sizes of requests: three sets for the training, and the third one, which is held out.
@@ -50,6 +53,9 @@ _MIXES = (
     ((0.08, "12KiB"), (0.25, "4KiB@0.8/128KiB@0.2"), (0.4, "8KiB@0.5/24KiB@0.5"), (0.7, "32KiB")),
     ((0.03, "8KiB"), (0.12, "4KiB@0.9/64KiB@0.1"), (0.35, "4KiB"), (0.45, "16KiB@0.5/64KiB@0.5")),
 )  # fmt: skip
+
+#: The same for workloads of several times the blocks and requests.
+_LARGER = ((0.1, "4KiB"), (0.3, "8KiB@0.7/32KiB@0.3"), (0.55, "16KiB"))
 
 
 def held_out() -> list[tuple[str, str]]:
@@ -65,55 +71,64 @@ def _families(
     zones: str,
     run: int,
     weight: int,
+    scale: int = 1,
 ) -> list[tuple[str, str]]:
     """A workload of each family for each mix."""
     made = []
     for n, (write, size) in enumerate(mixes):
         common = f"write={write},size={size}"
-        end = f",requests=30k,seed={seed + n}"
-        second = f"start=512MiB,{common},requests=15k,seed={seed + n}"
+        end = f",requests={30 * scale}k,seed={seed + n}"
+        half = f"{common},requests={15 * scale}k"
+
+        def k(blocks: int) -> str:
+            return f"blocks={blocks * scale}k"
+
         made += [
-            ("zipf", f"zipf:blocks={18 + 7 * n}k,theta={theta},{common}{end}"),
-            ("uniform", f"uniform:blocks={14 + 5 * n}k,{common}{end}"),
-            ("zoned", f"zoned:blocks=30k,zones={zones},{common}{end}"),
-            ("loop", f"sequential:blocks={12 + 4 * n}k,{common}{end}"),
-            ("runs", f"sequential:blocks=50k,run={run << n},{common}{end}"),
+            ("zipf", f"zipf:{k(18 + 7 * n)},theta={theta},{common}{end}"),
+            ("uniform", f"uniform:{k(14 + 5 * n)},{common}{end}"),
+            ("zoned", f"zoned:{k(30)},zones={zones},{common}{end}"),
+            ("loop", f"sequential:{k(12 + 4 * n)},{common}{end}"),
+            ("runs", f"sequential:{k(50)},run={run << n},{common}{end}"),
             (
                 "flood",
-                f"zipf:weight={weight},blocks={14 + 2 * n}k,{common} + "
-                f"sequential:weight={10 - weight},start=1GiB,blocks=50k,{common}{end}",
+                f"zipf:weight={weight},{k(14 + 2 * n)},{common} + "
+                f"sequential:weight={10 - weight},start=1GiB,{k(50)},{common}{end}",
             ),
             (
                 "phases",
-                f"zipf:blocks=18k,theta=1,{common},requests=15k then "
-                f"zipf:blocks=12k,theta=0.8,{second}",
+                f"zipf:{k(18)},theta=1,{half} then "
+                f"zipf:{k(12)},theta=0.8,start=512MiB,{half},seed={seed + n}",
             ),
         ]
     return made
 
 
 def _mixed(
-    mixes: Iterable[tuple[float, str]], seed: int, theta: float
+    mixes: Iterable[tuple[float, str]], seed: int, theta: float, scale: int = 1
 ) -> list[tuple[str, str]]:
     """Families of several kinds of access at once: a database with its log, scans that come back, tenants."""
     made = []
     for n, (write, size) in enumerate(mixes):
         common = f"write={write},size={size}"
-        end = f",requests=30k,seed={seed + n}"
-        part = f"zipf:blocks={10 + 3 * n}k,theta={theta},{common},requests=10k"
-        scan = f"sequential:blocks=24k,start=1GiB,size=32KiB,requests={3 + n}k"
+        end = f",requests={30 * scale}k,seed={seed + n}"
+
+        def k(blocks: int) -> str:
+            return f"blocks={blocks * scale}k"
+
+        part = f"zipf:{k(10 + 3 * n)},theta={theta},{common},requests={10 * scale}k"
+        scan = f"sequential:{k(24)},start=1GiB,size=32KiB,requests={(3 + n) * scale}k"
         made += [
             (
                 "log",
-                f"zipf:weight={8 - n},blocks={20 + 6 * n}k,theta={theta},{common} + "
-                f"sequential:weight={2 + n},start=1GiB,blocks=40k,write=1,size=16KiB{end}",
+                f"zipf:weight={8 - n},{k(20 + 6 * n)},theta={theta},{common} + "
+                f"sequential:weight={2 + n},start=1GiB,{k(40)},write=1,size=16KiB{end}",
             ),
             ("scans", f"{part} then {scan} then {part} then {scan},seed={seed + n}"),
             (
                 "tenants",
-                f"zipf:weight=5,blocks=8k,theta={theta},{common} + "
-                f"zoned:weight=3,start=1GiB,blocks={16 + 4 * n}k,zones=0.2@0.8/0.8@0.2,{common} + "
-                f"uniform:weight=2,start=2GiB,blocks={12 + 4 * n}k,write={write},size=4KiB{end}",
+                f"zipf:weight=5,{k(8)},theta={theta},{common} + "
+                f"zoned:weight=3,start=1GiB,{k(16 + 4 * n)},zones=0.2@0.8/0.8@0.2,{common} + "
+                f"uniform:weight=2,start=2GiB,{k(12 + 4 * n)},write={write},size=4KiB{end}",
             ),
         ]
     return made
