@@ -67,6 +67,86 @@ def kept(*traces):
             row(*named(trace, dram, flash), *cells)
 
 
+def promotion(*traces):
+    """Layout slots, `promote_after = 3`: hits as a share of those of `kept`, and writes to flash as a share of those with 1."""
+    columns = {
+        name: of for name, of in KEPT.items() if name not in ("read-only", "write-only")
+    }
+    row("trace", "memory + flash", *columns)
+    row("---", "---", *["---:"] * len(columns))
+    for trace in traces:
+        for dram, flash in kept_tiers(trace):
+            cells = []
+            for policy, volatile, flushed in columns.values():
+                pace = ("--untimed",)
+                if flushed:
+                    pace += ("--assume-flush", str(flushed))
+                ideal = hits(simulate(trace, dram + flash, policy, pace=pace))
+                first, third = (
+                    simulate(
+                        trace,
+                        dram,
+                        policy,
+                        flash,
+                        "slots",
+                        pace,
+                        volatile,
+                        of_flash=[f"promote_after = {reading}"],
+                    )
+                    for reading in (1, 3)
+                )
+                written = third["tier2_bytes_written"] / first["tier2_bytes_written"]
+                cells.append(f"{hits(third) / ideal:.2f}, {written:.2f}")
+            row(*named(trace, dram, flash), *cells)
+
+
+# Columns of `rates`: flash, backing store, requests in flight.
+RATES = [("nvme", "san", 16), ("nvme", "hdd-7200", 8), ("sata-ssd", "hdd-7200", 8)]
+# What each cell compares.
+RATED = {
+    "slots": ("slots", []),
+    "slots, `promote_after = 3`": ("slots", ["promote_after = 3"]),
+    "log": ("log", []),
+}
+
+
+def rates(*traces):
+    """Requests per second, mean latency in ms, hits in percent and MiB written to flash, by devices and layout."""
+    row("trace", "memory + flash", "devices", "write policy", *RATED)
+    row(*["---"] * 4, *["---:"] * len(RATED))
+    for trace in traces:
+        *_, (dram, flash) = kept_tiers(trace)
+        for device, store, depth in RATES:
+            volume = f'[[volume]]\nname = "a"\nbacking = "/b"\nshape = "{store}"'
+            for policy in ["write-through", "write-back"]:
+                cells = []
+                for layout, lines in RATED.values():
+                    answer = simulate(
+                        trace,
+                        dram,
+                        policy,
+                        flash,
+                        layout,
+                        ("--queue-depth", str(depth), "--limit", "300000"),
+                        of_flash=[f'shape = "{device}"', *lines],
+                        after=[volume],
+                    )
+                    rate = answer["throughput"]["requests_per_s"]
+                    mean = answer["latency_us"]["all"]["mean"] / 1000
+                    found, misses = hits(answer), sum(answer["misses"].values())
+                    share = found / (found + misses)
+                    written = answer["tier2_bytes_written"] / MIB
+                    cells.append(
+                        f"{rate:,.0f}, {mean:.2f} ms, {share:.1%}, {written:,.0f}"
+                    )
+                row(
+                    *named(trace, dram, flash),
+                    f"{device}, {store}, depth {depth}",
+                    policy,
+                    *cells,
+                )
+
+
 def hits(answer):
     """Of both tiers, reads and writes."""
     return sum(sum(tier.values()) for tier in answer["hits"].values())

@@ -3,6 +3,9 @@
 
     bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
     bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
+    bench/tables.py rates TRACE...   requests per second of the first 300,000, by devices, write policy and layout
+    bench/tables.py promotion TRACE...
+                                     what slots keep and write if the third reading brings a block to memory
     bench/tables.py replacement TRACE...
                                      the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
@@ -47,6 +50,8 @@ from curves import (
     lru,
     miniature,
     pod,
+    promotion,
+    rates,
     replacement,
     sampling,
 )
@@ -559,6 +564,8 @@ def main():
     tables = {
         "lru": lru,
         "kept": kept,
+        "rates": rates,
+        "promotion": promotion,
         "replacement": replacement,
         "admission": admission,
         "relations": relations,

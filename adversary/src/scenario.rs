@@ -205,8 +205,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
                 true => replacement(c, Tier::Slots),
                 false => ReplacementParameters::default(),
             },
-            promote_after: if limits.slots { 1 } else { 1 + c.choose(3) as u8 },
-            // (By what is drawn already.)
+            // (In slots, this and the next by what is drawn already.)
+            promote_after: match limits.slots {
+                true => 1 + (geometry.slots / 2 % 3) as u8,
+                false => 1 + c.choose(3) as u8,
+            },
             give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
             admission: admission(c),
             line_blocks: 1,

@@ -269,7 +269,10 @@ impl Case {
                 replacement: forebay_cache::LogReplacement::Frequency,
                 cells: Default::default(),
                 admission: AdmissionParameters::new(admission),
-                promote_after: 1,
+                promote_after: match acknowledge {
+                    Acknowledge::Dram if slots => 2,
+                    _ => 1,
+                },
                 give_up_copies: slots && acknowledge == forebay_cache::Acknowledge::Flash,
                 line_blocks: if relation.has_lines() { 2 } else { 1 },
                 queues: QueueParameters { interval: 1, share: 50, history: 200, half_life: 1 },

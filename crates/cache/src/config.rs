@@ -100,12 +100,17 @@ pub struct FlashConfig {
     pub written: Written,
     /// How the queues are set, under the relation that [has them](Relation::has_queues).
     pub queues: QueueParameters,
-    /// Layout log: the reading of a block from flash at which it moves to DRAM, at least 1. Before that it is
-    /// read from flash each time.
+    /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the layout slots at most
+    /// [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Before that it is read from flash each time.
     pub promote_after: u8,
     /// Layout slots: dirty records of blocks that are also in DRAM give way early while many of the blocks that
     /// leave flash return (`returns.rs`).
     pub give_up_copies: bool,
+}
+
+impl FlashConfig {
+    /// The most readings from flash that the layout slots counts.
+    pub const SLOTS_READINGS_MAX: u8 = 31;
 }
 
 /// Which dirty blocks, and under write-back that flash acknowledges which writes, may enter flash, if flash

@@ -33,6 +33,13 @@ const UNMAPPING: u8 = 1;
 const ORDERED: u8 = 2;
 /// The policy has named it as a victim.
 const NAMED: u8 = 4;
+/// The bits above count readings from flash: one of them.
+const READING: u8 = 8;
+
+/// A cleaning looks at one in so many of the blocks on flash, within bounds.
+const AHEAD: u32 = 32;
+const AHEAD_MIN: u32 = 256;
+const AHEAD_MAX: u32 = 4096;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +196,7 @@ impl FlashReplacement {
             }
             _ => self.link(id, to),
         }
+        self.residences[id as usize].1 &= READING - 1;
         self.set(id, NAMED, false);
     }
 
@@ -205,6 +213,19 @@ impl FlashReplacement {
         if from != Residence::Pinned {
             self.policy.on_access(id);
         }
+    }
+
+    /// A client's access reads the record of a block from flash.
+    pub fn on_reading(&mut self, id: EntryId) {
+        let flags = &mut self.residences[id as usize].1;
+        *flags = flags.checked_add(READING).unwrap_or(*flags);
+        self.on_access(id);
+    }
+
+    /// How often the record was read from flash since the block came to where it counts, up to
+    /// [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
+    pub fn readings(&self, id: EntryId) -> u8 {
+        self.residences[id as usize].1 / READING
     }
 
     /// A client's access used the record of a block, which stays on flash alone.
@@ -309,9 +330,12 @@ impl FlashReplacement {
         self.links.from_back(&self.leaving)
     }
 
-    /// Those who would give way next.
+    /// Those who would give way next, as far as a cleaning looks ahead: the further, the fewer seeks it costs a
+    /// disk to take what is dirty in the order of addresses, and the fewer blocks wait for that when they give way.
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.policy.likely_victims().filter(|&id| self.residence(id) == Residence::FlashOnly)
+        let ahead = (self.blocks / AHEAD).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
+        let alone = |&id: &EntryId| self.residence(id) == Residence::FlashOnly;
+        self.policy.likely_victims().filter(alone).take(ahead)
     }
 
     fn link(&mut self, id: EntryId, residence: Residence) {

@@ -166,8 +166,9 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     ] {
         problems.unless((1..=most).contains(&value), key, format!("must be from 1 to {most}"));
     }
-    let promote = flash.promote_after.unwrap_or(1);
-    problems.unless((1..=255).contains(&promote), "flash.promote_after", "must be from 1 to 255");
+    let most = if flash.layout() == FlashLayout::Slots { 31 } else { 255 };
+    let message = format!("must be from 1 to {most}");
+    problems.unless((1..=most).contains(&flash.promote_after), "flash.promote_after", message);
     if let Some(line) = flash.line_size.map(Size::bytes) {
         let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
         problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
@@ -186,10 +187,6 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
 /// What gives way on flash depends on the layout.
 fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let slots = flash.layout() == FlashLayout::Slots;
-    let promotes = flash.promote_after.is_none();
-    let message =
-        "is for layout = \"log\": in the layout slots the first reading brings a block to memory";
-    problems.unless(promotes || !slots, "flash.promote_after", message);
     let message = "is for the layout slots";
     problems.unless(slots || !flash.give_up_copies, "flash.give_up_copies", message);
     let replacement = flash.replacement;

@@ -12,8 +12,6 @@ use forebay_config::Config;
 use forebay_flash::{Geometry, GeometryError, Options, POSITIONS_MAX};
 use forebay_replacement::ParameterError;
 
-/// The reading of a block from flash at which it moves to memory; `docs/simulation.md` has the measurements.
-const PROMOTE_AFTER: u32 = 1;
 /// Bytes of the smallest page.
 const SECTOR: u64 = 512;
 /// Bytes of a line if the configuration does not say.
@@ -213,7 +211,7 @@ fn flash_config(
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         replacement,
         cells,
-        promote_after: flash.promote_after.unwrap_or(PROMOTE_AFTER) as u8,
+        promote_after: flash.promote_after as u8,
         give_up_copies: flash.give_up_copies,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,
@@ -235,7 +233,7 @@ pub fn count_cells(flash: &mut FlashConfig) {
 
 /// Cells that do not count for replacement: records on their way on and off flash.
 fn spare_cells(cells: u32) -> u32 {
-    (cells / 32).clamp(256.min(cells / 4), 8192)
+    (cells / 128).clamp(128.min(cells / 4), 8192)
 }
 
 fn acknowledged(acknowledge: words::Acknowledge) -> Acknowledge {

@@ -37,9 +37,6 @@ pub(crate) enum Target {
     Coldest,
 }
 
-/// Blocks among those that would give way next that are looked at for dirty ones.
-const COLDEST_MAX: usize = 256;
-
 /// A cleaning, in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -153,7 +150,7 @@ impl Destager {
     fn collect_coldest(&mut self, tiers: &mut Tiers) {
         self.chosen.clear();
         let blocks = &tiers.blocks;
-        let ids = tiers.flash.take_coldest(COLDEST_MAX);
+        let ids = tiers.flash.take_coldest();
         let dirty = ids.filter(|&id| blocks[id].owed() != 0);
         self.chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
         self.chosen.sort_unstable();

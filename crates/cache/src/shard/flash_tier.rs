@@ -42,8 +42,8 @@ pub(super) struct FlashTier {
     size: u64,
     /// Blocks whose dirty record could not be read, the first of them.
     unreadable: Vec<BlockKey>,
-    /// Layout log: how often each block's record was read from flash, by entry; which records are inserted
-    /// again for that; and at which reading their blocks move to DRAM.
+    /// Layout log: how often each block's record was read from flash, by entry; and which records are inserted
+    /// again for that.
     uses: Box<[u8]>,
     /// How popular they are, if that decides.
     popularity: Option<Popularity>,
@@ -316,7 +316,7 @@ impl FlashTier {
         Offer { now: context.now.0, written, size: self.size, second, flash, stores }
     }
 
-    // ---- use counts: the layout log ----
+    // ---- readings from flash ----
 
     /// A client's access reads the block's record from flash.
     #[inline]
@@ -325,14 +325,21 @@ impl FlashTier {
             *uses = uses.saturating_add(1);
             self.popularity.iter_mut().for_each(|popularity| popularity.access(id));
         } else if let Some(flash) = &mut self.replacement {
-            flash.on_access(id);
+            flash.on_reading(id);
         }
     }
 
-    /// Whether the next reading from flash is to bring the block into DRAM.
+    /// Whether the next reading from flash is to bring the block into DRAM. (A block that has given way comes
+    /// back.)
     #[inline]
-    pub fn promotes(&self, id: EntryId) -> bool {
-        self.uses.get(id as usize).is_none_or(|&uses| uses.saturating_add(1) >= self.promote_after)
+    pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
+        let readings = || match &self.replacement {
+            Some(flash) => flash.readings(id),
+            None => self.uses[id as usize],
+        };
+        self.promote_after == 1
+            || readings().saturating_add(1) >= self.promote_after
+            || self.is_past_its_time(blocks, id)
     }
 
     /// How often the block's record was read, or how popular it is, if that makes it worth being inserted again.

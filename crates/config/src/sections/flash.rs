@@ -37,10 +37,9 @@ section! {
         replacement: Option<FlashReplacement> = unset;
         /// In the layout slots: parameters of that policy, by their names; the others are as they are by default.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// The reading of a block from flash at which it moves to memory, 1 to 255, in the layout log. Until
-        /// then it is read from flash each time, and takes nobody's place in memory. Unset means 1. The
-        /// layout slots does not take it.
-        promote_after: Option<u32> = unset;
+        /// The reading of a block from flash at which it moves to memory, 1 to 255, or to 31 in the layout slots. Until
+        /// then it is read from flash each time, and takes nobody's place in memory.
+        promote_after: u32 = 1;
         /// In the layout slots, under write-back: dirty records of blocks that are also in memory are destaged early
         /// while more than a quarter of the blocks that leave flash are soon wanted again, so that both tiers hold
         /// more blocks. It gains hits where a loop hardly fits, and costs writes to the backing store. The layout

@@ -115,14 +115,14 @@ impl FlashTier {
         self.replacement.as_ref().is_some_and(|s| s.destage_wanted)
     }
 
-    /// Those who give way on flash, and the first `most` of those who would next: a cleaning brings what
-    /// is dirty of them to the backing stores.
-    pub fn take_coldest(&mut self, most: usize) -> impl Iterator<Item = EntryId> {
+    /// Those who give way on flash, and the first of those who would next: a cleaning brings what is dirty of
+    /// them to the backing stores.
+    pub fn take_coldest(&mut self) -> impl Iterator<Item = EntryId> {
         if let Some(flash) = &mut self.replacement {
             flash.destage_wanted = false;
         }
         let flash = self.replacement.as_ref();
-        flash.into_iter().flat_map(move |flash| flash.leaving().chain(flash.coldest().take(most)))
+        flash.into_iter().flat_map(|flash| flash.leaving().chain(flash.coldest()))
     }
 
     /// Lets blocks give way until flash holds no more than its size.

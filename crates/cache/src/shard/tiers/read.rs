@@ -212,7 +212,7 @@ impl Tiers {
         let at = self.place_for(context, piece, Moment::ReadFlash);
         e.frame().is_none()
             && wanted & !e.flash_valid == 0
-            && (!self.flash.promotes(id) || at.memory == InMemory::Transit)
+            && (!self.flash.promotes(&self.blocks, id) || at.memory == InMemory::Transit)
             && self.blocks.frames_free() > 0
     }
 
