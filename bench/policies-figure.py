@@ -45,7 +45,7 @@ def main():
     if len(words) < 2:
         sys.exit(__doc__)
     known = ask("policies")["policies"]
-    policies = [policy["name"] for policy in known if policy["available"]] + ["opt"]
+    policies = [policy["name"] for policy in known] + ["opt"]
     unknown = [name for name in policies if name not in STYLES]
     if unknown:
         sys.exit(f"give STYLES a line for {', '.join(unknown)}")

@@ -18,7 +18,7 @@ cd "$work"
 "$forebay" -q trace synth "zipf:blocks=2200k,theta=1,requests=$requests,write=0.25" -o trace.parquet >/dev/null
 policies=$("$forebay" policies --json | python3 -c '
 import json, sys
-print(*[p["name"] for p in json.load(sys.stdin)["policies"] if p["available"] and "dram" in p["tiers"]])')
+print(*[p["name"] for p in json.load(sys.stdin)["policies"] if "dram" in p["tiers"]])')
 for _ in $(seq "$rounds"); do
     for policy in $policies; do
         for dram in 86MiB 860MiB; do

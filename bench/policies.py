@@ -27,7 +27,7 @@ def main():
     if not words:
         sys.exit(__doc__)
     known = ask("policies")["policies"]
-    policies = [policy["name"] for policy in known if policy["available"]]
+    policies = [policy["name"] for policy in known]
     row("trace", "of the blocks", *policies, "opt")
     row("---", "---:", *["---:"] * (len(policies) + 1))
     cases = []

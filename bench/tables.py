@@ -316,8 +316,6 @@ def memory():
     row(*["---"] * 3)
     for policy in ask("policies")["policies"]:
         name = policy["name"]
-        if not policy["available"]:
-            continue
         alone = simulate(trace, 4096 * MIB, "write-back", replacement=name)
         each = alone["metadata_bytes"] * BLOCK / (4096 * MIB)
         row(name, f"{each:.1f}", policy["bytes_per_block"])

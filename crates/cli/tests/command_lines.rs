@@ -411,15 +411,11 @@ impl Case<'_> {
     }
 
     fn write_key(&mut self, text: &mut String, section: &str, key: &Key, n: usize) {
-        if !key.available {
-            return;
-        }
         let random = &mut self.random;
-        let available: Vec<&str> =
-            key.choices.iter().filter(|c| c.available).map(|c| c.name).collect();
+        let choices: Vec<&str> = key.choices.iter().map(|c| c.name).collect();
         let quoted = |text: &str| format!("{text:?}");
         let value = match (key.name, key.word) {
-            _ if !available.is_empty() => quoted(random.pick(&available)),
+            _ if !choices.is_empty() => quoted(random.pick(&choices)),
             ("name", _) => quoted(&format!("{}{n}", random.pick(&["a", "v", "x"]))),
             ("path" | "backing", _) => {
                 quoted(&self.dir.join(format!("{}{n}.img", key.name)).display().to_string())

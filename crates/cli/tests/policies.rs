@@ -18,7 +18,7 @@ fn document(args: &[&str]) -> Value {
 }
 
 #[test]
-fn every_policy_is_listed_and_called_available_if_a_configuration_with_it_runs() {
+fn every_policy_is_listed_and_a_configuration_with_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let spec = "zipf:blocks=64,requests=100";
     let made = forebay(dir.path(), &["trace", "synth", spec, "-o", "t.parquet"]);
@@ -33,9 +33,7 @@ fn every_policy_is_listed_and_called_available_if_a_configuration_with_it_runs()
         std::fs::write(dir.path().join("c.toml"), config).unwrap();
         let run = forebay(dir.path(), &["-q", "simulate", "t.parquet", "--config", "c.toml"]);
         let says = String::from_utf8_lossy(&run.stderr);
-        let runs = run.status.code() == Some(0);
-        assert_eq!(policy["available"].as_bool(), Some(runs), "{name}: {says}");
-        assert!(runs || says.contains("policy"), "{name}: {says}");
+        assert_eq!(run.status.code(), Some(0), "{name}: {says}");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::config::SHARDS_MAX;
 use crate::error::{ConfigError, Problem};
 use crate::sections::{
     Acknowledge, AdmissionPolicy, Distribution, Etica, Flash, FlashLayout, OnStop, Relation, Shape,
-    Volume, WritePolicy, Written,
+    Volume, Written,
 };
 use crate::{Address, Config, Size};
 
@@ -126,9 +126,6 @@ fn cache(config: &Config, problems: &mut Problems) {
             let message = "\"flash\" needs a [flash] section; without one use \"dram\"";
             problems.add("cache.acknowledge", message);
         }
-    }
-    if cache.order.is_some() && cache.write_policy != WritePolicy::Ordered {
-        problems.add("cache.order", "needs write_policy = \"ordered\"");
     }
 }
 
@@ -267,10 +264,9 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
 
 fn serve(config: &Config, problems: &mut Problems) {
     let serve = &config.serve;
-    if !serve.nbd.is_local() && serve.tls.is_none() {
+    if !serve.nbd.is_local() {
         let message = format!(
-            "{} is open to other hosts and needs [serve.tls], which is not available in this \
-             version: use a unix socket or 127.0.0.1",
+            "{} is open to other hosts and has no encryption: use a unix socket or 127.0.0.1",
             serve.nbd
         );
         problems.add("serve.nbd", message);
@@ -303,16 +299,12 @@ fn serve(config: &Config, problems: &mut Problems) {
     }
     let token = !serve.control_token_file.as_os_str().is_empty();
     problems.unless(token, "serve.control_token_file", "is empty: give a file");
-    if serve.tls.is_some() && matches!(serve.nbd, Address::Unix(_)) {
-        problems.add("serve.tls", "is for serve.nbd = \"tcp:...\"; a unix socket needs none");
-    }
 }
 
 /// Stamps are written with a sync each: more often they would take a store's time.
 const STAMP_EVERY_MIN: Nanos = Nanos(10_000_000);
 
 fn policies(config: &Config, problems: &mut Problems) {
-    let fraction = |x: f64| (0.0..=1.0).contains(&x);
     for (key, why) in config.admission.parameters().err().unwrap_or_default() {
         problems.add(format!("admission.{key}"), why);
     }
@@ -375,14 +367,6 @@ fn policies(config: &Config, problems: &mut Problems) {
         }
     }
     let flush = &config.flush;
-    for (key, value) in
-        [("flush.dirty_high", flush.dirty_high), ("flush.dirty_low", flush.dirty_low)]
-    {
-        problems.unless(fraction(value), key, "must be a fraction from 0 to 1");
-    }
-    let both = fraction(flush.dirty_low) && fraction(flush.dirty_high);
-    let order = !both || flush.dirty_low <= flush.dirty_high;
-    problems.unless(order, "flush.dirty_low", "must not be above dirty_high");
     let kept = flush.on_stop != OnStop::Keep || config.flash.is_some();
     let message = "\"keep\" needs a [flash] section: dirty data in memory would be lost";
     problems.unless(kept, "flush.on_stop", message);

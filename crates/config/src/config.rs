@@ -7,8 +7,8 @@ use forebay_model::Profile;
 
 use crate::schema::{Value, section};
 use crate::sections::{
-    Acknowledge, Admission, Bypass, Cache, Dedup, Etica, Flash, Flush, Qos, Replacement, Serve,
-    Shape, Volume, Workers,
+    Acknowledge, Admission, Bypass, Cache, Etica, Flash, Flush, Replacement, Serve, Shape, Volume,
+    Workers,
 };
 use crate::{Address, Size, WritePolicy};
 
@@ -33,10 +33,6 @@ section! {
         bypass: Bypass = {};
         /// When dirty blocks are written to the backing store.
         flush: Flush = {};
-        /// Quality of service.
-        qos: Qos = {};
-        /// Storing equal contents once.
-        dedup: Dedup = {};
         /// How the work is spread over processors.
         workers: Workers = {};
         /// Modelled devices.

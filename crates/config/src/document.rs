@@ -41,8 +41,7 @@ fn section(text: &mut String, key: &Key, parent: &str) {
     for key in keys.iter().filter(|key| !key.choices.is_empty()) {
         let _ = write!(text, "\n`{}` is one of:\n\n", key.name);
         for choice in key.choices {
-            let later = if choice.available { "" } else { " *(not available in this version)*" };
-            let _ = writeln!(text, "- `\"{}\"`: {}{later}", choice.name, sentence(choice.doc));
+            let _ = writeln!(text, "- `\"{}\"`: {}", choice.name, sentence(choice.doc));
         }
     }
     if header == "[replacement]" {
@@ -87,8 +86,7 @@ fn default(key: &Key) -> String {
 }
 
 fn meaning(key: &Key) -> String {
-    let later = if key.available { "" } else { " *(not available in this version)*" };
-    format!("{}{later}", sentence(key.doc).replace('|', "\\|"))
+    sentence(key.doc).replace('|', "\\|")
 }
 
 fn sentence(doc: &[&str]) -> String {

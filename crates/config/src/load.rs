@@ -65,7 +65,7 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
     Ok(config)
 }
 
-/// Reports keys that do not exist, that do nothing yet, or that are missing.
+/// Reports keys that do not exist, or that are missing.
 fn check_keys(
     table: &DeTable<'_>,
     known: &[Key],
@@ -78,11 +78,6 @@ fn check_keys(
             report(path, name.span(), unknown(name.get_ref(), known, prefix.is_empty()));
             continue;
         };
-        if !key.available {
-            let message = "is known but not available in this version; remove it";
-            report(path, name.span(), message.to_string());
-            continue;
-        }
         for (path, span, table, keys) in nested(&path, name.span(), value, key.nested) {
             for key in keys.iter().filter(|k| k.required() && !has(table, k.name)) {
                 report(path.clone(), span.clone(), format!("`{}` is missing", key.name));
@@ -136,7 +131,7 @@ fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
         let header = header(home, "");
         return format!("there is no {what} `{name}` here; it belongs to {header}");
     }
-    let names = known.iter().filter(|key| key.available).map(|key| key.name);
+    let names = known.iter().map(|key| key.name);
     match nearest(name, names.clone()) {
         Some(near) => format!("there is no {what} `{name}`; the nearest is `{near}`"),
         None => {

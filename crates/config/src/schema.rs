@@ -1,4 +1,4 @@
-//! One declaration per key: type, default, documentation and availability.
+//! One declaration per key: type, default and documentation.
 //!
 //! [`section!`] and [`choice!`] declare the configuration as plain structs and enums and, from
 //! the same lines, the tables that unknown-key errors and the reference are made from. So a
@@ -26,8 +26,6 @@ pub struct Key {
     pub choices: &'static [Choice],
     /// The keys within it, for tables.
     pub nested: Nested,
-    /// False for keys that are agreed upon but do nothing yet: using one is an error.
-    pub available: bool,
 }
 
 impl Key {
@@ -76,8 +74,6 @@ pub struct Choice {
     pub name: &'static str,
     /// What it means: the lines of its documentation.
     pub doc: &'static [&'static str],
-    /// False for values that are agreed upon but not built yet: using one is an error.
-    pub available: bool,
 }
 
 /// A type that a key's value can have.
@@ -170,11 +166,10 @@ pub(crate) fn literal<T: for<'de> Deserialize<'de>>(toml: &str) -> T {
         .unwrap_or_else(|error| panic!("default `{toml}` is not valid: {error}"))
 }
 
-/// Declares a table: `key: Type = default;`, with `, later` for keys that do nothing yet. The
-/// default is TOML, or `required`, or `unset` for an `Option`.
+/// Declares a table: `key: Type = default;`. The default is TOML, or `required`, or `unset` for an `Option`.
 macro_rules! section {
     ($(#[doc = $section_doc:literal])+ pub struct $name:ident {
-        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:tt $(, $later:ident)?;)*
+        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:tt;)*
     }) => {
         $(#[doc = $section_doc])+
         #[derive(Clone, PartialEq, Debug, serde::Deserialize)]
@@ -199,7 +194,6 @@ macro_rules! section {
                     default: stringify!($default),
                     choices: <$type as $crate::schema::Value>::CHOICES,
                     nested: <$type as $crate::schema::Value>::NESTED,
-                    available: $crate::schema::available!($($later)?),
                 },)*],
             };
         }
@@ -234,20 +228,10 @@ macro_rules! default_value {
     };
 }
 
-macro_rules! available {
-    () => {
-        true
-    };
-    (later) => {
-        false
-    };
-}
-
-/// Declares a value that names one of several: `Variant = "name",`, with `later` behind the
-/// name of those that are not built yet. The text after the colon says what they are.
+/// Declares a value that names one of several: `Variant = "name",`. The text after the colon says what they are.
 macro_rules! choice {
     ($(#[doc = $enum_doc:literal])+ pub enum $name:ident: $what:literal {
-        $($(#[doc = $doc:literal])+ $variant:ident = $text:literal $($later:ident)?,)*
+        $($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*
     }) => {
         $(#[doc = $enum_doc])+
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -292,29 +276,21 @@ macro_rules! choice {
             const CHOICES: &'static [$crate::schema::Choice] = &[$($crate::schema::Choice {
                 name: $text,
                 doc: &[$($doc),+],
-                available: $crate::schema::available!($($later)?),
             },)*];
         }
     };
 }
 
-pub(crate) use {available, choice, default_value, section};
+pub(crate) use {choice, default_value, section};
 
 /// The index of the choice called `text`, or what to tell the user.
 pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize, String> {
-    let available = || choices.iter().filter(|c| c.available).map(|c| c.name);
-    let all = || available().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-    match choices.iter().position(|c| c.name == text) {
-        Some(index) if choices[index].available => Ok(index),
-        Some(_) => Err(format!(
-            "{what} `{text}` is known but not available in this version; use {}",
-            all()
-        )),
-        None => Err(match nearest(text, available()) {
-            Some(near) => format!("there is no {what} `{text}`; the nearest is `{near}`"),
-            None => format!("there is no {what} `{text}`; use {}", all()),
-        }),
-    }
+    let names = || choices.iter().map(|choice| choice.name);
+    let all = || names().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    names().position(|name| name == text).ok_or_else(|| match nearest(text, names()) {
+        Some(near) => format!("there is no {what} `{text}`; the nearest is `{near}`"),
+        None => format!("there is no {what} `{text}`; use {}", all()),
+    })
 }
 
 /// The name most like `text`, if one is at all like it.

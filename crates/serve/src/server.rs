@@ -69,11 +69,6 @@ impl Server {
         record: Option<&RecordOptions>,
         progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
     ) -> Result<Server, ServeError> {
-        if config.serve.tls.is_some() {
-            let message = "this version has no TLS: remove [serve.tls] and serve on a unix \
-                           socket or a loopback address";
-            return Err(ServeError::Unsupported(message));
-        }
         let serve = &config.serve;
         let of_nbd = Ownership::find(
             serve.socket_mode,

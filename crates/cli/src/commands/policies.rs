@@ -60,8 +60,6 @@ struct Admission {
 #[derive(Serialize)]
 struct Described {
     name: &'static str,
-    /// Whether `[replacement] policy` accepts it.
-    available: bool,
     tiers: Vec<&'static str>,
     bytes_per_block: f64,
     idea: &'static str,
@@ -117,7 +115,6 @@ fn describe(kind: Kind) -> Described {
     let bytes_per_block = bytes as f64 / f64::from(BLOCKS);
     Described {
         name: kind.name(),
-        available: is_available(kind),
         tiers: about.tiers.iter().map(|tier| tier.name()).collect(),
         bytes_per_block: (bytes_per_block * 10.0).round() / 10.0,
         idea: kind.idea(),
@@ -151,21 +148,12 @@ fn admission(json: bool) -> Result<(), CliError> {
     write_stdout(text.as_bytes())
 }
 
-/// What the configuration itself says of the policy.
-fn is_available(kind: Kind) -> bool {
-    let section = forebay_config::sections().iter().find(|key| key.name == "replacement");
-    let keys = section.and_then(|key| key.nested.table()).map_or(&[][..], |table| table.keys);
-    let choices = keys.iter().find(|key| key.name == "policy").map_or(&[][..], |key| key.choices);
-    choices.iter().any(|choice| choice.name == kind.name() && choice.available)
-}
-
 fn text(document: &Document) -> String {
-    let mut text = String::from("policy         configuration  tiers        bytes/block\n");
+    let mut text = String::from("policy         tiers        bytes/block\n");
     for policy in &document.policies {
         let Described { name, tiers, bytes_per_block, idea, weakness, source, .. } = policy;
-        let available = if policy.available { "yes" } else { "not yet" };
         let tiers = tiers.join(", ");
-        text += &format!("{name:<14} {available:<14} {tiers:<12} {bytes_per_block:>11.1}\n");
+        text += &format!("{name:<14} {tiers:<12} {bytes_per_block:>11.1}\n");
         text += &wrapped(&format!("{idea} It {weakness}."));
         text += &wrapped(&format!("Source: {source}."));
         for p in &policy.parameters {

@@ -17,8 +17,6 @@ section! {
         /// When a write is acknowledged, under the policies that keep dirty data. Unset means
         /// `"flash"` where there is a `[flash]` section and `"dram"` where there is none.
         acknowledge: Option<Acknowledge> = unset;
-        /// Which order of writes the backing store keeps, under the `ordered` policy.
-        order: Option<Order> = unset;
         /// What happens to a write that covers a part of a block.
         partial: Partial = "mask";
         /// How memory and flash share the blocks. All but `exclusive` need a `[flash]` section.
@@ -38,8 +36,6 @@ choice! {
     pub enum WritePolicy: "write policy" {
         /// Writes go to the cache and to the backing store before they are acknowledged.
         WriteThrough = "write-through",
-        /// As write-through, but the backing store is written durably before flash is.
-        WriteThroughSafe = "write-through-safe" later,
         /// Reads are cached; a write goes to the backing store and drops the block.
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks pass by.
@@ -48,29 +44,13 @@ choice! {
         WriteAround = "write-around",
         /// Writes are kept in the cache and reach the backing store later, in any order.
         WriteBack = "write-back",
-        /// Write-back that keeps the order of writes on the backing store.
-        Ordered = "ordered" later,
-        /// Write-back in transactions, with a journal on flash.
-        JournaledHost = "journaled-host" later,
-        /// Write-back in transactions, with a journal on the backing store.
-        JournaledStorage = "journaled-storage" later,
     }
 }
 
 impl WritePolicy {
     /// Whether the cache holds data that the backing store lacks.
     pub const fn keeps_dirty_data(self) -> bool {
-        match self {
-            WritePolicy::WriteThrough
-            | WritePolicy::WriteThroughSafe
-            | WritePolicy::ReadOnly
-            | WritePolicy::WriteAround => false,
-            WritePolicy::WriteOnly
-            | WritePolicy::WriteBack
-            | WritePolicy::Ordered
-            | WritePolicy::JournaledHost
-            | WritePolicy::JournaledStorage => true,
-        }
+        matches!(self, WritePolicy::WriteOnly | WritePolicy::WriteBack)
     }
 }
 
@@ -82,16 +62,6 @@ choice! {
         /// Once it is in memory: the export is a disk with a volatile write cache, and only
         /// FLUSH and FUA make data durable.
         Dram = "dram",
-    }
-}
-
-choice! {
-    /// Which order of writes the backing store keeps.
-    pub enum Order: "order" {
-        /// Writes on the two sides of a flush stay in order.
-        Flush = "flush" later,
-        /// A write issued after another completed stays behind it.
-        Completion = "completion" later,
     }
 }
 

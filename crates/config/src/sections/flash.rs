@@ -90,7 +90,6 @@ const LOG_CHOICES: [Choice; 4] = [
         doc: &[
             "First in, first out: the log keeps no record, and the cells are used again in turn.",
         ],
-        available: true,
     },
     Choice {
         name: "second-chance",
@@ -98,7 +97,6 @@ const LOG_CHOICES: [Choice; 4] = [
             "Layout log: it keeps records that were read from flash since they were written, once for each such",
             "time.",
         ],
-        available: true,
     },
     Choice {
         name: "frequency",
@@ -106,7 +104,6 @@ const LOG_CHOICES: [Choice; 4] = [
             "Layout log: it keeps records that were read from flash twice or more, those that were read most first;",
             "half of the readings count the next time.",
         ],
-        available: true,
     },
     Choice {
         name: "popularity",
@@ -114,7 +111,6 @@ const LOG_CHOICES: [Choice; 4] = [
             "Layout log: it keeps records that were read from flash soon after one another, by ETICA's popularity, the",
             "most popular first; half of it counts the next time.",
         ],
-        available: true,
     },
 ];
 
@@ -142,7 +138,7 @@ const CHOICES: [(Choice, FlashReplacement); 4 + FURTHER] = {
         let kind = Kind::ALL[all];
         if is_further(kind) {
             let doc = &["Layout slots: as in `[replacement]`."];
-            let choice = Choice { name: kind.name(), doc, available: true };
+            let choice = Choice { name: kind.name(), doc };
             choices[n] = (choice, FlashReplacement::Policy(kind));
             n += 1;
         }

@@ -7,12 +7,12 @@ mod serve;
 mod shape;
 mod volume;
 
-pub use cache::{Acknowledge, Cache, Order, Partial, Relation, WritePolicy};
+pub use cache::{Acknowledge, Cache, Partial, Relation, WritePolicy};
 pub use flash::{Flash, FlashLayout, FlashReplacement};
 pub use policies::{
-    Admission, AdmissionPolicy, Bypass, Dedup, Etica, Flush, FlushPolicy, Lookup, OnStop, Qos,
-    QosPolicy, Replacement, ReplacementPolicy, Workers, Written,
+    Admission, AdmissionPolicy, Bypass, Etica, Flush, OnStop, Replacement, ReplacementPolicy,
+    Workers, Written,
 };
-pub use serve::{Serve, Tls};
+pub use serve::Serve;
 pub use shape::{Distribution, Shape};
-pub use volume::{BackingLayout, Partition, Staleness, Volume};
+pub use volume::{BackingLayout, Volume};

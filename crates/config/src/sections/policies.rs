@@ -24,11 +24,11 @@ section! {
 pub struct ReplacementPolicy(pub Kind);
 
 const POLICIES: [Choice; Kind::ALL.len()] = {
-    let mut choices = [Choice { name: "", doc: &[], available: false }; Kind::ALL.len()];
+    let mut choices = [Choice { name: "", doc: &[] }; Kind::ALL.len()];
     let mut n = 0;
     while n < choices.len() {
         let kind = Kind::ALL[n];
-        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available: true };
+        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines() };
         n += 1;
     }
     choices
@@ -187,11 +187,11 @@ choice! {
 pub struct AdmissionPolicy(pub AdmissionKind);
 
 const ADMISSION_POLICIES: [Choice; AdmissionKind::ALL.len()] = {
-    let mut choices = [Choice { name: "", doc: &[], available: false }; AdmissionKind::ALL.len()];
+    let mut choices = [Choice { name: "", doc: &[] }; AdmissionKind::ALL.len()];
     let mut n = 0;
     while n < choices.len() {
         let kind = AdmissionKind::ALL[n];
-        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines(), available: true };
+        choices[n] = Choice { name: kind.name(), doc: kind.idea_lines() };
         n += 1;
     }
     choices
@@ -262,15 +262,6 @@ impl Admission {
 section! {
     /// When dirty blocks are written to the backing store.
     pub struct Flush {
-        /// The policy.
-        policy: FlushPolicy = "on-demand";
-        /// Above this share of dirty blocks they are written even while clients are busy: a
-        /// fraction of the tier's capacity from 0 to 1.
-        dirty_high: f64 = 0.5, later;
-        /// Below this share writing stops: a fraction from 0 to 1, below `dirty_high`.
-        dirty_low: f64 = 0.1, later;
-        /// How long no request must have come for the cache to count as idle.
-        idle: TimeSpan = "100ms", later;
         /// What becomes of dirty blocks when the server stops.
         on_stop: OnStop = "destage";
         /// Most writes of a shard in flight from flash to a backing store at once, each of one
@@ -288,19 +279,6 @@ section! {
 }
 
 choice! {
-    /// When dirty blocks are written to the backing store.
-    pub enum FlushPolicy: "flush policy" {
-        /// When the room is needed: a region of the log is to be used again, memory has to be
-        /// freed, or a client or `forebay ctl` asks for it.
-        OnDemand = "on-demand",
-        /// When the cache is idle, or too much is dirty.
-        Lazy = "lazy" later,
-        /// As soon as possible.
-        Aggressive = "aggressive" later,
-    }
-}
-
-choice! {
     /// What becomes of dirty blocks when the server stops.
     pub enum OnStop: "choice for a stop" {
         /// They go to the backing stores, which are then the whole truth.
@@ -312,55 +290,11 @@ choice! {
 }
 
 section! {
-    /// Quality of service.
-    pub struct Qos {
-        /// The policy.
-        policy: QosPolicy = "none";
-    }
-}
-
-choice! {
-    /// How volumes share the cache.
-    pub enum QosPolicy: "QoS policy" {
-        /// They compete.
-        None = "none",
-        /// Positions by hit ratio.
-        HitRatio = "hit-ratio" later,
-        /// Positions by priority.
-        Priority = "priority" later,
-    }
-}
-
-section! {
-    /// Storing equal contents once.
-    pub struct Dedup {
-        /// Whether to.
-        enabled: bool = false, later;
-    }
-}
-
-section! {
     /// How the work is spread over processors.
     pub struct Workers {
-        /// Worker threads; 0 means one per processor.
-        threads: u32 = 0, later;
         /// Shards of the cache, 1 to 64; 0 means one, because one lock protects them all.
         shards: u32 = 0;
-        /// Who may look blocks up at the same time.
-        lookup: Lookup = "one-lock";
         /// Most requests under way at once; further ones wait outside the cache.
         requests_max: u32 = 1024;
-    }
-}
-
-choice! {
-    /// Who may look blocks up at the same time.
-    pub enum Lookup: "lookup concurrency" {
-        /// One worker does all.
-        OneWorker = "one-worker" later,
-        /// Whichever thread has a request, under one lock over the whole cache.
-        OneLock = "one-lock",
-        /// Whichever thread has a request, under a lock per shard.
-        ManyLocks = "many-locks" later,
     }
 }

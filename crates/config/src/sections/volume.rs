@@ -1,7 +1,7 @@
 //! `[[volume]]`.
 
+use crate::Size;
 use crate::schema::{choice, section};
-use crate::{Size, TimeSpan};
 
 section! {
     /// One exported disk and the store behind it. A server needs at least one.
@@ -18,18 +18,12 @@ section! {
         size: Option<Size> = unset;
         /// Refuse writes.
         read_only: bool = false;
-        /// Volumes of one group keep one order of writes among them.
-        group: Option<String> = unset, later;
         /// Importance, 1 for the highest. The replacement policy `priority-lru` goes by it, and takes as
         /// many classes as its parameter `classes` says.
         priority: u32 = 1;
         /// Whether the section `[bypass]` holds for the volume. A store that is as fast as flash at what is
         /// sequential, or gains from having its writes gathered, is better off with false.
         bypass: bool = true;
-        /// How much of each tier the volume gets.
-        partition: Option<Partition> = unset, later;
-        /// How far the store may lag behind.
-        staleness: Option<Staleness> = unset, later;
         /// A `[shape.NAME]` or a device by name, such as "san", to slow the store down to.
         shape: Option<String> = unset;
     }
@@ -44,27 +38,5 @@ choice! {
         Tail = "tail",
         /// Nothing: the device as it is. A foreign write cannot be detected.
         None = "none",
-    }
-}
-
-section! {
-    /// How much of each tier a volume gets.
-    pub struct Partition {
-        /// Memory.
-        dram: Size = 0;
-        /// Flash.
-        flash: Size = 0;
-    }
-}
-
-section! {
-    /// How far a backing store may lag behind; whichever bound is reached first counts.
-    pub struct Staleness {
-        /// Number of dirty blocks; 0 is write-through.
-        blocks: Option<u64> = unset;
-        /// Dirty data.
-        bytes: Option<Size> = unset;
-        /// Age of the oldest dirty data.
-        age: Option<TimeSpan> = unset;
     }
 }
