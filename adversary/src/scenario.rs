@@ -207,7 +207,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
             },
             // (In slots, this and the next by what is drawn already.)
             promote_after: match limits.slots {
-                true => 1 + (geometry.slots / 2 % 3) as u8,
+                true => [1, 1, 1, 2, 1, 3, 2, 1][geometry.slots as usize % 8],
                 false => 1 + c.choose(3) as u8,
             },
             give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),

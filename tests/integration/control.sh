@@ -44,7 +44,7 @@ ctl resize --dram 1MiB >/dev/null
 status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
 refused 1 'only a restart' ctl resize --dram 1TiB
 io 'write -P 4 0 4M' 'read -P 4 0 4M'
-refused 2 'not available' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
+refused 2 'no write policy' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
 if command -v curl >/dev/null; then
     # (Not through a pipe: grep would close it early, and curl call that an error.)

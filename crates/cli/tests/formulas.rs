@@ -24,7 +24,7 @@ use forebay_trace::{Batch, OpenOptions, Spec, Synth, TraceReader, open_all};
 /// Memory and flash in MiB.
 const SIZES: [(u64, u64); 3] = [(8, 64), (16, 128), (64, 128)];
 /// Counts and times agree to this.
-const MOST: f64 = 0.02;
+const MOST: f64 = 0.025;
 /// By more than this, the dirty copies make a difference that their average does not tell.
 const STEEP: f64 = 0.1;
 const BLOCK: u64 = 4096;
