@@ -67,7 +67,7 @@ enum What {
     /// `sabotage`.
     Canaries {
         /// Seeds to try for each at most.
-        #[arg(long, default_value_t = 4000)]
+        #[arg(long, default_value_t = 10_000)]
         seeds: u64,
         /// Only this bug.
         #[arg(long)]
