@@ -51,9 +51,7 @@ def kept(*traces):
         for dram, flash in kept_tiers(trace):
             cells = []
             for policy, volatile, flushed in KEPT.values():
-                pace = ("--untimed",)
-                if flushed:
-                    pace += ("--assume-flush", str(flushed))
+                pace = untimed(flushed)
                 ideal = hits(simulate(trace, dram + flash, policy, pace=pace))
                 shares = []
                 for layout in ["slots", "log"]:
@@ -67,37 +65,38 @@ def kept(*traces):
             row(*named(trace, dram, flash), *cells)
 
 
-def promotion(*traces):
-    """Layout slots, `promote_after = 3`: hits as a share of those of `kept`, and writes to flash as a share of those with 1."""
-    columns = {
-        name: of for name, of in KEPT.items() if name not in ("read-only", "write-only")
-    }
+def untimed(flushed):
+    """Without times, and with a flush after so many writes, if any."""
+    flush = ("--assume-flush", str(flushed)) if flushed else ()
+    return ("--untimed", *flush)
+
+
+def kept_with(line, *traces):
+    """Layout slots, with a line in [flash]: the share of `kept`, and bytes written to flash and to the backing store as
+    shares of those without it."""
+    columns = [name for name in KEPT if name not in ("read-only", "write-only")]
     row("trace", "memory + flash", *columns)
     row("---", "---", *["---:"] * len(columns))
     for trace in traces:
         for dram, flash in kept_tiers(trace):
             cells = []
-            for policy, volatile, flushed in columns.values():
-                pace = ("--untimed",)
-                if flushed:
-                    pace += ("--assume-flush", str(flushed))
+            for policy, volatile, flushed in map(KEPT.get, columns):
+                pace = untimed(flushed)
                 ideal = hits(simulate(trace, dram + flash, policy, pace=pace))
-                first, third = (
-                    simulate(
-                        trace,
-                        dram,
-                        policy,
-                        flash,
-                        "slots",
-                        pace,
-                        volatile,
-                        of_flash=[f"promote_after = {reading}"],
-                    )
-                    for reading in (1, 3)
+                tiers = (trace, dram, policy, flash, "slots", pace, volatile)
+                plain, answer = simulate(*tiers), simulate(*tiers, of_flash=[line])
+                flash_share = ratio(answer, plain, lambda a: a["tier2_bytes_written"])
+                store_share = ratio(
+                    answer, plain, lambda a: a["backing"]["write_bytes"]
                 )
-                written = third["tier2_bytes_written"] / first["tier2_bytes_written"]
-                cells.append(f"{hits(third) / ideal:.2f}, {written:.2f}")
+                cells.append(
+                    f"{hits(answer) / ideal:.2f}, {flash_share}, {store_share}"
+                )
             row(*named(trace, dram, flash), *cells)
+
+
+def ratio(answer, plain, of):
+    return f"{of(answer) / of(plain):.2f}" if of(plain) else "-"
 
 
 # Columns of `rates`: flash, backing store, requests in flight.

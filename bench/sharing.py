@@ -40,15 +40,15 @@ def admission(*traces):
             row(*named(trace, dram, flash), way, *cells)
 
 
-# Relations of the tiers, and what each column sets in the section [flash].
+# Relations of the tiers, the layout, and what each column sets in the section [flash].
 RELATIONS = {
-    "exclusive": ("exclusive", []),
-    "inclusive": ("inclusive", []),
-    "layered, 64 KiB": ("layered", ['line_size = "64KiB"']),
-    "dual, 64 KiB": ("dual", ['line_size = "64KiB"']),
-    "etica-npe": ("etica-npe", []),
-    "etica": ("etica", ['layout = "slots"']),
-    "eci": ("eci", []),
+    "exclusive": ("exclusive", "log", []),
+    "inclusive": ("inclusive", "log", []),
+    "layered, 64 KiB": ("layered", "log", ['line_size = "64KiB"']),
+    "dual, 64 KiB": ("dual", "log", ['line_size = "64KiB"']),
+    "etica-npe": ("etica-npe", "log", []),
+    "etica, slots": ("etica", "slots", []),
+    "eci": ("eci", "log", []),
 }
 
 
@@ -59,9 +59,9 @@ def relations(*traces):
     for trace in traces:
         ((dram, flash),) = tier_sizes(trace, SMALL)
         cells = []
-        for relation, lines in RELATIONS.values():
+        for relation, layout, lines in RELATIONS.values():
             given = {"of_cache": [f'relation = "{relation}"'], "of_flash": lines}
-            answer = simulate(trace, dram, "write-back", flash, **given)
+            answer = simulate(trace, dram, "write-back", flash, layout, **given)
             memory = sum(answer["hits"]["tier1"].values())
             both = memory + sum(answer["hits"]["tier2"].values())
             written = answer["tier2_bytes_written"] / MIB

@@ -4,8 +4,8 @@
     bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
     bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
     bench/tables.py rates TRACE...   requests per second of the first 300,000, by devices, write policy and layout
-    bench/tables.py promotion TRACE...
-                                     what slots keep and write if the third reading brings a block to memory
+    bench/tables.py kept-with 'promote_after = 3' TRACE...
+                                     what slots keep and write with such a line in [flash]
     bench/tables.py replacement TRACE...
                                      the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
@@ -47,10 +47,10 @@ from sharing import admission, bypass, cells, relations
 from curves import (
     block_accesses,
     kept,
+    kept_with,
     lru,
     miniature,
     pod,
-    promotion,
     rates,
     replacement,
     sampling,
@@ -563,7 +563,7 @@ def main():
         "lru": lru,
         "kept": kept,
         "rates": rates,
-        "promotion": promotion,
+        "kept-with": kept_with,
         "replacement": replacement,
         "admission": admission,
         "relations": relations,

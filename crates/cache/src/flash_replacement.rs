@@ -36,7 +36,8 @@ const NAMED: u8 = 4;
 /// The bits above count readings from flash: one of them.
 const READING: u8 = 8;
 
-/// A cleaning looks at one in so many of the blocks on flash, within bounds.
+/// A cleaning looks at the blocks that leave flash next: the size of flash, in blocks, divided by this, but no fewer and
+/// no more than these.
 const AHEAD: u32 = 32;
 const AHEAD_MIN: u32 = 256;
 const AHEAD_MAX: u32 = 4096;
@@ -222,7 +223,7 @@ impl FlashReplacement {
         self.on_access(id);
     }
 
-    /// How often the record was read from flash since the block came to where it counts, up to
+    /// How often the record was read since the block came to flash, or back to it from memory: up to
     /// [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
     pub fn readings(&self, id: EntryId) -> u8 {
         self.residences[id as usize].1 / READING
@@ -440,5 +441,19 @@ mod tests {
             (2, Residence::FlashOnly),
         ];
         assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_cleaning_looks_at_those_that_leave_next_within_bounds() {
+        for (blocks, ahead) in [(1000, 256), (20_000, 625), (200_000, 4096)] {
+            let mut flash =
+                FlashReplacement::new(blocks, blocks, None, &Parameters::new(Kind::Lru));
+            for id in 0..blocks {
+                flash.put(id, BlockKey::new(0, id.into()), Residence::FlashOnly);
+            }
+            let looked_at: Vec<_> = flash.coldest().collect();
+            let next: Vec<_> = (0..ahead).map(|_| flash.evict(|_| true).unwrap().0).collect();
+            assert_eq!(looked_at, next, "{blocks}");
+        }
     }
 }

@@ -202,14 +202,7 @@ const CASES: &[Case] = &[
         "volume.0.priority",
         "the replacement policy has 3",
     ),
-    (
-        "a policy like nothing",
-        "[flush]
-on_stop = 'x'",
-        2,
-        "flush.on_stop",
-        "use `destage`",
-    ),
+    ("a policy like nothing", "[flush]\non_stop = 'x'", 2, "flush.on_stop", "use `destage`"),
     ("an unknown shape", "[flash]\npath = 'f'\nshape = 'floppy'", 3, "flash.shape", "hdd-7200"),
     (
         "an unknown shape of a volume",
