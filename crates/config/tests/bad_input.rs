@@ -212,6 +212,21 @@ const CASES: &[Case] = &[
         "[shape.z]",
     ),
     ("an unknown device", "[shape.a]\ndevice = 'FloppyDisk'", 2, "shape.a.device", "san"),
+    // Policies that other caches have.
+    (
+        "ordered",
+        "[cache]\nwrite_policy = 'ordered'",
+        2,
+        "cache.write_policy",
+        "use `write-through`",
+    ),
+    (
+        "journaled",
+        "[cache]\nwrite_policy = 'journaled-storage'",
+        2,
+        "cache.write_policy",
+        "there is no write policy `journaled-storage`",
+    ),
     // Missing.
     ("no flash path", "[cache]\n[flash]\nsize = '1GiB'", 2, "flash", "`path` is missing"),
     ("no backing", "[[volume]]\nname = 'x'", 1, "volume.0", "`backing` is missing"),

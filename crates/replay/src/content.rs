@@ -1,8 +1,10 @@
 //! What writes write: data that says what it is.
 //!
 //! Every 512-byte sector is made of the run's seed, its volume, its number and the number of the
-//! write that brought it (its *version*), so that whoever reads it can tell that it is the right
+//! write that brought it (its *version*), so that a reader can tell that it is the right
 //! sector, whole, and which write it is from. It does not compress, and no two sectors are equal.
+
+use std::ops::RangeInclusive;
 
 /// Bytes that are checked together.
 pub const SECTOR_BYTES: u64 = 512;
@@ -66,6 +68,22 @@ impl Content {
             return Some(version);
         }
         bytes.iter().all(|&b| b == 0).then_some(VERSION_ZERO)
+    }
+
+    /// Whether a whole sector is mixed, in words of 8 bytes, from some of these versions.
+    pub fn is_torn(
+        &self,
+        volume: u32,
+        sector: u64,
+        versions: RangeInclusive<u32>,
+        bytes: &[u8],
+    ) -> bool {
+        let mut left: Vec<(usize, &[u8])> = bytes.chunks_exact(8).enumerate().collect();
+        for version in versions {
+            let whole = self.sector(volume, sector, version);
+            left.retain(|&(word, bytes)| whole[word * 8..][..8] != *bytes);
+        }
+        left.is_empty()
     }
 
     fn sector(&self, volume: u32, sector: u64, version: u32) -> [u8; SECTOR_BYTES as usize] {

@@ -1,8 +1,9 @@
 //! Checks what reads bring while a run goes on, against what the run has written.
 //!
 //! A read may bring any version from the one that was certain when it was sent to the newest one
-//! sent before it ended. Sectors with a modification on its way when the read was sent are left
-//! out, and all of a read that met one after which nobody knows what a sector holds.
+//! sent before it ended, or parts of several of them: a device writes a sector as a whole, the page cache does not.
+//! Sectors with a modification under way when the read was sent are left out, and all of a read that met one after
+//! which nobody knows what a sector holds.
 
 use crate::content::{Content, SECTOR_BYTES};
 use crate::ledger::Ledger;
@@ -58,9 +59,13 @@ impl Watch {
             let known = sector.checked_sub(self.first).and_then(|at| self.oldest.get(at as usize));
             let Some(&Some(oldest)) = known else { continue };
             let Some((_, newest)) = ledger.expected(self.volume, sector) else { continue };
-            found.checked_bytes += SECTOR_BYTES;
             let version = content.version(self.volume, sector, bytes);
-            if version.is_some_and(|version| (oldest..=newest).contains(&version)) {
+            found.checked_bytes += SECTOR_BYTES;
+            let right = match version {
+                Some(version) => (oldest..=newest).contains(&version),
+                None => content.is_torn(self.volume, sector, oldest..=newest, bytes),
+            };
+            if right {
                 continue;
             }
             found.wrong_bytes += SECTOR_BYTES;
@@ -128,6 +133,20 @@ mod tests {
         later.begin(&ledger, 0, 0, 1024);
         assert_eq!(check(&later, &ledger, 0, &sector(0, 1)), (0, 0));
         assert_eq!(check(&later, &ledger, 512, &sector(1, 1)), (512, 0));
+    }
+
+    #[test]
+    fn a_sector_that_is_written_while_it_is_read_may_be_half_of_each_version() {
+        let mut ledger = written(1);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        let torn = [&sector(0, 2)[..256], &sector(0, 1)[256..]].concat();
+        assert_eq!(check(&watch, &ledger, 0, &torn), (512, 512));
+        ledger.begin(1, Op::Write, 2, 0, (0, 512));
+        assert_eq!(check(&watch, &ledger, 0, &torn), (512, 0));
+        // An older or a foreign version stays wrong.
+        assert_eq!(check(&watch, &ledger, 0, &sector(0, 3)), (512, 512));
+        assert_eq!(check(&watch, &ledger, 0, &sector(1, 1)), (512, 512));
     }
 
     #[test]

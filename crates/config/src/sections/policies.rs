@@ -1,4 +1,4 @@
-//! `[replacement]`, `[admission]`, `[bypass]`, `[flush]`, `[qos]`, `[dedup]`, `[workers]`.
+//! `[replacement]`, `[admission]`, `[etica]`, `[bypass]`, `[flush]`, `[workers]`.
 
 use std::collections::BTreeMap;
 
