@@ -1,4 +1,4 @@
-//! Stores that take nothing for long. Whoever uses another store must be served, and nobody may wait for
+//! Stores that take nothing for long. Clients of another store must be served, and none may wait for
 //! ever.
 
 use forebay_block::Volume;

@@ -22,7 +22,7 @@ pub struct CliError {
 enum Kind {
     Failed,
     Usage,
-    /// Whoever read our output has gone (`forebay ... | head`): nothing to say.
+    /// The reader of our output has gone (`forebay ... | head`): nothing to say.
     ReaderGone,
 }
 

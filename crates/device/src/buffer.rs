@@ -213,8 +213,8 @@ impl Arena {
         MemorySlice { pointer, length: bytes }
     }
 
-    /// Overwrites every frame with `byte`, but for what is lent, so that whoever relies on old
-    /// contents shows it.
+    /// Overwrites every frame with `byte`, but for what is lent, so that code that relies on
+    /// old contents fails.
     pub fn scribble(&mut self, byte: u8) {
         for piece in 0..self.count + self.spare.len() as u32 {
             if !self.pieces.is_lent(piece) {

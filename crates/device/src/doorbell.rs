@@ -14,7 +14,7 @@ pub fn precise_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
-/// Rung by whoever completes an operation, waited on by the thread that reaps. Rings are not
+/// Rung when an operation completes, waited on by the thread that reaps. Rings are not
 /// counted: any number before a wait wake it once.
 #[derive(Debug)]
 pub struct Doorbell {

@@ -1,6 +1,6 @@
 //! Memory of frames that is read after the lock has gone.
 //!
-//! A read that hits need not be copied under the lock of whoever owns the executor: the memory
+//! A read that hits need not be copied under the lock of the executor's owner: the memory
 //! of its frame can be *lent*, and sent from where it lies. A lent piece is not written: an
 //! executor that is to write to its frame gives the frame another piece first
 //! ([`Arena::writable`](crate::Arena::writable)), so a borrower sees the bytes as they were, for

@@ -8,7 +8,7 @@ use crate::buffer::AlignedBuffer;
 use crate::devices::MemorySlice;
 use crate::loan::Loan;
 
-/// What an executor needs of whoever took the requests in.
+/// What an executor needs of its caller, which took the requests in.
 ///
 /// # Safety
 /// The memory that [`data`](Requests::data) names must stay valid, unmoved and untouched by
@@ -37,7 +37,7 @@ pub unsafe trait Requests {
     }
 
     /// The request is done. The buffer is the driver's again. Called within the executor's
-    /// `run`, so it should only note the fact and wake whoever waits.
+    /// `run`, so it should only note the fact and wake the thread that waits.
     fn reply(&mut self, request: RequestId, result: Outcome);
 }
 

@@ -5,7 +5,7 @@
 //! simulator charges the very same times. A device that is really slower than its model stays
 //! so.
 //!
-//! Whoever waits for completions waits for [`Devices::next_due`] as well as for the bell;
+//! A thread that waits for completions waits for [`Devices::next_due`] as well as for the bell;
 //! [`Doorbell::wait`](crate::Doorbell::wait) takes both.
 
 use std::cmp::Reverse;

@@ -228,8 +228,8 @@ impl UringDevices {
                 Ok(_) => self.unsent = !self.ring.submission().is_empty(),
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(_) => {
-                    // Busy (completions are waiting to be reaped) or short of memory: whoever
-                    // waits on the bell comes back and tries again.
+                    // Busy (completions are waiting to be reaped) or short of memory: the
+                    // thread that waits on the bell tries again.
                     self.bell.ring();
                     return;
                 }

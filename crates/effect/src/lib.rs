@@ -1,4 +1,4 @@
-//! What the sans-IO machines ask of whoever drives them.
+//! What the sans-IO machines ask of what drives them.
 //!
 //! The cache and the flash log decide; a driver does. What passes between them is an
 //! [`Effect`]: it names *places* (a DRAM frame, a client's request buffer, a metadata buffer,

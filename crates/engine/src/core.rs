@@ -20,7 +20,7 @@ use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
 
-/// How often whoever waits for a notice looks at something else.
+/// How often a thread that waits for a notice looks at something else.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
 pub(crate) const LATENCIES: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub tape: Option<Recorder>,
     /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
     pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
-    /// Notices not yet taken by whoever waits for them.
+    /// Notices not yet taken by the threads that wait for them.
     pub notices: Vec<Notice>,
     /// No new sessions or requests.
     pub closing: bool,
@@ -96,8 +96,8 @@ impl Shared {
         self.unlock(core, None);
     }
 
-    /// Locks. A panic under the lock means that the machine's contract was broken; whoever comes
-    /// next panics, too, rather than serve from a machine in an unknown state.
+    /// Locks. A panic under the lock means that the machine's contract was broken; the next
+    /// thread panics, too, rather than serve from a machine in an unknown state.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("a fault under the engine's lock has been reported before")
     }
@@ -107,7 +107,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Unlocks, then wakes whoever has news.
+    /// Unlocks, then wakes the threads that have news.
     pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
         let rings = core.wakes(own);
         let reaper = core.reaper_must_wake(self.clock);
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Wakes whoever waits for a notice.
+    /// Wakes the threads that wait for a notice.
     pub fn wake_all(&self) {
         self.noticed.notify_all();
     }

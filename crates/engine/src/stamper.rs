@@ -1,6 +1,6 @@
 //! The thread that writes stamps into the headers of backing stores: when the machine orders some, and
 //! at its own request at least once in a while. Headers are written by calls that block, so not by
-//! whoever holds the engine's lock.
+//! the thread that holds the engine's lock.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ impl Engine {
     }
 }
 
-/// Starts the thread. It leaves when `Core::quit` is set, and whoever waits for a notice woken.
+/// Starts the thread. It leaves when `Core::quit` is set, and the threads that wait for a notice are woken.
 fn start(
     shared: Arc<Shared>,
     stores: Arc<Mutex<Vec<Store>>>,

@@ -1,6 +1,6 @@
 //! What makes things durable: syncs of the device, and updates of the superblock.
 //!
-//! One sync is in flight at a time. It covers what was complete when it was asked for; whoever
+//! One sync is in flight at a time. It covers what was complete when it was asked for; what
 //! comes later waits for the next. One update of the superblock is under way at a time, and
 //! changes that arrive meanwhile share the next one:
 //!

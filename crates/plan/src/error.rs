@@ -102,7 +102,7 @@ pub enum PlanError {
         /// The most that are kept.
         most: u64,
     },
-    /// Whoever waited for a search ended it.
+    /// The observer of a search ended it.
     #[error(transparent)]
     Stopped(BoxError),
     /// What every volume is to get at least is more than there is.

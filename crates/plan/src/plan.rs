@@ -132,7 +132,7 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency per block access in microseconds, as the evaluator judged it.
     pub mean_latency_us: f64,
-    /// The same by the formulas, whoever judged it.
+    /// The same by the formulas, whatever judged it.
     pub analytic_latency_us: f64,
     /// Who judged it last: `analytic`, or what [`judge_finalists`](crate::judge_finalists) was
     /// given.

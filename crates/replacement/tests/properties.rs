@@ -63,7 +63,7 @@ fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u
                 let hint = Hint { position: Percent::new(position), ..Hint::default() };
                 policy.insert(n, key, hint);
                 nodes[n as usize] = Node::Resident(key);
-                // The key is back: whoever held it before cannot be restored.
+                // The key is back: the key that held it before cannot be restored.
                 for (other, node) in nodes.iter_mut().enumerate() {
                     if other != n as usize && *node == Node::Evicted(key) {
                         *node = Node::Free;

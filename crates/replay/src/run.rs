@@ -74,7 +74,7 @@ impl Default for RunOptions {
 /// How a run talks to its surroundings.
 #[derive(Clone, Copy)]
 pub struct Hooks<'a> {
-    /// Set by whoever wants the run to stop: what is on its way is finished, nothing more is
+    /// Set by a caller that wants the run to stop: what is in flight is finished, nothing more is
     /// sent.
     pub stop: &'a AtomicBool,
     /// Told now and then how many more requests have been completed.

@@ -187,7 +187,7 @@ impl Server {
         let ended = engine.stop_unless(mode, progress);
         let told = ended.as_ref().map(|&left| left).map_err(ToString::to_string);
         self.control.stopped(told);
-        // (It answers whoever waits for that.)
+        // (It answers clients that wait for that.)
         drop(self.control);
         let dirty_blocks = ended?;
         Ok(Stopped { dirty_blocks, ..stopped })

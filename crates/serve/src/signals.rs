@@ -19,7 +19,7 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Takes the signals over from whoever had them.
+    /// Takes the signals over from their former owner.
     ///
     /// # Errors
     /// If a file descriptor or the handlers cannot be had.

@@ -1,4 +1,4 @@
-//! Transfers end: the block's state moves on, and whoever waited is evaluated again.
+//! Transfers end: the block's state moves on, and the pieces that waited are evaluated again.
 
 mod records;
 
@@ -367,7 +367,7 @@ impl Shard {
         let key = self.tiers.transfers[t].key;
         let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
         // The grant ends before its step is taken: a record that is appended from here on, by the
-        // step or by whoever waited, must not count as stale. The mark stays until the backing
+        // step or by a piece that waited, must not count as stale. The mark stays until the backing
         // store is synced, and nothing of that can happen within this call.
         context.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
         self.finish(context, t, |tiers, context, id| {

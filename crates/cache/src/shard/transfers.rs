@@ -295,8 +295,8 @@ impl Transfers {
 
     // ---- ranges ----
 
-    /// The transfer of a range that holds a block. Ranges have no block in common: whoever wants
-    /// a block of one waits.
+    /// The transfer of a range that holds a block. Ranges have no block in common: a piece that
+    /// wants a block of one waits.
     #[inline]
     pub fn waiting_range(&self, key: BlockKey) -> Option<u32> {
         let after = self.range_place(key.0 + 1);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::journal::{Block, Mark};
 use crate::world::{Images, blocks, is_a_stamp, on_store, version_of};
 
-/// The versions of a block: at least `flushed` survives, `acked` was promised to whoever asks this
+/// The versions of a block: at least `flushed` survives, `acked` was promised to the caller that asks this
 /// run, and nothing beyond `issued` exists.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Versions {

@@ -5,7 +5,7 @@
 //! acts on the event it returns; on `NeedInput` it keeps what is left, reads more from the
 //! socket behind it, and tries again. Whatever `receive` appends to `out` is to be sent, in
 //! order with the driver's own replies; each call appends at most one message (one option's
-//! answer, in the handshake), so memory is bounded by whoever drains `out`.
+//! answer, in the handshake), so memory is bounded by how fast the caller drains `out`.
 //!
 //! ```
 //! use forebay_block::Volume;

@@ -18,7 +18,7 @@ use super::token::Token;
 pub(super) enum Access {
     /// Everybody who can connect is allowed.
     Socket,
-    /// Whoever has the token may.
+    /// Those who have the token may.
     Token {
         /// The token.
         token: Token,

@@ -13,7 +13,7 @@
 //! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop |
 //! | the same with `wait=1` | when it has stopped and let go of its devices, with what is left dirty |
 //!
-//! Over a unix socket, whoever may open it may ask; over TCP, whoever has the [`Token`]. Errors are
+//! Over a unix socket, those who may open it may ask; over TCP, those who have the [`Token`]. Errors are
 //! JSON, too: `{"error": "..."}`.
 
 mod access;

@@ -91,7 +91,7 @@ pub(crate) struct Views {
 
 struct Shared {
     state: Mutex<State>,
-    /// Whoever waits for the end of a stop is told of each change.
+    /// Wakes the threads that wait for the end of a stop, at each change.
     changed: Condvar,
     stop: Arc<StopRequest>,
 }
@@ -145,7 +145,7 @@ pub(super) struct ServerStatus {
 }
 
 impl ControlServer {
-    /// Answers on `listener` that the engine is being opened; over TCP whoever has the token in
+    /// Answers on `listener` that the engine is being opened; over TCP clients that have the token in
     /// `token_file`, which is made if there is none.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl Shared {
 
     fn answer(&self, asked: &Question) -> Answer {
         if (asked.path.as_str(), asked.order) == ("/stop", true) {
-            // (Whoever waits for the end must not hold the engine.)
+            // (A thread that waits for the end must not hold the engine.)
             return self.stop(asked);
         }
         let state = self.state().clone();

@@ -65,7 +65,7 @@ impl Token {
     /// If there is none, or others can read it.
     pub fn read(path: &Path) -> Result<Token, TokenError> {
         let failed = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
-        // (Not waiting for whoever writes to a pipe, should it be one.)
+        // (Not waiting for a writer, should it be a pipe.)
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;

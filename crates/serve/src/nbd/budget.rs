@@ -12,7 +12,7 @@
 //! - A request that does not claims all that it lacks at once, from one pool, before its payload is read. A
 //!   connection has one claim at a time, and takes no request behind it. Each pool holds the largest
 //!   request that it is for, so the first in its queue needs nothing but that others give back.
-//! - Whoever has been lent memory gives it back without waiting for memory. While a payload arrives or a
+//! - A borrower of memory gives it back without waiting for memory. While a payload arrives or a
 //!   reply leaves, only its client can delay that, and a connection whose client takes too long is
 //!   closed when others wait. The engine's answers need no memory of this budget. What a connection keeps
 //!   for its next requests it gives back when others wait.

@@ -347,7 +347,7 @@ impl Tiers {
     }
 
     /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
-    /// it ends, whoever wants the block waits for it.
+    /// it ends, pieces that want the block wait for it.
     pub fn range(
         &mut self,
         context: &mut ShardContext<'_>,
