@@ -256,7 +256,7 @@ impl World {
         let taken = stats.transfer_errors == 0 && stats.appends_refused == 0;
         match self.cache.config().relation {
             Relation::Eci if taken && self.cache.resident_blocks() > 0 => {
-                Some("memory keeps a block, and the relation has it there on its way only")
+                Some("memory keeps a block, and the relation has it there in transit only")
             }
             Relation::EticaNpe | Relation::Etica if stats.demotions > 0 => {
                 Some("a clean block left memory for flash, which is for what is written")
@@ -324,7 +324,7 @@ impl World {
         self.settle_headers(choices);
     }
 
-    /// The power goes: what was on its way to the headers is there or not.
+    /// The power fails: what was on its way to the headers is there or not.
     pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
         for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             if choices.choose(2) == 1 {
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// Stamps that were ordered are on their way.
+    /// Stamps that were ordered are in flight.
     fn take_orders(&mut self) {
         if self.headers.is_empty() {
             return;

@@ -77,7 +77,7 @@ record_sqlite() {
     stop_server
 }
 
-# What the cache has written back is a sound file system by itself: it starts 1 MiB into the
+# What the cache has written back is a sound file system on its own: it starts 1 MiB into the
 # backing file, behind our header.
 check_sqlite() {
     LOOP="$(losetup --find --show --read-only --offset $((1 << 20)) "$scratch/disk.img")"

@@ -80,7 +80,7 @@ expect(431, address, ["GET /status HTTP/1.1", host] + [f"X{n}: y" for n in range
 expect(405, address, ["DELETE /status HTTP/1.1", host])
 assert ask(address, ["\x00\x01\x02"])[0] in (0, 400)
 
-# Half requests, many of them, of two kinds: the oldest make room for whoever asks something. Without that a
+# Half requests, many of them, of two kinds: the oldest make room for those who ask something. Without that a
 # question waits until 500 requests have had their ten seconds each, 64 at a time: longer than it has patience.
 heads = [
     "GET /status HTTP/1.1\r\nHost: local",

@@ -1,5 +1,5 @@
-# The control address refuses what is too large, too slow and too many, and over TCP whoever lacks
-# the token, names another host or comes from a page of another site.
+# The control address refuses what is too large, too slow and too many, and over TCP clients that lack
+# the token, name another host or come from a page of another site.
 . "$(dirname "$0")/lib.sh"
 need python3
 config size=64MiB

@@ -36,7 +36,7 @@ mkfs.ext4 -q "$loop"
 mount "$loop" mnt || skip "cannot mount here"
 mounted=1
 for round in $(seq "${FOREBAY_KILLS:-50}"); do
-    # Eight files, so that old ones are written anew and others must last through many kills.
+    # Eight files, so that old ones are written again and others must last through many kills.
     file=file$((round % 8))
     head -c 2M /dev/urandom >mnt/$file
     sed -i "/ $file\$/d" sums

@@ -35,7 +35,7 @@ EOF
     of vm2 'read -P 0xba 0 64M'
     of vm1 'read -P 0x11 0 8M'
     [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
-    # Its share of flash is full: it waits, then it is told, and is not believed to have written.
+    # Its share of flash is full: it waits, then its write fails, and what failed does not count as written.
     of vm1 fails 'write -P 0x22 64M 64M'
     [ "$(which suspended)" = vm1 ] || fail "$(status)"
     of vm1 fails 'write -P 0x33 128M 4k'

@@ -1,4 +1,4 @@
-# One file behind several loop devices is one store: whoever has it by one way is in the way of all others,
+# One file behind several loop devices is one store: who has it by one way is in the way of all others,
 # by name; different parts of a file are different stores.
 . "$(dirname "$0")/lib.sh"
 need losetup qemu-io qemu-img

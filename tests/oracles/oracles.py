@@ -127,7 +127,7 @@ class Workload:
         return cost, total / len(times), slowest, written, wear
 
     def plans(self, tiers, backing, budget, policy, wear_max):
-        """Everything that the money buys and that is of use; flash may be larger to endure."""
+        """Everything that the money buys and that is useful; flash may be larger to endure."""
         for units1 in range(1, self.useful + 1):
             units2, least = 0, usd_of_unit(tiers[1], tiers[0])
             while units1 * usd_of_unit(*2 * tiers[:1]) + units2 * least <= budget * (

@@ -85,7 +85,7 @@ impl Runner<'_> {
         }
         let idle = self.world.executor.devices().pending() == 0 && !self.world.cache.has_given_up();
         if idle && !self.world.cache.is_stamping() {
-            // What was answered was noted, and nothing is on its way.
+            // What was answered was noted, and nothing is in flight.
             self.older.noted.clone_from(&self.world.answered);
         }
         if self.choices.one_in(60) { self.quiesce_older() } else { Ok(()) }

@@ -1,9 +1,9 @@
 //! Where a volume has data, for clients that ask before they read (`base:allocation` of NBD).
 //!
-//! A client that is told of zeroes does not read: it takes them for the contents. So a false
-//! "zeroes" loses data, and a false "data" costs a read. What is told of a block is what the cache
-//! knows of it, if the cache holds it in any tier: zeroes, if its newest version was zeroed as a whole
-//! in this run, else data. What the cache does not hold is told as the backing store tells it.
+//! A client that hears of zeroes does not read: it takes them for the contents. So a false
+//! "zeroes" loses data, and a false "data" costs a read. For a block that the cache holds in any tier
+//! the answer is the cache's: zeroes, if the block's newest version was zeroed as a whole in this run,
+//! else data. For all others it is the backing store's.
 //!
 //! # Why the cache is asked first
 //!
@@ -19,11 +19,11 @@
 //!   alone; until the store has it, it tells of data.
 //! - *What changes between the two* is changed by requests that were in flight together with the
 //!   question, of which either answer is right. A block that was not held and is written meanwhile may be
-//!   told as the hole that it was. A block that was not held and becomes zeroes on the store has
+//!   reported as the hole that it was. A block that was not held and becomes zeroes on the store has
 //!   been trimmed or zeroed meanwhile. Nothing else makes the store's bytes zero.
 //!
 //! A write that was acknowledged before the question is in the cache at the instant of the answer, or
-//! on the store since before it. So what is told of zeroes was zeroes at some time between question and
+//! on the store since before it. So what is reported as zeroes was zeroes at some time between question and
 //! answer, as for any read.
 //!
 //! The machine remembers nothing of a question. One answer looks at a bounded number of blocks
@@ -104,7 +104,7 @@ impl Holdings {
         self.runs.iter().copied()
     }
 
-    /// Appends to `told` what a client is to be told, until all is told or `told` has more than `runs_max`
+    /// Appends to `told` what a client is to hear, until that is all or `told` has more than `runs_max`
     /// runs, of which those that are too many are taken away. Runs begin and end at sectors; equal
     /// neighbours are joined. Returns how far `told` reaches.
     ///

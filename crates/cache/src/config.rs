@@ -55,7 +55,7 @@ pub struct CacheConfig {
     /// Writes of a destage from flash that are in flight at most, a shard.
     pub destage_depth: u32,
     /// When the log has waited for so long for a backing store that fails, it is given up until
-    /// the next start: who waits is told. 0 means never.
+    /// the next start: requests that wait fail. 0 means never.
     pub give_up_after: Nanos,
 }
 
@@ -80,7 +80,7 @@ pub struct FlashConfig {
     /// layout slots: all cells.
     pub entries_max: u32,
     /// Layout slots: blocks that flash holds by the accounting of the replacement policy, fewer
-    /// than there are cells; the others are for records on their way. Without meaning in the
+    /// than there are cells; the others are for records in flight. Without meaning in the
     /// layout log.
     pub blocks: u32,
     /// Regions kept free for writing ahead of reclaim.

@@ -54,7 +54,7 @@ impl Frames {
     pub fn free_count(&self) -> usize {
         self.free.len() as usize
     }
-    /// Takes a free frame for `entry` ([`NONE`] for a frame that holds a copy on its way).
+    /// Takes a free frame for `entry` ([`NONE`] for a frame that holds a copy in flight).
     pub fn take(&mut self, entry: EntryId) -> Option<Frame> {
         let local = self.links.pop_front(&mut self.free)?;
         self.owners[local as usize] = entry;

@@ -9,11 +9,11 @@
 //!   does not try it but carries its records on to the head of the log (`shard/destager/carry.rs`). From
 //!   time to time a *probe* tries it again.
 //! - When writes have waited for a store that is known to fail for `give_up_after`, its volume is
-//!   *suspended*: they are told, and so is who comes later, until the store takes something again.
-//! - If what the failing stores are owed is more than can be carried on, there is a *jam*: all who need
-//!   room wait. Once a volume is suspended, writes that can go past flash do. When the jam itself has
-//!   lasted for `give_up_after`, it is *hopeless*: who waits is told, and so is who comes later, until it
-//!   ends. A jam that passes sooner fails nobody, however long ago a store began to fail.
+//!   *suspended*: they fail, and so do later writes, until the store takes something again.
+//! - If what the failing stores are owed is more than can be carried on, there is a *jam*: all requests
+//!   that need room wait. Once a volume is suspended, writes that can go past flash do. When the jam itself has
+//!   lasted for `give_up_after`, it is *hopeless*: requests that wait fail, and so do later ones, until it
+//!   ends. A jam that passes sooner fails no request, however long ago a store began to fail.
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
@@ -82,7 +82,7 @@ pub(crate) struct Stores {
     stuck: u32,
     /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
     jam_since: Option<Nanos>,
-    /// It has lasted for long enough, and requests are told so.
+    /// It has lasted for long enough, and requests fail.
     hopeless: bool,
     /// Those (bits) that the next cleaning that meets their records is to try.
     probing: u64,

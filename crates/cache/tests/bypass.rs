@@ -94,7 +94,7 @@ fn a_write_of_a_stream_drops_the_clean_block_that_it_outdates() {
         (100..103).for_each(|block| write(&mut d, block));
         assert_eq!(stats(&d).bypassed_writes, 1, "{policy:?}");
         d.read(102);
-        assert_eq!(d.count(is_read), 1, "{policy:?}: it is read anew");
+        assert_eq!(d.count(is_read), 1, "{policy:?}: it is read again");
         d.settle();
     }
 }

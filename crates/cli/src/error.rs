@@ -1,4 +1,4 @@
-//! What a user is told when a command cannot do its work.
+//! What a user reads when a command cannot do its work.
 
 use std::fmt;
 use std::path::Path;

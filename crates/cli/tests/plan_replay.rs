@@ -57,7 +57,7 @@ fn each_evaluation_of_cydonia_is_a_replay_and_leaves_nothing_behind() {
     let names: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
 
-    // Of sizes that both judge, the simulator counts the same hits, but for what is on its way.
+    // Of sizes that both judge, the simulator counts the same hits, but for what is in flight.
     let simulated = planned(&[&common[..], &cydonia, &["--evaluate", "simulate"]].concat());
     assert_eq!(simulated["simulations"], simulated["evaluations"].as_u64().unwrap() + 1);
     let hits = |answer: &Value| answer["choices"][0]["baseline"]["hit_ratio"][0].as_f64().unwrap();
@@ -170,7 +170,7 @@ fn a_signal_ends_a_replay_and_its_files() {
         .unwrap();
     let disk = dir.path().join("disk.img");
     while !disk.exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "it ended on its own");
         std::thread::sleep(Duration::from_millis(10));
     }
     let pid = child.id().to_string();

@@ -124,7 +124,7 @@ fn has(table: &DeTable<'_>, name: &str) -> bool {
 
 fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
     let what = if is_top { "section" } else { "key" };
-    // The right name in the wrong section is told from a misspelt one.
+    // A right name in the wrong section is not a misspelt one.
     let has_it = |t: &Table| t.keys.iter().any(|key| key.name == name);
     let home = Config::TABLE.keys.iter().find(|k| k.nested.table().as_ref().is_some_and(has_it));
     if let Some(home) = home {

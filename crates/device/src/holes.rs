@@ -1,7 +1,7 @@
 //! Where a store is known to read as zeroes, without reading it.
 //!
 //! Asking blocks, and may take long: it is done by threads that have nothing else to do, past
-//! [`Devices`](crate::Devices). What is told is true of every write that had completed before the question.
+//! [`Devices`](crate::Devices). The answer covers every write that had completed before the question.
 
 use std::fmt::Debug;
 use std::fs::File;

@@ -3,8 +3,8 @@
 //! What the cache says is a matter of microseconds under the engine's lock; a store takes as long as it takes
 //! (a file system may read metadata, a server be far away). So each volume that is asked about has a
 //! thread for it, which holds up nobody but others who ask about the same volume. It is started by
-//! the first question. What is told of zeroes, and why the cache is asked before the store, is said at
-//! [`forebay_cache::Holdings`].
+//! the first question. [`forebay_cache::Holdings`] says what counts as zeroes, and why the cache is asked
+//! before the store.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;

@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub noted: bool,
     /// Whether a request has to wait until nothing is left to do for those before it.
     pub one_at_a_time: bool,
-    /// When the reaper will wake by itself.
+    /// When the reaper will wake on its own.
     pub reaper_wakes_at: Option<Nanos>,
     /// Something may be left to do at once.
     again: bool,

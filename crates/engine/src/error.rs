@@ -95,7 +95,7 @@ pub enum EngineError {
     #[error(
         "{}: the flash tier was formatted with block_size = {found}, the configuration says \
          {wanted}; nothing was written. Set block_size in [cache] as it was, or stop with --destage \
-         and format anew with --format", path.display()
+         and format it again with --format", path.display()
     )]
     BlockSize {
         /// The flash tier.
@@ -323,7 +323,7 @@ pub enum EngineError {
     /// The flash tier is another store's.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}); nothing was written. Serve it \
-         with its own stores, or start it anew with --format (it refuses while it holds dirty data)",
+         with its own stores, or format it with --format (refused while it holds dirty data)",
         path.display()
     )]
     Bound {

@@ -394,7 +394,7 @@ fn changed(
         let mut bindings = superblock.bindings.iter();
         let bound = bindings.find(|b| usize::from(b.index) == number);
         let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
-        // What looks otherwise because it is older is told as that.
+        // What looks otherwise because it is older is reported as that.
         let older = store.stamp(number as u16, superblock.uuid).is_some_and(|s| s.number < noted);
         if !older && store.is_changed(&seal)? {
             changed.push(number as u16);

@@ -297,7 +297,7 @@ impl Log {
         progress
     }
 
-    /// Nothing will be written any more: those who wait for moves are told.
+    /// Nothing will be written any more: moves that wait fail.
     pub(crate) fn fail_notes(&mut self, error: IoError) {
         for note in self.cells.notes.drain(..) {
             let Some(Mapping { ticket, key, position, .. }) = note.moved else { continue };

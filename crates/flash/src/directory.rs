@@ -7,7 +7,7 @@
 //! bounds how much a recovery has to look through.
 //!
 //! One directory is being written at a time, while one region's batches are taken down. So a region
-//! is not opened while the directory of the last but one is still on its way (`Regions::room`).
+//! is not opened while the directory of the last but one is still in flight (`Regions::room`).
 
 use crate::format::batch::Entry;
 use crate::format::directory::{Contents, DirectoryHeader, bytes};
@@ -64,7 +64,7 @@ impl Directories {
         }
     }
 
-    /// Whether a directory is on its way.
+    /// Whether a directory is in flight.
     pub fn is_writing(&self) -> bool {
         self.writing.is_some()
     }

@@ -579,12 +579,12 @@ impl Log {
     }
 
     /// Whether recovery has given all that it found, and the log is about to begin its epoch: nothing
-    /// was written yet, or what says so is on its way.
+    /// was written yet, or what says so is in flight.
     pub fn is_opening(&self) -> bool {
         matches!(self.phase, Phase::Opening { .. })
     }
 
-    /// What recovery has found, until it is told.
+    /// What recovery has found, until it is reported.
     pub(crate) fn opening(&self) -> Option<&RecoveryReport> {
         match &self.phase {
             Phase::Opening { report, .. } => Some(report),

@@ -2,8 +2,8 @@
 //! how hard it looks.
 //!
 //! Without the feature `sabotage`, which no shipped program has, [`Sabotage::is`] is constantly
-//! false and the hooks are gone from the code. With it a machine is still whole until it is told
-//! which bug to have.
+//! false and the hooks are gone from the code. With it a machine is still whole until a bug is
+//! chosen.
 
 /// A bug. Each hook that asks for one is a single line and says `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,7 +61,7 @@ pub enum Bug {
     EntryWaiterForgotten,
     /// Cache: a destage does not follow a dirty record to the region it moves to.
     DestageLosesSight,
-    /// Cache: the replacement policy is told twice of an access that finds a block.
+    /// Cache: the replacement policy counts an access that finds a block twice.
     PolicyToldTwice,
     /// Cache: the hand of a replacement policy is not bounded.
     HandDoesNotEnd,

@@ -604,7 +604,7 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier was formatted with layout \"{}\", this run has \"{}\"; nothing was \
                  written: set `layout` in [flash] as it was, or bring what is dirty to the backing \
-                 stores (`forebay flash recover`) and format anew",
+                 stores (`forebay flash recover`) and format it again",
                 Layout::name(*stored),
                 Layout::name(*expected)
             ),

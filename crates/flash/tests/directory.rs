@@ -417,7 +417,7 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
     assert_eq!(back.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 18);
 }
 
-/// A slow device: a region is not opened while the directory of the last but one is on its way.
+/// A slow device: a region is not opened while the directory of the last but one is in flight.
 #[test]
 fn directories_on_their_way_hold_no_more_than_two_regions_up() {
     let mut rig = Rig::formatted(geometry(), Options { frames: 32, ..options() });

@@ -49,7 +49,7 @@ impl fmt::Display for LocalityError {
                 f,
                 "the workload touches more than {distinct_blocks} distinct blocks, too many to \
                  measure at once: use a larger block size, a sampling rate below 1, or measure \
-                 each volume by itself"
+                 each volume on its own"
             ),
             Self::UnequalBatch { keys, ops } => {
                 write!(f, "a batch holds {keys} keys and {ops} operations: pass as many of each")

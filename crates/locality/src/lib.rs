@@ -5,7 +5,7 @@
 //! gives the miss ratio of every cache size at once.
 //!
 //! - [`WorkloadLocality`] takes requests, splits them into blocks, and gives histograms of all
-//!   volumes together and of each by itself.
+//!   volumes together and of each on its own.
 //! - [`ReuseDistances`] takes block accesses in batches and counts distances into a
 //!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size cost constant time;
 //!   [`MissRatioCurve`] is a histogram drawn as points.

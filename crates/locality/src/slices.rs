@@ -1,4 +1,4 @@
-//! One large workload in slices: each takes a share of the blocks by hash, and is measured by itself, on
+//! One large workload in slices: each takes a share of the blocks by hash, and is measured on its own, on
 //! whatever thread; the curves are merged, and what they differ by bounds the error.
 //!
 //! A slice of `n` sees one block in `n`, or fewer if it is sampled as well, and so is a SHARDS sample
@@ -92,7 +92,7 @@ pub struct SliceCounts {
 pub struct SlicedHistogram {
     /// The histogram of all slices together.
     pub merged: ReuseHistogram,
-    /// Each slice by itself, scaled to its share of the accesses.
+    /// Each slice on its own, scaled to its share of the accesses.
     pub slices: Vec<ReuseHistogram>,
 }
 

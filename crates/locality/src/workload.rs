@@ -1,4 +1,4 @@
-//! From requests to histograms: splitting into blocks, all volumes together and each by itself.
+//! From requests to histograms: splitting into blocks, all volumes together and each on its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub struct LocalityOptions {
 pub struct WorkloadHistograms {
     /// All volumes together; `None` with [`Scope::PerVolume`].
     pub all: Option<ReuseHistogram>,
-    /// Each volume by itself; empty with [`Scope::Together`].
+    /// Each volume on its own; empty with [`Scope::Together`].
     pub volumes: BTreeMap<Volume, ReuseHistogram>,
 }
 

@@ -249,7 +249,7 @@ mod tests {
             if g.better == Way::Grow {
                 prop_assert!(us(&g.grow) <= us(&g.add) * (1.0 + 1e-9));
             }
-            // Where no size is cut off at what is of use, and but for whole units, prices tell.
+            // Where no size is cut off at what is useful, and but for whole units, prices tell.
             let grown = g.grow.tiers[0].bytes - g.now.tiers[0].bytes;
             let cut = |bytes: u64| (bytes >> 20) + have >= 60;
             if let Some(needed) = g.price_ratio_needed

@@ -55,7 +55,7 @@ pub struct ParetoPoint {
 /// store), that no other plan beats in one of cost, mean latency, 99th percentile and drive writes
 /// without losing in another. By ascending cost.
 ///
-/// Sizes are whole units, together no larger than is of use; where the last tier has to be larger to
+/// Sizes are whole units, together no larger than is useful; where the last tier has to be larger to
 /// endure what is written to it, the least that does. All of them are looked at up to about a million
 /// for each hierarchy; beyond that a grid, and the fastest for each of `budgets` and of a range.
 ///
@@ -360,7 +360,7 @@ mod tests {
         let mut all = Vec::new();
         for h in hierarchies {
             for one in 1..=useful {
-                // Beyond what is of use, up to the first that endures.
+                // Beyond what is useful, up to the first that endures.
                 for two in 0..=4000 {
                     let sizes = [Units(one), Units(two)];
                     let cost = COST.usd(&h.tiers, &sizes);

@@ -564,7 +564,7 @@ mod tests {
         let bought = &plan.choices[0].purchase;
         assert_eq!(bought.tiers[0].bytes, 1 << 20);
         let mib = bought.tiers[1].bytes >> 20;
-        assert!((187..=188).contains(&mib), "{mib} MiB of which 29 are of use");
+        assert!((187..=188).contains(&mib), "{mib} MiB of which 29 are useful");
         assert!(bought.endurance_used.is_some_and(|used| used > 0.99 && used <= 1.0));
     }
 

@@ -86,7 +86,7 @@ impl<'a> Space<'a> {
         self.budget_usd
     }
 
-    /// The largest tier 1: the single tier that all the money buys, if that much is of use.
+    /// The largest tier 1: the single tier that all the money buys, if that much is useful.
     pub fn tier1_max(&self) -> Units {
         Units(CostModel::affordable(self.budget_usd, self.unit_usd[0]).min(self.useful))
     }

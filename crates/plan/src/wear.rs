@@ -3,7 +3,7 @@
 //! What is bought is a share of a drive, and its endurance is that share of the drive's: a tier of a
 //! tenth of a drive that is rated for one drive write a day endures a tenth of the drive's bytes a
 //! day. A small tier that everything goes through wears out first; a larger one endures more, whether
-//! its room is of use or not.
+//! its room is useful or not.
 
 use forebay_block::Nanos;
 
@@ -91,7 +91,7 @@ impl WearLimit {
     }
 
     /// The largest last tier that endurance alone can be a reason for: with the smallest tier 1, which
-    /// lets the most through. None but of two tiers; with more, sizes are those that are of use.
+    /// lets the most through. None but of two tiers; with more, sizes are those that are useful.
     pub(crate) fn last_tier_max<H: HitCounts + ?Sized>(
         &self,
         counts: &H,

@@ -228,7 +228,7 @@ fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
     // ETICA: only if demands do not fit are sizes chosen by performance per cost.
     let demands: Vec<u64> = profile.volumes.values().map(|c| c.useful_blocks()).collect();
     assert_eq!(divide(0, demands.iter().sum()), demands);
-    // Of each tier by itself: a little memory does not keep anybody from the flash.
+    // Of each tier on its own: a little memory does not keep anybody from the flash.
     let mut options = options(Goal::Ppc, demands.iter().sum(), 1);
     options.sizes.dram_bytes = 16 * BLOCK;
     let mut fast = model(100.0, 5_000.0);

@@ -141,7 +141,7 @@ enum Stage {
         left: u32,
         begun: bool,
     },
-    /// What was to enter is on its way.
+    /// What was to enter is in flight.
     Settling,
 }
 
@@ -505,7 +505,7 @@ impl Queues {
         self.leaves_flash(key);
     }
 
-    /// Of what was to enter flash, the block that has been on its way for longest.
+    /// Of what was to enter flash, the block that has been in flight for longest.
     pub fn oldest_entering(&self) -> Option<u64> {
         self.entering.back().map(|entry| self.table.key(entry))
     }
@@ -521,7 +521,7 @@ impl Queues {
         !core::mem::replace(begun, true)
     }
 
-    /// Nothing is on its way any more: the round is over, if all has been chosen. Whether it is over with this call.
+    /// Nothing is in flight any more: the round is over, if all has been chosen. Whether it is over with this call.
     pub fn end(&mut self) -> bool {
         debug_assert!(self.entering.is_empty());
         let ends = self.stage == Stage::Settling;

@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
     chunks: BTreeMap<(u32, u64), Box<[u32]>>,
     /// Of sectors that were written by several requests at once: the oldest version.
     contested: BTreeMap<(u32, u64), u32>,
-    /// Modifications on their way.
+    /// Modifications in flight.
     open: Vec<Change>,
     disturbances: u64,
 }
@@ -107,7 +107,7 @@ impl Ledger {
             if !succeeded {
                 self.disturbances += 1;
                 for sector in change.first..change.end {
-                    // Later writes are definite, unless they were on their way with this one.
+                    // Later writes are definite, unless they were in flight with this one.
                     let key = (change.volume, sector);
                     let is_last = self.get(key.0, sector) == change.state;
                     if is_last || self.contested.contains_key(&key) {
@@ -118,7 +118,7 @@ impl Ledger {
         }
     }
 
-    /// Two modifications are on their way at once.
+    /// Two modifications are in flight at once.
     fn contest(&mut self, older: Change, newer: Change) {
         let (first, end) = (older.first.max(newer.first), older.end.min(newer.end));
         if older.volume != newer.volume || first >= end {
@@ -163,7 +163,7 @@ impl Ledger {
         self.disturbances
     }
 
-    /// Whether a modification of a sector is on its way.
+    /// Whether a modification of a sector is in flight.
     pub fn is_open(&self, volume: u32, sector: u64) -> bool {
         self.open.iter().any(|change| change.covers(volume, sector))
     }

@@ -57,7 +57,7 @@ pub enum Intervals {
     Every(Nanos),
 }
 
-/// How many requests of a queue were on their way.
+/// How many requests of a queue were in flight.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct QueueResult {
     /// The bound.
@@ -102,7 +102,7 @@ pub(crate) struct Recorder {
     pub write_bytes: u64,
     pub errors: u64,
     pub failures: Failures,
-    /// Sum of all latencies; divided by the run's time, the mean number on their way.
+    /// Sum of all latencies; divided by the run's time, the mean number in flight.
     pub busy_ns: u128,
     pub pending_max: u32,
     pub found_full: u64,

@@ -33,7 +33,7 @@ pub struct RealRun {
     pub response_us: Option<Latency>,
     /// How late requests were sent, by the workload's clock. `None` in a closed loop.
     pub lateness_us: Option<Latency>,
-    /// Requests on their way.
+    /// Requests in flight.
     pub queue: QueueResult,
     /// Seconds of processor time of the whole process during the run.
     pub cpu_s: f64,

@@ -1,4 +1,4 @@
-//! A run: one submitter keeps the order of its requests and never has more of them on their way
+//! A run: one submitter keeps the order of its requests and never has more of them in flight
 //! than the queue is deep; nothing is dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const SLICE_NS: u64 = 50_000_000;
 const READER_NS: u64 = 200_000;
 /// Buffers that are kept for reuse.
 const POOL_BYTES_MAX: usize = 64 << 20;
-/// Completions after which progress is told.
+/// Completions between reports of progress.
 const PROGRESS_STEP: u64 = 512;
 
 /// When requests are sent.
@@ -43,7 +43,7 @@ pub enum Pace {
 pub struct RunOptions {
     /// When requests are sent.
     pub pace: Pace,
-    /// Requests that may be on their way; at least 1.
+    /// Requests that may be in flight; at least 1.
     pub queue_depth: u32,
     /// Skip times longer than this in which nothing is on its way and nothing is due.
     pub skip_idle: Option<Nanos>,
@@ -210,7 +210,7 @@ struct Job<'a, T: ?Sized, C> {
     starved: u64,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     op: Op,
@@ -416,7 +416,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         result
     }
 
-    /// Takes in everything that is on its way.
+    /// Takes in everything that is in flight.
     fn drain(&mut self) -> Result<(), ReplayError> {
         while self.pending > 0 {
             self.wait(Nanos(u64::MAX))?;

@@ -14,9 +14,9 @@ use crate::run::Hooks;
 use crate::target::{Done, Io, Target};
 use crate::watch::ReadCheck;
 
-/// Reads on their way.
+/// Reads in flight.
 const DEPTH: usize = 16;
-/// Differences that are told one by one.
+/// Differences that are listed one by one.
 pub(crate) const SHOWN_MAX: usize = 10;
 
 /// What was found when everything written was read back.
@@ -74,7 +74,7 @@ impl Written {
         self.ledger.stretches().iter().map(|s| s.sectors * SECTOR_BYTES).sum()
     }
 
-    /// Reads everything back. `hooks.progress` is told of bytes.
+    /// Reads everything back. `hooks.progress` gets the bytes.
     ///
     /// # Errors
     /// If the target cannot be used any more.

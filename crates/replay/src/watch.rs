@@ -128,7 +128,7 @@ mod tests {
         ledger.begin(1, Op::Write, 2, 0, (0, 512));
         assert_eq!(check(&watch, &ledger, 0, &sector(0, 1)), (512, 0));
         assert_eq!(check(&watch, &ledger, 0, &sector(0, 2)), (512, 0));
-        // A read that is sent while a write is on its way may bring anything older.
+        // A read that is sent while a write is in flight may bring anything older.
         let mut later = Watch::default();
         later.begin(&ledger, 0, 0, 1024);
         assert_eq!(check(&later, &ledger, 0, &sector(0, 1)), (0, 0));

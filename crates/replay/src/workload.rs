@@ -28,7 +28,7 @@ pub enum Length {
     AsDescribed,
     /// This many requests.
     Requests(u64),
-    /// It never ends by itself.
+    /// It never ends on its own.
     Endless,
 }
 

@@ -23,7 +23,7 @@ pub struct Components {
     pub backing_write: ComponentLatency,
     /// Syncs of backing stores.
     pub backing_sync: ComponentLatency,
-    /// The backing store of each volume by itself, where there are several volumes.
+    /// The backing store of each volume on its own, where there are several volumes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BackingLatency>,
 }

@@ -22,7 +22,7 @@ pub struct Server {
     control: ControlServer,
     pub(crate) stop: Arc<StopRequest>,
     recording: Option<RecordingView>,
-    /// The configuration as far as it is in force; what the engine changes by itself is the engine's to
+    /// The configuration as far as it is in force; what the engine changes on its own is the engine's to
     /// say.
     pub(crate) running: Mutex<Config>,
 }

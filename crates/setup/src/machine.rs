@@ -231,7 +231,7 @@ pub fn count_cells(flash: &mut FlashConfig) {
     }
 }
 
-/// Cells that do not count for replacement: records on their way on and off flash.
+/// Cells that do not count for replacement: records in flight to and from flash.
 fn spare_cells(cells: u32) -> u32 {
     (cells / 128).clamp(128.min(cells / 4), 8192)
 }

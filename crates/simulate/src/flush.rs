@@ -4,7 +4,7 @@ use forebay_block::{Flags, Nanos, Op, Request, Volume};
 
 use crate::options::AssumeFlush;
 
-/// Adds flushes to a sequence of requests, for each volume by itself.
+/// Adds flushes to a sequence of requests, for each volume on its own.
 #[derive(Debug)]
 pub(crate) struct FlushInserter {
     assume: AssumeFlush,

@@ -23,7 +23,7 @@ use crate::timing::{FlashDevice, Timing};
 const LOOK_AHEAD: usize = 16;
 /// Flags of requests that mean something to the cache.
 const FLAGS_KNOWN: Flags = Flags::FUA.union(Flags::NO_HOLE);
-/// Of the description of a cache that has stopped answering, so much is told.
+/// Most bytes of the description of a cache that has stopped answering.
 const STATE_BYTES_MAX: usize = 2000;
 
 /// Simulates `scenario` under `requests`.

@@ -53,8 +53,8 @@ fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String 
     let cache = simulation.cache();
     let (mut stats, mut log) = (*cache.stats(), cache.log_stats().copied());
     if requests.iter().any(|r| r.length > 4096) {
-        // What meets what on its way, among the blocks of one request, depends on which device is done
-        // first, and quiesced runs have devices that take time.
+        // Which blocks of one request meet in flight depends on which device is done first, and the devices of
+        // quiesced runs take time.
         stats.flash_read_overtaken = 0;
         (stats.destaged_under_newer, stats.destage_gaps) = (0, 0);
         log.iter_mut().for_each(|log| log.syncs = 0);

@@ -14,8 +14,8 @@
 //!
 //! A trace is read as a stream, in batches of columns ([`Batch`]) or request by request
 //! ([`TraceReader::into_requests`]), in memory that does not grow with its length. Formats and
-//! compression are recognised by content. What a request of a trace is and what every format
-//! means by its numbers is told in `docs/trace-formats.md`.
+//! compression are recognised by content. `docs/trace-formats.md` says what a request of a
+//! trace is and what every format means by its numbers.
 //!
 //! What holds for every reader: times never go back and count from the trace's first request;
 //! volumes are numbered from 0 in the order in which they appear; offset + length of a request

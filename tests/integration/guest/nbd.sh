@@ -1,5 +1,5 @@
 # The NBD client of the Linux kernel with four connections over TCP: a flush on one of them covers
-# what was written on the others, and a client that connects anew goes on without an error.
+# what was written on the others, and a client that connects again goes on without an error.
 # FOREBAY_KILLS says how often the server is killed under load.
 . "$(dirname "$0")/lib.sh"
 listen_on() { sed -i "s|^nbd = .*|nbd = \"tcp:127.0.0.1:$1\"|" forebay.toml; }

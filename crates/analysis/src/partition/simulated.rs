@@ -5,7 +5,7 @@
 //! device, where they wait for each other; with a fixed number of requests in flight each alone,
 //! since their times then have nothing to do with each other. Every volume has a backing store of
 //! its own. The flash tiers are in the layout *slots*, whose two tiers hit as one LRU list; sizes
-//! are room for data, so what a log adds to a device (its journal, blocks on their way) comes on
+//! are room for data, so what a log adds to a device (its journal, blocks in flight) comes on
 //! top.
 
 use std::fmt::Write;
@@ -25,7 +25,7 @@ use super::volumes::Known;
 use crate::Observer;
 use crate::kept::Kept;
 
-/// Blocks in memory of a volume that has no memory, or little: what is on its way.
+/// Blocks in memory of a volume that has no memory, or little: what is in flight.
 pub const TRANSIT_BLOCKS: u64 = 16;
 /// Blocks of both tiers together at most: what comes on top has to fit into an index, too.
 pub const BLOCKS_MAX: u64 = 1 << 30;

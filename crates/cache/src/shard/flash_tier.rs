@@ -186,8 +186,8 @@ impl FlashTier {
         self.exists && !self.goes_past(key)
     }
 
-    /// Only stores that fail can make room (or not any more): who waited may go past flash; if that is
-    /// `hopeless`, who cannot is told. Whether that is news.
+    /// Only stores that fail can make room (or not any more): requests that waited may go past flash; if that is
+    /// `hopeless`, those that cannot fail. Whether that is news.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
         let before = (self.jam, self.hopeless);
         (self.jam, self.hopeless) = (jam, hopeless);
@@ -458,7 +458,7 @@ impl FlashTier {
         self.name_unreadable(blocks, key);
     }
 
-    /// The block is one of those that operators are told of.
+    /// The block is one of those that are reported to operators.
     fn name_unreadable(&mut self, blocks: &Blocks, key: BlockKey) {
         if self.unreadable.contains(&key) {
             return;

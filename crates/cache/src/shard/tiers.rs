@@ -32,7 +32,7 @@ use crate::policy::{Acknowledge, Partial, WritePolicy};
 use crate::returns::Returns;
 use crate::waiters::Piece;
 
-/// Failed destages in a row after which a request that needs room is told so.
+/// Failed destages in a row after which a request that needs room fails.
 const DESTAGES_FAILED_MAX: u32 = 3;
 
 /// A dirty block that cannot leave is put back; so many are tried before giving up.

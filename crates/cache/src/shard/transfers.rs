@@ -50,7 +50,7 @@ pub(super) struct Transfers {
     /// Those of them that need no frame, and how many there may be.
     loose: u32,
     loose_max: u32,
-    /// Frames for copies on their way.
+    /// Frames for copies in flight.
     bounce: Frames,
     runs: Runs,
     /// Transfers that hold a range of blocks without entries, by block; usually none.

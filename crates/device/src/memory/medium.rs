@@ -12,7 +12,7 @@ use crate::devices::DeviceError;
 /// Sectors are the unit of errors on the medium.
 pub(super) const SECTOR: u64 = 512;
 
-/// Unsynced writes a cache holds; beyond it the older half goes to the medium by itself.
+/// Unsynced writes a cache holds; beyond it the older half goes to the medium on its own.
 const UNSYNCED_MAX: usize = 4096;
 
 /// Contents of a write.

@@ -1,6 +1,6 @@
 //! Faulty devices in memory, driven step by step: the world of the adversary.
 //!
-//! Nothing completes by itself. A scheduler looks at what is [`pending`](MemoryDevices::pending)
+//! Nothing completes on its own. A scheduler looks at what is [`pending`](MemoryDevices::pending)
 //! and says which operation completes next; it cuts the power when it likes. Every device has a
 //! volatile write cache: a write that completed is seen by reads at once and survives a power
 //! cut for certain only after a sync that was *submitted* after the write completed. Operations

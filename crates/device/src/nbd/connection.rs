@@ -1,4 +1,4 @@
-//! One connection to an export: many requests on their way, one thread, no waiting.
+//! One connection to an export: many requests in flight, one thread, no waiting.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -75,7 +75,7 @@ pub struct Ended {
     pub result: Outcome,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 struct Slot {
     job: Job,
@@ -91,7 +91,7 @@ enum Piece {
 }
 
 impl Connection {
-    /// Connects and agrees on everything. `depth_max` requests can be on their way. `allocation`: the
+    /// Connects and agrees on everything. `depth_max` requests can be in flight. `allocation`: the
     /// server is to be asked where data is.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Connection {
         self.session.reply_style()
     }
 
-    /// Requests on their way.
+    /// Requests in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -434,7 +434,7 @@ fn socket_error(uri: &NbdUri, action: &'static str) -> impl Fn(io::Error) -> Nbd
     move |source| NbdError::Socket { address: address.clone(), action, source }
 }
 
-/// The memory of a read on its way.
+/// The memory of a read in flight.
 fn buffer(slots: &mut [Option<Slot>], slot: usize) -> &mut [u8] {
     let job = slots[slot].as_mut().map(|slot| &mut slot.job);
     let length = job.as_ref().map_or(0, |job| job.length as usize);

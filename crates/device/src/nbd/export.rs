@@ -17,7 +17,7 @@ use crate::devices::DeviceError;
 use crate::doorbell::Doorbell;
 use crate::holes::Holes;
 
-/// Requests on their way at once; further ones wait here.
+/// Requests in flight at once; further ones wait here.
 const DEPTH_MAX: u32 = 128;
 /// Nothing smaller is addressed: what the machine's granules are at least.
 const SECTOR_BYTES: u32 = 512;
@@ -55,7 +55,7 @@ struct State {
     quit: bool,
 }
 
-/// Who is told of the end.
+/// Who hears of the end.
 #[derive(Debug)]
 enum Asker {
     Devices,

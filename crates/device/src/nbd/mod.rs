@@ -1,6 +1,6 @@
 //! Exports of NBD servers.
 //!
-//! A [`Connection`] is one session with many requests on their way, driven without waiting by
+//! A [`Connection`] is one session with many requests in flight, driven without waiting by
 //! its owner. An [`Export`] gives it a thread of its own, so that several can use it;
 //! [`NbdDevices`] makes exports devices like any other.
 //!

@@ -83,7 +83,7 @@ pub struct VolumeConfigRecord {
     pub read_only: bool,
     /// Its priority.
     pub priority: u8,
-    /// Whether what the cache is told to let go past it does.
+    /// Whether the bypass of sequential streams applies to it.
     pub bypass: bool,
 }
 

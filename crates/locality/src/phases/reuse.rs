@@ -10,7 +10,7 @@ use crate::Reuse;
 /// (section 4.2.1: "the derivative ... is less than 0.1").
 const GAIN_MIN: f64 = 0.1;
 
-/// A phase seen by itself: the first access to a block within the phase is a miss in a cache of
+/// A phase seen on its own: the first access to a block within the phase is a miss in a cache of
 /// any size (section 4.2.1, definitions 1 to 6).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Workloads that share a cache: each by itself, and all together.
+//! Workloads that share a cache: each on its own, and all together.
 
 use core::ops::Range;
 

@@ -201,7 +201,7 @@ impl Walk<'_> {
         if mean > 0.0 { mean / -(0.8f64.ln()) } else { f64::MIN_POSITIVE }
     }
 
-    /// A random move within floors, budget and what is of use; none if this one is not.
+    /// A random move within floors, budget and what is useful; none if this one is not.
     fn propose(&mut self, shares: &[Share], idle: Share) -> Option<Change> {
         let volumes = shares.len() as u64;
         let mut pick = || {

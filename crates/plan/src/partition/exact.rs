@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Two volumes of which every unit of `budget` is of use, and how often one was looked up.
+    /// Two volumes of which every unit of `budget` is useful, and how often one was looked up.
     struct Sloping {
         budget: Share,
         lookups: std::cell::Cell<u64>,

@@ -20,7 +20,7 @@ pub enum Goal {
     /// The most requests per second ([`VolumeModel::iops`]).
     Iops(IopsGoal),
     /// The most performance per cost: the sum over volumes of hit ratio by size, a term for each
-    /// tier (ETICA, equation 3). If every volume can have all that is of use to it of a tier, it
+    /// tier (ETICA, equation 3). If every volume can have all that is useful to it of a tier, it
     /// gets that.
     /// As written this favours tiny sizes; a floor keeps it from them.
     Ppc,
@@ -86,7 +86,7 @@ pub struct ProblemOptions {
     pub units: Sizes,
     /// What every volume gets at least, in bytes; what has no more use for it gets less.
     pub floor: Sizes,
-    /// Blocks of a volume that are in memory whatever its share, on their way: 0 by the formulas.
+    /// Blocks of a volume that are in memory whatever its share, being in flight: 0 by the formulas.
     pub transit_blocks: u64,
 }
 
@@ -152,7 +152,7 @@ pub struct Problem<'a> {
     models: Vec<VolumeModel>,
     targets_us: Vec<Option<f64>>,
     requests: f64,
-    /// Where all that is of use fits.
+    /// Where all that is useful fits.
     fits: Fits,
 }
 
@@ -344,7 +344,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The fastest tier that has room for all that is of use to all volumes.
+/// The fastest tier that has room for all that is useful to all volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fits {
     Dram,

@@ -16,7 +16,7 @@ const TWO_TIERS_MAX: u64 = 128;
 const ANNEALED_MAX: u64 = 1 << 16;
 
 /// Units of a power of two blocks, as small as [`exact`](super::exact) can take in half
-/// a second, for the problem that `build` makes of them; for annealing as small as is of use. Units
+/// a second, for the problem that `build` makes of them; for annealing as small as is useful. Units
 /// that are `given`, in bytes and 0 where none is, stay as they are, however long that takes.
 pub fn choose_units<'a>(
     sizes: Sizes,

@@ -14,7 +14,7 @@ pub fn unwatched(_done: u64, _total: u64) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Steps of a search, of which every so many are told.
+/// Steps of a search; every so many are reported.
 pub(super) struct Steps<'a, 'w> {
     watch: &'a mut Watch<'w>,
     pub done: u64,

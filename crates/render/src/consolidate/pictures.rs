@@ -104,7 +104,7 @@ fn needs(document: &Document) -> Figure {
         .axis(Axis::new("size", Unit::Bytes).from_zero())
         .stacked()
         .horizontal()
-        .series("by itself", own)
+        .series("on its own", own)
         .series("wasted by the others", wasted)
         .series("as a whole", others.chain(measured.map(|b| bytes(document, b))))
         .figure()

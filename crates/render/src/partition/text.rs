@@ -105,7 +105,7 @@ impl Division<'_> {
             .number("requests", |v| count(curve(v).requests()))
             .number_if(has_dram, "memory", |&v| bytes(sizes[v].dram_bytes))
             .number_if(has_flash, "flash", |&v| bytes(sizes[v].flash_bytes))
-            .number("of use", |v| bytes(curve(v).useful_blocks() << shift))
+            .number("useful", |v| bytes(curve(v).useful_blocks() << shift))
             .number("hits", |&v| hits(&predicted[v]))
             .number_if(simulates, "simulated", |v| of(v, &hits))
             .number("latency", |&v| latency(&predicted[v]))
@@ -203,7 +203,7 @@ impl Division<'_> {
         }
         if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
         {
-            said.push("Everything of use fits on a tier, so every volume has that there.".into());
+            said.push("Everything useful fits on a tier, so every volume has that there.".into());
         }
         said
     }

@@ -38,7 +38,7 @@ pub struct BlockOptions {
     pub direct: DirectIo,
     /// Which way to the devices.
     pub backend: Backend,
-    /// Requests that will be on their way at once.
+    /// Requests that will be in flight at once.
     pub depth: u32,
 }
 

@@ -18,7 +18,7 @@ use crate::error::ReplayError;
 /// A request on its way to a target.
 #[derive(Debug)]
 pub struct Io {
-    /// The sender's name for it. Requests of the same tag may be on their way at the same time.
+    /// The sender's name for it. Requests of the same tag may be in flight at the same time.
     pub tag: u64,
     /// The target's volume, by its place in [`Target::volumes`].
     pub volume: u32,
@@ -82,13 +82,13 @@ pub struct Limits {
     pub transfer_bytes_max: u64,
     /// The longest trim or zeroing.
     pub zero_bytes_max: u64,
-    /// Requests that can be on their way at once.
+    /// Requests that can be in flight at once.
     pub depth_max: u32,
 }
 
 /// Where requests are sent. Used by one thread at a time.
 ///
-/// Dropping a target with requests on their way ends them first.
+/// Dropping a target with requests in flight ends them first.
 pub trait Target {
     /// Its volumes.
     fn volumes(&self) -> &[TargetVolume];

@@ -45,7 +45,7 @@ pub(super) fn shake_hands(
                 }
             }
             HandshakeEvent::Close(reason) => return Err(End::Closed(reason)),
-            // Not offered, so the state machine refuses it by itself.
+            // Not offered, so the state machine refuses it on its own.
             HandshakeEvent::StartTls => return Err(End::Closed(CloseReason::Aborted)),
         }
     }

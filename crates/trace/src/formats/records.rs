@@ -293,7 +293,7 @@ mod tests {
     use crate::formats::{lcs::Lcs, oracle_general::OracleGeneral, vscsi::Binary};
     use proptest::prelude::*;
 
-    /// A format without [`RecordParser::request`]: every record is looked at by itself.
+    /// A format without [`RecordParser::request`]: every record is looked at on its own.
     struct OneByOne<P>(P);
 
     impl<P: RecordParser> RecordParser for OneByOne<P> {

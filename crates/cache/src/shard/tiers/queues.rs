@@ -159,7 +159,7 @@ fn rests(tiers: &Tiers, id: EntryId) -> bool {
     idle && e.frame().is_some() && e.valid != 0 && e.dirty == 0
 }
 
-/// What was to enter flash, and is neither there nor on its way any more, is a candidate again. When nothing is on
+/// What was to enter flash, and is neither there nor in flight any more, is a candidate again. When nothing is on
 /// its way the round is over.
 fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     for _ in 0..STEPS {
