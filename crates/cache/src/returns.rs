@@ -136,6 +136,17 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_gave_way_once_returns_once() {
+        let mut returns = Returns::new(1000);
+        returns.left(key(1));
+        returns.came(key(1));
+        let once = returns.share;
+        returns.came(key(1));
+        assert!(once > 0);
+        assert_eq!(returns.share, once);
+    }
+
+    #[test]
     fn few_that_return_change_nothing_and_many_do_until_few_do() {
         // One in `one_in` of the blocks that give way returns at once.
         let mut returns = Returns::new(4000);

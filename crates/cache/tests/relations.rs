@@ -226,7 +226,7 @@ fn a_stop_waits_for_lines_and_is_clean() {
     let mut d = with(Relation::Dual, THROUGH, 4);
     let id = d.read(5);
     d.complete_first(is_read, Ok(()));
-    assert_eq!(d.reply_to(id), Some(Ok(())), "the line is on its way");
+    assert_eq!(d.reply_to(id), Some(Ok(())), "the line is in flight");
     d.cache.stop(true);
     d.poll();
     d.settle();
@@ -235,6 +235,10 @@ fn a_stop_waits_for_lines_and_is_clean() {
 
 /// ETICA with its queues: flash of eight cells, of which six count, and a round after so many requests.
 fn with_queues(interval: u32, dram: u32) -> Driver {
+    with_queues_and_frames(interval, dram, 16)
+}
+
+fn with_queues_and_frames(interval: u32, dram: u32, spare_frames: u32) -> Driver {
     let mut config = with_flash(BACK_FLASH.0, BACK_FLASH.1);
     let flash = config.flash.as_mut().expect("there is flash");
     (flash.geometry.slots, flash.geometry.directory_pages) = (8, 0);
@@ -242,7 +246,7 @@ fn with_queues(interval: u32, dram: u32) -> Driver {
     flash.queues = QueueParameters { interval, share: 50, history: 100, half_life: 0 };
     let relation = Relation::Etica;
     let config =
-        CacheConfig { relation, dram_blocks: dram, spare_frames: 16, bounce_frames: 16, ..config };
+        CacheConfig { relation, dram_blocks: dram, spare_frames, bounce_frames: 16, ..config };
     Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
 }
 
@@ -338,4 +342,32 @@ fn under_etica_a_block_that_memory_has_enters_flash_from_there() {
     flush(&mut d);
     assert_eq!((records(&d), stats(&d).queue_promotions), (2, 2));
     assert_eq!(d.cache.resident_blocks(), 4, "and stays there");
+}
+
+#[test]
+fn under_etica_a_trim_makes_no_block_popular() {
+    let mut d = with_queues(16, 1);
+    // Four blocks are read, one of each other request is a trim of others.
+    for n in 0..32 {
+        done(&mut d, Op::Trim, Flags::NONE, 40 + n % 4);
+        read(&mut d, n % 4);
+        d.settle();
+    }
+    assert!(stats(&d).queue_rounds > 0 && stats(&d).queue_promotions > 0);
+    let before = hits(&d).1;
+    done(&mut d, Op::Read, Flags::NONE, 41);
+    done(&mut d, Op::Read, Flags::NONE, 43);
+    assert_eq!(hits(&d).1, before, "flash has none that was trimmed only");
+}
+
+#[test]
+fn under_etica_what_enters_flash_leaves_frames_to_others() {
+    let mut d = with_queues_and_frames(12, 1, 8);
+    // The twelfth request ends the interval; the round chooses six blocks of twelve.
+    (0..11).for_each(|block| read(&mut d, 2 * block));
+    d.read(2 * 11);
+    d.read(2 * 12);
+    // Of nine frames clients fill two; of the seven others four stay free.
+    assert_eq!(d.count(is_read), 2 + 3);
+    d.settle();
 }
