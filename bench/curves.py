@@ -146,6 +146,74 @@ def rates(*traces):
                 )
 
 
+# Memory and flash in `promotion`, of the distinct data.
+PROMOTION_SIZES = [
+    (1 / 32, 1 / 4),
+    (1 / 8, 1 / 4),
+    (1 / 4, 1 / 2),
+    (1 / 16, 1 / 8),
+    (1 / 8, 1 / 8),
+]
+
+
+def promotion(*traces):
+    """Layout slots, by `promote_after`: all hits, those of memory, bytes written to flash and mean latency, as shares of
+    those with 1; an nvme before a san, 16 requests in flight, the first 300,000 requests."""
+    columns = {
+        f"{policy}, {after}": (policy, after)
+        for policy in ["write-through", "write-back"]
+        for after in (2, 3)
+    }
+    row("trace", "memory + flash", *columns)
+    row("---", "---", *["---:"] * len(columns))
+    pace = ("--queue-depth", "16", "--limit", "300000")
+    for trace in traces:
+        for dram, flash in tier_sizes(trace, *PROMOTION_SIZES):
+            plain = {
+                policy: promoted((trace, dram, policy, flash), 1, pace)
+                for policy, _ in columns.values()
+            }
+            cells = []
+            for policy, after in columns.values():
+                answer = promoted((trace, dram, policy, flash), after, pace)
+                of = [
+                    hits,
+                    memory_hits,
+                    lambda a: a["tier2_bytes_written"],
+                    lambda a: a["latency_us"]["all"]["mean"],
+                ]
+                cells.append(", ".join(ratio(answer, plain[policy], f) for f in of))
+            row(*named(trace, dram, flash), *cells)
+
+
+def promoted(tiers, after, pace):
+    """Layout slots on an nvme, before a san, with that `promote_after`."""
+    lines = ['shape = "nvme"', f"promote_after = {after}"]
+    volume = '[[volume]]\nname = "a"\nbacking = "/b"\nshape = "san"'
+    return simulate(*tiers, "slots", pace, of_flash=lines, after=[volume])
+
+
+def promotion_phases():
+    """Sixteen sets of 2,000 blocks, all on flash, one of them in use at a time: reads one after another."""
+    phase = "uniform:blocks=2000,start={}MiB,requests=10000,write=0.1"
+    spec = " then ".join(phase.format(8 * (n % 16)) for n in range(64)) + ",seed=1"
+    run = [FOREBAY, "-q", "trace", "synth", spec, "-o", "phases.parquet"]
+    subprocess.run(run, check=True, stdout=2)
+    row("`promote_after`", "memory hits", "mean read", "MiB written to flash")
+    row("---", "---:", "---:", "---:")
+    tiers = ("phases.parquet", 16 * MIB, "write-through", 192 * MIB)
+    for after in (1, 2, 3):
+        answer = promoted(tiers, after, ("--queue-depth", "1"))
+        share = memory_hits(answer) / answer["requests"]
+        mean = answer["latency_us"]["read"]["mean"]
+        written = answer["tier2_bytes_written"] / MIB
+        row(after, f"{share:.1%}", f"{mean:.1f} µs", f"{written:.0f}")
+
+
+def memory_hits(answer):
+    return sum(answer["hits"]["tier1"].values())
+
+
 def hits(answer):
     """Of both tiers, reads and writes."""
     return sum(sum(tier.values()) for tier in answer["hits"].values())

@@ -6,6 +6,9 @@
     bench/tables.py rates TRACE...   requests per second of the first 300,000, by devices, write policy and layout
     bench/tables.py kept-with 'promote_after = 3' TRACE...
                                      what slots keep and write with such a line in [flash]
+    bench/tables.py promotion TRACE...
+                                     hits, writes to flash and latency, by promote_after and sizes
+    bench/tables.py promotion-phases the same where the blocks in use change and all are on flash
     bench/tables.py replacement TRACE...
                                      the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
@@ -51,6 +54,8 @@ from curves import (
     lru,
     miniature,
     pod,
+    promotion,
+    promotion_phases,
     rates,
     replacement,
     sampling,
@@ -564,6 +569,8 @@ def main():
         "kept": kept,
         "rates": rates,
         "kept-with": kept_with,
+        "promotion": promotion,
+        "promotion-phases": promotion_phases,
         "replacement": replacement,
         "admission": admission,
         "relations": relations,
