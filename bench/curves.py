@@ -66,7 +66,7 @@ def kept(*traces):
 
 
 def untimed(flushed):
-    """Without times, and with a flush after so many writes, if any."""
+    """Options of a run without times, with a flush after every `flushed` writes if it is given."""
     flush = ("--assume-flush", str(flushed)) if flushed else ()
     return ("--untimed", *flush)
 

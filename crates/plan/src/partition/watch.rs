@@ -14,7 +14,7 @@ pub fn unwatched(_done: u64, _total: u64) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Steps of a search; every so many are reported.
+/// Counts the steps of a search, and reports one in `period`.
 pub(super) struct Steps<'a, 'w> {
     watch: &'a mut Watch<'w>,
     pub done: u64,
