@@ -21,7 +21,7 @@ export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 logs=target/test-logs
 # Where cargo builds to.
 export built="${CARGO_TARGET_DIR:-$PWD/target}"
-# What makes the next build faster makes the first one slower, and takes 9 GB.
+# A first build has nothing to reuse, and would write 9 GB for the next one.
 [ -d "$built/debug" ] || export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 mkdir -p "$logs"
 

@@ -347,7 +347,7 @@ fn under_etica_a_block_that_memory_has_enters_flash_from_there() {
 #[test]
 fn under_etica_a_trim_makes_no_block_popular() {
     let mut d = with_queues(16, 1);
-    // Four blocks are read, one of each other request is a trim of others.
+    // Four blocks are read; each read follows a trim of one of four others.
     for n in 0..32 {
         done(&mut d, Op::Trim, Flags::NONE, 40 + n % 4);
         read(&mut d, n % 4);

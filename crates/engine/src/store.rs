@@ -28,7 +28,7 @@ pub(crate) struct Store {
     pub read_only: bool,
     /// Its priority; 1 is the highest.
     pub priority: u8,
-    /// Whether the bypass of sequential streams applies to it.
+    /// Whether its requests may bypass the cache.
     pub bypass: bool,
     /// Exported bytes.
     pub size_bytes: u64,

@@ -34,7 +34,7 @@ pub struct SimulatedVolume {
     pub read_only: bool,
     /// Its priority, for replacement policies that look at it; 1 is the highest.
     pub priority: u8,
-    /// Whether the bypass of sequential streams applies to it.
+    /// Whether its requests may bypass the cache.
     pub bypass: bool,
     /// The store behind it.
     pub backing: Profile,

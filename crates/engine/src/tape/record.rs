@@ -83,7 +83,7 @@ pub struct VolumeConfigRecord {
     pub read_only: bool,
     /// Its priority.
     pub priority: u8,
-    /// Whether the bypass of sequential streams applies to it.
+    /// Whether its requests may bypass the cache.
     pub bypass: bool,
 }
 

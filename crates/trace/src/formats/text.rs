@@ -56,7 +56,7 @@ pub(crate) trait LineParser {
     const NAME: &'static str;
     /// What times count from.
     const CLOCK: Clock = Clock::Unknown;
-    /// How volumes are told apart.
+    /// How its requests say which volume they are for.
     const VOLUMES: Volumes = Volumes::One;
     /// The same, where that is another matter for each file.
     fn volumes(&self) -> Volumes {
