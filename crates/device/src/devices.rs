@@ -161,6 +161,12 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
+/// Sends on what was submitted to devices ([`Devices::send_apart`]).
+pub trait Sender: Send + Sync {
+    /// Does it. What cannot be sent now rings the devices' bell, to be sent next time.
+    fn send(&self);
+}
+
 /// A set of devices that carry out operations.
 pub trait Devices {
     /// What `device` is, or `None` when there is no such device.
@@ -178,6 +184,13 @@ pub trait Devices {
 
     /// Sends on what was submitted.
     fn flush(&mut self) {}
+
+    /// From now on [`flush`](Devices::flush) leaves that to the caller, who does it after each use of these devices and
+    /// may do so while others use them: it may take long, and no lock of the caller's is needed for it. `None`, and
+    /// nothing changes, where there is no such thing.
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        None
+    }
 
     /// Appends the completions that have arrived; never waits.
     fn reap(&mut self, done: &mut Vec<Completion>);

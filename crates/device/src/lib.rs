@@ -37,7 +37,9 @@ pub mod threads;
 pub mod uring;
 
 pub use buffer::{AlignedBuffer, Arena, ArenaError, HugePages};
-pub use devices::{Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb};
+pub use devices::{
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender, Verb,
+};
 pub use doorbell::{Doorbell, precise_timers};
 pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;

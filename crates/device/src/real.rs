@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_effect::Device;
 
-use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice};
+use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender};
 use crate::doorbell::Doorbell;
 use crate::file::{Notice, Target};
 use crate::threads::{THREADS_DEFAULT, ThreadDevices};
@@ -154,6 +154,9 @@ impl Devices for RealDevices {
     }
     fn flush(&mut self) {
         self.get_mut().flush();
+    }
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.get_mut().send_apart()
     }
     fn reap(&mut self, done: &mut Vec<Completion>) {
         self.get_mut().reap(done);

@@ -17,7 +17,7 @@ use forebay_block::{Nanos, Op};
 use forebay_effect::Device;
 use forebay_model::{Access, Model};
 
-use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Verb};
+use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender, Verb};
 use crate::doorbell::Doorbell;
 
 /// Says what time it is.
@@ -129,6 +129,10 @@ impl<D: Devices, C: Clock> Devices for Shaped<D, C> {
 
     fn flush(&mut self) {
         self.inner.flush();
+    }
+
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.inner.send_apart()
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>) {

@@ -1,7 +1,8 @@
 //! Real devices through io_uring.
 //!
 //! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system
-//! call at [`flush`](Devices::flush). Completions ring the doorbell through the ring's eventfd: those
+//! call at [`flush`](Devices::flush), or by a [`Sender`] of whoever uses the devices under a lock and makes that call
+//! without it: the kernel may take long, since it begins operations in it. Completions ring the doorbell through the ring's eventfd: those
 //! for which the ring has room. The kernel keeps others until it is entered, and rings for them
 //! only if it likes; so there are never more operations with the kernel than the ring has room for.
 //! Files are registered with the ring, memory on request ([`Options::register_memory`]): it is
@@ -11,12 +12,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_effect::Device;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender, Verb,
 };
 use crate::doorbell::Doorbell;
 use crate::file::{Target, zeroing_mode};
@@ -92,9 +94,48 @@ struct Slot {
     memory: Vec<MemorySlice>,
 }
 
+/// The ring, and how many operations are queued in it that nobody has sent.
+struct Ring {
+    ring: IoUring,
+    unsent: AtomicU32,
+    bell: Arc<Doorbell>,
+}
+
+impl Ring {
+    /// Submits what is queued; false if the kernel cannot take it now. Any thread may, while another one queues: the
+    /// kernel takes what stands in the queue, and one thread at a time is in it for that.
+    fn send(&self) -> bool {
+        let mut left = self.unsent.swap(0, Ordering::Acquire);
+        while left > 0 {
+            match self.ring.submit() {
+                // (Another thread has sent it.)
+                Ok(0) => break,
+                Ok(sent) => left = left.saturating_sub(sent as u32),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => {
+                    // Busy (completions are waiting to be reaped) or short of memory: the
+                    // thread that waits on the bell tries again.
+                    self.unsent.fetch_add(left, Ordering::Release);
+                    self.bell.ring();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Sender for Ring {
+    fn send(&self) {
+        _ = Ring::send(self);
+    }
+}
+
 /// A ring and the devices it works on.
 pub struct UringDevices {
-    ring: IoUring,
+    ring: Arc<Ring>,
+    /// Somebody else sends on what is queued.
+    apart: bool,
     /// By number of registered file; removed ones leave a gap.
     files: Vec<Option<Entry>>,
     /// Removed devices whose operations have not all ended.
@@ -106,15 +147,13 @@ pub struct UringDevices {
     waiting: VecDeque<squeue::Entry>,
     /// As many completions the ring has room for.
     room: usize,
-    unsent: bool,
     memory: Vec<MemorySlice>,
     refused: Vec<Completion>,
     options: Options,
-    bell: Arc<Doorbell>,
 }
 
-// SAFETY: the ring's memory is used through `&mut self` only; the memory of operations may be
-// sent by the contract of `Devices::submit`.
+// SAFETY: the ring's queues are used through `&mut self` only, but for the system call that submits; the memory of
+// operations may be sent by the contract of `Devices::submit`.
 unsafe impl Send for UringDevices {}
 
 impl UringDevices {
@@ -148,7 +187,8 @@ impl UringDevices {
         let files = Vec::with_capacity(if can_register { FILES_MAX as usize } else { 0 });
         let room = ring.params().cq_entries() as usize;
         Ok(UringDevices {
-            ring,
+            ring: Arc::new(Ring { ring, unsent: AtomicU32::new(0), bell }),
+            apart: false,
             waiting: VecDeque::new(),
             room,
             files,
@@ -156,11 +196,9 @@ impl UringDevices {
             slots: Vec::new(),
             free: Vec::new(),
             in_flight: 0,
-            unsent: false,
             memory: Vec::new(),
             refused: Vec::new(),
             options,
-            bell,
         })
     }
 
@@ -177,7 +215,7 @@ impl UringDevices {
             self.files.len() - 1
         });
         let registered = file < FILES_MAX as usize
-            && (self.ring.submitter())
+            && (self.ring.ring.submitter())
                 .register_files_update(file as u32, &[target.raw().0])
                 .is_ok();
         self.files[file] = Some(Entry { device, target, registered });
@@ -201,7 +239,7 @@ impl UringDevices {
 
     fn close_leaving(&mut self) {
         let slots = &self.slots;
-        let submitter = self.ring.submitter();
+        let submitter = self.ring.ring.submitter();
         self.leaving.retain(|(file, entry)| {
             let busy = slots.iter().any(|slot| slot.tag.is_some() && slot.file == *file);
             if !busy && entry.registered {
@@ -221,33 +259,17 @@ impl UringDevices {
         u16::try_from(at).ok()
     }
 
-    /// Submits what is queued. What the kernel cannot take now is kept for the next time.
-    fn send(&mut self) {
-        while self.unsent {
-            match self.ring.submit() {
-                Ok(_) => self.unsent = !self.ring.submission().is_empty(),
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(_) => {
-                    // Busy (completions are waiting to be reaped) or short of memory: the
-                    // thread that waits on the bell tries again.
-                    self.bell.ring();
-                    return;
-                }
-            }
-        }
-    }
-
     /// Queues an operation for the next system call.
     fn queue(&mut self, sqe: &squeue::Entry) {
         loop {
             // SAFETY: by the contract of `submit` the memory is valid; the list of pieces stays in
-            // its slot, and the file is closed after its last operation.
-            if unsafe { self.ring.submission().push(sqe) }.is_ok() {
-                self.unsent = true;
+            // its slot, and the file is closed after its last operation. `&mut self` is the only user of this
+            // end of the queue.
+            if unsafe { self.ring.ring.submission_shared().push(sqe) }.is_ok() {
+                self.ring.unsent.fetch_add(1, Ordering::Release);
                 return;
             }
-            self.send();
-            if self.unsent {
+            if !self.ring.send() {
                 // The kernel refuses more until completions are taken; take them aside.
                 let mut done = std::mem::take(&mut self.refused);
                 self.collect(&mut done);
@@ -259,7 +281,8 @@ impl UringDevices {
 
     fn collect(&mut self, done: &mut Vec<Completion>) {
         let mut any_leaving = false;
-        for cqe in self.ring.completion() {
+        // SAFETY: `&mut self` is the only user of this end of the queue.
+        for cqe in unsafe { self.ring.ring.completion_shared() } {
             let index = cqe.user_data() as u32;
             let slot = &mut self.slots[index as usize];
             let Some(tag) = slot.tag.take() else { continue };
@@ -287,7 +310,7 @@ impl Devices for UringDevices {
     unsafe fn submit(&mut self, io: Io<'_>) {
         let Some((file, entry)) = self.entry(io.device) else {
             self.refused.push(Completion { tag: io.tag, result: Err(DeviceError::Gone) });
-            self.bell.ring();
+            self.ring.bell.ring();
             return;
         };
         let (fd, base) = entry.target.raw();
@@ -324,7 +347,14 @@ impl Devices for UringDevices {
     }
 
     fn flush(&mut self) {
-        self.send();
+        if !self.apart {
+            self.ring.send();
+        }
+    }
+
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.apart = true;
+        Some(self.ring.clone())
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>) {
@@ -335,7 +365,7 @@ impl Devices for UringDevices {
         {
             self.queue(&sqe);
         }
-        self.send();
+        self.flush();
     }
 
     fn abandon(&mut self) {
@@ -349,20 +379,20 @@ impl Devices for UringDevices {
         }
         while self.in_flight > 0 {
             // Errors (interrupted, busy) are overcome by trying again: operations do end.
-            let _ = self.ring.submit_and_wait(1);
+            let _ = self.ring.ring.submit_and_wait(1);
             self.collect(&mut done);
         }
-        self.unsent = false;
+        self.ring.unsent.store(0, Ordering::Relaxed);
         self.refused.clear();
         if !self.memory.is_empty() {
             // What lies at these addresses later is not what the kernel has pinned.
-            let _ = self.ring.submitter().unregister_buffers();
+            let _ = self.ring.ring.submitter().unregister_buffers();
             self.memory.clear();
         }
     }
 
     fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        Some(self.bell.clone())
+        Some(self.ring.bell.clone())
     }
 
     unsafe fn register(&mut self, memory: MemorySlice) {
@@ -380,7 +410,7 @@ impl Devices for UringDevices {
             .map(|piece| libc::iovec { iov_base: piece.pointer.cast(), iov_len: piece.length })
             .collect();
         // SAFETY: the memory is valid until `abandon`, by the contract of this function.
-        if unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok() {
+        if unsafe { self.ring.ring.submitter().register_buffers(&vectors) }.is_ok() {
             self.memory = pieces;
         }
     }
@@ -391,7 +421,7 @@ impl Drop for UringDevices {
         self.abandon();
         // The kernel closes a ring when it gets to it; its files, and with them exclusive access
         // to block devices, are to be free at once. Without registered files it says no.
-        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.ring.submitter().unregister_files();
     }
 }
 

@@ -38,8 +38,8 @@ use crate::requests::Requests;
 use memory::Places;
 use transfer::{Order, Transfer};
 
-/// Rounds of completions that one [`Executor::run`] feeds before it returns to let go of a lock.
-const ROUNDS_MAX: u32 = 16;
+/// Completions that one [`Executor::run`] feeds before it returns to let go of a lock: each may copy a block or more.
+const FED_MAX: usize = 32;
 
 /// How often an operation is tried again before its failure is the machine's to handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +134,9 @@ pub struct Executor<D> {
     exclusive: u32,
     in_flight: u32,
     ended: VecDeque<(u32, Outcome)>,
-    done: Vec<Completion>,
+    /// Completions that have arrived and are not fed yet.
+    done: VecDeque<Completion>,
+    arrived: Vec<Completion>,
     segments: Vec<Segment>,
     scratch: Vec<MemorySlice>,
     order: u64,
@@ -166,7 +168,8 @@ impl<D: Devices> Executor<D> {
             exclusive: 0,
             in_flight: 0,
             ended: VecDeque::new(),
-            done: Vec::new(),
+            done: VecDeque::new(),
+            arrived: Vec::new(),
             segments: Vec::new(),
             scratch: Vec::new(),
             order: 0,
@@ -262,10 +265,11 @@ impl<D: Devices> Executor<D> {
         R: Requests + ?Sized,
     {
         let mut progress = Progress::default();
-        for _ in 0..ROUNDS_MAX {
+        let mut left = FED_MAX;
+        while left > 0 {
             self.perform_effects(machine, requests, &mut progress);
             self.devices.flush();
-            if !self.feed(machine, requests, &mut progress) {
+            if !self.feed(machine, requests, &mut progress, &mut left) {
                 return progress;
             }
         }
@@ -384,24 +388,34 @@ impl<D: Devices> Executor<D> {
         Ok((order.length > 0 || order.verb == Verb::Sync).then_some(capabilities))
     }
 
-    /// Feeds completions to the machine, each followed by the effects it causes. Returns whether
-    /// there were any.
-    fn feed<M, R>(&mut self, machine: &mut M, requests: &mut R, progress: &mut Progress) -> bool
+    /// Feeds completions to the machine, as many as are `left`, each followed by the effects it causes. Returns
+    /// whether there were any.
+    fn feed<M, R>(
+        &mut self,
+        machine: &mut M,
+        requests: &mut R,
+        progress: &mut Progress,
+        left: &mut usize,
+    ) -> bool
     where
         M: Machine + ?Sized,
         R: Requests + ?Sized,
     {
-        let mut done = std::mem::take(&mut self.done);
-        self.devices.reap(&mut done);
-        let mut any = !done.is_empty();
-        for completion in done.drain(..) {
+        self.devices.reap(&mut self.arrived);
+        self.done.extend(self.arrived.drain(..));
+        let mut any = false;
+        while *left > 0
+            && let Some(completion) = self.done.pop_front()
+        {
+            (any, *left) = (true, *left - 1);
             if let Some((index, outcome)) = self.advance(completion) {
                 self.end(index, outcome, machine, requests, progress);
             }
         }
-        self.done = done;
-        while let Some((index, outcome)) = self.ended.pop_front() {
-            any = true;
+        while *left > 0
+            && let Some((index, outcome)) = self.ended.pop_front()
+        {
+            (any, *left) = (true, *left - 1);
             self.end(index, outcome, machine, requests, progress);
         }
         any

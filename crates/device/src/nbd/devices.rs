@@ -10,7 +10,7 @@ use super::connection::{Ended, Job};
 use super::export::{Export, device_error};
 use crate::buffer::StagingPool;
 use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender, Verb,
 };
 use crate::doorbell::Doorbell;
 
@@ -147,6 +147,10 @@ impl<D: Devices> Devices for NbdDevices<D> {
 
     fn flush(&mut self) {
         self.inner.flush();
+    }
+
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.inner.send_apart()
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>) {
