@@ -230,12 +230,16 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         waiters_max: n * [64, 64, 64, 5, 2, 1][c.choose(6) as usize],
         step_blocks,
         request_blocks_max,
+        call_steps: CacheConfig::CALL_STEPS,
         destage_depth: 1 + c.choose(4) as u32,
         give_up_after: match limits.gives_up {
             true => forebay_block::Nanos(1),
             false => forebay_block::Nanos([0, 1][c.choose(2) as usize]),
         },
     };
+    // (By what is drawn already. A region has some ten records.)
+    let drawn = config.dram_blocks + config.bounce_frames + config.destage_depth;
+    config.call_steps = [CacheConfig::CALL_STEPS, 1, 2, 1, 3, 5, 2, 1][drawn as usize % 8];
     let volumes: Vec<_> = (0..size.volumes)
         .map(|_| {
             let blocks = if size.wide { 70 + c.choose(250) } else { 4 + c.choose(20) };

@@ -284,6 +284,7 @@ impl Case {
             waiters_max: 16,
             step_blocks: CacheConfig::STEP_BLOCKS,
             request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
+            call_steps: 1,
             destage_depth: 1,
             transfers_spare: CacheConfig::TRANSFERS_SPARE,
             give_up_after: forebay_block::Nanos(0),

@@ -20,7 +20,8 @@
 //!
 //! The same calls give the same effects, anywhere. Time is what the caller says and never goes
 //! back. Nothing is allocated for a request after start; the work done in one call is bounded
-//! (a trim of a terabyte is taken in steps, between which other calls may come).
+//! (a trim of a terabyte is taken in steps, and so is work on a whole region of flash; other calls may come
+//! in between). What a call leaves makes the next timeout due at once ([`Cache::is_half_way`]).
 //!
 //! # What a reply means
 //!
@@ -69,7 +70,7 @@ use crate::start::Start;
 use crate::stop::Stop;
 use crate::stores::Stores;
 use crate::switch::Switch;
-use crate::world::{State, World, around, sooner};
+use crate::world::{State, World, around};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -199,7 +200,7 @@ impl Cache {
     ) {
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.world.pass_time(now);
+        self.world.begin_call(now);
         if op == Op::Read
             && self.missed.take() != Some((volume, offset, length))
             && let Some((frame, at)) = self.world.read_hit(volume, offset, length)
@@ -253,7 +254,7 @@ impl Cache {
 
     /// A device effect has ended.
     pub fn handle_completion(&mut self, now: Nanos, token: Token, result: Outcome) {
-        self.world.pass_time(now);
+        self.world.begin_call(now);
         match token.owner {
             Owner::Shard(n) => {
                 let mut around = around!(self.world);
@@ -293,26 +294,12 @@ impl Cache {
 
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
-        self.world.pass_time(now);
+        self.world.begin_call(now);
         self.cleaner.pass_timeout(self.world.now);
         let destage = self.destages.is_under_way();
         self.stores.pass_timeout(&mut self.world, &mut self.cleaner, destage);
         self.pass.pass_timeout(&mut self.world);
         self.take_turn();
-    }
-
-    /// When to call [`Cache::handle_timeout`], if at all.
-    #[inline]
-    pub fn poll_timeout(&self) -> Option<Nanos> {
-        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.timeout())
-    }
-
-    /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
-    /// then to go on without a flash tier that has failed.
-    pub fn next_step(&self) -> Option<Nanos> {
-        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.limit())
     }
 
     /// What to do next; its memory operands replace what `segments` holds. Ask until nothing

@@ -35,6 +35,8 @@ pub(crate) enum Purpose {
 /// Where the region being cleaned stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
+    /// Shards choose what is destaged.
+    Choosing,
     /// The region's records are being made durable: a version must not reach the backing store
     /// while a power cut could still bring back an older record that is called clean.
     Logging,
@@ -46,9 +48,14 @@ enum Phase {
     Writing,
     /// Backing stores are being synced.
     Syncing { left: u32 },
+    /// What was destaged comes to count as clean, but for the volumes (bits) whose sync failed.
+    Settling { failed: u64 },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
-    /// What is worth keeping of the region, which is clean, is inserted again at the head of the log.
+    /// What is worth keeping of the region, which is clean, is chosen: that of one shard after the other, in so many
+    /// pages of the log.
+    Picking { shard: usize, pages: u32 },
+    /// It is inserted again at the head of the log.
     Reinserting,
     /// The region is clean, and waits for stamps which say that the stores have taken it over.
     Releasing,
@@ -225,7 +232,7 @@ impl Cleaner {
         self.active = Some(Cleaning {
             region,
             purpose,
-            phase: Phase::Logging,
+            phase: Phase::Choosing,
             written: 0,
             error: None,
             unreadable: false,

@@ -52,6 +52,9 @@ pub struct CacheConfig {
     /// Blocks of a request that are under way at most, or wait; the next step of the request comes
     /// when so few are left that it fits. At least a step.
     pub request_blocks_max: u32,
+    /// Steps of work on whole regions and batches that a call takes at most while requests are served (a record
+    /// each); the rest waits for the next call. At least 1.
+    pub call_steps: u32,
     /// Writes of a destage from flash that are in flight at most, a shard.
     pub destage_depth: u32,
     /// When the log has waited for so long for a backing store that fails, it is given up until
@@ -212,6 +215,7 @@ impl CacheConfig {
         assert!(self.shards >= 1 && self.shards <= 64, "1 to 64 shards");
         let steps = 1..=self.request_blocks_max;
         assert!(steps.contains(&self.step_blocks), "a step is 1 to `request_blocks_max` blocks");
+        assert!(self.call_steps >= 1, "a call takes a step");
         let extents = self.block_size.shift()..=63;
         assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
@@ -229,6 +233,8 @@ impl CacheConfig {
     pub const TRANSFERS_MAX: u32 = crate::entry::TRANSFERS_MAX;
     /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
+    /// Usual [`call_steps`](Self::call_steps): some 20 microseconds.
+    pub const CALL_STEPS: u32 = 256;
     /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
     /// longest read or write of a client. A trim, which may be as long as the volume, leaves the
     /// transfers and the places to wait to others.
@@ -255,6 +261,7 @@ impl CacheConfig {
             waiters_max: 16 * 1024,
             step_blocks: CacheConfig::STEP_BLOCKS,
             request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
+            call_steps: CacheConfig::CALL_STEPS,
             destage_depth: 32,
             give_up_after: Nanos(60_000_000_000),
         }

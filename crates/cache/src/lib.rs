@@ -5,6 +5,7 @@
 //! runs in the server, in the simulator, and against the adversary.
 
 mod allocation;
+mod budget;
 pub mod cache;
 mod cleaner;
 mod combination;
@@ -27,6 +28,7 @@ mod returns;
 mod seal;
 mod shard;
 mod slab;
+mod sorting;
 mod stamp;
 mod start;
 mod stats;

@@ -7,6 +7,7 @@ use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::{EffectQueue, Frame, Outcome};
 use forebay_flash::{BlockKey, Log, Options, Stamp};
 
+use crate::budget::Budget;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::notice::Notice;
@@ -47,6 +48,10 @@ pub(crate) struct World {
     pub effects: EffectQueue,
     pub stats: CacheStats,
     pub notices: Vec<Notice>,
+    /// What the call under way may still do.
+    pub budget: Budget,
+    /// The region that is being forgotten: the log hears of that, and tells of nothing else, once it is.
+    pub forgetting: Option<u32>,
     pub now: Nanos,
     pub state: State,
     /// A stop is near: what cannot be destaged is not waited for.
@@ -101,6 +106,7 @@ macro_rules! around {
             log: $world.log.as_mut(),
             effects: &mut $world.effects,
             stats: &mut $world.stats,
+            budget: &mut $world.budget,
             now: $world.now,
         }
     };
@@ -123,6 +129,8 @@ impl World {
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             notices: Vec::new(),
+            budget: Budget::UNLIMITED,
+            forgetting: None,
             now: Nanos(0),
             state: State::New,
             hurry: false,
@@ -131,6 +139,15 @@ impl World {
             interval_ends: Nanos(u64::MAX),
             config,
         }
+    }
+
+    /// A call begins after which effects are asked for; it is `now`, or later.
+    #[inline]
+    pub fn begin_call(&mut self, now: Nanos) {
+        // (Nobody is served before the start is over, or from the stop on.)
+        let limited = self.state == State::Ready;
+        self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
+        self.pass_time(now);
     }
 
     /// It is `now`, or later.

@@ -1,12 +1,13 @@
 //! What one lock protects: the machine, the executor, and the requests in flight.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
-use forebay_device::{Devices, Doorbell, Executor};
+use forebay_device::{Devices, Doorbell, Executor, Sender};
 use forebay_effect::{Effect, Place, RequestId};
 use forebay_flash::{Sealed, Stamp};
 use forebay_results::LatencyRecorder;
@@ -20,6 +21,8 @@ use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
 
+/// For how long a thread that has more to do lets others take the lock first, at most.
+const LOCK_WAIT: Duration = Duration::from_micros(200);
 /// How often a thread that waits for a notice looks at something else.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
@@ -74,6 +77,8 @@ pub(crate) enum Work {
 /// The lock, and what is around it.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// Threads that wait for the lock.
+    waiting: AtomicU32,
     /// A notice has come.
     noticed: Condvar,
     pub clock: Clock,
@@ -81,11 +86,22 @@ pub(crate) struct Shared {
     pub bell: Arc<Doorbell>,
     /// Tells where volumes have data.
     pub desk: Desk,
+    /// Sends on what goes to the devices, without the lock.
+    sender: Option<Arc<dyn Sender>>,
 }
 
 impl Shared {
-    pub fn new(core: Core, clock: Clock, bell: Arc<Doorbell>, desk: Desk) -> Shared {
-        Shared { core: Mutex::new(core), noticed: Condvar::new(), clock, bell, desk }
+    pub fn new(mut core: Core, clock: Clock, bell: Arc<Doorbell>, desk: Desk) -> Shared {
+        let sender = core.executor.devices_mut().send_apart();
+        Shared {
+            core: Mutex::new(core),
+            waiting: AtomicU32::new(0),
+            noticed: Condvar::new(),
+            clock,
+            bell,
+            desk,
+            sender,
+        }
     }
 
     /// Answers a question of a session.
@@ -99,7 +115,26 @@ impl Shared {
     /// Locks. A panic under the lock means that the machine's contract was broken; the next
     /// thread panics, too, rather than serve from a machine in an unknown state.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().expect("a fault under the engine's lock has been reported before")
+        let core = match self.core.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let core = self.core.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                core
+            }
+            Ok(core) => Ok(core),
+            Err(TryLockError::Poisoned(error)) => Err(error),
+        };
+        core.expect("a fault under the engine's lock has been reported before")
+    }
+
+    /// Gives threads that wait for the lock the time to take it. (It is nobody's by right, and whoever lets go of it and
+    /// takes it again at once would mostly have it.)
+    pub fn let_others_lock(&self) {
+        let until = Instant::now() + LOCK_WAIT;
+        while self.waiting.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
     }
 
     /// As [`Shared::lock`], for what has to end even then.
@@ -107,7 +142,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Unlocks, then wakes the threads that have news.
+    /// Unlocks, then wakes the threads that have news, and sends on what goes to the devices.
     pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
         let rings = core.wakes(own);
         let reaper = core.reaper_must_wake(self.clock);
@@ -121,6 +156,9 @@ impl Shared {
         }
         if noticed {
             self.noticed.notify_all();
+        }
+        if let Some(sender) = &self.sender {
+            sender.send();
         }
     }
 
@@ -379,6 +417,11 @@ impl Core {
         }
     }
 
+    /// Whether there is something left to do at once.
+    pub fn has_more(&self) -> bool {
+        self.again || self.cache.is_half_way()
+    }
+
     /// Whether there is nothing left to do but wait for requests.
     pub fn is_idle(&self) -> bool {
         !self.again && self.executor.in_flight() == 0 && self.cache.next_step().is_none()
@@ -438,7 +481,8 @@ impl Core {
     /// One run of the executor; true when another may find something.
     fn run(&mut self, now: Nanos) -> bool {
         let tape = self.tape.as_mut();
-        let mut machine = Driven { cache: &mut self.cache, now, tape };
+        let in_order = self.one_at_a_time;
+        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order };
         self.executor.run(&mut machine, &mut self.table).more
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_device::{Capabilities, Completion, Devices, Doorbell, Io, MemorySlice};
+use forebay_device::{Capabilities, Completion, Devices, Doorbell, Io, MemorySlice, Sender};
 use forebay_effect::Device;
 
 /// A set of devices whose kind only its maker knows.
@@ -27,6 +27,9 @@ impl Devices for AnyDevices {
     }
     fn flush(&mut self) {
         self.0.flush();
+    }
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.0.send_apart()
     }
     fn reap(&mut self, done: &mut Vec<Completion>) {
         self.0.reap(done);

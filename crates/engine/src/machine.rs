@@ -4,7 +4,7 @@ use forebay_block::Nanos;
 use forebay_cache::Cache;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
-use crate::tape::Recorder;
+use crate::tape::{Record, Recorder};
 
 /// A cache during one call: completions carry the call's time, and the tape (if there is one)
 /// sees everything that passes.
@@ -12,12 +12,21 @@ pub(crate) struct Driven<'a> {
     pub cache: &'a mut Cache,
     pub now: Nanos,
     pub tape: Option<&'a mut Recorder>,
+    /// What a call leaves to the next one is done before anything else happens, as in a simulation.
+    pub in_order: bool,
 }
 
 impl Machine for Driven<'_> {
     #[inline]
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        let effect = self.cache.poll_effect(segments);
+        let mut effect = self.cache.poll_effect(segments);
+        while effect.is_none() && self.in_order && self.cache.is_half_way() {
+            if let Some(tape) = &mut self.tape {
+                tape.record(&Record::Timeout(self.now));
+            }
+            self.cache.handle_timeout(self.now);
+            effect = self.cache.poll_effect(segments);
+        }
         if let (Some(tape), Some(effect)) = (&mut self.tape, &effect) {
             tape.effect(effect, segments);
         }

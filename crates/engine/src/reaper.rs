@@ -21,7 +21,13 @@ fn work(shared: &Shared) {
         core.pass_timeout(shared.clock.now());
         core.reaper_wakes_at = core.next_due(shared.clock);
         let until = core.reaper_wakes_at.map(|at| shared.clock.instant(at));
+        let more = core.has_more();
         shared.unlock(core, None);
-        shared.bell.wait(until);
+        if more {
+            // Hits come between the parts of a region's work.
+            shared.let_others_lock();
+        } else {
+            shared.bell.wait(until);
+        }
     }
 }

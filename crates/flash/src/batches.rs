@@ -201,6 +201,12 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
+    /// Whether a record of the block is in a batch that is not complete.
+    pub fn have_record(&self, key: BlockKey) -> bool {
+        let mut entries = self.order.iter().flat_map(|&n| &self.all[n].entries);
+        entries.any(|e| e.entry.key == key && e.has_payload())
+    }
+
     pub fn new(geometry: &Geometry) -> Batches {
         let count = geometry.inflight_batches_max as usize;
         let batch = || Batch {
@@ -252,15 +258,6 @@ impl Log {
         self.queue.push(tombstone);
     }
 
-    /// Whether a record of the block is in a batch that is not complete, or not heard of.
-    pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
-        if self.cells.unheard.iter().any(|u| u.1 == key) {
-            return true;
-        }
-        let mut entries = self.batches.order.iter().flat_map(|&n| &self.batches.all[n].entries);
-        entries.any(|e| e.entry.key == key && e.has_payload())
-    }
-
     /// Forms batches while there is reason and room to.
     pub(crate) fn pump_batches(&mut self) -> bool {
         if self.geometry.slots != 0 {
@@ -310,8 +307,10 @@ impl Log {
         while self.error.is_none() && !self.batches.free.is_empty() {
             let idle = self.batches.is_idle();
             let (mut fill, mut due) = (None, false);
+            let spare = self.spares_a_page();
             if let Some(front) = self.queue.items.front().copied()
                 && self.regions.leaves_last()
+                && (spare || self.cells.needs(1) == 0)
             {
                 // Any number will do for the room: payloads do not take it from the region.
                 let room = self.geometry.batch_pages_max;
@@ -320,11 +319,10 @@ impl Log {
                 due = f.count > 0 && (f.full || waited_for && idle);
                 fill = due.then_some(f);
             }
-            let notes_due = self.cells.notes_due(idle, self.geometry.batch_entries_max);
-            // All notes that wait come before any record: one may forget what the record's block
-            // had before.
-            let most = self.geometry.batch_entries_max as usize;
-            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most);
+            let most = self.geometry.batch_entries_max;
+            let notes_due = self.cells.notes_due(idle, most, spare);
+            // All notes that wait come before any record: one may forget what the record's block had before.
+            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);
             let notes_due = notes_due || due && fill.is_none();
             if fill.is_none() && !notes_due {
                 break;
@@ -342,7 +340,7 @@ impl Log {
     fn take_notes(&mut self, records: usize, batch: &mut Vec<InBatch>) {
         let room = self.geometry.batch_entries_max as usize - records;
         for _ in 0..room {
-            let Some(note) = self.cells.notes.pop_front() else { break };
+            let Some(note) = self.cells.take_note() else { break };
             batch.push(InBatch {
                 ticket: note.moved.map(|m| m.ticket),
                 frame: Frame(u32::MAX),
@@ -381,6 +379,7 @@ impl Log {
             let mut cell = 0;
             if data && slots {
                 cell = self.cells.free.pop_front().expect("measured");
+                self.cells.begin_writing(item.key);
             }
             unsummed |= data && self.without_bytes;
             if data && !self.without_bytes {

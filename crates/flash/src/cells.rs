@@ -86,6 +86,14 @@ impl core::fmt::Display for Cells {
     }
 }
 
+/// Counters of blocks that are being written: many more than such blocks, so that a look at one mostly answers for a
+/// block that is not.
+const WRITING: usize = 1 << 13;
+
+fn hash(key: BlockKey) -> usize {
+    (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize
+}
+
 /// The cells and what waits for them. Empty in the layout log.
 pub(crate) struct Cells {
     first_page: u32,
@@ -97,11 +105,18 @@ pub(crate) struct Cells {
     home: Vec<u32>,
     /// Region and block of each `Appended` event that waits to be heard, in their order.
     pub unheard: VecDeque<(u32, BlockKey)>,
+    /// By a hash of the block: records in batches, and those whose event waits to be heard.
+    writing: Box<[u16]>,
     pub free: VecDeque<u32>,
     limbo: VecDeque<Limbo>,
     pub notes: VecDeque<Note>,
     /// Notes are written without waiting for a full batch of them.
     pub close_notes: bool,
+    /// Moves among the notes, which come first.
+    moves: usize,
+    /// Moves that are about to be given. They need room in regions, as those that were given do: nothing else may
+    /// take it ([`Cells::needs`]).
+    moves_to_come: u32,
     /// The index is full: records are to be forgotten soon, though cells are free.
     pub hurry: bool,
     /// With fewer free cells than this, those in limbo are hurried along.
@@ -118,10 +133,13 @@ impl Cells {
             seed: 0,
             home: vec![0; cells],
             unheard: VecDeque::new(),
+            writing: vec![0; if cells == 0 { 0 } else { WRITING }].into_boxed_slice(),
             free: (0..geometry.slots).collect(),
             limbo: VecDeque::new(),
             notes: VecDeque::new(),
             close_notes: false,
+            moves: 0,
+            moves_to_come: 0,
             hurry: false,
             low: entries.min(cells / 64).max(1),
         }
@@ -161,10 +179,35 @@ impl Cells {
         crc32c::crc32c_append(self.seed, &name)
     }
 
-    /// Whether a batch of notes alone is due.
-    pub fn notes_due(&self, idle: bool, entries_max: u32) -> bool {
+    /// A record of the block is in a batch from now on, until that it was written is heard.
+    pub fn begin_writing(&mut self, key: BlockKey) {
+        self.writing[hash(key)] += 1;
+    }
+
+    /// Whether a record of the block may be in a batch, or not heard of; certainly not, otherwise.
+    pub fn may_be_written(&self, key: BlockKey) -> bool {
+        self.writing[hash(key)] != 0
+    }
+
+    /// Whether a batch of notes alone is due; `spare`: moves do not need the room that it takes.
+    pub fn notes_due(&self, idle: bool, entries_max: u32, spare: bool) -> bool {
+        if !spare && self.moves_to_come > 0 {
+            return self.moves >= entries_max as usize;
+        }
         self.notes.len() >= entries_max as usize
             || self.close_notes && idle && !self.notes.is_empty()
+    }
+
+    /// Pages of batches that moves need which are given or about to be.
+    pub fn needs(&self, entries_max: u32) -> u64 {
+        (self.moves as u64 + u64::from(self.moves_to_come)).div_ceil(entries_max.into())
+    }
+
+    /// The next note to be written.
+    pub fn take_note(&mut self) -> Option<Note> {
+        let note = self.notes.pop_front()?;
+        self.moves = self.moves.saturating_sub(1);
+        Some(note)
     }
 
     /// The cell is free once batch `sequence` is durable.
@@ -218,7 +261,6 @@ impl Log {
         }
         let cell = self.cells.cell(position);
         if self.sabotage.is(Bug::UnmapForgotten) {
-            self.cells.free.push_back(cell);
             self.events.push_back(Event::Unmapped { key, position });
             return true;
         }
@@ -248,12 +290,24 @@ impl Log {
         }
         self.stats.mappings_moved += 1;
         let cell = self.cells.cell(position);
-        self.cells.notes.push_back(Note { key, cell, moved: Some(mapping) });
+        // (Before what is being unmapped: more of that may have come since the moves were begun than there is
+        // room for. A block of which both wait was moved first.)
+        let at = self.cells.moves;
+        self.cells.notes.insert(at, Note { key, cell, moved: Some(mapping) });
+        self.cells.moves += 1;
         true
+    }
+
+    /// Layout slots: so many mappings are about to be given to `remap`, and nothing keeps their owner from that.
+    /// Room is kept for them until [`Log::close_notes`]. Writes of those given what fills batches.
+    pub fn expect_moves(&mut self, count: u32) {
+        self.cells.moves_to_come = count;
+        self.pump();
     }
 
     /// Layout slots: writes the mappings given to `remap`.
     pub fn close_notes(&mut self) {
+        self.cells.moves_to_come = 0;
         self.cells.close_notes = !self.cells.notes.is_empty();
         self.pump();
     }
@@ -263,6 +317,45 @@ impl Log {
         let waiting = self.cells.notes.len() as u64;
         let entries = u64::from(self.geometry.batch_entries_max);
         (count + waiting).div_ceil(entries) <= self.regions.pages_left()
+    }
+
+    /// Whether a record of the block is in a batch that is not complete, or not heard of.
+    pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
+        let may = self.cells.may_be_written(key);
+        debug_assert!(may || !self.is_in_batches(key), "a block being written is not counted");
+        may && self.is_in_batches(key)
+    }
+
+    fn is_in_batches(&self, key: BlockKey) -> bool {
+        self.cells.unheard.iter().any(|u| u.1 == key) || self.batches.have_record(key)
+    }
+
+    /// Whether a batch more leaves the room that moves need.
+    pub(crate) fn spares_a_page(&self) -> bool {
+        self.regions.pages_left() > self.cells.needs(self.geometry.batch_entries_max)
+    }
+
+    /// An event is about to be heard: where its block's record is believed to be changes with that.
+    pub(crate) fn hear(&mut self, event: &mut Event) {
+        let cells = &mut self.cells;
+        match event {
+            Event::Moved { position, from, region, result: Ok(()), .. } => {
+                *from = cells.home(*position);
+                cells.set_home(cells.cell(*position), *region);
+            }
+            Event::Appended { position, .. } if position.is_some() => {
+                let (region, key) = cells.unheard.pop_front().expect("one for each");
+                cells.writing[hash(key)] -= 1;
+                cells.set_home(cells.cell(*position), region);
+            }
+            Event::Unmapped { position, .. } => {
+                cells.free.push_back(cells.cell(*position));
+                if !self.queue.items.is_empty() {
+                    self.pump();
+                }
+            }
+            _ => {}
+        }
     }
 
     fn takes_no_notes(&self) -> bool {
@@ -281,11 +374,14 @@ impl Log {
             }
             let Limbo { cell, unmapped, .. } =
                 self.cells.limbo.pop_front().expect("there is a first");
-            self.cells.free.push_back(cell);
-            if let Some(key) = unmapped {
-                let position = self.cells.position(cell);
-                self.events.push_back(Event::Unmapped { key, position });
-                self.cells.hurry = false;
+            match unmapped {
+                // It is free when its owner has heard of that: until then the index may lead readers there.
+                Some(key) => {
+                    let position = self.cells.position(cell);
+                    self.events.push_back(Event::Unmapped { key, position });
+                    self.cells.hurry = false;
+                }
+                None => self.cells.free.push_back(cell),
             }
             progress = true;
         }
@@ -299,6 +395,7 @@ impl Log {
 
     /// Nothing will be written any more: moves that wait fail.
     pub(crate) fn fail_notes(&mut self, error: IoError) {
+        self.cells.moves = 0;
         for note in self.cells.notes.drain(..) {
             let Some(Mapping { ticket, key, position, .. }) = note.moved else { continue };
             let (from, region, result) = (0, 0, Err(error));

@@ -430,12 +430,12 @@ impl Log {
         s.copy ^= 1;
         s.step = Step::Mirroring;
         self.stats.superblock_updates += 1;
-        self.stats.regions_reclaimed += s.tail - self.regions.tail;
-        for sequence in self.regions.tail..s.tail {
+        self.stats.regions_reclaimed += s.tail - self.regions.freed;
+        for sequence in self.regions.freed..s.tail {
             let region = self.regions.number(sequence) as u32;
             self.events.push_back(Event::RegionFreed { region });
         }
-        self.regions.tail = s.tail;
+        self.regions.freed = s.tail;
         while s.marks.front().is_some_and(|m| m.0 <= s.durable) {
             let (_, mark) = s.marks.pop_front().expect("there is one");
             self.events.push_back(match mark {

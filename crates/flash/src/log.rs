@@ -288,6 +288,16 @@ impl Log {
         self.pump();
     }
 
+    /// The region of an [`Event::RegionFreed`] holds nothing any more for the owner of the index: the log
+    /// may write to it. Regions are forgotten in the order of those events.
+    ///
+    /// # Panics
+    /// If it is not the oldest region that was freed and is not forgotten.
+    pub fn region_forgotten(&mut self, region: u32) {
+        self.regions.forget(region);
+        self.pump();
+    }
+
     /// Asks to write `key` directly to its backing store: `Active` once its extent is durably
     /// marked, which may be at once. The block's record on flash counts as stale from then on.
     ///
@@ -458,18 +468,8 @@ impl Log {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         let mut event = self.events.pop_front();
-        if self.geometry.slots != 0 {
-            match &mut event {
-                Some(Event::Moved { position, from, region, result: Ok(()), .. }) => {
-                    *from = self.cells.home(*position);
-                    self.cells.set_home(self.cells.cell(*position), *region);
-                }
-                Some(Event::Appended { position, .. }) if position.is_some() => {
-                    let (region, _) = self.cells.unheard.pop_front().expect("one for each");
-                    self.cells.set_home(self.cells.cell(*position), region);
-                }
-                _ => {}
-            }
+        if let (Some(event), true) = (&mut event, self.geometry.slots != 0) {
+            self.hear(event);
         }
         if self.events.is_empty() {
             // The queue is large; its beginning is still near.

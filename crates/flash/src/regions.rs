@@ -3,13 +3,14 @@
 //! Region sequence `s` lies in region number `s mod regions`. In order of sequence:
 //!
 //! ```text
-//! tail ...... released ...... reclaiming ...... head
-//!   |  given back |  cache is asked |    sealed    | open (or the next to open)
+//! tail ...... freed ...... released ...... reclaiming ...... head
+//!   | forgotten |  given back  |  cache is asked |    sealed    | open (or the next to open)
 //! ```
 //!
-//! What lies before the tail is free. The tail moves only when the superblock that says so is
-//! durable, and that is written only when every record that supersedes something in the regions
-//! given back is durable, too.
+//! What lies before the tail is free. A region is freed when the superblock that says so is durable, and
+//! that is written only when every record that supersedes something in the regions given back is durable,
+//! too. The tail follows when the cache has forgotten the region's records: until then its index may
+//! lead readers there.
 
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
@@ -41,8 +42,10 @@ pub(crate) struct Regions {
     /// Regions that are to be free, or to become so.
     reserve: u64,
     reclaims_max: u64,
-    /// Oldest region that counts according to the durable superblock.
+    /// Oldest region that is not free.
     pub tail: u64,
+    /// Oldest region that counts according to the durable superblock.
+    pub freed: u64,
     /// What the next superblock is to say.
     pub tail_wanted: u64,
     pub released: u64,
@@ -93,6 +96,7 @@ impl Regions {
             },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
             tail: 0,
+            freed: 0,
             tail_wanted: 0,
             released: 0,
             reclaiming: 0,
@@ -111,7 +115,8 @@ impl Regions {
 
     /// Continues after a recovery that found regions `tail` to `head` (exclusive) in use.
     pub fn continue_at(&mut self, tail: u64, head: u64) {
-        (self.tail, self.tail_wanted, self.released, self.reclaiming) = (tail, tail, tail, tail);
+        (self.tail, self.freed, self.tail_wanted) = (tail, tail, tail);
+        (self.released, self.reclaiming) = (tail, tail);
         self.head = head;
     }
 
@@ -230,6 +235,13 @@ impl Regions {
         while self.released < self.reclaiming && self.all[self.number(self.released)].released {
             self.released += 1;
         }
+    }
+
+    /// The cache holds nothing in the region any more, which is the oldest of those freed.
+    pub fn forget(&mut self, region: u32) {
+        let oldest = self.tail < self.freed && self.number(self.tail) == region as usize;
+        assert!(oldest, "region {region} is not the oldest of those freed");
+        self.tail += 1;
     }
 
     /// Sequence of the first batch of the region that the next superblock calls the tail.

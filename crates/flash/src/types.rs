@@ -334,10 +334,9 @@ pub enum Event {
         /// Region number, as `Log::region_of` gives it.
         region: u32,
     },
-    /// A region given to `region_released` is free for good: the advanced tail is durable. Comes
-    /// before any event about a record that is written into the region again; the holder of the
-    /// index forgets the region's (clean) records only now, because until now recovery would
-    /// have brought them back.
+    /// A region given to `region_released` is free for good: the advanced tail is durable. The holder of
+    /// the index forgets the region's (clean) records only now, because until now recovery would have
+    /// brought them back; then it calls `region_forgotten`, and the region is used again.
     RegionFreed {
         /// Region number.
         region: u32,

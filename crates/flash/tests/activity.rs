@@ -74,7 +74,8 @@ impl Model {
                 }
                 Event::Retire { extent, .. } => self.retiring.push(extent),
                 Event::Reclaim { region } => self.reclaiming.push(region),
-                Event::Synced { .. } | Event::RegionFreed { .. } => {}
+                Event::RegionFreed { region } => rig.log.region_forgotten(region),
+                Event::Synced { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -208,6 +209,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
                             assert!(result == Err(IoError::Shutdown) || result == Ok(()));
                         }
                         Event::Reclaim { region } => rig.log.region_released(region),
+                        Event::RegionFreed { region } => rig.log.region_forgotten(region),
                         _ => {}
                     }
                 }

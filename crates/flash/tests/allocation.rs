@@ -65,8 +65,10 @@ fn appending_allocates_nothing_after_the_start() {
             log.handle_completion(index, Ok(()));
         }
         while let Some(event) = log.poll_event() {
-            if let Event::Reclaim { region } = event {
-                log.region_released(region);
+            match event {
+                Event::Reclaim { region } => log.region_released(region),
+                Event::RegionFreed { region } => log.region_forgotten(region),
+                _ => {}
             }
         }
     }

@@ -82,7 +82,10 @@ impl Model {
                     self.raise_floor();
                 }
                 Event::Reclaim { region } => self.asked.push(region),
-                Event::RegionFreed { .. } => self.counts.freed += 1,
+                Event::RegionFreed { region } => {
+                    self.counts.freed += 1;
+                    rig.log.region_forgotten(region);
+                }
                 Event::Stopped { result } => {
                     result.unwrap();
                     assert_eq!(self.log.len(), self.complete);

@@ -175,6 +175,47 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
 }
 
 #[test]
+fn a_region_is_written_again_only_when_it_is_forgotten() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let events = |rig: &mut Rig| -> Vec<Event> {
+        let mut events = Vec::new();
+        rig.poll();
+        loop {
+            events.extend(std::iter::from_fn(|| rig.log.poll_event()));
+            if rig.under_way() == 0 {
+                return events;
+            }
+            rig.complete(0);
+        }
+    };
+    let (mut appended, mut freed) = (0, Vec::new());
+    for n in 0..60 {
+        rig.append(n, key(n), 1, true);
+        for event in events(&mut rig) {
+            match event {
+                Event::Appended { .. } => appended += 1,
+                Event::Reclaim { region } => rig.log.region_released(region),
+                Event::RegionFreed { region } => freed.push(region),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(appended < 40, "what was freed is written though it is not forgotten");
+    assert_eq!(freed, [0], "no other is asked for meanwhile");
+    rig.log.region_forgotten(0);
+    let more = events(&mut rig);
+    assert!(more.iter().any(|e| matches!(e, Event::Appended { .. })), "{more:?}");
+    rig.log.stop();
+}
+
+#[test]
+#[should_panic(expected = "region 1 is not the oldest of those freed")]
+fn regions_are_forgotten_in_order() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.region_forgotten(1);
+}
+
+#[test]
 fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     let mut rig = Rig::formatted(tiny(), options());
     let mut reclaim = None;

@@ -185,7 +185,10 @@ impl Index {
                     }
                 }
                 Event::Reclaim { region } => self.asked.push(region),
-                Event::RegionFreed { .. } => self.counts.freed += 1,
+                Event::RegionFreed { region } => {
+                    self.counts.freed += 1;
+                    rig.log.region_forgotten(region);
+                }
                 other => panic!("{other:?}"),
             }
         }

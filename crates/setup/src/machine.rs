@@ -98,6 +98,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         waiters_max: WAITERS_MAX,
         step_blocks: CacheConfig::STEP_BLOCKS,
         request_blocks_max: CacheConfig::REQUEST_BLOCKS_MAX,
+        call_steps: CacheConfig::CALL_STEPS,
         destage_depth: config.flush.parallel,
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),

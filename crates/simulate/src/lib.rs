@@ -25,6 +25,7 @@
 //! assert_eq!((result.run.requests, hits.tier1.read), (10, 8));
 //! ```
 
+mod calls;
 mod error;
 mod flush;
 mod options;

@@ -9,6 +9,7 @@ use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
 use forebay_flash::{Binding, LogStats};
 use forebay_results::{FlashResult, LatencyRecorder};
 
+use crate::calls::timed;
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
@@ -69,6 +70,8 @@ pub struct Simulation {
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
     late: Late,
+    /// Nanoseconds that each call to the cache took, if that is measured.
+    calls: Option<Vec<u32>>,
     /// Set from outside to end the run.
     stop: Option<Arc<AtomicBool>>,
 }
@@ -190,6 +193,7 @@ impl Simulation {
             },
             answers: None,
             late: Late::default(),
+            calls: None,
             stop: None,
             cache,
         };
@@ -287,6 +291,17 @@ impl Simulation {
     /// ([`Pacing::Untimed`]).
     pub fn keep_answers(&mut self) {
         self.answers.get_or_insert_default();
+    }
+
+    /// Measures from now on how long each call to the cache takes that is not a hit. Runs of the same requests make
+    /// the same calls: the shortest time of each is the cache's own.
+    pub fn time_calls(&mut self) {
+        self.calls.get_or_insert_default();
+    }
+
+    /// Nanoseconds of each call since then, in their order.
+    pub fn take_calls(&mut self) -> Vec<u32> {
+        self.calls.take().unwrap_or_default()
     }
 
     /// Hands over the answers given since the last call, in the order in which they were given.
@@ -449,7 +464,9 @@ impl Simulation {
         };
         let id = RequestId(number.into());
         let Request { volume, op, flags, offset, length, .. } = *request;
-        self.cache.handle_request(self.now, id, volume, op, flags, offset, length);
+        timed(&mut self.calls, || {
+            self.cache.handle_request(self.now, id, volume, op, flags, offset, length);
+        });
         self.execute();
     }
 
@@ -476,10 +493,15 @@ impl Simulation {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// The next thing that happens; false if nothing will, or the run is to end.
+    /// The next thing that happens (what the cache left half-way first); false if nothing will, or the run is to end.
     fn step(&mut self) -> bool {
         if self.is_stopped() {
             return false;
+        }
+        if self.cache.is_half_way() {
+            timed(&mut self.calls, || self.cache.handle_timeout(self.now));
+            self.execute();
+            return true;
         }
         let device = self.timing.next_at(self.now);
         let timeout = self.cache.poll_timeout();
@@ -488,11 +510,13 @@ impl Simulation {
             (Some(at), timeout) if timeout.is_none_or(|t| at <= t) => {
                 self.now = self.now.max(at);
                 let token = self.timing.pop().expect("something ends at that time");
-                self.cache.handle_completion(self.now, token, Ok(()));
+                timed(&mut self.calls, || {
+                    self.cache.handle_completion(self.now, token, Ok(()));
+                });
             }
             (_, timeout) => {
                 self.now = self.now.max(timeout.unwrap_or_default());
-                self.cache.handle_timeout(self.now);
+                timed(&mut self.calls, || self.cache.handle_timeout(self.now));
             }
         }
         self.execute();
@@ -505,7 +529,9 @@ impl Simulation {
 
     /// Executes what the cache asks for.
     fn execute(&mut self) {
-        while let Some(effect) = self.cache.poll_effect(&mut self.segments) {
+        while let Some(effect) =
+            timed(&mut self.calls, || self.cache.poll_effect(&mut self.segments))
+        {
             match effect {
                 Effect::Copy { from, length, .. } => {
                     let latency = match from {

@@ -11,7 +11,7 @@ use crate::cleaner::{CLEANER, Cleaner, Purpose, Surroundings};
 use crate::destage::Destaged;
 use crate::notice::Notice;
 use crate::pass_through::{Others, SALVAGE};
-use crate::shard::Shard;
+use crate::shard::{Forgotten, Shard};
 use crate::start::START;
 use crate::volume::SyncWaiter;
 use crate::world::{State, Turn, around};
@@ -25,6 +25,7 @@ impl Cache {
     pub(super) fn has_work(&self) -> bool {
         let front = &self.world.front;
         self.world.log.as_ref().is_some_and(Log::has_events)
+            || self.world.forgetting.is_some()
             || self.has_lost_log()
             || self.pass.has_work()
             || self.start.must_settle(&self.world)
@@ -177,7 +178,11 @@ impl Cache {
 
     fn handle_events(&mut self) -> bool {
         let mut any = false;
-        while let Some(event) = self.world.log.as_mut().and_then(|l| l.poll_event()) {
+        while self.forget_region(&mut any)
+            && self.world.log.as_ref().is_some_and(Log::has_events)
+            && self.world.budget.take()
+            && let Some(event) = self.world.log.as_mut().and_then(|l| l.poll_event())
+        {
             any = true;
             self.look_ahead();
             self.handle_event(event);
@@ -185,6 +190,31 @@ impl Cache {
         self.start.settle(&mut self.world, &mut self.stamps);
         self.world.front.issue_syncs(&mut self.world.effects);
         any
+    }
+
+    /// Goes on forgetting what a region that is free has held; whether all is forgotten. Sets `any` if some was.
+    fn forget_region(&mut self, any: &mut bool) -> bool {
+        let world = &mut self.world;
+        let Some(region) = world.forgetting else { return true };
+        for n in 0..world.shards.len() {
+            match world.shards[n].forget_region(&mut around!(world), region) {
+                Forgotten::All => {}
+                Forgotten::Some => {
+                    *any = true;
+                    return false;
+                }
+                Forgotten::Nothing => return false,
+            }
+        }
+        *any = true;
+        world.forgetting = None;
+        for n in 0..world.shards.len() {
+            world.shards[n].region_forgotten(&around!(world));
+        }
+        if let Some(log) = &mut world.log {
+            log.region_forgotten(region);
+        }
+        true
     }
 
     /// Starts loading what the events to come will look at. A batch brings many at once, of
@@ -269,11 +299,7 @@ impl Cache {
                 }
             }
             Event::Passing { volume, result } => self.world.passing(volume, result),
-            Event::RegionFreed { region } => {
-                for n in 0..self.world.shards.len() {
-                    self.world.shards[n].region_freed(&mut around!(self.world), region);
-                }
-            }
+            Event::RegionFreed { region } => self.world.forgetting = Some(region),
             Event::Retire { extent, first } => {
                 self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }

@@ -1,6 +1,6 @@
 //! Queries from outside: counters, failures, and what is under way; and hints, which decide nothing.
 
-use forebay_block::Volume;
+use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
 
@@ -10,7 +10,7 @@ use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
-use crate::world::State;
+use crate::world::{State, sooner};
 
 /// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
@@ -205,6 +205,33 @@ impl Cache {
             && !self.switch.is_under_way()
             && !self.seal.is_under_way()
             && !self.is_stamping()
+    }
+
+    /// When to call [`Cache::handle_timeout`], if at all.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        if self.is_half_way() {
+            return Some(self.world.now);
+        }
+        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        sooner(due, self.pass.timeout())
+    }
+
+    /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
+    /// then to go on without a flash tier that has failed.
+    pub fn next_step(&self) -> Option<Nanos> {
+        if self.is_half_way() {
+            return Some(self.world.now);
+        }
+        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        sooner(due, self.pass.limit())
+    }
+
+    /// Whether the last call has left work that needs nothing but another one: [`Cache::poll_timeout`] is due. A
+    /// driver whose runs are to be repeatable calls at once, before anything else happens.
+    #[inline]
+    pub fn is_half_way(&self) -> bool {
+        self.world.budget.is_short()
     }
 
     /// Dirty blocks of all volumes.

@@ -83,7 +83,7 @@ impl Cleaner {
         self.retry_at = None;
         let Some(active) = self.active else { return true };
         match active.phase {
-            Phase::Logging | Phase::Stamping => {
+            Phase::Choosing | Phase::Logging | Phase::Stamping => {
                 self.active = None;
                 abandon_chosen(world);
             }
@@ -92,9 +92,9 @@ impl Cleaner {
                 world.shards.iter_mut().for_each(Shard::clean_cut);
                 return false;
             }
-            Phase::Syncing { .. } => return false,
+            Phase::Syncing { .. } | Phase::Settling { .. } => return false,
             // They only ask the log, which refuses.
-            Phase::Moving | Phase::Carrying | Phase::Reinserting => {}
+            Phase::Moving | Phase::Carrying | Phase::Picking { .. } | Phase::Reinserting => {}
         }
         true
     }
@@ -114,24 +114,11 @@ impl Cleaner {
         let wanted = s.world.somebody_waits();
         if may && self.begin(s.world.front.sync_failures, wanted).is_some() {
             if !self.begin_moving(s.world) {
-                let target = target(self.active.as_ref().expect("it has just begun"));
-                let dirty = s.world.front.dirty_blocks > 0;
-                let purpose = self.active.as_ref().map_or(Purpose::Evict, |a| a.purpose);
-                let skipped = s.stores.to_skip(s.world, purpose, s.destages.is_cleaning());
-                if let Some(active) = &mut self.active {
-                    active.skipped = skipped;
-                }
-                for shard in &mut s.world.shards {
-                    shard.clean_choose(target, dirty, skipped);
-                }
-                let log = s.world.log.as_mut().expect("only a log has regions");
-                if let Some(active) = &mut self.active {
-                    active.newest = log.newest_batch(active.region);
-                }
-                log.sync_written(CLEANER);
+                self.begin_choosing(s);
             }
             any = true;
         }
+        any |= self.step_choice(s.world);
         any |= self.step_moves(s);
         let Some(mut active) = self.active else { return Turn::from(any) };
         if active.phase == Phase::Writing {
@@ -171,17 +158,56 @@ impl Cleaner {
             Phase::Syncing { left: 0 } => {
                 // Data written before a failed sync may be gone though a later one succeeded.
                 let failed = s.world.front.failed_since(active.sync_failures);
-                for n in 0..s.world.shards.len() {
-                    s.world.shards[n].clean_end(&mut around!(s.world), failed);
-                }
-                s.stamps.note_taken_over(active.volumes & !failed);
-                self.end_writing(s, failed & active.volumes).or(true)
+                active.phase = Phase::Settling { failed };
+                self.active = Some(active);
+                self.step_settling(s, failed).or(true)
             }
+            Phase::Settling { failed } => self.step_settling(s, failed).or(any),
+            Phase::Picking { .. } => self.step_picking(s).or(any),
             Phase::Carrying => self.step_carry(s).or(any),
             Phase::Reinserting => self.step_reinsertions(s).or(any),
             Phase::Stamping | Phase::Releasing => self.step_stamps(s).or(any),
             _ => Turn::from(any),
         }
+    }
+
+    /// Begins to choose what is destaged.
+    fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
+        let Some(active) = &mut self.active else { return };
+        let (target, dirty) = (target(active), s.world.front.dirty_blocks > 0);
+        active.skipped = s.stores.to_skip(s.world, active.purpose, s.destages.is_cleaning());
+        for shard in &mut s.world.shards {
+            shard.clean_choose(target, dirty, active.skipped);
+        }
+    }
+
+    /// Goes on choosing; when all is chosen, it is made durable in the log. Whether that came to it.
+    fn step_choice(&mut self, world: &mut World) -> bool {
+        let Some(active) = self.active.as_mut().filter(|a| a.phase == Phase::Choosing) else {
+            return false;
+        };
+        for n in 0..world.shards.len() {
+            if !world.shards[n].clean_choose_step(&mut around!(world)) {
+                return false;
+            }
+        }
+        let log = world.log.as_mut().expect("only a log has regions");
+        active.newest = log.newest_batch(active.region);
+        active.phase = Phase::Logging;
+        log.sync_written(CLEANER);
+        true
+    }
+
+    /// The stores are synced, but for some volumes (bits): what was destaged to the others is clean.
+    fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: u64) -> Turn {
+        for n in 0..s.world.shards.len() {
+            if !s.world.shards[n].clean_end(&mut around!(s.world), failed) {
+                return Turn::Nothing;
+            }
+        }
+        let volumes = self.active.map_or(0, |active| active.volumes);
+        s.stamps.note_taken_over(volumes & !failed);
+        self.end_writing(s, failed & volumes).or(true)
     }
 
     /// The volumes (bits) that are to have a stamp before the cleaning goes on.
@@ -300,7 +326,7 @@ impl Cleaner {
         };
         if reclaims && result.is_ok() {
             s.stores.note_reclaimed(true);
-            return self.begin_reinserting(s, region);
+            return self.begin_reinserting(s);
         }
         let tentative = !s.destages.is_under_way() && failed != 0 && known;
         self.leave_region(s, result, tentative)

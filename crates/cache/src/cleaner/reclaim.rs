@@ -50,28 +50,41 @@ impl Cleaner {
     }
 
     /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
-    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
         if log.layout() != Layout::Log || s.world.hurry || s.world.state != State::Ready || short {
             return self.begin_release(s);
         }
-        let geometry = *log.geometry();
-        let most = may_reinsert(log.stats(), &geometry);
-        let (mut left, mut shards) = (most, s.world.shards.len() as u32);
-        for shard in &mut s.world.shards {
-            let share = (region, left / shards);
-            left -= shard.reinsert_begin(&geometry, share, s.world.front.sabotage);
-            shards -= 1;
-        }
-        if left == most {
-            return self.begin_release(s);
+        let pages = may_reinsert(log.stats(), log.geometry());
+        self.pick(s.world, 0, pages);
+        self.step_picking(s).or(true)
+    }
+
+    /// A shard begins to choose what is worth keeping of the region, in its share of so many pages.
+    fn pick(&mut self, world: &mut World, n: usize, pages: u32) {
+        let Some(active) = &mut self.active else { return };
+        active.phase = Phase::Picking { shard: n, pages };
+        let share = pages / (world.shards.len() - n) as u32;
+        world.shards[n].reinsert_choose(active.region, share);
+    }
+
+    /// Pushes that on.
+    pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let Some(active) = self.active else { return Turn::Nothing };
+        let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
+        let Some(taken) = s.world.shards[n].reinsert_choose_step(&mut around!(s.world)) else {
+            return Turn::Nothing;
+        };
+        if n + 1 < s.world.shards.len() {
+            self.pick(s.world, n + 1, pages - taken);
+            return Turn::Something;
         }
         if let Some(active) = &mut self.active {
             active.phase = Phase::Reinserting;
         }
-        Turn::Something
+        self.step_reinsertions(s).or(true)
     }
 
     /// Pushes that on.
@@ -149,7 +162,6 @@ impl Cleaner {
         for n in 0..world.shards.len() {
             world.shards[n].move_begin(&mut around!(world), region);
         }
-        world.log.as_mut().expect("it has just been asked").close_notes();
         true
     }
 
@@ -157,22 +169,22 @@ impl Cleaner {
         let Some(mut active) = self.active.filter(|a| a.phase == Phase::Moving) else {
             return false;
         };
-        let (mut done, mut more) = (true, false);
+        let (mut done, mut given) = (true, false);
         for n in 0..s.world.shards.len() {
             match s.world.shards[n].move_step(&mut around!(s.world)) {
-                MoveState::Busy => done = false,
-                MoveState::More => (done, more) = (false, true),
+                MoveState::Busy | MoveState::More => done = false,
+                MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}
                 MoveState::Failed => active.error = Some(IoError::Device),
             }
         }
         self.active = Some(active);
         let log = s.world.log.as_mut().expect("only a log has regions");
-        if more {
+        if given {
             log.close_notes();
         }
         if !done {
-            return more;
+            return given;
         }
         if active.error.is_some() {
             // The log takes no more: it has failed, or it is being stopped.

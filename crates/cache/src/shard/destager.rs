@@ -17,13 +17,13 @@ use forebay_effect::{IoError, Outcome, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::regions::Regions;
 use super::tiers::Tiers;
 use super::transfer::Kind;
 use super::{ShardContext, volume_bit};
 use crate::config::CacheConfig;
 use crate::entry::{DESTAGED, EntryId, UNREADABLE};
 use crate::slab::Slab;
+use crate::sorting::Sorting;
 use carry::Carrying;
 pub(crate) use carry::{CarryState, Owed};
 pub(super) use stretch::Unread;
@@ -40,12 +40,13 @@ pub(crate) enum Target {
 /// A cleaning, in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Next of `scratch` to look at.
+    /// Next of those chosen to look at; and of the busy ones, which have their turn when nothing is in flight.
     pub(super) cursor: usize,
+    pub(super) retry: usize,
+    /// Those that count as clean already, once all are written and synced.
+    settled: usize,
     /// Writes under way, those that still wait for their bytes included.
     pub(super) in_flight: u32,
-    /// Blocks that were busy: the pass is repeated.
-    pub(super) again: bool,
     /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
     /// How the last write that failed did, and to which volumes there were such (bits, as
@@ -78,8 +79,13 @@ pub(crate) enum JobState {
 pub(super) struct Destager {
     /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
     job: Option<Job>,
-    /// The records that the job, or carrying, is about, by address.
+    /// The records that the job, or carrying, is about, by address once all are chosen.
     chosen: Vec<(BlockKey, Position)>,
+    /// What is not chosen: volumes (bits).
+    skipped: u64,
+    sorting: Sorting<(BlockKey, Position)>,
+    /// Which of those chosen were busy with something else, and are to be tried again.
+    busy: Vec<u32>,
     /// Writes under way at a time.
     depth: u32,
     stretches: Slab<Stretch>,
@@ -95,6 +101,9 @@ impl Destager {
         Destager {
             job: None,
             chosen: Vec::with_capacity(region_pages as usize),
+            skipped: 0,
+            sorting: Sorting::new(region_pages as usize),
+            busy: Vec::new(),
             depth: config.destage_depth.min(bounces as u32),
             stretches: Slab::new(config.destage_depth),
             carrying: Carrying::new(region_pages),
@@ -105,7 +114,8 @@ impl Destager {
 
     pub fn memory_bytes(&self) -> u64 {
         let chosen = self.chosen.capacity() * size_of::<(BlockKey, Position)>();
-        self.stretches.memory_bytes() + chosen as u64 + self.carrying.memory_bytes()
+        let carrying = self.carrying.memory_bytes();
+        self.stretches.memory_bytes() + chosen as u64 + self.sorting.memory_bytes() + carrying
     }
 
     /// The job under way.
@@ -115,25 +125,41 @@ impl Destager {
 
     // ---- a job ----
 
-    /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
+    /// Begins to choose what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
     /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
     pub fn choose(&mut self, tiers: &mut Tiers, target: Target, dirty: bool, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.chosen.clear();
+        self.skipped = skipped;
+        self.sorting.begin();
+        tiers.flash.end_walk();
         match target {
             Target::Region(_) if !dirty => {}
-            Target::Region(region) => self.collect(tiers, region, skipped),
+            Target::Region(region) => tiers.flash.begin_walk(region),
             Target::Coldest => self.collect_coldest(tiers),
         }
+    }
+
+    /// Goes on choosing, as far as the budget of the call goes; whether all is chosen.
+    pub fn choose_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> bool {
+        while !tiers.flash.has_walked() {
+            if !context.budget.take() {
+                return false;
+            }
+            self.collect(tiers);
+        }
+        self.sorting.step(&mut self.chosen, context.budget)
     }
 
     /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
     pub fn begin(&mut self, skipped: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
+        self.busy.clear();
         self.job = Some(Job {
             cursor: 0,
+            retry: usize::MAX,
+            settled: 0,
             in_flight: 0,
-            again: false,
             unreadable: false,
             error: None,
             failed_volumes: skipped,
@@ -146,35 +172,30 @@ impl Destager {
         self.chosen.iter().fold(0, |all, (key, _)| all | volume_bit(*key))
     }
 
-    /// Collects the dirty records of those who give way on flash, by address.
+    /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
     fn collect_coldest(&mut self, tiers: &mut Tiers) {
         self.chosen.clear();
         let blocks = &tiers.blocks;
         let ids = tiers.flash.take_coldest();
         let dirty = ids.filter(|&id| blocks[id].owed() != 0);
         self.chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
-        self.chosen.sort_unstable();
     }
 
-    /// Collects the region's dirty records that still have to be written, by address.
-    fn collect(&mut self, tiers: &mut Tiers, region: u32, skipped: u64) {
-        let mut next = tiers.flash.first_of(region);
-        while let Some(id) = next {
-            next = Regions::next(&tiers.blocks, id);
-            if skipped & volume_bit(tiers.blocks[id].key()) != 0 {
-                continue;
-            }
-            if tiers.blocks[id].has(UNREADABLE) {
-                tiers.blocks[id].clear(UNREADABLE);
-                tiers.flash.update_residence(&tiers.blocks, id, false);
-            }
-            let e = &tiers.blocks[id];
-            if e.owed() != 0 && !e.has(DESTAGED) {
-                let position = e.position().expect("an entry of a region has a record");
-                self.chosen.push((e.key(), position));
-            }
+    /// Collects the next record of the region, if it is dirty and still has to be written.
+    fn collect(&mut self, tiers: &mut Tiers) {
+        let Some(id) = tiers.flash.walk(&tiers.blocks) else { return };
+        if self.skipped & volume_bit(tiers.blocks[id].key()) != 0 {
+            return;
         }
-        self.chosen.sort_unstable();
+        if tiers.blocks[id].has(UNREADABLE) {
+            tiers.blocks[id].clear(UNREADABLE);
+            tiers.flash.update_residence(&tiers.blocks, id, false);
+        }
+        let e = &tiers.blocks[id];
+        if e.owed() != 0 && !e.has(DESTAGED) {
+            let position = e.position().expect("an entry of a region has a record");
+            self.chosen.push((e.key(), position));
+        }
     }
 
     /// Pushes the job on.
@@ -183,18 +204,18 @@ impl Destager {
             return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
         };
         while job.in_flight < self.depth && self.next(tiers, context, &mut job) {}
-        let drained = job.in_flight == 0 && job.cursor >= self.chosen.len();
-        let state = if drained && job.again {
-            // Blocks were busy with something else; their ends call again.
-            (job.cursor, job.again) = (0, false);
-            let rest = self.chosen.iter().any(|&(key, position)| {
+        let drained = job.in_flight == 0 && self.at(&job).is_none();
+        if drained {
+            // The ends of what busy blocks are busy with call again.
+            job.retry = 0;
+            self.busy.retain(|&at| {
+                let (key, position) = self.chosen[at as usize];
                 tiers.blocks.find(key).is_some_and(|id| is_owed(tiers, &job, id, position))
             });
-            if rest { JobState::Busy } else { job.written() }
-        } else if drained {
-            job.written()
-        } else {
-            JobState::Busy
+        }
+        let state = match drained && self.busy.is_empty() {
+            true => job.written(),
+            false => JobState::Busy,
         };
         self.job = Some(job);
         state
@@ -203,37 +224,40 @@ impl Destager {
     /// Nothing more of what was chosen is begun.
     pub fn cut(&mut self) {
         if let Some(job) = &mut self.job {
-            (job.cursor, job.again) = (self.chosen.len(), false);
+            job.cursor = self.chosen.len();
+            self.busy.clear();
         }
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes (bits) whose sync did not end well.
-    pub fn end(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, failed: u64) {
-        if self.job.take().is_some() {
-            self.settle(tiers, context, failed);
+    /// `failed`: the volumes (bits) whose sync did not end well. Goes as far as the budget of the call; whether
+    /// that was all of it.
+    pub fn end(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, failed: u64) -> bool {
+        let Some(job) = &mut self.job else { return true };
+        // Only what was chosen can have been destaged.
+        while let Some(&(key, _)) = self.chosen.get(job.settled) {
+            if !context.budget.take() {
+                return false;
+            }
+            if let Some(&(ahead, _)) = self.chosen.get(job.settled + 8) {
+                tiers.blocks.prefetch(ahead);
+            }
+            job.settled += 1;
+            if let Some(id) = tiers.blocks.find(key) {
+                settle_destaged(tiers, context, id, failed & volume_bit(key) == 0);
+            }
         }
+        self.job = None;
+        tiers.flash.release_cells(context);
+        tiers.flash.leave_all(&tiers.blocks, &tiers.transfers, context);
+        true
     }
 
     /// What was chosen will not be cleaned.
     pub fn abandon(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         self.chosen.clear();
+        tiers.flash.end_walk();
         tiers.flash.release_cells(context);
-    }
-
-    /// Only what was chosen can have been destaged.
-    fn settle(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, failed: u64) {
-        for n in 0..self.chosen.len() {
-            if let Some(&(ahead, _)) = self.chosen.get(n + 8) {
-                tiers.blocks.prefetch(ahead);
-            }
-            let key = self.chosen[n].0;
-            if let Some(id) = tiers.blocks.find(key) {
-                settle_destaged(tiers, context, id, failed & volume_bit(key) == 0);
-            }
-        }
-        tiers.flash.release_cells(context);
-        tiers.flash.leave_all(&tiers.blocks, &tiers.transfers, context);
     }
 
     // ---- writes end ----

@@ -14,8 +14,8 @@ use crate::config::{FlashConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
 use forebay_replacement::{Offer, Popularity, Queues};
-pub(crate) use moves::MoveState;
 use moves::Moves;
+pub(crate) use moves::{Forgotten, MoveState};
 
 /// See the module.
 #[derive(Debug)]
@@ -60,6 +60,7 @@ pub(super) struct FlashTier {
     held_cells: Vec<Position>,
     /// Mappings on their way out of a region.
     moves: Option<Moves>,
+    moves_scratch: Vec<(BlockKey, Position)>,
     leaving_scratch: Vec<EntryId>,
 }
 
@@ -102,6 +103,7 @@ impl FlashTier {
             holding_cells: false,
             held_cells: Vec::new(),
             moves: None,
+            moves_scratch: Vec::new(),
             leaving_scratch: Vec::new(),
         }
     }
@@ -396,28 +398,9 @@ impl FlashTier {
         forget
     }
 
-    /// The region is free: nothing may refer to it any more. Whether that made room in the index.
-    pub fn region_freed(
-        &mut self,
-        blocks: &mut Blocks,
-        context: &mut ShardContext<'_>,
-        region: u32,
-    ) -> bool {
-        let mut forgotten = false;
-        while let Some(id) = self.regions.first(region) {
-            assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
-            blocks.prefetch_chain(blocks.record(id).next);
-            self.put_record(blocks, context, id, None);
-            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));
-            context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
-            forgotten |= self.forget_if_empty(blocks, id);
-        }
-        forgotten
-    }
-
-    /// The first of the blocks whose records lie in the region.
-    pub fn first_of(&self, region: u32) -> Option<EntryId> {
-        self.regions.first(region)
+    /// Records, or mappings, in a region.
+    pub fn region_entries(&self, region: u32) -> u32 {
+        self.regions.count(region)
     }
 
     /// The blocks whose records lie in the region.

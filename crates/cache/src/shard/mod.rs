@@ -33,9 +33,9 @@ mod waiting;
 
 use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
-use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{BlockKey, Geometry, Log, Position};
 
+use crate::budget::Budget;
 use crate::config::CacheConfig;
 use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
@@ -44,7 +44,7 @@ use crate::stats::CacheStats;
 use blocks::FlashRecord;
 pub(crate) use destager::{CarryState, JobState, Owed, Target};
 use destager::{Destager, carry};
-pub(crate) use flash_tier::MoveState;
+pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use flush::FlushState;
 pub(crate) use pieces::Access;
 use recover::Recovery;
@@ -58,6 +58,7 @@ pub(crate) struct ShardContext<'a> {
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
+    pub budget: &'a mut Budget,
     pub now: Nanos,
 }
 
@@ -105,12 +106,6 @@ impl Shard {
     pub fn appends_dirty(&self) -> bool {
         let dirty = |t| matches!(t, Kind::Append { dirty, .. } if dirty != 0);
         self.tiers.transfers.iter().any(|t| dirty(t.kind))
-    }
-
-    /// Nothing goes to the log any more: who waits for room hears of that.
-    pub fn log_gave_up(&mut self) {
-        self.tiers.flash.fail_log();
-        self.tiers.room = true;
     }
 
     /// Blocks with dirty data in DRAM.
@@ -233,9 +228,9 @@ impl Shard {
         }
     }
 
-    /// Number of mappings in a region.
+    /// Number of records, or mappings, in a region.
     pub fn region_entries(&self, region: u32) -> u64 {
-        self.tiers.flash.blocks_of(&self.tiers.blocks, region).count() as u64
+        self.tiers.flash.region_entries(region).into()
     }
 
     /// Begins to move a region's mappings.
@@ -322,6 +317,11 @@ impl Shard {
         self.destager.choose(&mut self.tiers, target, dirty, skipped);
     }
 
+    /// Goes on choosing; whether all is chosen.
+    pub fn clean_choose_step(&mut self, context: &mut ShardContext<'_>) -> bool {
+        self.destager.choose_step(&mut self.tiers, context)
+    }
+
     /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
     pub fn clean_begin(&mut self, skipped: u64) {
         self.destager.begin(skipped);
@@ -338,9 +338,10 @@ impl Shard {
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes (bits) whose sync did not end well.
-    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) {
-        self.destager.end(&mut self.tiers, context, failed);
+    /// `failed`: the volumes (bits) whose sync did not end well. Goes as far as the budget of the call; whether
+    /// that was all of it.
+    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) -> bool {
+        self.destager.end(&mut self.tiers, context, failed)
     }
 
     /// Of what was chosen, what is not under way will not be cleaned.
@@ -379,15 +380,14 @@ impl Shard {
         self.destager.carry_step(&mut self.tiers, context)
     }
 
-    /// Chooses which clean records of a region (the first of `of`) are inserted again, in so many pages of the
-    /// log at most (the second); how many they take.
-    pub fn reinsert_begin(
-        &mut self,
-        geometry: &Geometry,
-        of: (u32, u32),
-        sabotage: Sabotage,
-    ) -> u32 {
-        self.destager.reinsert_begin(&self.tiers, geometry, of, sabotage)
+    /// Begins to choose which clean records of a region are inserted again, in so many pages of the log at most.
+    pub fn reinsert_choose(&mut self, region: u32, pages: u32) {
+        self.destager.reinsert_choose(&mut self.tiers, region, pages);
+    }
+
+    /// Goes on choosing, as far as the budget of the call goes; the pages that they take, once all are chosen.
+    pub fn reinsert_choose_step(&mut self, context: &mut ShardContext<'_>) -> Option<u32> {
+        self.destager.reinsert_choose_step(&mut self.tiers, context)
     }
 
     /// Pushes that on.
@@ -416,12 +416,13 @@ impl Shard {
 
     // ---- regions ----
 
-    /// The region is free: nothing may refer to it any more. Who waits for an entry of the index
-    /// tries again, whether or not it had any of this shard: if not, the next region is asked for.
-    pub fn region_freed(&mut self, context: &mut ShardContext<'_>, region: u32) {
-        self.tiers.room |=
-            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
-        self.tiers.room |= self.tiers.flash.region_freed(&mut self.tiers.blocks, context, region);
+    /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
+    /// call goes.
+    pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
+        let Tiers { flash, blocks, .. } = &mut self.tiers;
+        let (forgotten, room) = flash.forget_region(blocks, context, region);
+        self.tiers.room |= room;
+        forgotten
     }
 
     /// Whether any record in the region is dirty, if only because something is lost: who destages hears

@@ -3,6 +3,7 @@
 
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
+use forebay_flash::sabotage::Bug;
 
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
@@ -217,6 +218,19 @@ impl Shard {
 
     /// Who waits may try again.
     pub fn call_starved(&mut self) {
+        self.tiers.room = true;
+    }
+
+    /// All shards have forgotten a region. Who waits for an entry of the index tries again, whether or not it had
+    /// any of this shard: if not, the next region is asked for.
+    pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
+        self.tiers.room |=
+            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
+    }
+
+    /// Nothing goes to the log any more: who waits for room hears of that.
+    pub fn log_gave_up(&mut self) {
+        self.tiers.flash.fail_log();
         self.tiers.room = true;
     }
 

@@ -11,20 +11,28 @@ use crate::entry::{EntryId, NONE, Record};
 pub(super) struct Regions {
     /// First of each list.
     heads: Vec<EntryId>,
+    /// Members of each list, and how many of them are dirty.
+    counts: Vec<u32>,
     dirty: Vec<u32>,
+    /// Where the walk through a list goes on.
+    walk: EntryId,
 }
 
 impl Regions {
     pub fn new(regions: u32) -> Regions {
-        Regions { heads: vec![NONE; regions as usize], dirty: vec![0; regions as usize] }
+        let none = vec![0; regions as usize];
+        let heads = vec![NONE; regions as usize];
+        Regions { heads, counts: none.clone(), dirty: none, walk: NONE }
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (size_of_val(&*self.heads) + size_of_val(&*self.dirty)) as u64
+        let counts = size_of_val(&*self.counts) + size_of_val(&*self.dirty);
+        (size_of_val(&*self.heads) + counts) as u64
     }
 
     /// Puts a block into a region's list.
     pub fn list(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
+        self.counts[region as usize] += 1;
         let head = mem::replace(&mut self.heads[region as usize], id);
         let record = blocks.record_mut(id);
         (record.prev, record.next) = (NONE, head);
@@ -36,6 +44,10 @@ impl Regions {
     /// Takes a block out of a region's list.
     pub fn unlist(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
         let Record { prev, next, .. } = *blocks.record(id);
+        self.counts[region as usize] -= 1;
+        if self.walk == id {
+            self.walk = next;
+        }
         match prev {
             NONE => self.heads[region as usize] = next,
             p => blocks.record_mut(p).next = next,
@@ -51,8 +63,35 @@ impl Regions {
     }
 
     /// The one behind it in its list.
-    pub fn next(blocks: &Blocks, id: EntryId) -> Option<EntryId> {
+    fn next(blocks: &Blocks, id: EntryId) -> Option<EntryId> {
         some(blocks.record(id).next)
+    }
+
+    /// Members of a region's list.
+    pub fn count(&self, region: u32) -> u32 {
+        self.counts[region as usize]
+    }
+
+    /// Begins to walk through a region's list, over those who are in it now. There is one walk at a time.
+    pub fn begin_walk(&mut self, region: u32) {
+        self.walk = self.heads[region as usize];
+    }
+
+    /// Ends the walk.
+    pub fn end_walk(&mut self) {
+        self.walk = NONE;
+    }
+
+    /// Whether the walk is at its end.
+    pub fn has_walked(&self) -> bool {
+        self.walk == NONE
+    }
+
+    /// The next member, unless the walk is at its end. Who has left the list meanwhile is left out.
+    pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
+        let id = some(self.walk)?;
+        self.walk = blocks.record(id).next;
+        Some(id)
     }
 
     /// The blocks of a region.

@@ -289,14 +289,18 @@ impl Rig {
         self.poll();
     }
 
-    /// Does everything there is to do; gives the events.
+    /// Does everything there is to do; gives the events. What is freed is forgotten at once.
     pub fn settle(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.poll();
         loop {
             while let Some(event) = self.log.poll_event() {
+                if let Event::RegionFreed { region } = event {
+                    self.log.region_forgotten(region);
+                }
                 events.push(event);
             }
+            self.poll();
             if self.pending.is_empty() {
                 return events;
             }

@@ -23,6 +23,7 @@ use crate::shard::blocks::FlashRecord;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::{ShardContext, volume_bit};
+use crate::sorting::Sorting;
 
 /// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
@@ -53,11 +54,36 @@ pub(crate) struct Owed {
     pub pages: u64,
 }
 
+/// A record that may be inserted again, in the order in which they are taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Hot {
+    /// Lower, the more it is worth, if that decides.
+    rank: u8,
+    position: Position,
+    key: BlockKey,
+    /// Pages of its payload.
+    pages: u8,
+}
+
+/// How far the choice of what is inserted again is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    Collecting,
+    /// By what they are worth.
+    Ranking,
+    /// By position, those that were taken.
+    Ordering,
+}
+
 /// What is being carried on, or inserted again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Carrying {
-    /// Records to be inserted again, the first to be taken last, by how often they were read.
-    hot: Vec<(u8, Position, BlockKey)>,
+    /// Records to be inserted again, the first to be taken last.
+    hot: Vec<Hot>,
+    sorting: Sorting<Hot>,
+    choice: Choice,
+    /// Pages of the log that they may take; once they are chosen, those that they take.
+    pages: u32,
     /// That is what is being done; and whether a batch of them is closed.
     again: bool,
     closed: bool,
@@ -72,11 +98,22 @@ pub(super) struct Carrying {
 impl Carrying {
     /// For regions of so many pages.
     pub fn new(region_pages: u32) -> Carrying {
-        Carrying { hot: Vec::with_capacity(region_pages as usize), ..Carrying::default() }
+        let most = region_pages as usize;
+        Carrying {
+            hot: Vec::with_capacity(most),
+            sorting: Sorting::new(most),
+            choice: Choice::Ordering,
+            pages: 0,
+            again: false,
+            closed: false,
+            blocks: Vec::new(),
+            unread: false,
+            reads: 0,
+        }
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (self.hot.capacity() * size_of::<(u8, Position, BlockKey)>()) as u64
+        (self.hot.capacity() * size_of::<Hot>()) as u64 + self.sorting.memory_bytes()
     }
 }
 
@@ -133,42 +170,59 @@ impl Destager {
         state
     }
 
-    /// Chooses which clean records of a region are inserted again: those that are worth most, in `pages` pages of the
-    /// log at most. How many they take.
-    pub fn reinsert_begin(
+    /// Begins to choose which clean records of a region are inserted again: those that are worth most, in `pages`
+    /// pages of the log at most.
+    pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
+        let carrying = &mut self.carrying;
+        carrying.hot.clear();
+        (carrying.again, carrying.closed) = (true, false);
+        (carrying.choice, carrying.pages) = (Choice::Collecting, pages);
+        tiers.flash.begin_walk(region);
+    }
+
+    /// Goes on choosing, as far as the budget of the call goes; the pages that they take, once all are chosen.
+    pub fn reinsert_choose_step(
         &mut self,
-        tiers: &Tiers,
-        geometry: &Geometry,
-        (region, pages): (u32, u32),
-        sabotage: Sabotage,
-    ) -> u32 {
-        let hot = &mut self.carrying.hot;
-        hot.clear();
-        for id in tiers.flash.blocks_of(&tiers.blocks, region) {
-            let e = &tiers.blocks[id];
-            if let (true, Some(uses)) = (is_reinsertable(e, sabotage), tiers.flash.worth(id)) {
-                let position = e.position().expect("an entry of a region has a record");
-                let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
-                hot.push((rank, position, e.key()));
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+    ) -> Option<u32> {
+        let log = context.log.as_deref().expect("a region needs a log");
+        let geometry = log.geometry();
+        let Carrying { hot, sorting, choice, pages, .. } = &mut self.carrying;
+        if *choice == Choice::Collecting {
+            while !tiers.flash.has_walked() {
+                if !context.budget.take() {
+                    return None;
+                }
+                let Some(id) = tiers.flash.walk(&tiers.blocks) else { break };
+                let e = &tiers.blocks[id];
+                let reinsertable = is_reinsertable(e, context.front.sabotage);
+                if let (true, Some(uses)) = (reinsertable, tiers.flash.worth(id)) {
+                    let position = e.position().expect("an entry of a region has a record");
+                    let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
+                    let pages = geometry.payload_pages(e.flash_valid) as u8;
+                    hot.push(Hot { rank, position, key: e.key(), pages });
+                }
+            }
+            sorting.begin();
+            *choice = Choice::Ranking;
+        }
+        if !sorting.step(hot, context.budget) {
+            return None;
+        }
+        if *choice == Choice::Ranking {
+            *pages = take_best(hot, *pages, reinsertions(tiers, geometry) as u32);
+            // (In the order of the log, so that neighbours are read one after the other.)
+            hot.iter_mut().for_each(|hot| hot.rank = 0);
+            sorting.begin();
+            *choice = Choice::Ordering;
+            if !sorting.step(hot, context.budget) {
+                return None;
             }
         }
-        hot.sort_unstable();
-        let together = reinsertions(tiers, geometry) as u32;
-        let (mut taken, mut count) = (0, 0);
-        for &(_, _, key) in hot.iter() {
-            let id = tiers.blocks.entry_of(key);
-            let header = u32::from((count as u32).is_multiple_of(together));
-            let more = geometry.payload_pages(tiers.blocks[id].flash_valid) + header;
-            if taken + more > pages {
-                break;
-            }
-            (taken, count) = (taken + more, count + 1);
-        }
-        hot.truncate(count);
-        // (In the order of the log, so that neighbours are read one after the other.)
-        hot.sort_unstable_by_key(|&(_, position, _)| core::cmp::Reverse(position));
-        (self.carrying.again, self.carrying.closed) = (true, false);
-        taken
+        // The first to be taken last.
+        hot.reverse();
+        Some(*pages)
     }
 
     /// Pushes that on.
@@ -188,7 +242,7 @@ impl Destager {
         while !self.carrying.closed
             && self.carrying.blocks.len() < together
             && tiers.transfers.bounces_free() > 0
-            && let Some((_, position, key)) = self.carrying.hot.pop()
+            && let Some(Hot { position, key, .. }) = self.carrying.hot.pop()
         {
             let id = tiers.blocks.find_at(key, position);
             let sabotage = context.front.sabotage;
@@ -363,6 +417,21 @@ fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
     (most.max(1) as usize).min((tiers.transfers.bounces() / 2).max(1))
+}
+
+/// Of records in the order of what they are worth keeps the first, in so many pages at most and with a header for
+/// so many `together`; the pages that they take.
+fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
+    let (mut taken, mut count) = (0, 0);
+    for record in hot.iter() {
+        let more = u32::from(record.pages) + u32::from((count as u32).is_multiple_of(together));
+        if taken + more > pages {
+            break;
+        }
+        (taken, count) = (taken + more, count + 1);
+    }
+    hot.truncate(count);
+    taken
 }
 
 /// Whether the block's record may be inserted again: it is clean, it is all that there is of the block, and

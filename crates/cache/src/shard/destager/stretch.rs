@@ -61,48 +61,78 @@ impl Destager {
         context: &mut ShardContext<'_>,
         job: &mut Job,
     ) -> bool {
-        let Some(&(key, position)) = self.chosen.get(job.cursor) else { return false };
+        let Some(at) = self.at(job) else { return false };
+        if !context.budget.take() {
+            return false;
+        }
+        let (key, position) = self.chosen[at];
         let (id, appending) = match state_of(tiers, job, key, position) {
             RecordState::Ready { id, appending } => (id, appending),
             RecordState::NotOwed => {
-                job.cursor += 1;
+                self.pass(job, 1);
                 return true;
             }
             RecordState::Busy => {
-                job.again = true;
-                job.cursor += 1;
+                if job.cursor < self.chosen.len() {
+                    self.busy.push(at as u32);
+                    job.cursor += 1;
+                } else {
+                    job.retry += 1;
+                }
                 return true;
             }
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
-            self.destage_stretch(tiers, context, job)
+            self.destage_stretch(tiers, context, job, at)
         } else {
             destage_parts(tiers, context, id, appending)
         };
         if taken == 0 {
             return false;
         }
-        job.cursor += taken;
+        self.pass(job, taken);
         job.in_flight += 1;
         job.volumes |= volume_bit(key);
         true
     }
 
-    /// Starts to write the record at the cursor and those that follow on it; the number of them,
+    /// The next of those chosen to look at: first all; then, whenever nothing is in flight, those that were busy. (A
+    /// record in flight beside an append cannot be told from one that is ready.)
+    pub(super) fn at(&self, job: &Job) -> Option<usize> {
+        match job.cursor < self.chosen.len() {
+            true => Some(job.cursor),
+            false => self.busy.get(job.retry).map(|&at| at as usize),
+        }
+    }
+
+    /// So many from there on are begun, or nothing is owed for one.
+    fn pass(&mut self, job: &mut Job, count: usize) {
+        if job.cursor < self.chosen.len() {
+            job.cursor += count;
+            return;
+        }
+        let end = self.busy[job.retry] as usize + count;
+        while self.busy.get(job.retry).is_some_and(|&at| (at as usize) < end) {
+            self.busy.remove(job.retry);
+        }
+    }
+
+    /// Starts to write the record there and those that follow on it; the number of them,
     /// 0 if that must wait for bounce frames.
     fn destage_stretch(
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
         job: &Job,
+        at: usize,
     ) -> usize {
         let mut members = core::mem::take(&mut self.members_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX
             .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
-        let first = self.chosen[job.cursor].0;
+        let first = self.chosen[at].0;
         let mut reads = 0;
-        for (n, &(key, position)) in self.chosen[job.cursor..].iter().take(most).enumerate() {
+        for (n, &(key, position)) in self.chosen[at..].iter().take(most).enumerate() {
             let follows =
                 key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
             let RecordState::Ready { id, appending } = state_of(tiers, job, key, position) else {

@@ -1,67 +1,134 @@
-//! Layout slots: the mappings of a region that is reclaimed, on their way to the head of the log.
+//! A region as a whole, record by record: the walk through it, its mappings on their way to the head of the log (layout
+//! slots), and what is forgotten when it is free.
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
 
 use super::FlashTier;
+use crate::entry::EntryId;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
-use crate::shard::regions::Regions;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Moves {
     region: u32,
+    /// The region's list is being walked through; at most so many are left.
+    walks: bool,
+    left: u32,
     in_flight: u32,
     failed: bool,
+    /// Those that could not move, because a newer record was being written.
+    later: Vec<(BlockKey, Position)>,
+}
+
+/// What the log is to write down again of a block.
+fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
+    let e = &blocks[id];
+    Mapping {
+        ticket: u64::from(shard),
+        key: e.key(),
+        position: e.position().expect("an entry of a region has a record"),
+        valid: e.flash_valid,
+        dirty: e.flash_dirty,
+        checksum: blocks.record(id).checksum,
+    }
 }
 
 /// How they stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MoveState {
     Busy,
-    /// Some were handed to the log just now.
+    /// Some were handed to the log just now, more are to be.
     More,
+    /// The last were handed to the log.
+    Given,
     Done,
     /// The log takes no more.
     Failed,
 }
 
+/// How far a region that is free is forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Forgotten {
+    All,
+    /// Some was just now, more is to be.
+    Some,
+    /// Nothing was: the call has done enough.
+    Nothing,
+}
+
 impl FlashTier {
-    /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>, region: u32) {
-        self.moves = Some(Moves { region, in_flight: 0, failed: false });
-        self.move_some(blocks, context);
+    /// Begins to walk through the blocks whose records lie in the region. There is one walk at a time.
+    pub fn begin_walk(&mut self, region: u32) {
+        self.regions.begin_walk(region);
     }
 
-    /// Hands to the log what it takes; the rest must wait for a newer record.
-    fn move_some(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) {
-        let Some(moves) = &mut self.moves else { return };
-        let log = context.log.as_deref_mut().expect("a region needs a log");
-        let mut next = self.regions.first(moves.region);
-        if context.front.sabotage.is(Bug::MappingLeftBehind) {
-            next = next.and_then(|id| Regions::next(blocks, id));
-        }
-        while let Some(id) = next {
-            let e = &blocks[id];
-            next = Regions::next(blocks, id);
-            if !self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
-                let mapping = Mapping {
-                    ticket: u64::from(self.shard),
-                    key: e.key(),
-                    position: e.position().expect("an entry of a region has a record"),
-                    valid: e.flash_valid,
-                    dirty: e.flash_dirty,
-                    checksum: blocks.record(id).checksum,
-                };
-                moves.in_flight += u32::from(log.remap(mapping));
+    /// Ends the walk.
+    pub fn end_walk(&mut self) {
+        self.regions.end_walk();
+    }
+
+    /// Whether the walk is at its end.
+    pub fn has_walked(&self) -> bool {
+        self.regions.has_walked()
+    }
+
+    /// The next of them, unless the walk is at its end. Whose record has gone elsewhere is left out.
+    pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
+        self.regions.walk(blocks)
+    }
+
+    /// The region is free: nothing may refer to it any more. Forgets its records as far as the budget of the call
+    /// goes; and whether that made room in the index.
+    pub fn forget_region(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        region: u32,
+    ) -> (Forgotten, bool) {
+        let (mut any, mut room) = (false, false);
+        while let Some(id) = self.regions.first(region) {
+            if !context.budget.take() {
+                return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
             }
+            any = true;
+            assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
+            blocks.prefetch_chain(blocks.record(id).next);
+            self.put_record(blocks, context, id, None);
+            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));
+            context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
+            room |= self.forget_if_empty(blocks, id);
+        }
+        (Forgotten::All, room)
+    }
+
+    /// Begins to move a region's mappings.
+    pub fn move_begin(&mut self, blocks: &Blocks, context: &ShardContext<'_>, region: u32) {
+        let left = self.regions.count(region);
+        self.moves = Some(Moves {
+            region,
+            walks: true,
+            left,
+            in_flight: 0,
+            failed: false,
+            later: core::mem::take(&mut self.moves_scratch),
+        });
+        self.regions.begin_walk(region);
+        if context.front.sabotage.is(Bug::MappingLeftBehind) {
+            self.regions.walk(blocks);
         }
     }
 
     /// Pushes the moves on.
     pub fn move_step(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> MoveState {
-        let Some(moves) = &self.moves else { return MoveState::Done };
+        let Some(moves) = &mut self.moves else { return MoveState::Done };
+        if moves.walks {
+            return match self.move_some(blocks, context) {
+                true => MoveState::Given,
+                false => MoveState::More,
+            };
+        }
         if moves.in_flight > 0 {
             return MoveState::Busy;
         }
@@ -69,16 +136,55 @@ impl FlashTier {
             self.moves = None;
             return MoveState::Failed;
         }
-        let left = self.blocks_of(blocks, moves.region).any(|id| !self.is_unmapping(id));
         let careless = context.front.sabotage.is(Bug::MappingLeftBehind);
-        if careless || !left {
-            self.moves = None;
-            return MoveState::Done;
-        }
+        let log = context.log.as_deref_mut().expect("a region needs a log");
         // A newer record was being written when the others moved.
-        self.move_some(blocks, context);
-        let moves = self.moves.as_ref().expect("put back");
-        if moves.in_flight > 0 { MoveState::More } else { MoveState::Busy }
+        for n in (0..moves.later.len()).rev() {
+            let (key, position) = moves.later[n];
+            let id = blocks.find_at(key, position).filter(|_| !careless);
+            let flash = self.replacement.as_ref();
+            let id = id.filter(|&id| !flash.is_some_and(|flash| flash.is_unmapping(id)));
+            let moved = id.map(|id| log.remap(mapping(self.shard, blocks, id)));
+            moves.in_flight += u32::from(moved == Some(true));
+            if moved != Some(false) {
+                moves.later.swap_remove(n);
+            }
+        }
+        if moves.in_flight > 0 {
+            return MoveState::Given;
+        }
+        if !moves.later.is_empty() {
+            return MoveState::Busy;
+        }
+        let region = moves.region;
+        self.moves_scratch = self.moves.take().map_or_else(Vec::new, |moves| moves.later);
+        let stays = |id: EntryId| !careless && !self.is_unmapping(id);
+        debug_assert!(!self.blocks_of(blocks, region).any(stays), "a mapping is left behind");
+        MoveState::Done
+    }
+
+    /// Hands to the log what it takes, as far as the budget of the call goes; the rest must wait for a newer
+    /// record. Whether the list is at its end.
+    fn move_some(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> bool {
+        let Some(moves) = &mut self.moves else { return true };
+        let log = context.log.as_deref_mut().expect("a region needs a log");
+        while !self.regions.has_walked() {
+            if !context.budget.take() {
+                log.expect_moves(moves.left);
+                return false;
+            }
+            let Some(id) = self.regions.walk(blocks) else { break };
+            moves.left = moves.left.saturating_sub(1);
+            if !self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
+                let mapping = mapping(self.shard, blocks, id);
+                match log.remap(mapping) {
+                    true => moves.in_flight += 1,
+                    false => moves.later.push((mapping.key, mapping.position)),
+                }
+            }
+        }
+        moves.walks = false;
+        true
     }
 
     /// A mapping stands in another region.

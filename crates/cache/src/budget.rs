@@ -1,0 +1,66 @@
+//! How much a call of the cache may do.
+//!
+//! Work on a whole region or batch (thousands of records) is done in steps: an event of the log, a record that is
+//! chosen, sorted, moved, called clean or forgotten. A call takes so many at most; the rest is done in the next
+//! call, for which the cache asks at once ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls
+//! a driver lets go of its lock, so that nobody waits for a region as a whole.
+
+/// The steps that a call may still take.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u32,
+    /// Somebody would have taken more.
+    short: bool,
+}
+
+impl Budget {
+    /// Without a limit, until the first [`Budget::refill`].
+    pub const UNLIMITED: Budget = Budget { left: u32::MAX, short: false };
+
+    /// A call begins, which may take so many.
+    pub fn refill(&mut self, steps: u32) {
+        *self = Budget { left: steps, short: false };
+    }
+
+    /// Takes a step; false, and the rest must wait for the next call, if none is left.
+    #[inline]
+    pub fn take(&mut self) -> bool {
+        self.take_many(1)
+    }
+
+    /// Takes so many steps as one, if any is left: what cannot be divided may cost more than that.
+    #[inline]
+    pub fn take_many(&mut self, steps: u32) -> bool {
+        if self.left == 0 {
+            self.short = true;
+            return false;
+        }
+        self.left = self.left.saturating_sub(steps);
+        true
+    }
+
+    /// Whether something waits for the next call.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_short_only_if_more_was_wanted_than_there_was() {
+        let mut budget = Budget::UNLIMITED;
+        assert!(budget.take() && !budget.is_short());
+        budget.refill(2);
+        assert!(budget.take() && budget.take());
+        assert!(!budget.is_short(), "nobody has wanted a third");
+        assert!(!budget.take() && budget.is_short());
+        budget.refill(2);
+        assert!(!budget.is_short());
+        assert!(budget.take_many(5), "what is begun with a step left is done");
+        assert!(!budget.take_many(5) && budget.is_short());
+    }
+}

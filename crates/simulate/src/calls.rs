@@ -1,0 +1,11 @@
+//! How long calls to the cache take.
+
+/// Does a call, and notes how long it takes if that is measured.
+#[inline]
+pub(crate) fn timed<T>(calls: &mut Option<Vec<u32>>, call: impl FnOnce() -> T) -> T {
+    let Some(calls) = calls else { return call() };
+    let begun = std::time::Instant::now();
+    let result = call();
+    calls.push(u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX));
+    result
+}
