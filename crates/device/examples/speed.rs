@@ -121,15 +121,15 @@ fn fill<D: Devices>(executor: &mut Executor<D>, bell: &Doorbell) {
         let place = |frame| Place::Frame { frame: Frame(frame), offset: 0 };
         let segments = (0..64).map(|frame| Segment { place: place(frame), length: BLOCK });
         script.queue.push_with(Effect::Write { token, device, offset, length }, segments);
-        executor.run(&mut script, &mut requests);
+        while executor.run(&mut script, &mut requests).more {}
         while executor.in_flight() > 8 {
             bell.wait(None);
-            executor.run(&mut script, &mut requests);
+            while executor.run(&mut script, &mut requests).more {}
         }
     }
     while executor.in_flight() > 0 {
         bell.wait(None);
-        executor.run(&mut script, &mut requests);
+        while executor.run(&mut script, &mut requests).more {}
     }
 }
 

@@ -103,9 +103,11 @@ impl World {
     /// Runs until nothing is in flight.
     fn settle(&mut self) {
         let give_up = Instant::now() + Duration::from_secs(60);
-        while self.executor.run(&mut self.script, &mut self.requests).more
-            || self.executor.in_flight() > 0
-        {
+        loop {
+            while self.executor.run(&mut self.script, &mut self.requests).more {}
+            if self.executor.in_flight() == 0 {
+                break;
+            }
             assert!(Instant::now() < give_up, "an operation never completes");
             self.bell.wait(Some(give_up));
         }
