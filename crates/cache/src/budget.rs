@@ -28,7 +28,8 @@ impl Budget {
         self.take_many(1)
     }
 
-    /// Takes so many steps as one, if any is left: what cannot be divided may cost more than that.
+    /// Takes so many steps at once, or those that are left if these are fewer; false if none is left. For work
+    /// that cannot be divided.
     #[inline]
     pub fn take_many(&mut self, steps: u32) -> bool {
         if self.left == 0 {

@@ -20,8 +20,8 @@
 //!
 //! The same calls give the same effects, anywhere. Time is what the caller says and never goes
 //! back. Nothing is allocated for a request after start; the work done in one call is bounded
-//! (a trim of a terabyte is taken in steps, and so is work on a whole region of flash; other calls may come
-//! in between). What a call leaves makes the next timeout due at once ([`Cache::is_half_way`]).
+//! (a trim of a terabyte is taken in steps, and so is most work on a whole region of flash; other calls may
+//! come in between). What a call leaves makes the next timeout due at once ([`Cache::is_half_way`]).
 //!
 //! # What a reply means
 //!

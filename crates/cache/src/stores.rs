@@ -160,7 +160,7 @@ impl Stores {
             && self.failing != 0
             && !world.log_lost
             && cleaner.is_idle()
-            && world.somebody_waits()
+            && world.somebody_waits_in_vain()
     }
 
     /// The volumes (bits) that a cleaning that begins now does not try; `destage`: a destage of everything is
@@ -277,7 +277,7 @@ impl Stores {
         }
         let (jam, hopeless) = (jam && suspended != 0, hopeless && suspended != 0);
         self.hopeless = hopeless;
-        let tells = hopeless && world.somebody_waits();
+        let tells = hopeless && world.somebody_waits_in_vain();
         world.stats.jams += u64::from(tells);
         for shard in &mut world.shards {
             shard.set_jam(jam, hopeless);

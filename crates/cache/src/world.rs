@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub notices: Vec<Notice>,
     /// What the call under way may still do.
     pub budget: Budget,
-    /// The region that is being forgotten: the log hears of that, and tells of nothing else, once it is.
+    /// The region that is being forgotten. Until it is, no further event is taken from the log.
     pub forgetting: Option<u32>,
     pub now: Nanos,
     pub state: State,
@@ -278,6 +278,13 @@ impl World {
     pub fn somebody_waits(&self) -> bool {
         self.log.as_ref().is_some_and(Log::is_out_of_room)
             || self.shards.iter().any(Shard::waits_for_an_entry)
+    }
+
+    /// Whether anybody waits for room on flash, and no work that is half-way makes some: only then may data be
+    /// given up for it.
+    pub fn somebody_waits_in_vain(&self) -> bool {
+        let half_way = self.forgetting.is_some() || self.log.as_ref().is_some_and(Log::has_events);
+        !half_way && self.somebody_waits()
     }
 }
 

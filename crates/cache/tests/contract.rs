@@ -2,10 +2,12 @@
 
 mod driver;
 
+use std::collections::HashSet;
+
 use driver::*;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
-use forebay_effect::{Effect, IoError, Place, RequestId};
+use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
 #[test]
 fn two_reads_of_a_missing_block_share_one_fetch() {
@@ -65,6 +67,61 @@ fn destage_four() -> Driver {
         d.complete_first(|e| !is_flash_read(e), Ok(()));
     }
     d
+}
+
+/// Makes the calls that the cache asks for at once; there is an end to them though nothing completes.
+fn call_while_half_way(d: &mut Driver) {
+    for _ in 0..1000 {
+        if !d.cache.is_half_way() {
+            return;
+        }
+        let now = d.cache.poll_timeout().expect("what is left half-way is due");
+        d.cache.handle_timeout(now);
+        d.poll();
+    }
+    panic!("calls follow on calls for ever, and nothing is done in them");
+}
+
+#[test]
+fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
+    let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    // (So many regions and extents that none is reclaimed.)
+    let geometry = &mut config.flash.as_mut().expect("a flash tier").geometry;
+    (geometry.regions, geometry.active_extents_max) = (12, 20);
+    // Two destages go on at a time, and a call has one step for both.
+    let config =
+        CacheConfig { shards: 2, extent_shift: 16, dram_blocks: 8, call_steps: 1, ..config };
+    let mut d = Driver::new(config);
+    let complete = |d: &mut Driver, held: &[Option<Token>]| {
+        let may = |e: &Effect| !is_flash_read(e) || !held.contains(&e.token());
+        call_while_half_way(d);
+        while d.count(may) > 0 {
+            d.complete_first(may, Ok(()));
+            call_while_half_way(d);
+        }
+    };
+    let blocks = || (0..64).step_by(3);
+    for block in blocks() {
+        let write = d.write(block);
+        complete(&mut d, &[]);
+        assert_eq!(d.reply_to(write), Some(Ok(())));
+    }
+    d.request(Op::Flush, Flags::NONE, 0, 0);
+    complete(&mut d, &[]);
+    let reads: Vec<_> = blocks().take(10).map(|block| d.read(block)).collect();
+    call_while_half_way(&mut d);
+    let reading = d.pending.iter().map(|(e, _)| e).filter(|e| is_flash_read(e));
+    let held: Vec<_> = reading.map(Effect::token).collect();
+    let owners: HashSet<_> = held.iter().flatten().map(|token| token.owner).collect();
+    assert!(owners.len() == 2, "both shards read from flash");
+    d.cache.destage();
+    d.poll();
+    complete(&mut d, &held);
+    assert!(d.cache.dirty_blocks() > 0, "the blocks that are read are not destaged yet");
+    assert!(reads.iter().all(|&read| d.reply_to(read).is_none()));
+    complete(&mut d, &[]);
+    assert!(reads.iter().all(|&read| d.reply_to(read) == Some(Ok(()))));
+    assert_eq!(d.cache.dirty_blocks(), 0);
 }
 
 fn backing_writes(d: &Driver) -> Vec<(char, u64, u64)> {

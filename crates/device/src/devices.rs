@@ -161,9 +161,9 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// Sends on what was submitted to devices ([`Devices::send_apart`]).
+/// Hands to the kernel what was submitted to devices ([`Devices::send_apart`]).
 pub trait Sender: Send + Sync {
-    /// Does it. What cannot be sent now rings the devices' bell, to be sent next time.
+    /// Does it. If the kernel cannot take it now, the devices' bell rings, and the next call tries again.
     fn send(&self);
 }
 
@@ -182,7 +182,7 @@ pub trait Devices {
     /// [`capabilities`](Devices::capabilities).
     unsafe fn submit(&mut self, io: Io<'_>);
 
-    /// Sends on what was submitted.
+    /// Hands to the kernel what was submitted.
     fn flush(&mut self) {}
 
     /// From now on [`flush`](Devices::flush) leaves that to the caller, who does it after each use of these devices and

@@ -1,10 +1,11 @@
 //! Real devices through io_uring.
 //!
-//! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system
-//! call at [`flush`](Devices::flush), or by a [`Sender`] of whoever uses the devices under a lock and makes that call
-//! without it: the kernel may take long, since it begins operations in it. Completions ring the doorbell through the ring's eventfd: those
-//! for which the ring has room. The kernel keeps others until it is entered, and rings for them
-//! only if it likes; so there are never more operations with the kernel than the ring has room for.
+//! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system call, at
+//! [`flush`](Devices::flush) or through a [`Sender`]. That call may take long, since the kernel begins the
+//! operations in it; a user that keeps the devices under a lock makes it through a sender, without the lock.
+//! Completions ring the doorbell through the ring's eventfd, if the ring has room for them. The kernel keeps
+//! others until it is entered, and need not ring for them; so there are never more operations with the kernel
+//! than the ring has room for.
 //! Files are registered with the ring, memory on request ([`Options::register_memory`]): it is
 //! then pinned and its pages need not be looked up for each operation.
 
@@ -94,7 +95,7 @@ struct Slot {
     memory: Vec<MemorySlice>,
 }
 
-/// The ring, and how many operations are queued in it that nobody has sent.
+/// The ring, and how many operations are queued in it (or are just about to be) that the kernel has not taken.
 struct Ring {
     ring: IoUring,
     unsent: AtomicU32,
@@ -105,17 +106,16 @@ impl Ring {
     /// Submits what is queued; false if the kernel cannot take it now. Any thread may, while another one queues: the
     /// kernel takes what stands in the queue, and one thread at a time is in it for that.
     fn send(&self) -> bool {
-        let mut left = self.unsent.swap(0, Ordering::Acquire);
-        while left > 0 {
+        // (A thread that stops in the middle of this keeps no other from sending.)
+        while self.unsent.load(Ordering::Acquire) > 0 {
             match self.ring.submit() {
-                // (Another thread has sent it.)
+                // Another thread has sent it, or is about to queue and then to send.
                 Ok(0) => break,
-                Ok(sent) => left = left.saturating_sub(sent as u32),
+                Ok(sent) => _ = self.unsent.fetch_sub(sent as u32, Ordering::AcqRel),
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(_) => {
                     // Busy (completions are waiting to be reaped) or short of memory: the
                     // thread that waits on the bell tries again.
-                    self.unsent.fetch_add(left, Ordering::Release);
                     self.bell.ring();
                     return false;
                 }
@@ -134,7 +134,7 @@ impl Sender for Ring {
 /// A ring and the devices it works on.
 pub struct UringDevices {
     ring: Arc<Ring>,
-    /// Somebody else sends on what is queued.
+    /// A [`Sender`] hands to the kernel what is queued, not [`Devices::flush`].
     apart: bool,
     /// By number of registered file; removed ones leave a gap.
     files: Vec<Option<Entry>>,
@@ -261,15 +261,19 @@ impl UringDevices {
 
     /// Queues an operation for the next system call.
     fn queue(&mut self, sqe: &squeue::Entry) {
+        // First, so that it is never less than what a thread takes off it.
+        self.ring.unsent.fetch_add(1, Ordering::AcqRel);
         loop {
             // SAFETY: by the contract of `submit` the memory is valid; the list of pieces stays in
             // its slot, and the file is closed after its last operation. `&mut self` is the only user of this
             // end of the queue.
             if unsafe { self.ring.ring.submission_shared().push(sqe) }.is_ok() {
-                self.ring.unsent.fetch_add(1, Ordering::Release);
                 return;
             }
-            if !self.ring.send() {
+            let sent = self.ring.send();
+            // (Another thread may be about to send what fills the queue.)
+            std::thread::yield_now();
+            if !sent {
                 // The kernel refuses more until completions are taken; take them aside.
                 let mut done = std::mem::take(&mut self.refused);
                 self.collect(&mut done);
@@ -379,10 +383,11 @@ impl Devices for UringDevices {
         }
         while self.in_flight > 0 {
             // Errors (interrupted, busy) are overcome by trying again: operations do end.
-            let _ = self.ring.ring.submit_and_wait(1);
+            if let Ok(sent) = self.ring.ring.submit_and_wait(1) {
+                self.ring.unsent.fetch_sub(sent as u32, Ordering::AcqRel);
+            }
             self.collect(&mut done);
         }
-        self.ring.unsent.store(0, Ordering::Relaxed);
         self.refused.clear();
         if !self.memory.is_empty() {
             // What lies at these addresses later is not what the kernel has pinned.

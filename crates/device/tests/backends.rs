@@ -4,12 +4,13 @@
 #![allow(clippy::print_stderr)] // says what it skips
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_device::file::{DirectIo, OpenOptions, Target};
 use forebay_device::{
     Arena, Backend, Devices, Doorbell, Executor, HugePages, Machine, OwnedRequests, RealDevices,
-    Requests, uring,
+    Requests, Sender, uring,
 };
 use forebay_effect::{
     Device, Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment,
@@ -73,6 +74,8 @@ struct World {
     bell: Arc<Doorbell>,
     script: Script,
     requests: OwnedRequests,
+    /// Hands over what is submitted, if the devices do not.
+    sender: Option<Arc<dyn Sender>>,
     _directory: tempfile::TempDir,
     target_path: std::path::PathBuf,
 }
@@ -95,16 +98,31 @@ impl World {
             bell,
             script: Script::default(),
             requests: OwnedRequests::default(),
+            sender: None,
             target_path: options.path,
             _directory: directory,
         }
+    }
+
+    /// From now on a sender hands over what is submitted; false where there is none.
+    fn send_apart(&mut self) -> bool {
+        self.sender = self.executor.devices_mut().send_apart();
+        self.sender.is_some()
     }
 
     /// Runs until nothing is in flight.
     fn settle(&mut self) {
         let give_up = Instant::now() + Duration::from_secs(60);
         loop {
-            while self.executor.run(&mut self.script, &mut self.requests).more {}
+            loop {
+                let more = self.executor.run(&mut self.script, &mut self.requests).more;
+                if let Some(sender) = &self.sender {
+                    sender.send();
+                }
+                if !more {
+                    break;
+                }
+            }
             if self.executor.in_flight() == 0 {
                 break;
             }
@@ -250,6 +268,75 @@ fn more_operations_in_flight_than_the_ring_has_entries_all_complete() {
             assert!(file[4096 + id * 512..][..512].iter().all(|&byte| byte == id as u8), "{id}");
         }
     }
+}
+
+/// A write of a byte to each of so many blocks.
+fn write_blocks(world: &mut World, round: usize, count: usize) {
+    for id in 0..count {
+        let request = round * count + id;
+        world.requests.open(RequestId(request as u64), 512).fill((round + id) as u8);
+        let (token, offset) = (World::token(id), id as u64 * 512);
+        let effect = Effect::Write { token, device: Device::Flash, offset, length: 512 };
+        world.script.queue.push_with(effect, [World::request(request, 0, 512)]);
+    }
+}
+
+#[test]
+fn what_senders_in_other_threads_hand_over_completes_and_once() {
+    let mut world = World::new(Backend::Auto, DirectIo::Prefer, false);
+    if !world.send_apart() {
+        eprintln!("skipped: io_uring is not allowed here");
+        return;
+    }
+    let done = AtomicBool::new(false);
+    let sender = world.sender.clone().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    sender.send();
+                    std::thread::yield_now();
+                }
+            });
+        }
+        for round in 0..40 {
+            // Many more than the ring has entries: some are sent to make room for others.
+            write_blocks(&mut world, round, 400);
+            world.settle();
+            let mut told = std::mem::take(&mut world.script.told);
+            told.sort_unstable();
+            assert_eq!(told, (0..400).map(|id| (id, Ok(()))).collect::<Vec<_>>());
+            let file = std::fs::read(&world.target_path).unwrap();
+            for id in 0..400 {
+                let byte = (round + id) as u8;
+                assert!(file[4096 + id * 512..][..512].iter().all(|&b| b == byte), "{round} {id}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn devices_end_though_nobody_has_sent_what_was_submitted_and_a_sender_outlives_them() {
+    let mut world = World::new(Backend::Auto, DirectIo::Prefer, false);
+    if !world.send_apart() {
+        eprintln!("skipped: io_uring is not allowed here");
+        return;
+    }
+    for count in [5, 100] {
+        write_blocks(&mut world, 0, count);
+        world.executor.run(&mut world.script, &mut world.requests);
+        assert!(count > 8 || world.executor.in_flight() == count as u32);
+        world.executor.devices_mut().abandon();
+        // (That executor would wait for what never comes.)
+        let sender = world.sender.take().unwrap();
+        world = World::new(Backend::Auto, DirectIo::Prefer, false);
+        assert!(world.send_apart());
+        sender.send();
+    }
+    write_blocks(&mut world, 1, 100);
+    world.settle();
+    assert_eq!(world.script.told.len(), 100);
 }
 
 /// A completion for which the ring has no room rings no bell.

@@ -142,7 +142,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Unlocks, then wakes the threads that have news, and sends on what goes to the devices.
+    /// Unlocks, then wakes the threads that have news, and hands to the kernel what is queued for the devices.
     pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
         let rings = core.wakes(own);
         let reaper = core.reaper_must_wake(self.clock);

@@ -12,7 +12,7 @@ pub(crate) struct Driven<'a> {
     pub cache: &'a mut Cache,
     pub now: Nanos,
     pub tape: Option<&'a mut Recorder>,
-    /// What a call leaves to the next one is done before anything else happens, as in a simulation.
+    /// What a call leaves to the next one is done before the next completion, as in a simulation.
     pub in_order: bool,
 }
 

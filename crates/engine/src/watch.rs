@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_device::{
-    Capabilities, Completion, DeviceError, Devices, Doorbell, Io, IoTag, MemorySlice, Verb,
+    Capabilities, Completion, DeviceError, Devices, Doorbell, Io, IoTag, MemorySlice, Sender, Verb,
 };
 use forebay_effect::Device;
 
@@ -101,6 +101,10 @@ impl<D: Devices> Devices for Watched<D> {
 
     fn flush(&mut self) {
         self.inner.flush();
+    }
+
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.inner.send_apart()
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>) {

@@ -12,7 +12,9 @@
 //!
 //! **A cell is written again only when what made its old payload worthless is durable**: the
 //! newer record, the unmapping, or the advance of the journal's tail. Until then the cell is *in
-//! limbo*. Otherwise a power cut could keep the overwritten payload and lose the reason for it.
+//! limbo*. Otherwise a power cut could keep the overwritten payload and lose the reason for it. The cell of
+//! a record that was unmapped is free only when [`Event::Unmapped`] is polled: until then the index leads
+//! readers to it.
 //!
 //! Moves and unmappings are *notes*: they need no cell, wait apart from the records, and come
 //! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
@@ -64,7 +66,7 @@ impl Note {
 
 /// A cell in limbo.
 struct Limbo {
-    /// The batch that must be durable before the cell is free.
+    /// The batch that must be durable before the cell leaves limbo.
     sequence: u64,
     cell: u32,
     /// The block, if somebody waits for its unmapping to be durable.
@@ -210,7 +212,8 @@ impl Cells {
         Some(note)
     }
 
-    /// The cell is free once batch `sequence` is durable.
+    /// The cell leaves limbo once batch `sequence` is durable; if its record was unmapped, it is free when the
+    /// owner of the index has heard of that.
     pub fn put_in_limbo(&mut self, sequence: u64, cell: u32, unmapped: Option<BlockKey>) {
         self.limbo.push_back(Limbo { sequence, cell, unmapped });
     }
@@ -299,7 +302,8 @@ impl Log {
     }
 
     /// Layout slots: so many mappings are about to be given to `remap`, and nothing keeps their owner from that.
-    /// Room is kept for them until [`Log::close_notes`]. Writes of those given what fills batches.
+    /// Room is kept for them until [`Log::close_notes`]. Writes of those given what fills batches. (There is one
+    /// owner at a time: a cache with this layout has one shard.)
     pub fn expect_moves(&mut self, count: u32) {
         self.cells.moves_to_come = count;
         self.pump();

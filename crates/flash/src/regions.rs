@@ -3,11 +3,11 @@
 //! Region sequence `s` lies in region number `s mod regions`. In order of sequence:
 //!
 //! ```text
-//! tail ...... freed ...... released ...... reclaiming ...... head
-//!   | forgotten |  given back  |  cache is asked |    sealed    | open (or the next to open)
+//! tail ........... freed ...... released ...... reclaiming ...... head
+//!   | being forgotten |  given back  |  cache is asked |    sealed    | open (or the next to open)
 //! ```
 //!
-//! What lies before the tail is free. A region is freed when the superblock that says so is durable, and
+//! The tail is the oldest region that may not be written; what lies before it is free. A region is freed when the superblock that says so is durable, and
 //! that is written only when every record that supersedes something in the regions given back is durable,
 //! too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.

@@ -278,8 +278,8 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// A record given to `unmap` is durably forgotten: its cell is free. The owner
-    /// of an index forgets it only now, because until now recovery would have brought it back.
+    /// A record given to `unmap` is durably forgotten. The owner of an index forgets it only now, because
+    /// until now recovery would have brought it back; and its cell is free from now on.
     Unmapped {
         /// Which block.
         key: BlockKey,

@@ -33,6 +33,7 @@ impl Cleaner {
     /// The records of the region to clean are durable (or will not be).
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
+        debug_assert_eq!(active.phase, Phase::Logging);
         if result.is_err() {
             self.end(result, s.world.now, false);
             abandon_chosen(s.world);
@@ -50,7 +51,7 @@ impl Cleaner {
         if world.log_lost {
             return Turn::Nothing;
         }
-        if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits() {
+        if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
         let stopping = world.hurry || world.state != State::Ready;

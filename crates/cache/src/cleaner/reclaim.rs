@@ -139,7 +139,7 @@ impl Cleaner {
                 None => return false,
             }
         }
-        let hopeless = self.unreadable + 1 >= FAILURES_MAX && world.somebody_waits();
+        let hopeless = self.unreadable + 1 >= FAILURES_MAX && world.somebody_waits_in_vain();
         let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
         few && log.may_carry(sum.pages)
     }

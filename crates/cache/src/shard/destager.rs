@@ -103,7 +103,7 @@ impl Destager {
             chosen: Vec::with_capacity(region_pages as usize),
             skipped: 0,
             sorting: Sorting::new(region_pages as usize),
-            busy: Vec::new(),
+            busy: Vec::with_capacity(region_pages as usize),
             depth: config.destage_depth.min(bounces as u32),
             stretches: Slab::new(config.destage_depth),
             carrying: Carrying::new(region_pages),
@@ -114,7 +114,7 @@ impl Destager {
 
     pub fn memory_bytes(&self) -> u64 {
         let chosen = self.chosen.capacity() * size_of::<(BlockKey, Position)>();
-        let carrying = self.carrying.memory_bytes();
+        let carrying = self.carrying.memory_bytes() + 4 * self.busy.capacity() as u64;
         self.stretches.memory_bytes() + chosen as u64 + self.sorting.memory_bytes() + carrying
     }
 

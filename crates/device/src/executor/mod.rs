@@ -253,8 +253,9 @@ impl<D: Devices> Executor<D> {
         unsafe { source.pointer.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
     }
 
-    /// Performs everything that can be performed now: effects, completions that have arrived,
-    /// the effects that follow from them, until nothing is left but waiting.
+    /// Performs what can be performed now: effects, completions that have arrived, and the effects that follow
+    /// from them. Either nothing is left but waiting, or [`Progress::more`] says that completions are: a run tells
+    /// the machine of no more than 32, so that its caller can let go of a lock in between.
     ///
     /// # Panics
     /// If the machine names a place that does not exist: that is a fault of the program, and to

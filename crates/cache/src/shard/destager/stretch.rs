@@ -62,25 +62,20 @@ impl Destager {
         job: &mut Job,
     ) -> bool {
         let Some(at) = self.at(job) else { return false };
-        if !context.budget.take() {
-            return false;
-        }
         let (key, position) = self.chosen[at];
-        let (id, appending) = match state_of(tiers, job, key, position) {
-            RecordState::Ready { id, appending } => (id, appending),
-            RecordState::NotOwed => {
-                self.pass(job, 1);
-                return true;
+        let state = state_of(tiers, job, key, position);
+        let RecordState::Ready { id, appending } = state else {
+            // (Only what brings the job on is charged: a call that is short is followed by another
+            // at once, and busy blocks are no less busy in that.)
+            let first_time = job.cursor < self.chosen.len();
+            if first_time && !context.budget.take() {
+                return false;
             }
-            RecordState::Busy => {
-                if job.cursor < self.chosen.len() {
-                    self.busy.push(at as u32);
-                    job.cursor += 1;
-                } else {
-                    job.retry += 1;
-                }
-                return true;
+            if first_time && matches!(state, RecordState::Busy) {
+                self.busy.push(at as u32);
             }
+            self.pass(job, 1);
+            return true;
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
             self.destage_stretch(tiers, context, job, at)
@@ -105,7 +100,7 @@ impl Destager {
         }
     }
 
-    /// So many from there on are begun, or nothing is owed for one.
+    /// So many from there on are begun, or cannot be now, or need not be.
     fn pass(&mut self, job: &mut Job, count: usize) {
         if job.cursor < self.chosen.len() {
             job.cursor += count;
@@ -113,7 +108,7 @@ impl Destager {
         }
         let end = self.busy[job.retry] as usize + count;
         while self.busy.get(job.retry).is_some_and(|&at| (at as usize) < end) {
-            self.busy.remove(job.retry);
+            job.retry += 1;
         }
     }
 

@@ -301,10 +301,13 @@ impl Tiers {
             && alone(context.front)
     }
 
-    /// Whether the log owes nothing that could take a record away.
+    /// Whether neither the log nor a region that is being forgotten takes records away soon.
     fn is_log_quiet(&self, context: &ShardContext<'_>) -> bool {
         let log = context.log.as_deref().expect("a record needs a log");
-        !log.has_effects() && !log.has_events() && !self.flash.wants_destage()
+        !log.has_effects()
+            && !log.has_events()
+            && self.flash.has_walked()
+            && !self.flash.wants_destage()
     }
 
     /// What a transfer would have brought is there: as at the end of one.
